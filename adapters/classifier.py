@@ -1,0 +1,160 @@
+"""The one model wrapper: any `torch.nn.Module` that returns logits becomes a classifier that every library can attack."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InvalidInput
+
+
+class Classifier(nn.Module):
+    """A frozen model in evaluation mode that takes images in [0, 1] and returns float32 logits.
+
+    The input is cast to the model's own dtype and device, so a library that hands over float64 arrays (ART's decision
+    based attacks under NumPy 2) works on a float32 model, and a half-precision model works everywhere. `train()` has
+    no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied:
+    it is put in evaluation mode and its parameters stop requiring gradients.
+
+    Args:
+        model: returns logits of shape (N, num_classes) for images (N, C, H, W).
+        num_classes: the number of classes; None takes it from the first output.
+        mean: per channel; subtracted before the model. None: the model normalises by itself.
+        std: per channel; divided by, after the mean. Given together with `mean`.
+        name: what tables and result files call the model.
+        device: where the model is moved to; None leaves it where it is.
+        resize: side that the shorter edge of an image file is resized to before the crop; None: no resizing.
+        crop: side of the square centre crop of an image file; None: no crop.
+
+    Raises:
+        InvalidInput: if only one of `mean` and `std` is given, or a std is not positive.
+        TypeError: if `model` is not a module.
+    """
+
+    mean: Tensor | None
+    std: Tensor | None
+
+    def __init__(  # noqa: PLR0913 - one argument per property of a model; all but the first by keyword
+        self,
+        model: nn.Module,
+        *,
+        num_classes: int | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        name: str = "",
+        device: str | torch.device | None = None,
+        resize: int | None = None,
+        crop: int | None = None,
+    ):
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+        if (mean is None) != (std is None):
+            raise InvalidInput("expected mean and std together, got only one of them")
+        if std is not None and min(std) <= 0:
+            raise InvalidInput(f"expected every std > 0, got {list(std)}")
+        self.model = model
+        self.num_classes = num_classes
+        self.name = name or type(model).__name__
+        self.resize, self.crop = resize, crop
+        reference = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+        device = torch.device(device) if device is not None else reference.device
+        self.register_buffer("mean", _per_channel(mean, reference.dtype))
+        self.register_buffer("std", _per_channel(std, reference.dtype))
+        # torchattacks asks the first parameter for the device; the same tensor remembers the dtype to cast to.
+        self.anchor = nn.Parameter(torch.zeros((), dtype=reference.dtype), requires_grad=False)
+        self.to(device)
+        self.requires_grad_(False)
+        self.eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.anchor.device
+
+    def train(self, mode: bool = True) -> "Classifier":  # noqa: ARG002 - the signature is torch's
+        """Put everything in evaluation mode, whatever is asked for: an evaluation never trains."""
+        return super().train(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W)."""
+        inputs = inputs.to(device=self.anchor.device, dtype=self.anchor.dtype)
+        if self.mean is not None:
+            inputs = (inputs - self.mean) / self.std
+        return self.model(inputs).float()
+
+    @torch.no_grad()
+    def predict_logits(self, inputs: Tensor, batch_size: int = 64) -> Tensor:
+        """Logits of any number of images, on the device of `inputs`, computed `batch_size` at a time.
+
+        One fixed batch size for every judgement: the same image gets the same prediction whatever attack made it.
+        """
+        self.eval()
+        chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
+        return torch.cat(chunks) if chunks else inputs.new_zeros((0, self.num_classes or 0))
+
+    def check(self, inputs: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Check images, labels and what the model makes of them; sets `num_classes` when it was not known.
+
+        Args:
+            inputs: images in [0, 1], shape (N, C, H, W), floating point.
+            labels: int64, shape (N,), each in 0..num_classes-1.
+
+        Returns:
+            The logits of `inputs`, shape (N, num_classes).
+
+        Raises:
+            InvalidInput: if the images, the labels or the outputs are not what every attack relies on.
+        """
+        check_images(inputs)
+        logits = self.predict_logits(inputs)
+        self._check_outputs(logits, len(inputs))
+        self.num_classes = logits.shape[1]
+        if labels is not None:
+            check_labels(labels, len(inputs), self.num_classes)
+        return logits
+
+    def _check_outputs(self, logits: Tensor, count: int) -> None:
+        wanted = f"({count}, {self.num_classes or 'classes'})"
+        if logits.ndim != 2 or len(logits) != count or self.num_classes not in (None, logits.shape[1]):
+            raise InvalidInput(f"expected model outputs of shape {wanted}, got {tuple(logits.shape)}")
+        if logits.shape[1] < 2:
+            raise InvalidInput(f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}")
+        if not torch.isfinite(logits).all():
+            raise InvalidInput("expected finite logits, got NaN or infinity on the clean images")
+        if (logits >= 0).all() and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]), atol=1e-3):
+            raise InvalidInput("expected logits, got probabilities (rows >= 0 that sum to 1); remove the final softmax")
+
+
+def check_images(inputs: Any) -> None:
+    """Raise InvalidInput or TypeError unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
+    if not isinstance(inputs, Tensor):
+        raise TypeError(f"expected images as a torch.Tensor, got {type(inputs).__name__}")
+    if inputs.ndim != 4 or 0 in inputs.shape:
+        raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}")
+    if not inputs.is_floating_point():
+        raise InvalidInput(f"expected floating point images in [0, 1], got {inputs.dtype}")
+    if not torch.isfinite(inputs).all():
+        raise InvalidInput("expected images in [0, 1], got NaN or infinity")
+    low, high = float(inputs.min()), float(inputs.max())
+    if low < 0 or high > 1:
+        raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; divide 8-bit images by 255")
+
+
+def check_labels(labels: Any, count: int, num_classes: int) -> None:
+    """Raise InvalidInput or TypeError unless `labels` are `count` class indices below `num_classes`."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
+    if labels.shape != (count,):
+        raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InvalidInput(f"expected integer labels, got {labels.dtype}")
+    if count and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
+        raise InvalidInput(
+            f"expected labels from 0 to {num_classes - 1}, got values from {int(labels.min())} to {int(labels.max())}"
+        )
+
+
+def _per_channel(values: Sequence[float] | None, dtype: torch.dtype) -> Tensor | None:
+    return None if values is None else torch.tensor(values, dtype=dtype).view(1, -1, 1, 1)

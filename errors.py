@@ -1,0 +1,42 @@
+"""Every error that davylamp raises on purpose; the command line turns each into one line and exit code 1."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class DavylampError(Exception):
+    """Base of every error below."""
+
+
+class InvalidInput(DavylampError, ValueError):
+    """An argument has a wrong value: "expected ..., got ..."."""
+
+
+class UnknownName(DavylampError, LookupError):
+    """A name that nothing is registered under; the message holds the close matches."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        known = sorted(known)
+        close = get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known) or 'none'}"
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+class Unsupported(DavylampError, ValueError):
+    """What is asked for exists, but not in this combination; raised before anything is computed."""
+
+
+class MissingLibrary(DavylampError, ImportError):
+    """A library that is needed here is not installed; the message names the extra that brings it."""
+
+    def __init__(self, library: str, extra: str, reason: str = ""):
+        why = f" ({reason})" if reason else ""
+        super().__init__(f'{library} is not installed{why}; run: pip install "davylamp[{extra}]"')
+
+
+class Unavailable(DavylampError, OSError):
+    """Something that had to be fetched or read could not be; the message says what to do."""
+
+
+class AttackFailed(DavylampError, RuntimeError):
+    """The attack library crashed; its own error is the cause (`__cause__`)."""
