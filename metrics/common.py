@@ -1,0 +1,121 @@
+"""What the metrics share: the checks of their arguments and arithmetic that half precision does not spoil."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from math import nan
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["float", "int64", "bool", "number"]
+Sizes = dict[str, int]
+FINITE = (-sys.float_info.max, sys.float_info.max)
+ROWS = 2**16  # rows of logits whose softmax is held at once
+
+
+def check(
+    tensors: Mapping[str, Tensor],
+    dims: str,
+    *,
+    kind: Kind = "float",
+    within: tuple[float, float] = FINITE,
+    sizes: Sizes | None = None,
+) -> Sizes:
+    """Check tensors that share one shape, and learn the sizes of its dimensions.
+
+    Args:
+        tensors: by the name that the caller knows them by.
+        dims: names of the dimensions, as "N K"; a name that `sizes` holds has that size.
+        kind: what the elements are; "number" is float or integer.
+        within: least and largest allowed element; NaN never is.
+        sizes: sizes known already.
+
+    Returns:
+        The sizes of all dimensions met so far.
+
+    Raises:
+        TypeError: if one is not a tensor.
+        ValueError: if a shape, an element type or an element is not as expected.
+    """
+    sizes = dict(sizes or {})
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"expected {name} to be a torch.Tensor, got {type(value).__name__}")
+        wanted = [sizes.get(dim) for dim in dims.split()]
+        sizes_fit = len(wanted) == value.ndim and all(w in (None, n) for w, n in zip(wanted, value.shape, strict=True))
+        if not sizes_fit:
+            shape = ", ".join(
+                dim if size is None else str(size) for dim, size in zip(dims.split(), wanted, strict=True)
+            )
+            raise ValueError(f"expected {name} of shape ({shape}), got {tuple(value.shape)}")
+        sizes.update(zip(dims.split(), value.shape, strict=True))
+        _check_elements(name, value, kind, within)
+    return sizes
+
+
+def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, float]) -> None:
+    """Raise unless the elements are of the kind and all lie within the range (the extremes are NaN if one is)."""
+    integer = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
+    fits = {
+        "float": value.is_floating_point(),
+        "int64": value.dtype == torch.int64,
+        "bool": value.dtype == torch.bool,
+        "number": value.is_floating_point() or integer,
+    }
+    if not fits[kind]:
+        raise ValueError(f"expected {name} of type {kind}, got {value.dtype}")
+    if kind == "bool" or not value.numel():
+        return
+    low, high = (extreme.item() for extreme in value.aminmax())
+    if not (within[0] <= low and high <= within[1]):
+        allowed = "finite numbers" if within == FINITE else f"values between {within[0]:g} and {within[1]:g}"
+        raise ValueError(f"expected {name} to hold {allowed}, got {low:g} to {high:g}")
+
+
+def check_logits(**named: Tensor) -> Sizes:
+    """Check logits of one shape (N, K), finite."""
+    return check(named, "N K")
+
+
+def check_classes(sizes: Sizes, **named: Tensor) -> Sizes:
+    """Check class indices of shape (N,), int64, each below the number of classes K."""
+    return check(named, "N", kind="int64", within=(0, sizes["K"] - 1), sizes=sizes)
+
+
+def check_images(**named: Tensor) -> Sizes:
+    """Check images of one shape (N, C, H, W), each value in [0, 1]."""
+    return check(named, "N C H W", within=(0, 1))
+
+
+def check_success(sizes: Sizes, **named: Tensor) -> Sizes:
+    """Check flags of shape (N,), bool."""
+    return check(named, "N", kind="bool", sizes=sizes)
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
+    """Raise ValueError unless the value of an option is one of those allowed."""
+    allowed = list(allowed)
+    if value not in allowed:
+        raise ValueError(f"expected {name} to be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def precise(values: Tensor) -> Tensor:
+    """Float64 and float32 stay as they are; half precision becomes float32."""
+    return values if values.dtype in (torch.float32, torch.float64) else values.float()
+
+
+def defined(values: Tensor, where: Tensor) -> Tensor:
+    """The values as floats, NaN where the metric is undefined."""
+    return values.where(where, nan)
+
+
+def claims(true: Tensor, like: Tensor) -> Tensor:
+    """1 for true and 0 for false, in the precision that goes with the tensor `like`."""
+    return true.to(torch.float64 if like.dtype == torch.float64 else torch.float32)
+
+
+def confidence(logits: Tensor, classes: Tensor) -> Tensor:
+    """Softmax probability of one class per row; never holds the probabilities of more than `ROWS` rows."""
+    parts = zip(logits.split(ROWS), classes.split(ROWS), strict=True)
+    return torch.cat([precise(rows).softmax(1).gather(1, index[:, None])[:, 0] for rows, index in parts])

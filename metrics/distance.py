@@ -1,0 +1,295 @@
+"""How far the adversarial image is from the clean one, pixel by pixel."""
+
+from math import sqrt
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .common import check_choice, check_images, check_success, claims, defined, precise
+from .registry import Reduction, metric, reduce
+
+Normalisation = Literal["rms", "published", "formula"]
+
+
+@metric(
+    symbol="AMD",
+    title="Maximum distortion",
+    robust_when="higher",
+    between=(0, 1),
+    unit="pixel range",
+    source="CANARY (Sun et al. 2023), 3.1.3",
+)
+def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Largest change of any colour value (L-infinity norm), over successful attacks.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; a share of the pixel range;
+        0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    change = _change(inputs, adv_inputs, success)
+    largest = torch.linalg.vector_norm(change, ord=float("inf"), dim=1)
+    return reduce(defined(largest, success), reduction)
+
+
+@metric(
+    symbol="AED",
+    title="Euclidean distortion",
+    robust_when="higher",
+    between=(0, 1),
+    unit="pixel range",
+    source="CANARY (Sun et al. 2023), 3.1.3",
+)
+def euclidean_distortion(
+    inputs: Tensor,
+    adv_inputs: Tensor,
+    success: Tensor,
+    *,
+    normalisation: Normalisation = "rms",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Root mean square change of the colour values (normalised L2 norm), over successful attacks.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        normalisation: what divides the L2 norm, with n = C H W values in an image: "rms" the root of n;
+            "published" the root of 3 n, the scale of the paper's Table 5; "formula" n, as the formula is printed.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; a share of the pixel range;
+        0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    change = _change(inputs, adv_inputs, success)
+    norm = torch.linalg.vector_norm(change, dim=1)
+    return reduce(defined(norm / l2_divisor(change.shape[1], normalisation), success), reduction)
+
+
+@metric(
+    symbol="APCR",
+    title="Pixel change ratio",
+    robust_when="higher",
+    between=(0, 1),
+    source="CANARY (Sun et al. 2023), 3.1.3",
+)
+def pixel_change_ratio(
+    inputs: Tensor,
+    adv_inputs: Tensor,
+    success: Tensor,
+    *,
+    rounding: Literal["round", "truncate", "exact"] = "round",
+    unit: Literal["value", "pixel"] = "value",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Share of the colour values that differ once both images are stored with 8 bits, over successful attacks.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        rounding: to 8 bits: "round" to the nearest level, "truncate" to the level below, as the paper's program
+            does; "exact" compares the numbers as they are.
+        unit: "value" counts every channel of a pixel, "pixel" a pixel once if any of its channels changed.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; a fraction; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    check_choice("rounding", rounding, ("round", "truncate", "exact"))
+    check_choice("unit", unit, ("value", "pixel"))
+    stored = {"round": grey_levels, "truncate": lambda images: (precise(images) * 255).floor(), "exact": precise}
+    changed = stored[rounding](inputs) != stored[rounding](adv_inputs)
+    if unit == "pixel":
+        changed = changed.any(1)
+    changed = changed.flatten(1)
+    ratio = claims(changed.sum(1), inputs) / changed.shape[1]
+    return reduce(defined(ratio, success), reduction)
+
+
+@metric(
+    symbol="ALD",
+    title="Relative distortion",
+    robust_when="higher",
+    between=(0, float("inf")),
+    unit="ratio of norms",
+    source="AISafety (Guo et al. 2023), ALDp; DEEPSEC (Ling et al. 2019)",
+)
+def relative_distortion(
+    inputs: Tensor, adv_inputs: Tensor, success: Tensor, p: float, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Norm of the change over the norm of the clean image, over successful attacks.
+
+    The norm of order 0 is the number of values that are not zero.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        p: order of the norm: 0, 1, 2 or infinity.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count or is black; a ratio of norms;
+        0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_choice("p", p, (0, 1, 2, float("inf")))
+    change = _change(inputs, adv_inputs, success)
+    size = torch.linalg.vector_norm(precise(inputs).flatten(1), ord=p, dim=1)
+    ratio = torch.linalg.vector_norm(change, ord=p, dim=1) / size
+    return reduce(defined(ratio, success & (size > 0)), reduction)
+
+
+@metric(
+    symbol="RMSD",
+    title="Pixel distance of 8-bit images",
+    robust_when="higher",
+    between=(0, 255),
+    unit="grey levels",
+    source="RoBIC (Maho et al. 2021), eq 2",
+)
+def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Root mean square change of the colour values once both images are rounded to 8 bits.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none"; grey levels, 0 to 255; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_images(inputs=inputs, adv_inputs=adv_inputs)
+    change = (grey_levels(adv_inputs) - grey_levels(inputs)).flatten(1)
+    return reduce(torch.linalg.vector_norm(change, dim=1) / sqrt(max(change.shape[1], 1)), reduction)
+
+
+@metric(
+    symbol="PSNR",
+    title="Peak signal-to-noise ratio",
+    robust_when="lower",
+    between=(0, float("inf")),
+    unit="dB",
+    source="RoBIC (Maho et al. 2021), 2",
+)
+def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Full pixel range over the pixel distance of the 8-bit images, in decibels: 20 log10(255 / RMSD).
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none"; decibels; infinite for images that are equal in 8 bits, so that one such
+        image makes the mean infinite.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    return reduce(20 * (255 / pixel_rms_distance(inputs, adv_inputs, reduction="none")).log10(), reduction)
+
+
+@metric(
+    symbol="PSD",
+    title="Perturbation sensitivity distance",
+    robust_when="higher",
+    between=(0, float("inf")),
+    unit="change over local deviation, summed",
+    source="AISafety (Guo et al. 2023), eq 6; after Luo et al. 2018",
+)
+def perturbation_sensitivity_distance(
+    inputs: Tensor,
+    adv_inputs: Tensor,
+    success: Tensor,
+    *,
+    weighting: Literal["inverse", "complement", "product"] = "inverse",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Change of every colour value weighted by how flat the clean image is there, summed, over successful attacks.
+
+    The deviation is the population standard deviation of the 3 x 3 region of the clean channel around the value,
+    mirrored at the border.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W), at least 2 x 2.
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        weighting: of a change by the deviation s: "inverse" 1 / s, as printed; "complement" 1 - s, DEEPSEC's program;
+            "product" s, AISafety's program and its Table VIII.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; infinite ("inverse") if a value
+        changes in a flat region; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_images(inputs=inputs, adv_inputs=adv_inputs)
+    check_success(sizes, success=success)
+    check_choice("weighting", weighting, ("inverse", "complement", "product"))
+    if min(sizes["H"], sizes["W"]) < 2:
+        raise ValueError(f"expected images of at least 2 x 2, got {sizes['H']} x {sizes['W']}")
+    deviation, change = _local_deviation(precise(inputs)), (precise(adv_inputs) - precise(inputs)).abs()
+    weighted = {
+        "inverse": lambda: (change / deviation).where(change > 0, 0),
+        "complement": lambda: change * (1 - deviation),
+        "product": lambda: change * deviation,
+    }[weighting]()
+    return reduce(defined(weighted.flatten(1).sum(1), success), reduction)
+
+
+def grey_levels(images: Tensor) -> Tensor:
+    """Nearest of the 256 levels of an 8-bit image, half a level rounded up, for values in [0, 1]."""
+    return (precise(images) * 255 + 0.5).floor()
+
+
+def l2_divisor(values: int, normalisation: Normalisation) -> float:
+    """What divides the L2 norm of that many values."""
+    divisors = {"rms": sqrt(values), "published": sqrt(3 * values), "formula": float(values)}
+    check_choice("normalisation", normalisation, divisors)
+    return divisors[normalisation]
+
+
+def _change(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> Tensor:
+    """Checked difference of the images, one row an image."""
+    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    return (precise(adv_inputs) - precise(inputs)).flatten(1)
+
+
+def _local_deviation(images: Tensor) -> Tensor:
+    """Population standard deviation of every 3 x 3 region; exactly 0 where it is flat, as differences to its centre."""
+    height, width = images.shape[-2:]
+    mirrored = pad(images, (1, 1, 1, 1), mode="reflect")
+    total, squares = torch.zeros_like(images), torch.zeros_like(images)
+    for row in range(3):
+        for column in range(3):
+            offset = mirrored[..., row : row + height, column : column + width] - images
+            total += offset
+            squares += offset.square()
+    return (squares / 9 - (total / 9).square()).clamp_min(0).sqrt()

@@ -1,0 +1,270 @@
+"""What an attack does to the decisions and the confidence of a model."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .common import ROWS, check_choice, check_classes, check_logits, claims, confidence, defined, precise
+from .registry import Reduction, metric, reduce
+
+Counted = Literal["successes", "all"]
+
+
+@metric(
+    symbol="MR",
+    title="Misclassification ratio",
+    robust_when="lower",
+    between=(0, 1),
+    source="CANARY (Sun et al. 2023), 3.1.2",
+)
+def misclassification_ratio(
+    logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Share of the correctly classified images that the attack gets misclassified.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        adv_logits: of the adversarial images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified; a fraction; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(logits=logits, adv_logits=adv_logits), labels=labels)
+    fooled = claims(adv_logits.argmax(1) != labels, adv_logits)
+    return reduce(defined(fooled, logits.argmax(1) == labels), reduction)
+
+
+@metric(
+    symbol="TAS",
+    title="Targeted attack success",
+    robust_when="lower",
+    between=(0, 1),
+    source="CANARY (Sun et al. 2023), 3.1.2",
+)
+def targeted_attack_success(
+    logits: Tensor, adv_logits: Tensor, labels: Tensor, targets: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Share of the correctly classified images that the attack moves to its target class.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        adv_logits: of the adversarial images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        targets: target classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified or the target is the true
+        class; a fraction; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(logits=logits, adv_logits=adv_logits), labels=labels, targets=targets)
+    reached = claims(adv_logits.argmax(1) == targets, adv_logits)
+    return reduce(defined(reached, (logits.argmax(1) == labels) & (targets != labels)), reduction)
+
+
+@metric(
+    symbol="AIAC",
+    title="Increase of adversarial-class confidence",
+    robust_when="lower",
+    between=(-1, 1),
+    unit="probability",
+    source="CANARY (Sun et al. 2023), 3.1.2",
+)
+def adversarial_confidence_increase(
+    logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Rise of the probability of the class that is predicted after the attack, over correctly classified images.
+
+    After minus before, as the paper's positive tables need (its formula is printed the other way round). Failed
+    attacks count and may be negative: the label stays, its probability falls.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        adv_logits: of the adversarial images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified; a difference of probabilities;
+        0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(logits=logits, adv_logits=adv_logits), labels=labels)
+    predicted = adv_logits.argmax(1)
+    rise = confidence(adv_logits, predicted) - confidence(logits, predicted)
+    return reduce(defined(rise, logits.argmax(1) == labels), reduction)
+
+
+@metric(
+    symbol="ARTC",
+    title="Reduction of true-class confidence",
+    robust_when="lower",
+    between=(-1, 1),
+    unit="probability",
+    source="CANARY (Sun et al. 2023), 3.1.2",
+)
+def true_confidence_reduction(
+    logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Fall of the probability of the true class, over correctly classified images.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        adv_logits: of the adversarial images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified; a difference of probabilities,
+        before minus after; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(logits=logits, adv_logits=adv_logits), labels=labels)
+    fall = confidence(logits, labels) - confidence(adv_logits, labels)
+    return reduce(defined(fall, logits.argmax(1) == labels), reduction)
+
+
+@metric(
+    symbol="AAB",
+    title="Adversarial accuracy, black-box",
+    robust_when="higher",
+    between=(0, 1),
+    source="AISafety (Guo et al. 2023), after eq 8",
+)
+@metric(
+    symbol="AAW",
+    title="Adversarial accuracy, white-box",
+    robust_when="higher",
+    between=(0, 1),
+    source="AISafety (Guo et al. 2023), eq 8",
+)
+def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Share of all adversarial images that the model classifies correctly.
+
+    Equation 8 counts the wrong ones, against the name and the tables; what it prints is 1 minus this.
+
+    Args:
+        adv_logits: of the adversarial images, made with (AAW) or without (AAB) access to the model, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; the clean accuracy for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(adv_logits=adv_logits), labels=labels)
+    return reduce(claims(adv_logits.argmax(1) == labels, adv_logits), reduction)
+
+
+@metric(
+    symbol="ACAC",
+    title="Adversarial-class confidence",
+    robust_when="lower",
+    between=(0, 1),
+    unit="probability",
+    source="AISafety (Guo et al. 2023), eq 9; DEEPSEC (Ling et al. 2019)",
+)
+def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Probability that the model gives to its wrong prediction, over misclassified adversarial images.
+
+    Equation 9 has the true class; the text and both published programs have the predicted one.
+
+    Args:
+        adv_logits: of the adversarial images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the model is right; a probability.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(adv_logits=adv_logits), labels=labels)
+    predicted = adv_logits.argmax(1)
+    return reduce(defined(confidence(adv_logits, predicted), predicted != labels), reduction)
+
+
+@metric(
+    symbol="ACTC",
+    title="True-class confidence when fooled",
+    robust_when="higher",
+    between=(0, 1),
+    unit="probability",
+    source="AISafety (Guo et al. 2023), eq 10; DEEPSEC (Ling et al. 2019)",
+)
+def true_class_confidence_when_fooled(
+    adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"
+) -> Tensor:
+    """Probability that the model still gives to the true class, over misclassified adversarial images.
+
+    Args:
+        adv_logits: of the adversarial images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        over: "successes" counts misclassified images, "all" every image, as equation 10 prints it.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; a probability.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(adv_logits=adv_logits), labels=labels)
+    return reduce(_counted(confidence(adv_logits, labels), adv_logits, labels, over), reduction)
+
+
+@metric(
+    symbol="NTE",
+    title="Noise tolerance",
+    robust_when="lower",
+    between=(0, 1),
+    unit="probability",
+    source="AISafety (Guo et al. 2023), eq 11; DEEPSEC (Ling et al. 2019)",
+)
+def noise_tolerance(
+    adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"
+) -> Tensor:
+    """Lead of the most probable class over the second, over misclassified adversarial images.
+
+    Equation 11 takes the clean prediction instead of the wrong one, which would make every success negative.
+
+    Args:
+        adv_logits: of the adversarial images, shape (N, K), K >= 2.
+        labels: true classes, shape (N,), int64.
+        over: "successes" counts misclassified images, "all" every image.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; a difference of probabilities.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_logits(adv_logits=adv_logits)
+    check_classes(sizes, labels=labels)
+    if sizes["K"] < 2:
+        raise ValueError(f"expected adv_logits of at least 2 classes, got {sizes['K']}")
+    top = torch.cat([precise(rows).softmax(1).topk(2).values for rows in adv_logits.split(ROWS)])
+    return reduce(_counted(top[:, 0] - top[:, 1], adv_logits, labels, over), reduction)
+
+
+def _counted(values: Tensor, adv_logits: Tensor, labels: Tensor, over: Counted) -> Tensor:
+    """The values, NaN for the images that the choice leaves out."""
+    check_choice("over", over, ("successes", "all"))
+    return values if over == "all" else defined(values, adv_logits.argmax(1) != labels)

@@ -1,0 +1,126 @@
+"""The table of all metrics, the decorator that fills it, and the one way from values per image to a number."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+Reduction = Literal["mean", "sum", "none"]
+Direction = Literal["higher", "lower"]
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Record of a metric function.
+
+    Attributes:
+        symbol: key in `METRICS`, as the papers abbreviate it.
+        function: computes it.
+        title: display name.
+        meaning: one line, the first of the function's docstring.
+        robust_when: which values speak for the model or defence; None: neither does.
+        between: least and largest possible value.
+        unit: of the value.
+        source: paper and equation.
+    """
+
+    symbol: str
+    function: Callable[..., Any]
+    title: str
+    meaning: str
+    robust_when: Direction | None
+    between: tuple[float, float]
+    unit: str
+    source: str
+
+
+METRICS: dict[str, Metric] = {}
+
+
+def metric(
+    *,
+    symbol: str,
+    robust_when: Direction | None,
+    between: tuple[float, float],
+    source: str,
+    title: str = "",
+    unit: str = "fraction",
+) -> Callable[[Function], Function]:
+    """Record the decorated function in `METRICS` and return it unchanged.
+
+    Args:
+        symbol: key in `METRICS`.
+        robust_when: which values speak for the model or defence; None: neither does.
+        between: least and largest possible value.
+        source: paper and equation.
+        title: display name; empty: the symbol.
+        unit: of the value.
+
+    Returns:
+        The decorator.
+
+    Raises:
+        ValueError: if the symbol is taken or the function has no docstring.
+    """
+
+    def record(function: Function) -> Function:
+        meaning = (function.__doc__ or "").strip().partition("\n")[0]
+        if not meaning:
+            raise ValueError(f"expected a docstring on the function of {symbol!r}, got none")
+        if symbol in METRICS:
+            raise ValueError(f"expected a new symbol, got {symbol!r} twice")
+        METRICS[symbol] = Metric(symbol, function, title or symbol, meaning, robust_when, between, unit, source)
+        return function
+
+    return record
+
+
+def reduce(values: Tensor, reduction: Reduction) -> Tensor:
+    """Mean or sum of the values that are defined, or all values.
+
+    Args:
+        values: one per image, shape (N,); NaN where the metric is undefined.
+        reduction: "mean" or "sum" over the defined values, or "none".
+
+    Returns:
+        A scalar, or the values themselves for "none". The mean of nothing is NaN, the sum of nothing 0.
+
+    Raises:
+        ValueError: if the reduction is unknown.
+    """
+    if reduction == "mean":
+        return values.nanmean()
+    if reduction == "sum":
+        return values.nansum()
+    if reduction == "none":
+        return values
+    raise ValueError(f"expected reduction 'mean', 'sum' or 'none', got {reduction!r}")
+
+
+class Summary(NamedTuple):
+    """Mean over the images where a metric is defined, and on how many images it rests."""
+
+    mean: float
+    defined: int
+    undefined: int
+
+
+def summarise(values: Tensor) -> Summary:
+    """Mean of the values of a metric with the number of images that count and that do not.
+
+    Args:
+        values: what a metric returns for `reduction="none"`, shape (N,), NaN where it is undefined.
+
+    Returns:
+        The mean (NaN if no image counts), the number of defined and of undefined values.
+
+    Raises:
+        ValueError: if the values are not of shape (N,).
+    """
+    if values.ndim != 1:
+        raise ValueError(f"expected values of shape (N,), got {tuple(values.shape)}")
+    undefined = int(torch.isnan(values).sum())
+    return Summary(float(values.nanmean()), len(values) - undefined, undefined)
