@@ -1,12 +1,14 @@
-"""The one model wrapper: any `torch.nn.Module` that returns logits becomes a classifier that every library can attack."""
+"""The one model wrapper: any `torch.nn.Module` that returns logits becomes what every library can attack."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidInput
+
+Interpolation = Literal["bilinear", "bicubic"]
 
 
 class Classifier(nn.Module):
@@ -26,6 +28,7 @@ class Classifier(nn.Module):
         device: where the model is moved to; None leaves it where it is.
         resize: side that the shorter edge of an image file is resized to before the crop; None: no resizing.
         crop: side of the square centre crop of an image file; None: no crop.
+        interpolation: how an image file is resized.
 
     Raises:
         InvalidInput: if only one of `mean` and `std` is given, or a std is not positive.
@@ -46,6 +49,7 @@ class Classifier(nn.Module):
         device: str | torch.device | None = None,
         resize: int | None = None,
         crop: int | None = None,
+        interpolation: Interpolation = "bilinear",
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -57,7 +61,7 @@ class Classifier(nn.Module):
         self.model = model
         self.num_classes = num_classes
         self.name = name or type(model).__name__
-        self.resize, self.crop = resize, crop
+        self.resize, self.crop, self.interpolation = resize, crop, interpolation
         reference = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
         device = torch.device(device) if device is not None else reference.device
         self.register_buffer("mean", _per_channel(mean, reference.dtype))
@@ -80,7 +84,7 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W)."""
         inputs = inputs.to(device=self.anchor.device, dtype=self.anchor.dtype)
-        if self.mean is not None:
+        if self.mean is not None and self.std is not None:
             inputs = (inputs - self.mean) / self.std
         return self.model(inputs).float()
 
@@ -120,7 +124,9 @@ class Classifier(nn.Module):
         if logits.ndim != 2 or len(logits) != count or self.num_classes not in (None, logits.shape[1]):
             raise InvalidInput(f"expected model outputs of shape {wanted}, got {tuple(logits.shape)}")
         if logits.shape[1] < 2:
-            raise InvalidInput(f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}")
+            raise InvalidInput(
+                f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}"
+            )
         if not torch.isfinite(logits).all():
             raise InvalidInput("expected finite logits, got NaN or infinity on the clean images")
         if (logits >= 0).all() and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]), atol=1e-3):
@@ -139,7 +145,9 @@ def check_images(inputs: Any) -> None:
         raise InvalidInput("expected images in [0, 1], got NaN or infinity")
     low, high = float(inputs.min()), float(inputs.max())
     if low < 0 or high > 1:
-        raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; divide 8-bit images by 255")
+        raise InvalidInput(
+            f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; divide 8-bit images by 255"
+        )
 
 
 def check_labels(labels: Any, count: int, num_classes: int) -> None:

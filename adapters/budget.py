@@ -1,0 +1,87 @@
+"""The limit on queries: who may still ask, what those who may not get instead, and the best example seen so far."""
+
+import torch
+from torch import Tensor
+
+from .attack import ThreatModel
+from .judge import fooled, inside_rules, norm_of
+
+
+class BudgetSpent(BaseException):
+    """No image of the batch may ask anything more; the best examples so far stand."""
+
+
+class Budget:
+    """Query allowance of each image of one library call, and the best example that each has asked about.
+
+    The best example is, for a threat model with epsilon, the first one inside the ball that fools the model, or else
+    the one inside it with the smallest margin; without epsilon it is the nearest one that fools the model.
+    """
+
+    def __init__(
+        self, max_queries: Tensor, inputs: Tensor, labels: Tensor, targets: Tensor | None, threat_model: ThreatModel
+    ):
+        self.max_queries = max_queries
+        self.best = inputs.clone()
+        self.denied = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+        self._inputs, self._labels, self._targets = inputs, labels, targets
+        self._threat_model = threat_model
+        self._score = torch.full((len(inputs),), float("inf"), device=inputs.device)
+        self._answers: Tensor | None = None
+        self._idle = 0
+
+    def grant(self, owners: Tensor, used: Tensor, *, stop: bool = True) -> Tensor:
+        """Which rows may be asked, shape (rows,) bool: in order, as many of each image as it has queries left.
+
+        Raises:
+            BudgetSpent: if no image has any query left (only with `stop`), or only spent images are asked about
+                for so long that the attack cannot be waiting for an answer of theirs.
+        """
+        if stop and bool((used >= self.max_queries).all()):
+            self.denied[owners] = True
+            raise BudgetSpent
+        earlier = torch.nn.functional.one_hot(owners, len(self._inputs)).cumsum(0).gather(1, owners[:, None])[:, 0] - 1
+        granted = used[owners] + earlier < self.max_queries[owners]
+        self.denied[owners[~granted]] = True
+        self._idle = 0 if granted.any() else self._idle + 1
+        if self._idle > 1000 + 10 * int(self.max_queries.max()):
+            raise BudgetSpent
+        return granted
+
+    def last_answers(self, owners: Tensor, classes: int) -> Tensor:
+        """The last logits that each image was given, shape (rows, classes); zeros before the first."""
+        if self._answers is None:
+            self._answers = torch.zeros(len(self._inputs), classes, device=owners.device)
+        return self._answers[owners]
+
+    @torch.no_grad()
+    def remember(self, asked: Tensor, logits: Tensor, owners: Tensor) -> None:
+        """Take note of answered rows: `asked` (rows, C, H, W), their `logits` (rows, K) and `owners` (rows,)."""
+        if self._answers is not None:
+            self._answers[owners] = logits
+        asked = asked.to(self._inputs)
+        own, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
+        margin = _margin(logits, self._labels[owners], targets)
+        valid = inside_rules(own, asked, self._threat_model)
+        is_fooled = fooled(logits, self._labels[owners], targets)
+        if self._threat_model.epsilon is None:
+            score = norm_of(asked - own, self._threat_model.norm).where(valid & is_fooled, torch.inf)
+        else:
+            score = margin.where(~is_fooled, -torch.inf).where(valid, torch.inf)
+        self._keep_best(asked, score.to(self._score), owners)
+
+    def _keep_best(self, asked: Tensor, score: Tensor, owners: Tensor) -> None:
+        lowest = self._score.scatter_reduce(0, owners, score, "amin")
+        better = lowest < self._score
+        rows = torch.arange(len(owners), device=owners.device)
+        rows = rows.where((score == lowest[owners]) & better[owners], len(owners))
+        first = torch.full_like(self._score, len(owners), dtype=torch.long).scatter_reduce(0, owners, rows, "amin")
+        self.best[better] = asked[first[better]]
+        self._score = lowest
+
+
+def _margin(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    wanted = labels if targets is None else targets
+    own = logits.gather(1, wanted[:, None])[:, 0]
+    rest = logits.scatter(1, wanted[:, None], -torch.inf).amax(1)
+    return own - rest if targets is None else rest - own

@@ -1,0 +1,122 @@
+"""The catalogue: every implementation by name, joined from the library modules; loads no library until one is used."""
+
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import MissingLibrary, UnknownName, Unsupported
+from . import art, foolbox, torchattacks
+from .attack import LIBRARIES, Attack, Implementation, ThreatModel
+from .attacks import ATTACKS
+from .parameters import SUPPLIED, check_parameter
+
+IMPLEMENTATIONS: Mapping[str, Implementation] = {
+    row.name: row for module in (art, foolbox, torchattacks) for row in module.ROWS
+}
+
+# Given to every attack by `run_attack` itself, whatever the library.
+UNIVERSAL = ("max_queries", "batch_size")
+
+
+def find_attack(name: str) -> Attack:
+    """The canonical attack of that name; UnknownName with close matches otherwise."""
+    if name not in ATTACKS:
+        raise UnknownName("attack", name, ATTACKS)
+    return ATTACKS[name]
+
+
+def find_implementation(name: str) -> Implementation:
+    """The row called `library:attack` or `library:attack@variant`; UnknownName with close matches otherwise."""
+    library, colon, attack = name.partition(":")
+    if name in IMPLEMENTATIONS:
+        return IMPLEMENTATIONS[name]
+    if not colon:
+        find_attack(name)
+        raise UnknownName("implementation", name, (row.name for row in implementations_of(name)))
+    if library not in LIBRARIES:
+        raise UnknownName("library", library, LIBRARIES)
+    find_attack(attack.partition("@")[0])
+    raise UnknownName("implementation", name, IMPLEMENTATIONS)
+
+
+def implementations_of(attack: str) -> list[Implementation]:
+    """Every row of a canonical attack, in the order of the libraries; UnknownName if there is no such attack."""
+    find_attack(attack)
+    return [row for row in IMPLEMENTATIONS.values() if row.attack == attack]
+
+
+def is_installed(library: str) -> bool:
+    """Whether the library can be imported, without importing it."""
+    return importlib.util.find_spec(library) is not None
+
+
+def load_class(row: Implementation, norm: str) -> Any:
+    """The library's attack class behind a row.
+
+    Raises:
+        MissingLibrary: if the library, or a module that it needs without declaring it, is not installed.
+        Unsupported: if the row does not have the norm.
+    """
+    if norm not in row.classes:
+        raise Unsupported(f"{row.name} does not have norm {norm}; it has: {', '.join(row.classes)}")
+    if not is_installed(row.library):
+        raise MissingLibrary(row.library, row.library)
+    return load_object(row.classes[norm], row.library)
+
+
+def load_object(path: str, library: str) -> Any:
+    """Import "module:name"; a module with a leading dot is one of this package. MissingLibrary if it cannot be."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module, __package__), name)
+    except ModuleNotFoundError as error:
+        raise MissingLibrary(error.name or module, library, f"needed by {library}") from error
+
+
+def check_support(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters in their own types, if the row can do what is asked; nothing is computed.
+
+    Raises:
+        Unsupported: if the row is broken, or lacks the norm, the targeted mode or a parameter, or needs an epsilon.
+        UnknownName: if a parameter is not in the vocabulary.
+        InvalidInput: if a parameter has a wrong value.
+    """
+    if row.broken:
+        raise Unsupported(f"{row.name} cannot run: {row.broken}")
+    if threat_model.norm not in row.classes:
+        raise Unsupported(f"{row.name} does not have norm {threat_model.norm}; it has: {', '.join(row.classes)}")
+    fixed_budget = ATTACKS[row.attack].kind == "fixed-budget" and threat_model.norm != "unrestricted"
+    if fixed_budget and threat_model.epsilon is None:
+        raise Unsupported(f"{row.name} is a fixed-budget attack: expected an epsilon, got none")
+    if threat_model.targeted and row.targeted == "no":
+        raise Unsupported(f"{row.name} has no targeted mode")
+    checked = {name: check_parameter(name, value) for name, value in parameters.items()}
+    for name in checked:
+        if not accepts(row, name):
+            raise Unsupported(f"{row.name} does not have parameter {name}; it has: {', '.join(accepted(row))}")
+    return checked
+
+
+def accepts(row: Implementation, parameter: str) -> bool:
+    """Whether a row takes a canonical parameter; any row that draws random numbers takes `restarts`."""
+    return parameter in accepted(row)
+
+
+def accepted(row: Implementation) -> list[str]:
+    """The canonical parameters that a row takes, its own first."""
+    own = [name for name in row.params if name not in SUPPLIED]
+    restarts = ["restarts"] if row.random and "restarts" not in own else []
+    return [*own, *restarts, *UNIVERSAL]
+
+
+def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
+    """The library's own defaults in canonical words, read from the installed class; MissingLibrary if it is not there.
+
+    A parameter that the class requires, or sets without telling, is left out.
+    """
+    signature = inspect.signature(load_class(row, norm).__init__).parameters
+    words = {name: word for name, word in row.params.items() if name not in SUPPLIED and word in signature}
+    defaults = {name: signature[word].default for name, word in words.items()}
+    return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}

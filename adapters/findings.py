@@ -1,0 +1,47 @@
+"""Known defects of the libraries' algorithms: the rows run as shipped and carry these ids.
+
+Each was seen in the source and reproduced with ART 1.20, Foolbox 3.3 and torchattacks 3.5.
+"""
+
+from collections.abc import Mapping
+
+FINDINGS: Mapping[str, str] = {
+    "B1": "adds an absolute epsilon to the norm of a mean-reduced gradient: confident images take shorter steps",
+    "B2": "its l1 steps move one pixel only, so the budget is not used",
+    "B3": "Adam is never used: the steps are plain gradient steps",
+    "B4": "accumulates the sign of the gradient instead of the gradient",
+    "B5": "uses the step size of the first image for every image of the batch",
+    "B6": "with fewer gradients than classes the logits are looked up at the wrong classes",
+    "B8": "the l2 update divides where the method multiplies",
+    "B9": "its l1 version crashes on an unset variable",
+    "B10": "targeted by label it compares the prediction with the target and returns the input",
+    "B11": "ignores the target function and takes the labels for the targets",
+    "B12": "the margin is taken against 0: results change when a constant is added to all logits",
+    "B13": "returns a black image where it fails, and calls it a success",
+    "B14": "optimises the very tensor that it measures distances from; pixels leave [0, 1]",
+    "B15": "a wrong power of the gradient norm gives NaN images, counted as successes",
+    "B16": "the projection divides the norms by themselves and so does nothing",
+    "B18": "normalises the estimated gradient over the whole batch",
+    "B19": "its noise is clipped to [0, 1]: pixels only get brighter",
+    "B20": "l0: four rounds only, so no pixel is frozen; linf: the constant is missing in the gradient",
+    "B21": "one transform for the whole batch; the horizontal shift is computed from the number of channels",
+    "one-pixel-increment": "the overshoot is applied to each increment: many results stop short of the boundary",
+    "final-iterate": "judges success on the last iterate only; a failure returns the random start",
+    "doubling-constant": "the trade-off constant only doubles: few rounds never reach a large one",
+    "saturated-pixels": "pixels that are exactly 0 or 1 never move",
+    "confidence-ignored": "the confidence shapes the loss but not the choice of the result",
+    "radius-uniform": "the radius of the random start is uniform: most starts are near the image",
+    "clip-before-project": "clips to [0, 1] before projecting onto the ball, where the others project first",
+    "decay-off": "the momentum is 0 by default, unlike the paper's 1",
+    "includes-di": "always resizes inputs at random too, unless diversity_probability is 0",
+    "short-steps": "runs its inner attacks for 10 steps, where the published ensemble runs 100",
+    "deepfool-for-fab": "has DeepFool (10 gradients) in the place of FAB",
+    "before-projection": "returns the point before the last projection onto the boundary: farther than it found",
+    "distance-discarded": "discards a result farther than its epsilon and returns the input",
+    "largest-gradients": "takes the two largest target gradients instead of the best pair",
+    "last-best": "returns the best member of the last generation, fooling or not",
+    "not-fixed-budget": "lets its radius grow while it runs",
+    "norm-1-is-2": "treats norm 1 as norm 2",
+    "batch-mean": "keeps the iterate with the best mean over the batch",
+    "small-difference": "its default numerical step vanishes in float32",
+}

@@ -1,0 +1,152 @@
+"""Counting what an attack asks of a model, image by image, and stopping it at a budget.
+
+A query is one image going through the model once, forwards or backwards: a batch of b images is b queries. Queries are
+attributed by construction where the library keeps the order of the batch (`order="kept"`: row r of a call belongs to
+image r modulo the number of images, which also covers stacked copies) and where an image is attacked alone. Where a
+library shuffles or shrinks the batch (`order="content"`), a row belongs to the clean image nearest to it in l2:
+`distinguishable` says when that is certain for every point of the ball.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from .attack import ThreatModel
+from .budget import Budget, BudgetSpent
+from .classifier import Classifier
+
+__all__ = ["BudgetSpent", "QueryCounter", "distinguishable"]
+
+
+class QueryCounter(nn.Module):
+    """The classifier as an attack sees it: same logits, every query counted for the image that it belongs to.
+
+    Args:
+        classifier: the model under attack.
+        inputs: the clean images of this library call, shape (n, C, H, W).
+        labels: their labels, shape (n,).
+        threat_model: what counts as a valid example, for the best example under a budget.
+        targets: target classes, shape (n,), or None.
+        order: "kept" or "content", see the module.
+        max_queries: forward plus backward passes that each image may still cost, shape (n,); None: no limit. Past it
+            the image's rows repeat the last answer and carry no gradient; when no image has any left, `BudgetSpent`
+            ends the attack.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        inputs: Tensor,
+        labels: Tensor,
+        threat_model: ThreatModel,
+        *,
+        targets: Tensor | None = None,
+        order: Literal["kept", "content"] = "kept",
+        max_queries: Tensor | None = None,
+    ):
+        super().__init__()
+        self.classifier = classifier
+        self._images = inputs.detach()
+        self._order = order
+        # Calls on the whole batch are counted in plain integers: nothing to allocate, nothing to wait for on a GPU.
+        self._whole = {"forwards": 0, "backwards": 0}
+        self._single = {kind: torch.zeros(len(inputs), dtype=torch.long, device=inputs.device) for kind in self._whole}
+        self.budget = None if max_queries is None else Budget(max_queries, self._images, labels, targets, threat_model)
+        self.training = False
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes of the model."""
+        return self.classifier.num_classes or 0
+
+    @property
+    def forwards(self) -> Tensor:
+        """Forward queries of each image so far, shape (n,), int64."""
+        return self._single["forwards"] + self._whole["forwards"]
+
+    @property
+    def backwards(self) -> Tensor:
+        """Backward queries of each image so far, shape (n,), int64."""
+        return self._single["backwards"] + self._whole["backwards"]
+
+    def train(self, mode: bool = True) -> "QueryCounter":  # noqa: ARG002 - the signature is torch's
+        """Put everything in evaluation mode, whatever is asked for."""
+        return super().train(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of `inputs`; counted."""
+        return self.query(inputs, self._owners(inputs))
+
+    def query(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
+        """Logits of `inputs`, counted for the images `owners` (indices, shape (rows,)); None: row i is image i."""
+        if self.budget is not None:
+            if owners is None:
+                owners = torch.arange(len(self._images), device=self._images.device)
+            return self._query_within_budget(inputs, owners, self.budget)
+        self._count("forwards", owners)
+        logits = self.classifier(inputs)
+        if logits.requires_grad:
+            logits.register_hook(lambda _: self._count("backwards", owners))
+        return logits
+
+    def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+        granted = budget.grant(owners, self.forwards + self.backwards)
+        live = owners[granted]
+        logits = budget.last_answers(owners, self.num_classes)
+        if inputs.requires_grad:
+            logits = logits + inputs.flatten(1)[:, :1] * 0
+        if not granted.any():
+            return logits
+        self._count("forwards", live)
+        answers = self.classifier(inputs[granted])
+        budget.remember(inputs.detach()[granted], answers.detach(), live)
+        if answers.requires_grad:
+            answers.register_hook(lambda gradient: self._grant_gradient(gradient, live, budget))
+        return logits.to(answers.dtype).index_put((granted.nonzero()[:, 0],), answers)
+
+    def _grant_gradient(self, gradient: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+        granted = budget.grant(owners, self.forwards + self.backwards, stop=False)
+        self._count("backwards", owners[granted])
+        return gradient * granted.to(gradient.dtype)[:, None]
+
+    def _count(self, kind: str, owners: Tensor | None) -> None:
+        if owners is None:
+            self._whole[kind] += 1
+        else:
+            self._single[kind] += torch.bincount(owners, minlength=len(self._images))
+
+    def _owners(self, inputs: Tensor) -> Tensor | None:
+        rows, images = len(inputs), len(self._images)
+        if images == 1:
+            return None if rows == 1 else torch.zeros(rows, dtype=torch.long, device=self._images.device)
+        if self._order == "kept" and rows % images == 0:
+            whole = torch.arange(images, device=self._images.device)
+            return None if rows == images else whole.repeat(rows // images)
+        return nearest(inputs, self._images)
+
+
+@torch.no_grad()
+def nearest(inputs: Tensor, images: Tensor) -> Tensor:
+    """Index of the image nearest in l2 to each of `inputs`, shape (rows,); one matrix product, no copy of the batch."""
+    flat = images.flatten(1)
+    rows = inputs.detach().to(device=flat.device, dtype=flat.dtype).flatten(1)
+    return (flat.square().sum(1) - 2 * rows @ flat.T).argmin(1)
+
+
+def distinguishable(inputs: Tensor, threat_model: ThreatModel) -> bool:
+    """Whether every point of one image's ball is nearer (l2) to that image than to every other one of the batch.
+
+    |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q with q dual to the norm is enough, by Hoelder's inequality. Without a
+    radius nothing is certain and the answer is False, as it is for l0 (whose components may change by up to 1).
+    """
+    dual = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}.get(threat_model.norm)
+    if len(inputs) < 2:
+        return True
+    if threat_model.epsilon is None or dual is None:
+        return False
+    flat = inputs.flatten(1).double()
+    squared = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist").square()
+    spread = squared - 2 * threat_model.epsilon * torch.cdist(flat, flat, p=dual)
+    spread.fill_diagonal_(float("inf"))
+    return bool((spread > 0).all())

@@ -1,0 +1,34 @@
+"""Random state around a library call: fixed by a seed inside, exactly as it was afterwards."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed Python, NumPy and torch (CPU and every GPU) with `seed`; restore all of their states on the way out."""
+    python, numpy, devices = random.getstate(), np.random.get_state(), range(torch.cuda.device_count())  # noqa: NPY002
+    with torch.random.fork_rng(devices=devices):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002 - ART and torchattacks draw from the global generator
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
+
+
+def call_seed(seed: int, first_image: int, restart: int) -> int:
+    """Seed of one library call: `seed` itself for the first batch of the first run, else mixed with its place.
+
+    The place is the position of the call's first image among the images given, so that an attack that takes one image
+    at a time does not give every image the same noise.
+    """
+    if first_image == 0 and restart == 0:
+        return seed
+    return int(np.random.SeedSequence([seed, first_image, restart]).generate_state(1)[0])

@@ -1,0 +1,72 @@
+"""Starting points of decision-based attacks: the same ones for every library, made from the seed alone."""
+
+import torch
+from torch import Tensor
+
+from .judge import fooled
+from .queries import QueryCounter
+
+DRAWS = 100
+BISECTIONS = 10
+
+
+@torch.no_grad()
+def find_starting_points(
+    counter: QueryCounter, inputs: Tensor, labels: Tensor, targets: Tensor | None, seed: int
+) -> tuple[Tensor, Tensor]:
+    """An image on the wrong side of the boundary for each clean image, as near as a bisection brings it.
+
+    Uniform noise images are drawn until one is misclassified (or classified as the target), then the other images of
+    the batch are tried; the find is moved towards the clean image by bisection. Every query is counted.
+
+    Args:
+        counter: the model.
+        inputs: clean images, shape (N, C, H, W).
+        labels: their labels, shape (N,).
+        targets: target classes, shape (N,), or None.
+        seed: of the noise; each image has a stream of its own.
+
+    Returns:
+        The starting points, shape (N, C, H, W) (the clean image where none was found), and whether one was found,
+        shape (N,) bool.
+    """
+    starts = inputs.clone()
+    found = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+    generators = [torch.Generator().manual_seed(seed + i) for i in range(len(inputs))]
+
+    def try_candidates(candidates: Tensor, owners: Tensor) -> None:
+        wanted = None if targets is None else targets[owners]
+        hit = fooled(counter.query(candidates, owners), labels[owners], wanted)
+        starts[owners[hit]] = candidates[hit]
+        found[owners[hit]] = True
+
+    for _ in range(DRAWS):
+        missing = (~found).nonzero()[:, 0]
+        if not len(missing):
+            break
+        noise = torch.stack([torch.rand(inputs.shape[1:], generator=generators[i]) for i in missing.tolist()])
+        try_candidates(noise.to(inputs), missing)
+    for other in range(len(inputs)):
+        missing = (~found).nonzero()[:, 0]
+        missing = missing[missing != other]
+        if len(missing):
+            try_candidates(inputs[other].expand(len(missing), *inputs.shape[1:]), missing)
+    return _bisect(counter, inputs, starts, labels, targets, found), found
+
+
+def _bisect(
+    counter: QueryCounter, inputs: Tensor, starts: Tensor, labels: Tensor, targets: Tensor | None, found: Tensor
+) -> Tensor:
+    low, high = torch.zeros(len(inputs), device=inputs.device), torch.ones(len(inputs), device=inputs.device)
+    rows = found.nonzero()[:, 0]
+    if not len(rows):
+        return starts
+    wanted = None if targets is None else targets[rows]
+    for _ in range(BISECTIONS):
+        middle = ((low + high) / 2)[rows].view(-1, 1, 1, 1)
+        blend = inputs[rows] + middle * (starts[rows] - inputs[rows])
+        hit = fooled(counter.query(blend, rows), labels[rows], wanted)
+        high[rows] = middle.flatten().where(hit, high[rows])
+        low[rows] = middle.flatten().where(~hit, low[rows])
+    blended = inputs + high.view(-1, 1, 1, 1) * (starts - inputs)
+    return starts.where((high == 1).view(-1, 1, 1, 1), blended)

@@ -1,0 +1,101 @@
+"""Models with known answers: a small CNN on scikit-learn's digits, and a linear model whose optimum is a formula."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from davylamp.adapters.classifier import Classifier
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+torch.set_num_threads(1)
+
+# norm -> the dual norm, which measures the gradient of a linear model
+DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}
+
+
+class Case(NamedTuple):
+    """A module with images (n, 3, 16, 16) or (n, 3, 8, 8) that it classifies correctly."""
+
+    module: nn.Module
+    inputs: Tensor
+    labels: Tensor
+
+    @property
+    def classifier(self) -> Classifier:
+        return Classifier(self.module)
+
+    def first(self, count: int) -> "Case":
+        return Case(self.module, self.inputs[:count], self.labels[:count])
+
+
+@pytest.fixture(scope="session")
+def digits() -> Case:
+    """A CNN trained on digits (3 x 16 x 16, pixels in [0.05, 0.95]) and 16 test images that it gets right."""
+    data = load_digits()
+    images = torch.tensor(data.images / 16, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1) * 0.9 + 0.05
+    images = nn.functional.interpolate(images, scale_factor=2)
+    labels = torch.tensor(data.target)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(8, 16, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(256, 10),
+        )
+        optimiser = torch.optim.Adam(net.parameters(), 1e-2)
+        for _ in range(12):
+            for batch in torch.randperm(1400).split(100):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(net(images[batch]), labels[batch]).backward()
+                optimiser.step()
+    net.eval().requires_grad_(False)
+    right = (net(images[1400:]).argmax(1) == labels[1400:]).nonzero()[:16, 0] + 1400
+    return Case(net, images[right].contiguous(), labels[right])
+
+
+class LinearCase(NamedTuple):
+    """A linear model on (n, 3, 8, 8) grey-ish images, the box far away, and each image's least perturbation."""
+
+    module: nn.Module
+    inputs: Tensor
+    labels: Tensor
+    least: dict[str, Tensor]
+
+    @property
+    def classifier(self) -> Classifier:
+        return Classifier(self.module)
+
+
+@pytest.fixture(scope="session")
+def linear() -> LinearCase:
+    """Four classes; the least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm."""
+    generator = torch.Generator().manual_seed(1)
+    layer = nn.Linear(192, 4)
+    layer.weight.data = torch.randn(4, 192, generator=generator)
+    inputs = 0.5 + 0.02 * torch.randn(4, 3, 8, 8, generator=generator)
+    layer.bias.data = -(layer.weight.data @ inputs.flatten(1).mean(0))
+    module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
+    logits = module(inputs)
+    labels = logits.argmax(1)
+    weight = layer.weight.data
+    least = {}
+    for norm, dual in DUAL.items():
+        gaps = logits.gather(1, labels[:, None]) - logits
+        sizes = torch.linalg.vector_norm(weight[labels][:, None] - weight, ord=dual, dim=2)
+        least[norm] = (gaps / sizes.clamp(min=1e-12)).masked_fill(gaps == 0, float("inf")).amin(1)
+    return LinearCase(module, inputs, labels, least)
+
+
+@pytest.fixture(scope="session")
+def cheap() -> dict[str, dict[str, dict]]:
+    """Row name -> norm -> epsilon (or null) and parameters that run in well under a second on the digits."""
+    settings: dict[str, dict[str, dict]] = {}
+    for file in sorted(Path(__file__).parent.glob("cheap_*.json")):
+        settings |= json.loads(file.read_text(encoding="utf-8"))
+    return settings
