@@ -1,17 +1,19 @@
 """What the metrics share: the checks of their arguments and arithmetic that half precision does not spoil."""
 
 import sys
-from collections.abc import Iterable, Mapping
-from math import nan
+from collections.abc import Callable, Iterable, Mapping
+from math import nan, sqrt
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 Kind = Literal["float", "int64", "bool", "number"]
+Normalisation = Literal["rms", "published", "formula"]
 Sizes = dict[str, int]
 FINITE = (-sys.float_info.max, sys.float_info.max)
 ROWS = 2**16  # rows of logits whose softmax is held at once
+VALUES = {"cpu": 2**19, "other": 2**25}  # colour values worked on at once: what a processor's cache or a GPU holds
 
 
 def check(
@@ -19,7 +21,7 @@ def check(
     dims: str,
     *,
     kind: Kind = "float",
-    within: tuple[float, float] = FINITE,
+    within: tuple[float, float] | None = FINITE,
     sizes: Sizes | None = None,
 ) -> Sizes:
     """Check tensors that share one shape, and learn the sizes of its dimensions.
@@ -28,7 +30,7 @@ def check(
         tensors: by the name that the caller knows them by.
         dims: names of the dimensions, as "N K"; a name that `sizes` holds has that size.
         kind: what the elements are; "number" is float or integer.
-        within: least and largest allowed element; NaN never is.
+        within: least and largest allowed element, which NaN is not; None: anything goes, NaN too.
         sizes: sizes known already.
 
     Returns:
@@ -54,7 +56,7 @@ def check(
     return sizes
 
 
-def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, float]) -> None:
+def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, float] | None) -> None:
     """Raise unless the elements are of the kind and all lie within the range (the extremes are NaN if one is)."""
     integer = not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
     fits = {
@@ -65,7 +67,7 @@ def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, f
     }
     if not fits[kind]:
         raise ValueError(f"expected {name} of type {kind}, got {value.dtype}")
-    if kind == "bool" or not value.numel():
+    if kind == "bool" or within is None or not value.numel():
         return
     low, high = (extreme.item() for extreme in value.aminmax())
     if not (within[0] <= low and high <= within[1]):
@@ -74,7 +76,7 @@ def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, f
 
 
 def check_logits(**named: Tensor) -> Sizes:
-    """Check logits of one shape (N, K), finite."""
+    """Check logits of one shape (N, K), finite numbers."""
     return check(named, "N K")
 
 
@@ -91,6 +93,12 @@ def check_images(**named: Tensor) -> Sizes:
 def check_success(sizes: Sizes, **named: Tensor) -> Sizes:
     """Check flags of shape (N,), bool."""
     return check(named, "N", kind="bool", sizes=sizes)
+
+
+def check_index(name: str, value: int, size: int) -> None:
+    """Raise ValueError unless the value is an index below the size."""
+    if not 0 <= value < size:
+        raise ValueError(f"expected {name} from 0 to {size - 1}, got {value}")
 
 
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
@@ -119,3 +127,32 @@ def confidence(logits: Tensor, classes: Tensor) -> Tensor:
     """Softmax probability of one class per row; never holds the probabilities of more than `ROWS` rows."""
     parts = zip(logits.split(ROWS), classes.split(ROWS), strict=True)
     return torch.cat([precise(rows).softmax(1).gather(1, index[:, None])[:, 0] for rows, index in parts])
+
+
+def grey_levels(images: Tensor) -> Tensor:
+    """Nearest of the 256 levels of an 8-bit image, half a level rounded up, for values in [0, 1]."""
+    return (precise(images) * 255).add_(0.5).floor_()
+
+
+def l2_divisor(values: int, normalisation: Normalisation) -> float:
+    """What divides the L2 norm of that many values."""
+    divisors = {"rms": sqrt(values), "published": sqrt(3 * values), "formula": float(values)}
+    check_choice("normalisation", normalisation, divisors)
+    return divisors[normalisation]
+
+
+def in_groups(function: Callable[..., Tensor], *images: Tensor, at_once: int | None = None) -> Tensor:
+    """Apply a function with one value per image to groups of images, small enough to stay fast.
+
+    Args:
+        function: takes as many tensors (n, C, H, W), float32 or float64, and returns shape (n,).
+        *images: each of shape (N, C, H, W).
+        at_once: colour values in a group; None: what suits the device.
+
+    Returns:
+        The values, shape (N,).
+    """
+    at_once = at_once or VALUES["cpu" if images[0].device.type == "cpu" else "other"]
+    size = max(at_once // max(images[0].shape[1:].numel(), 1), 1)
+    groups = zip(*(tensor.split(size) for tensor in images), strict=True)
+    return torch.cat([function(*map(precise, group)) for group in groups])

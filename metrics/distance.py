@@ -1,16 +1,26 @@
 """How far the adversarial image is from the clean one, pixel by pixel."""
 
-from math import sqrt
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .common import check_choice, check_images, check_success, claims, defined, precise
+from .common import (
+    Normalisation,
+    check_choice,
+    check_images,
+    check_success,
+    claims,
+    defined,
+    grey_levels,
+    in_groups,
+    l2_divisor,
+)
 from .registry import Reduction, metric, reduce
 
-Normalisation = Literal["rms", "published", "formula"]
+INFINITE = float("inf")
 
 
 @metric(
@@ -37,9 +47,8 @@ def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, r
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    change = _change(inputs, adv_inputs, success)
-    largest = torch.linalg.vector_norm(change, ord=float("inf"), dim=1)
-    return reduce(defined(largest, success), reduction)
+    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    return reduce(defined(in_groups(_change_norm(INFINITE), inputs, adv_inputs), success), reduction)
 
 
 @metric(
@@ -75,9 +84,9 @@ def euclidean_distortion(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    change = _change(inputs, adv_inputs, success)
-    norm = torch.linalg.vector_norm(change, dim=1)
-    return reduce(defined(norm / l2_divisor(change.shape[1], normalisation), success), reduction)
+    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    divisor = l2_divisor(inputs.shape[1:].numel(), normalisation)
+    return reduce(defined(in_groups(_change_norm(2), inputs, adv_inputs) / divisor, success), reduction)
 
 
 @metric(
@@ -116,12 +125,14 @@ def pixel_change_ratio(
     check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
     check_choice("rounding", rounding, ("round", "truncate", "exact"))
     check_choice("unit", unit, ("value", "pixel"))
-    stored = {"round": grey_levels, "truncate": lambda images: (precise(images) * 255).floor(), "exact": precise}
-    changed = stored[rounding](inputs) != stored[rounding](adv_inputs)
-    if unit == "pixel":
-        changed = changed.any(1)
-    changed = changed.flatten(1)
-    ratio = claims(changed.sum(1), inputs) / changed.shape[1]
+    stored = {"round": grey_levels, "truncate": lambda images: (images * 255).floor_(), "exact": lambda images: images}
+
+    def changed(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+        differs = stored[rounding](inputs) != stored[rounding](adv_inputs)
+        differs = (differs.any(1) if unit == "pixel" else differs).flatten(1)
+        return claims(differs.sum(1), inputs) / differs.shape[1]
+
+    ratio = in_groups(changed, inputs, adv_inputs)
     return reduce(defined(ratio, success), reduction)
 
 
@@ -129,7 +140,7 @@ def pixel_change_ratio(
     symbol="ALD",
     title="Relative distortion",
     robust_when="higher",
-    between=(0, float("inf")),
+    between=(0, INFINITE),
     unit="ratio of norms",
     source="AISafety (Guo et al. 2023), ALDp; DEEPSEC (Ling et al. 2019)",
 )
@@ -154,10 +165,10 @@ def relative_distortion(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    check_choice("p", p, (0, 1, 2, float("inf")))
-    change = _change(inputs, adv_inputs, success)
-    size = torch.linalg.vector_norm(precise(inputs).flatten(1), ord=p, dim=1)
-    ratio = torch.linalg.vector_norm(change, ord=p, dim=1) / size
+    check_choice("p", p, (0, 1, 2, INFINITE))
+    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    size = in_groups(lambda images: _norm(images, p), inputs)
+    ratio = in_groups(_change_norm(p), inputs, adv_inputs) / size
     return reduce(defined(ratio, success & (size > 0)), reduction)
 
 
@@ -184,15 +195,19 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
         ValueError: if shapes, types or values are not as described.
     """
     check_images(inputs=inputs, adv_inputs=adv_inputs)
-    change = (grey_levels(adv_inputs) - grey_levels(inputs)).flatten(1)
-    return reduce(torch.linalg.vector_norm(change, dim=1) / sqrt(max(change.shape[1], 1)), reduction)
+    divisor = l2_divisor(inputs.shape[1:].numel(), "rms")
+
+    def distance(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+        return _norm(grey_levels(adv_inputs) - grey_levels(inputs), 2) / divisor
+
+    return reduce(in_groups(distance, inputs, adv_inputs), reduction)
 
 
 @metric(
     symbol="PSNR",
     title="Peak signal-to-noise ratio",
     robust_when="lower",
-    between=(0, float("inf")),
+    between=(0, INFINITE),
     unit="dB",
     source="RoBIC (Maho et al. 2021), 2",
 )
@@ -218,7 +233,7 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
     symbol="PSD",
     title="Perturbation sensitivity distance",
     robust_when="higher",
-    between=(0, float("inf")),
+    between=(0, INFINITE),
     unit="change over local deviation, summed",
     source="AISafety (Guo et al. 2023), eq 6; after Luo et al. 2018",
 )
@@ -255,31 +270,27 @@ def perturbation_sensitivity_distance(
     check_choice("weighting", weighting, ("inverse", "complement", "product"))
     if min(sizes["H"], sizes["W"]) < 2:
         raise ValueError(f"expected images of at least 2 x 2, got {sizes['H']} x {sizes['W']}")
-    deviation, change = _local_deviation(precise(inputs)), (precise(adv_inputs) - precise(inputs)).abs()
-    weighted = {
-        "inverse": lambda: (change / deviation).where(change > 0, 0),
-        "complement": lambda: change * (1 - deviation),
-        "product": lambda: change * deviation,
-    }[weighting]()
-    return reduce(defined(weighted.flatten(1).sum(1), success), reduction)
+
+    def weighted(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+        deviation, change = _local_deviation(inputs), (adv_inputs - inputs).abs()
+        if weighting == "inverse":
+            change = (change / deviation).where(change > 0, 0)
+        else:
+            change *= deviation if weighting == "product" else 1 - deviation
+        return change.flatten(1).sum(1)
+
+    return reduce(defined(in_groups(weighted, inputs, adv_inputs), success), reduction)
 
 
-def grey_levels(images: Tensor) -> Tensor:
-    """Nearest of the 256 levels of an 8-bit image, half a level rounded up, for values in [0, 1]."""
-    return (precise(images) * 255 + 0.5).floor()
+def _norm(images: Tensor, p: float) -> Tensor:
+    """Norm of order p of all values of each image."""
+    values = images.flatten(1)
+    return values.abs().amax(1) if p == INFINITE else torch.linalg.vector_norm(values, ord=p, dim=1)
 
 
-def l2_divisor(values: int, normalisation: Normalisation) -> float:
-    """What divides the L2 norm of that many values."""
-    divisors = {"rms": sqrt(values), "published": sqrt(3 * values), "formula": float(values)}
-    check_choice("normalisation", normalisation, divisors)
-    return divisors[normalisation]
-
-
-def _change(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> Tensor:
-    """Checked difference of the images, one row an image."""
-    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
-    return (precise(adv_inputs) - precise(inputs)).flatten(1)
+def _change_norm(p: float) -> Callable[[Tensor, Tensor], Tensor]:
+    """The norm of order p of the change of each image."""
+    return lambda inputs, adv_inputs: _norm(adv_inputs - inputs, p)
 
 
 def _local_deviation(images: Tensor) -> Tensor:

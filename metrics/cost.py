@@ -1,0 +1,90 @@
+"""What an attack costs: time and passes through the model."""
+
+import torch
+from torch import Tensor
+
+from .common import check, check_success, defined, precise
+from .registry import Reduction, metric, reduce
+
+LEVELS = 5
+AT_LEAST_ZERO = (0.0, float("inf"))
+
+
+@metric(
+    symbol="CTC",
+    title="Calculation time cost",
+    robust_when="higher",
+    between=(0, LEVELS - 1),
+    unit="level",
+    source="CANARY (Sun et al. 2023), 3.1.3",
+)
+def time_cost_levels(seconds: Tensor) -> Tensor:
+    """Rank of the running time of each attack among all, in five levels: 0 very fast to 4 very slow.
+
+    The paper gives no cut points: these are five equal groups of ranks. Equal times share a level; only the order
+    means anything.
+
+    Args:
+        seconds: running time of each attack, shape (A,), >= 0.
+
+    Returns:
+        Shape (A,), int64.
+
+    Raises:
+        ValueError: if the times are not as described.
+    """
+    check({"seconds": seconds}, "A", kind="number", within=AT_LEAST_ZERO)
+    faster = torch.searchsorted(seconds.sort().values, seconds)
+    return faster * LEVELS // max(len(seconds), 1)
+
+
+@metric(
+    symbol="QNC_F",
+    title="Forward queries",
+    robust_when="higher",
+    between=AT_LEAST_ZERO,
+    unit="forward passes per image",
+    source="CANARY (Sun et al. 2023), 3.1.3",
+)
+def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Forward passes of the model that an adversarial example takes, over successful attacks.
+
+    Args:
+        forwards: passes spent on each image (a batch of b images is one pass for each), shape (N,), >= 0.
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; passes per image.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_success(check({"forwards": forwards}, "N", kind="number", within=AT_LEAST_ZERO), success=success)
+    return reduce(defined(precise(forwards), success), reduction)
+
+
+@metric(
+    symbol="QNC_B",
+    title="Backward queries",
+    robust_when="higher",
+    between=AT_LEAST_ZERO,
+    unit="backward passes per image",
+    source="CANARY (Sun et al. 2023), 3.1.3",
+)
+def backward_queries(backwards: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Backward passes of the model that an adversarial example takes, over successful attacks; 0 without gradients.
+
+    Args:
+        backwards: passes spent on each image (a batch of b images is one pass for each), shape (N,), >= 0.
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; passes per image.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_success(check({"backwards": backwards}, "N", kind="number", within=AT_LEAST_ZERO), success=success)
+    return reduce(defined(precise(backwards), success), reduction)

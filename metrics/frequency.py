@@ -1,0 +1,161 @@
+"""How the change of an image divides between low and high spatial frequencies."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .common import (
+    Normalisation,
+    Sizes,
+    check_choice,
+    check_images,
+    check_success,
+    defined,
+    grey_levels,
+    in_groups,
+    l2_divisor,
+)
+from .registry import Reduction, metric, reduce
+
+Method = Literal["dwt", "published"]
+Band = Literal["low", "high"]
+CUTOFF = 5.0  # of the published program's Gaussian filter, in cycles per image
+LUMA = (0.299, 0.587, 0.114)
+
+
+@metric(
+    symbol="FDL",
+    title="Low-frequency distortion",
+    robust_when="higher",
+    between=(0, 1),
+    unit="pixel range",
+    source="CANARY (Sun et al. 2023), 3.1.3, AED-FD_L; wavelet as in Luo et al. 2022",
+)
+def low_frequency_distortion(
+    inputs: Tensor,
+    adv_inputs: Tensor,
+    success: Tensor,
+    *,
+    normalisation: Normalisation = "rms",
+    method: Method = "dwt",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Root mean square of the low-frequency part of the change, over successful attacks.
+
+    The part is what the low band of a one-level Haar transform rebuilds: the means of 2 x 2 blocks, of what is left
+    of a block at an odd border. FDL^2 + FDH^2 = AED^2 for each image.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        normalisation: what divides the L2 norm, with n = C H W values in an image: "rms" the root of n;
+            "published" the root of 3 n, the scale of AED in the paper's Table 5; "formula" nothing, as printed.
+        method: "dwt", or "published" for the columns of the paper's tables: grey images, a Gaussian filter of the
+            Fourier transform, each part stretched to 8 bits (n = H W), and the two bands swapped.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; a share of the pixel range;
+        0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    norm = _band_norm(sizes, "low", normalisation, method)
+    return reduce(defined(in_groups(norm, inputs, adv_inputs), success), reduction)
+
+
+@metric(
+    symbol="FDH",
+    title="High-frequency distortion",
+    robust_when="higher",
+    between=(0, 1),
+    unit="pixel range",
+    source="CANARY (Sun et al. 2023), 3.1.3, AED-FD_H; wavelet as in Luo et al. 2022",
+)
+def high_frequency_distortion(
+    inputs: Tensor,
+    adv_inputs: Tensor,
+    success: Tensor,
+    *,
+    normalisation: Normalisation = "rms",
+    method: Method = "dwt",
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Root mean square of the high-frequency part of the change, over successful attacks.
+
+    The part is the change without its low-frequency part; see `low_frequency_distortion`.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        normalisation: "rms", "published" or "formula", as in `low_frequency_distortion`.
+        method: "dwt" or "published", as in `low_frequency_distortion`.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; a share of the pixel range;
+        0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    norm = _band_norm(sizes, "high", normalisation, method)
+    return reduce(defined(in_groups(norm, inputs, adv_inputs), success), reduction)
+
+
+def _band_norm(
+    sizes: Sizes, band: Band, normalisation: Normalisation, method: Method
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The function that gives the normalised L2 norm of one band of the change."""
+    check_choice("method", method, ("dwt", "published"))
+    if method == "published" and sizes["C"] not in (1, 3):
+        raise ValueError(f"expected images of 1 or 3 channels for the published method, got {sizes['C']}")
+    pixels = sizes["H"] * sizes["W"]
+    divisor = l2_divisor(pixels * (sizes["C"] if method == "dwt" else 1), normalisation)
+    part = partial(_haar_part if method == "dwt" else _published_part, band=band)
+    divisor = 1.0 if normalisation == "formula" else divisor
+    return lambda inputs, adv_inputs: part(inputs, adv_inputs).flatten(1).norm(dim=1) / divisor
+
+
+def _haar_part(inputs: Tensor, adv_inputs: Tensor, band: Band) -> Tensor:
+    """Low or high part of the change; low: the mean of each block of 2 x 2 pixels, in every pixel of it."""
+    change = adv_inputs - inputs
+    height, width = change.shape[-2:]
+    even = pad(change, (0, width % 2, 0, height % 2), mode="replicate") if height % 2 or width % 2 else change
+    rows = even[..., 0::2, :] + even[..., 1::2, :]
+    means = (rows[..., 0::2] + rows[..., 1::2]) / 4
+    blocks = even.unflatten(-1, (-1, 2)).unflatten(-3, (-1, 2))
+    high = (blocks - means[..., :, None, :, None]).flatten(-4, -3).flatten(-2)[..., :height, :width]
+    return high if band == "high" else change - high
+
+
+def _published_part(inputs: Tensor, adv_inputs: Tensor, band: Band) -> Tensor:
+    """Change of what the published program calls the band: it returns the other one."""
+    high = band == "low"
+    return _filtered(adv_inputs, high) - _filtered(inputs, high)
+
+
+def _filtered(images: Tensor, high: bool) -> Tensor:
+    """8-bit grey images, filtered in Fourier space, each stretched to 0..1 in steps of 1/255."""
+    levels = grey_levels(images)
+    luma = images.new_tensor(LUMA)
+    grey = torch.einsum("nchw,c->nhw", levels, luma) if images.shape[1] == 3 else levels[:, 0]
+    height, width = grey.shape[-2:]
+    rows, columns = (
+        torch.fft.fftfreq(side, d=1 / side, dtype=images.dtype, device=images.device) for side in (height, width)
+    )
+    gain = torch.exp(-(rows[:, None].square() + columns.square()) / (2 * CUTOFF**2))
+    part = torch.fft.ifft2(torch.fft.fft2(grey) * (1 - gain if high else gain)).abs()
+    least, most = part.flatten(1).aminmax(dim=1)
+    span = (most - least)[:, None, None]
+    stretched = (part - least[:, None, None]) / span.where(span > 0, 1)
+    return grey_levels(stretched) / 255

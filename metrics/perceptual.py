@@ -1,0 +1,224 @@
+"""How visible the change of an image is to people."""
+
+from math import nan
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, pad
+
+from .common import check_images, check_success, defined, in_groups
+from .registry import Reduction, metric, reduce
+from .vgg import Features, load_features, stage_features, stage_weights
+
+SCALE_WEIGHTS = (0.096, 0.596, 0.289, 0.019)
+YIQ = ((0.299, 0.587, 0.114), (0.5959, -0.2746, -0.3213), (0.2115, -0.5227, 0.3112))
+MASKING, STABILITY = 0.5, 170.0
+SMALL = 1e-6
+FEATURES_OF = 2**20  # colour values of the images whose features are held at once
+
+
+@metric(
+    symbol="ALMS",
+    title="Low-level visual difference (MS-GMSD)",
+    robust_when="higher",
+    between=(0, float("inf")),
+    unit="deviation of gradient similarity",
+    source="CANARY (Sun et al. 2023), 3.1.3; Zhang et al. 2017",
+)
+def multi_scale_gmsd(
+    inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, chromatic: bool = False, reduction: Reduction = "mean"
+) -> Tensor:
+    """Unevenness of the loss of edges: deviation of the gradient similarity at four scales, over successful attacks.
+
+    Args:
+        inputs: clean images in [0, 1], grey or RGB, shape (N, C, H, W), at least 17 x 17.
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        chromatic: mix in the colour error, as the paper's tables do; its formula has luma only. RGB images only.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; below 1 without colour;
+        0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    if min(sizes["H"], sizes["W"]) < 2 ** len(SCALE_WEIGHTS) + 1:
+        raise ValueError(f"expected images of at least 17 x 17, got {sizes['H']} x {sizes['W']}")
+    allowed = (3,) if chromatic else (1, 3)
+    if sizes["C"] not in allowed:
+        raise ValueError(f"expected images of {' or '.join(map(str, allowed))} channels, got {sizes['C']}")
+
+    def difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+        gradients = _gradient_difference(inputs, adv_inputs)
+        if not chromatic:
+            return gradients
+        share = 2 / (1 + 0.32 * torch.exp(-15 * gradients)) - 1
+        return share * gradients + (1 - share) * 0.01 * _colour_error(inputs, adv_inputs)
+
+    return reduce(defined(in_groups(difference, inputs, adv_inputs), success), reduction)
+
+
+@metric(
+    symbol="ADMS",
+    title="Texture and structure difference (DISTS)",
+    robust_when="higher",
+    between=(0, 1),
+    unit="dissimilarity",
+    source="CANARY (Sun et al. 2023), 3.1.3; Ding et al. 2020",
+)
+def dists(
+    inputs: Tensor,
+    adv_inputs: Tensor,
+    success: Tensor,
+    *,
+    features: Features | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Loss of texture and structure in the features of VGG16, over successful attacks.
+
+    1 minus a weighted sum, over the image and five stages of VGG16 with Hann-weighted L2 pooling, of the similarity
+    of channel means and of channel structure. Images are not resized.
+
+    Args:
+        inputs: clean RGB images in [0, 1], shape (N, 3, H, W).
+        adv_inputs: adversarial images in [0, 1], shape (N, 3, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        features: torchvision's VGG16 (or its `features`), or the path of its weights; None: the weights that
+            torchvision has downloaded already.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; usually in [0, 1] (structure may be
+        anticorrelated, then above); 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described, or the features are not those of a VGG16.
+        FileNotFoundError: if there are no weights; the message says how to provide them.
+    """
+    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    if sizes["C"] != 3:
+        raise ValueError(f"expected images of 3 channels, got {sizes['C']}")
+    precision = torch.promote_types(inputs.dtype, torch.float32)
+    layers = load_features(features, precision, inputs.device)
+    weights = stage_weights(inputs.to(precision))
+
+    def difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            stages = stage_features(layers, torch.cat((inputs, adv_inputs)))
+        alike = [_stage_similarity(maps.flatten(2), *pair) for maps, pair in zip(stages, weights, strict=True)]
+        return 1 - torch.stack(alike).sum(0)
+
+    values = inputs.new_full((sizes["N"],), nan, dtype=precision)
+    values[success] = in_groups(difference, inputs[success], adv_inputs[success], at_once=FEATURES_OF)
+    return reduce(values, reduction)
+
+
+@metric(
+    symbol="ASS",
+    title="Structural similarity (SSIM)",
+    robust_when="lower",
+    between=(-1, 1),
+    unit="similarity",
+    source="AISafety (Guo et al. 2023), ASS; Wang et al. 2004",
+)
+def structural_similarity(
+    inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Similarity of local brightness, contrast and structure (SSIM), over successful attacks.
+
+    Gaussian window of 11 x 11 and deviation 1.5, inside the image; constants 0.01 and 0.03; per channel, then averaged.
+
+    Args:
+        inputs: clean images in [0, 1], shape (N, C, H, W), at least 11 x 11.
+        adv_inputs: adversarial images in [0, 1], shape (N, C, H, W).
+        success: which images count, shape (N,), bool; all true counts failed attacks too.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the image does not count; 1 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    import piq
+
+    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    if min(sizes["H"], sizes["W"]) < 11:
+        raise ValueError(f"expected images of at least 11 x 11, got {sizes['H']} x {sizes['W']}")
+
+    def similarity(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+        value = piq.ssim(inputs, adv_inputs, data_range=1.0, reduction="none", downsample=False)
+        return torch.as_tensor(value)
+
+    return reduce(defined(in_groups(similarity, inputs, adv_inputs), success), reduction)
+
+
+def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+    """MS-GMSD of the luma of each image."""
+    total = inputs.new_zeros(len(inputs))
+    luma, adv_luma = _luma(inputs), _luma(adv_inputs)
+    for scale, weight in enumerate(SCALE_WEIGHTS):
+        if scale:
+            luma, adv_luma = _halved(luma), _halved(adv_luma)
+        similarity = _gradient_similarity(_squared_gradient(luma), _squared_gradient(adv_luma))
+        total += weight * similarity.flatten(1).var(1, correction=0)
+    return total.sqrt()
+
+
+def _luma(images: Tensor) -> Tensor:
+    """Luma from 0 to 255, shape (N, 1, H, W)."""
+    if images.shape[1] == 1:
+        return images * 255
+    red, green, blue = (255 * weight for weight in YIQ[0])
+    return (images[:, :1] * red).add_(images[:, 1:2], alpha=green).add_(images[:, 2:], alpha=blue)
+
+
+def _halved(images: Tensor) -> Tensor:
+    """Means of 2 x 2 pixels; a row and a column of zeros come first if either side is odd."""
+    odd = max(images.shape[-2] % 2, images.shape[-1] % 2)
+    return avg_pool2d(pad(images, (0, odd, 0, odd)) if odd else images, 2)
+
+
+def _squared_gradient(luma: Tensor) -> Tensor:
+    """Nine times the squared magnitude of the Prewitt gradient, zeros around the image."""
+    framed = pad(luma, (1, 1, 1, 1))
+    rows = framed[..., :-2, :] + framed[..., 1:-1, :]
+    rows += framed[..., 2:, :]
+    columns = framed[..., :-2] + framed[..., 1:-1]
+    columns += framed[..., 2:]
+    across = rows[..., 2:] - rows[..., :-2]
+    down = columns[..., 2:, :] - columns[..., :-2, :]
+    return across.square_().add_(down.square_())
+
+
+def _gradient_similarity(squared: Tensor, adv_squared: Tensor) -> Tensor:
+    """Similarity of two gradient maps, 1 where they are equal."""
+    product = (squared * adv_squared).sqrt_()
+    bottom = (squared + adv_squared).sub_(product, alpha=MASKING).add_(9 * STABILITY)
+    return product.mul_(2 - MASKING).add_(9 * STABILITY).div_(bottom)
+
+
+def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+    """Root mean square error of the two chroma channels, taken at the coarsest scale."""
+    change = (adv_inputs - inputs) * 255
+    for _ in SCALE_WEIGHTS[1:]:
+        change = _halved(change)
+    chroma = torch.einsum("nchw,ic->nihw", change, change.new_tensor(YIQ[1:]))
+    return chroma.flatten(2).square().mean(2).sum(1).sqrt()
+
+
+def _stage_similarity(maps: Tensor, mean_weights: Tensor, structure_weights: Tensor) -> Tensor:
+    """Weighted similarity of the maps of clean images, the first half, with those of adversarial images, the second."""
+    means = maps.mean(2)
+    centred = maps - means[..., None]
+    variances = centred.square().mean(2)
+    clean, adversarial = centred.chunk(2)
+    covariances = (clean * adversarial).mean(2)
+    mean, adv_mean = means.chunk(2)
+    variance, adv_variance = variances.chunk(2)
+    brightness = (2 * mean * adv_mean + SMALL) / (mean.square() + adv_mean.square() + SMALL)
+    structure = (2 * covariances + SMALL) / (variance + adv_variance + SMALL)
+    return brightness @ mean_weights + structure @ structure_weights
