@@ -74,10 +74,13 @@ class LinearCase(NamedTuple):
 
 @pytest.fixture(scope="session")
 def linear() -> LinearCase:
-    """Four classes; the least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm."""
+    """Four classes; the least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm.
+
+    The weights are large so that cross-entropy follows the nearest competitor instead of the mean of all three.
+    """
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(192, 4)
-    layer.weight.data = torch.randn(4, 192, generator=generator)
+    layer.weight.data = 100 * torch.randn(4, 192, generator=generator)
     inputs = 0.5 + 0.02 * torch.randn(4, 3, 8, 8, generator=generator)
     layer.bias.data = -(layer.weight.data @ inputs.flatten(1).mean(0))
     module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
