@@ -120,3 +120,37 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     words = {name: word for name, word in row.params.items() if name not in SUPPLIED and word in signature}
     defaults = {name: signature[word].default for name, word in words.items()}
     return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
+
+
+def describe(row: Implementation) -> dict[str, Any]:
+    """All that the catalogue knows of a row, as plain values; `defaults` is None where the library is not installed.
+
+    `defaults` are the library's own, by norm where the norms differ.
+    """
+    attack = ATTACKS[row.attack]
+    try:
+        by_norm = {norm: library_defaults(row, norm) for norm in row.classes}
+    except MissingLibrary:
+        by_norm = None
+    defaults: Any = by_norm
+    if by_norm is not None and len({str(values) for values in by_norm.values()}) == 1:
+        defaults = next(iter(by_norm.values()))
+    return {
+        "attack": row.attack,
+        "title": attack.title,
+        "implementation": row.name,
+        "library": row.library,
+        "class": sorted({path.rpartition(":")[2] for path in row.classes.values()}),
+        "norms": list(row.classes),
+        "knowledge": attack.knowledge,
+        "kind": attack.kind,
+        "targeted": row.targeted,
+        "random": list(row.random),
+        "status": row.status,
+        "parameters": accepted(row),
+        "defaults": defaults,
+        "repairs": list(row.repairs),
+        "findings": list(row.findings),
+        "broken": row.broken,
+        "source": attack.source,
+    }

@@ -1,0 +1,257 @@
+"""The same attack through every library that has it, with matched parameters, on one model and one set of images."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..adapters import (
+    AttackResult,
+    Classifier,
+    Implementation,
+    ThreatModel,
+    find_attack,
+    implementations_of,
+    run_attack,
+)
+from ..adapters.catalogue import accepts
+from ..errors import AttackFailed, InvalidInput, MissingLibrary, Unsupported
+from ..metrics import euclidean_distortion, maximum_distortion
+from .paired import mcnemar, signed_rank_sum, wilcoxon, wilson_interval
+
+Verdict = Literal["identical", "equivalent", "weaker", "broken"]
+
+SAME_IMAGE = 1e-6  # largest pixel difference of images that count as identical: float32 rounding of a step
+SIGNIFICANT = 0.05
+TOO_MANY_VIOLATIONS = 0.1  # share of images whose result breaks a rule, above which an implementation is broken
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation's line of a comparison; numbers are NaN where `error` says why there are none."""
+
+    implementation: Implementation
+    result: AttackResult | None = None
+    error: str = ""
+    left_out: tuple[str, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What the paired outcomes of two implementations say.
+
+    `weaker` names the weaker of the two, or the broken one, if there is one.
+    """
+
+    a: str
+    b: str
+    verdict: Verdict
+    p_success: float
+    p_distance: float
+    max_difference: float
+    weaker: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows and pairs of one attack under one threat model."""
+
+    attack: str
+    threat_model: ThreatModel
+    parameters: Mapping[str, Any]
+    seed: int
+    rows: tuple[Row, ...]
+    pairs: tuple[Pair, ...]
+
+
+def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    attack: str,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    rows: Sequence[Implementation] | None = None,
+    defaults: bool = False,
+    target: str = "second-likely",
+    seed: int = 0,
+    progress: Callable[[str, int], object] | None = None,
+) -> Comparison:
+    """Run every implementation of an attack and judge each pair from its paired outcomes.
+
+    Args:
+        attack: name of the canonical attack.
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, shape (N,).
+        threat_model: norm, epsilon, targeted.
+        parameters: canonical parameters for every library; they win over the attack's own matched ones. A library
+            that lacks one runs without it, and its row says so.
+        rows: the implementations; None: all that are as shipped and have the norm.
+        defaults: every library with its own defaults; only `parameters` are passed on.
+        target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
+        seed: of every random choice.
+        progress: called with an implementation's name and the number of images that it has just done.
+
+    Returns:
+        Rows in the order of the libraries, and a verdict for every pair of rows that ran or failed to.
+
+    Raises:
+        UnknownName: if there is no such attack or parameter.
+        Unsupported: if no implementation has the norm, or a given parameter fits none of them.
+        InvalidInput: if an argument has a wrong value.
+    """
+    chosen = list(rows) if rows is not None else [r for r in implementations_of(attack) if not r.variant]
+    fitting = [row for row in chosen if threat_model.norm in row.classes]
+    if not fitting:
+        norms = sorted({norm for row in chosen for norm in row.classes})
+        raise Unsupported(f"no implementation of {attack} has norm {threat_model.norm}; they have: {', '.join(norms)}")
+    given = dict(parameters or {})
+    for name in given:
+        if not any(accepts(row, name) for row in fitting):
+            raise Unsupported(f"no implementation of {attack} has parameter {name}")
+    shared = given if defaults else matched_parameters(attack, threat_model, given)
+    targets = None
+    if threat_model.targeted:
+        targets = choose_targets(classifier.check(inputs, labels), labels, target, seed)
+    lines = []
+    for row in fitting:
+        own = {name: value for name, value in shared.items() if accepts(row, name)}
+        step = (lambda count, name=row.name: progress(name, count)) if progress else None
+        left_out = tuple(name for name in shared if name not in own)
+        try:
+            result = run_attack(
+                row, classifier, inputs, labels, threat_model, targets=targets, seed=seed, progress=step, **own
+            )
+        except (AttackFailed, MissingLibrary, Unsupported) as error:
+            lines.append(Row(row, error=str(error), left_out=left_out))
+        else:
+            lines.append(Row(row, result, left_out=left_out, metrics=_measure(result, inputs)))
+    pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))
+    return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs)
+
+
+def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that every library gets: the attack's matched ones, with those `given` in their place."""
+    merged = {**find_attack(attack).matched, **given}
+    relative, epsilon = merged.get("step_size"), threat_model.epsilon
+    if isinstance(relative, str):
+        del merged["step_size"]
+        if epsilon is not None:
+            merged["step_size"] = 2 * epsilon if relative == "2 epsilon" else 2.5 * epsilon / merged["steps"]
+    return merged
+
+
+def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
+    """Target classes, shape (N,), never equal to the label.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        labels: shape (N,).
+        rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the class after.
+        seed: of the random targets.
+
+    Raises:
+        InvalidInput: if the rule is none of these.
+    """
+    classes = logits.shape[1]
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    if rule == "second-likely":
+        return others.argmax(1)
+    if rule == "least-likely":
+        return logits.scatter(1, labels[:, None], torch.inf).argmin(1)
+    if rule == "random":
+        shift = torch.randint(1, classes, labels.shape, generator=torch.Generator().manual_seed(seed))
+        return (labels + shift.to(labels.device)) % classes
+    if rule.isdigit() and int(rule) < classes:
+        return torch.where(labels == int(rule), (labels + 1) % classes, int(rule))
+    raise InvalidInput(
+        f"expected a target of second-likely, least-likely, random or a class from 0 to {classes - 1}, got {rule!r}"
+    )
+
+
+def judge_pair(a: Row, b: Row) -> Pair:
+    """Compare two rows image by image.
+
+    `broken` if one of them failed, or more than a tenth of its images broke a rule; `identical` if no pixel differs by
+    more than 1e-6; `weaker` if the exact McNemar test on success, or for a minimum-norm attack the Wilcoxon test on
+    the distances where both succeed, is significant at 5 % after Bonferroni's correction; `equivalent` otherwise,
+    which means that no difference was found with this many images.
+    """
+    names = a.implementation.name, b.implementation.name
+    failed = [row.implementation.name for row in (a, b) if _is_broken(row)]
+    if a.result is None or b.result is None:
+        return Pair(*names, "broken", math.nan, math.nan, math.nan, " and ".join(failed))
+    attacked = a.result.attacked.cpu()
+    first, second = a.result.success.cpu()[attacked], b.result.success.cpu()[attacked]
+    both = first & second
+    near, far = (row.distance.cpu()[attacked][both].numpy() for row in (a.result, b.result))
+    gap = (a.result.adv_inputs - b.result.adv_inputs)[attacked.to(a.result.adv_inputs.device)]
+    difference = float(gap.abs().max()) if len(gap) else 0.0
+    p_success, p_distance = mcnemar(first, second), wilcoxon(near, far)
+    verdict, weaker = _decide(names, (p_success, p_distance), (first, second), (near, far), a)
+    if failed:
+        verdict, weaker = "broken", " and ".join(failed)
+    elif difference <= SAME_IMAGE:
+        verdict, weaker = "identical", ""
+    return Pair(*names, verdict, p_success, p_distance, difference, weaker)
+
+
+def _decide(
+    names: tuple[str, str],
+    p_values: tuple[float, float],
+    success: tuple[Tensor, Tensor],
+    distance: tuple[Any, Any],
+    row: Row,
+) -> tuple[Verdict, str]:
+    minimum_norm = find_attack(row.implementation.attack).kind == "minimum-norm"
+    tests = 2 if minimum_norm else 1
+    if p_values[0] * tests < SIGNIFICANT:
+        return "weaker", names[0] if success[0].sum() < success[1].sum() else names[1]
+    if minimum_norm and p_values[1] * tests < SIGNIFICANT:
+        return "weaker", names[0] if signed_rank_sum(*distance) > 0 else names[1]
+    return "equivalent", ""
+
+
+def _is_broken(row: Row) -> bool:
+    if row.result is None:
+        return True
+    return float(row.result.violated.sum()) > TOO_MANY_VIOLATIONS * max(1, int(row.result.attacked.sum()))
+
+
+def _measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
+    """The numbers of one row; rates over the attacked images, distances over the successes."""
+    attacked, success = result.attacked, result.success
+    count, fooled = int(attacked.sum()), int(success.sum())
+    clean, adv = inputs.float(), result.adv_inputs
+    kinds: dict[str, int] = {}
+    for flags, hit in zip(result.violations, success.tolist(), strict=True):
+        for kind in flags:
+            kinds[kind] = kinds.get(kind, 0) + (0 if hit else 1)
+    numbers: dict[str, Any] = {
+        "images": count,
+        "MR": fooled / count if count else math.nan,
+        "MR_interval": wilson_interval(fooled, count),
+        "MR_8bit": int(result.success_8bit.sum()) / count if count else math.nan,
+        "robust": int(result.robust.sum()) / count if count else math.nan,
+        "AMD": float(maximum_distortion(clean, adv, success)),
+        "AED": float(euclidean_distortion(clean, adv, success)),
+        "seconds_per_image": float(result.seconds.sum()) / count if count else math.nan,
+        "violations": int(result.violated.sum()),
+        "violation_kinds": {kind: number for kind, number in kinds.items() if number},
+    }
+    for norm in ("l0", "l1", "l2", "linf"):
+        values = getattr(result.distances, norm)[success]
+        numbers[f"{norm}_median"] = float(values.quantile(0.5)) if fooled else math.nan
+        numbers[f"{norm}_mean"] = float(values.mean()) if fooled else math.nan
+    for kind in ("forwards", "backwards"):
+        values = getattr(result, kind)[attacked]
+        numbers[f"{kind}_median"] = float(values.double().quantile(0.5)) if count else math.nan
+        numbers[f"{kind}_max"] = int(values.max()) if count else 0
+    return numbers

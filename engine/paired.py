@@ -1,0 +1,57 @@
+"""Paired statistics of two implementations on the same images; SciPy does the arithmetic."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+
+def wilson_interval(successes: int, count: int, level: float = 0.95) -> tuple[float, float]:
+    """Wilson score interval of a proportion; (NaN, NaN) if `count` is 0."""
+    if count == 0:
+        return math.nan, math.nan
+    interval = stats.binomtest(successes, count).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
+    """Exact two-sided McNemar test: are the images that only one of two attacks fools split evenly?
+
+    Args:
+        first: success of the first on each image, shape (n,), bool.
+        second: success of the second on the same images, shape (n,), bool.
+
+    Returns:
+        The p-value; 1 if no image distinguishes them.
+    """
+    first, second = np.asarray(first, bool), np.asarray(second, bool)
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
+    if only_first + only_second == 0:
+        return 1.0
+    return float(stats.binomtest(only_first, only_first + only_second).pvalue)
+
+
+def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
+    """Two-sided Wilcoxon signed-rank test on paired distances; ties are zero differences and count for neither side.
+
+    Args:
+        first: distances of the first, shape (n,), finite.
+        second: distances of the second on the same images, shape (n,), finite.
+
+    Returns:
+        The p-value; 1 if every pair is equal, NaN if there is no pair.
+    """
+    difference = np.asarray(first, float) - np.asarray(second, float)
+    if len(difference) == 0:
+        return math.nan
+    if not difference.any():
+        return 1.0
+    # Exact for small samples without ties, as SciPy decides; a zero difference is dropped (Wilcoxon's own rule).
+    return float(np.asarray(stats.wilcoxon(difference, zero_method="wilcox"))[1])
+
+
+def signed_rank_sum(first: ArrayLike, second: ArrayLike) -> float:
+    """Wilcoxon's sum of signed ranks: positive if the first distances tend to be the larger ones."""
+    difference = np.asarray(first, float) - np.asarray(second, float)
+    return float((stats.rankdata(np.abs(difference)) * np.sign(difference)).sum())
