@@ -51,14 +51,15 @@ class Budget:
     def last_answers(self, owners: Tensor, classes: int) -> Tensor:
         """The last logits that each image was given, shape (rows, classes); zeros before the first."""
         if self._answers is None:
-            self._answers = torch.zeros(len(self._inputs), classes, device=owners.device)
+            return torch.zeros(len(owners), classes, device=owners.device)
         return self._answers[owners]
 
     @torch.no_grad()
     def remember(self, asked: Tensor, logits: Tensor, owners: Tensor) -> None:
         """Take note of answered rows: `asked` (rows, C, H, W), their `logits` (rows, K) and `owners` (rows,)."""
-        if self._answers is not None:
-            self._answers[owners] = logits
+        if self._answers is None:
+            self._answers = logits.new_zeros(len(self._inputs), logits.shape[1])
+        self._answers[owners] = logits
         asked = asked.to(self._inputs)
         own, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
         margin = _margin(logits, self._labels[owners], targets)

@@ -93,17 +93,17 @@ class QueryCounter(nn.Module):
     def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:
         granted = budget.grant(owners, self.forwards + self.backwards)
         live = owners[granted]
+        answers = None
+        if granted.any():
+            self._count("forwards", live)
+            answers = self.classifier(inputs[granted])
+            budget.remember(inputs.detach()[granted], answers.detach(), live)
+            if answers.requires_grad:
+                answers.register_hook(lambda gradient: self._grant_gradient(gradient, live, budget))
         logits = budget.last_answers(owners, self.num_classes)
         if inputs.requires_grad:
             logits = logits + inputs.flatten(1)[:, :1] * 0
-        if not granted.any():
-            return logits
-        self._count("forwards", live)
-        answers = self.classifier(inputs[granted])
-        budget.remember(inputs.detach()[granted], answers.detach(), live)
-        if answers.requires_grad:
-            answers.register_hook(lambda gradient: self._grant_gradient(gradient, live, budget))
-        return logits.to(answers.dtype).index_put((granted.nonzero()[:, 0],), answers)
+        return logits if answers is None else logits.index_put((granted.nonzero()[:, 0],), answers)
 
     def _grant_gradient(self, gradient: Tensor, owners: Tensor, budget: Budget) -> Tensor:
         granted = budget.grant(owners, self.forwards + self.backwards, stop=False)

@@ -1,0 +1,188 @@
+"""Queries are counted for the right image, whatever a library does to the batch, and never exceed a budget."""
+
+import pytest
+import torch
+from davylamp.adapters.attack import ThreatModel
+from davylamp.adapters.budget import BudgetSpent
+from davylamp.adapters.judge import norm_of
+from davylamp.adapters.queries import QueryCounter, distinguishable, nearest
+from torch import nn
+
+
+@pytest.fixture
+def counter(digits):
+    def make(images=4, order="kept", budget=None, threat_model=None):
+        case = digits.first(images)
+        allowance = None if budget is None else torch.full((images,), budget)
+        threat_model = threat_model or ThreatModel("linf", 0.05)
+        return QueryCounter(
+            case.classifier, case.inputs, case.labels, threat_model, order=order, max_queries=allowance
+        ), case
+
+    return make
+
+
+def test_a_batch_is_one_query_for_each_image(counter):
+    model, case = counter()
+    inputs = case.inputs.clone().requires_grad_()
+    logits = model(inputs)
+    logits.sum().backward()
+    assert model.forwards.tolist() == [1, 1, 1, 1]
+    assert model.backwards.tolist() == [1, 1, 1, 1]
+
+
+def test_every_backward_pass_counts_and_a_forward_without_gradient_has_none(counter):
+    model, case = counter()
+    inputs = case.inputs.clone().requires_grad_()
+    logits = model(inputs)
+    for k in range(3):
+        torch.autograd.grad(logits[:, k].sum(), inputs, retain_graph=True)
+    with torch.no_grad():
+        model(inputs)
+    assert model.backwards.tolist() == [3] * 4
+    assert model.forwards.tolist() == [2] * 4
+
+
+def test_stacked_copies_belong_to_their_images(counter):
+    model, case = counter()
+    model(case.inputs.repeat(3, 1, 1, 1))
+    assert model.forwards.tolist() == [3] * 4
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_shuffled_repeated_and_shrunk_batches_are_attributed_by_content(counter, noise):
+    model, case = counter(order="content")
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.tensor([2, 0, 2, 3, 2, 3])
+    sign = torch.rand(rows.shape + case.inputs.shape[1:], generator=generator).round() * 2 - 1
+    batch = (case.inputs[rows] + noise * sign).requires_grad_()
+    model(batch)[[0, 1]].sum().backward()
+    assert model.forwards.tolist() == [1, 0, 3, 2]
+    # a backward pass goes through all rows of the call
+    assert model.backwards.tolist() == [1, 0, 3, 2]
+
+
+def test_kept_order_falls_back_to_content_when_the_batch_shrinks(counter):
+    model, case = counter()
+    model(case.inputs[[3]])
+    model(case.inputs[[3, 1, 0]])
+    assert model.forwards.tolist() == [1, 1, 0, 2]
+
+
+def test_counts_equal_those_of_a_plain_hook(digits):
+    case = digits.first(5)
+    seen = []
+    case.module.register_forward_hook(lambda module, args, output: seen.append(len(args[0])))
+    counter = QueryCounter(case.classifier, case.inputs, case.labels, ThreatModel("linf", 0.1), order="content")
+    for rows in ([0, 1, 2, 3, 4], [1, 2], [4, 4, 0]):
+        counter(case.inputs[rows])
+    assert int(counter.forwards.sum()) == sum(seen) == 10
+    case.module._forward_hooks.clear()
+
+
+def test_logits_and_gradients_are_those_of_the_bare_model(counter):
+    model, case = counter(budget=100)
+    inputs = case.inputs.clone().requires_grad_()
+    bare = case.inputs.clone().requires_grad_()
+    ours, theirs = model(inputs), case.module(bare)
+    nn.functional.cross_entropy(ours, case.labels).backward()
+    nn.functional.cross_entropy(theirs, case.labels).backward()
+    assert torch.equal(ours, theirs)
+    assert torch.equal(inputs.grad, bare.grad)
+
+
+def test_past_the_budget_an_image_learns_nothing_more(counter):
+    model, case = counter(order="content", budget=2)
+    first = model(case.inputs[[0]])
+    model(case.inputs[[0]])
+    other = torch.rand_like(case.inputs[[0]]) * 0.02 + case.inputs[[0]]
+    asked = torch.cat([other, case.inputs[[1]]]).requires_grad_()
+    logits = model(asked)
+    logits.sum().backward()
+    assert torch.equal(logits[0], first[0])
+    assert not asked.grad[0].any()
+    assert asked.grad[1].any()
+    assert model.forwards.tolist() == [2, 1, 0, 0]
+    assert model.backwards.tolist() == [0, 1, 0, 0]
+    assert model.budget.denied.tolist() == [True, False, False, False]
+
+
+def test_a_gradient_past_the_budget_is_zero(counter):
+    model, case = counter(budget=1)
+    inputs = case.inputs.clone().requires_grad_()
+    model(inputs).sum().backward()
+    assert not inputs.grad.any()
+    assert model.backwards.tolist() == [0] * 4
+
+
+def test_the_attack_ends_when_no_image_may_ask(counter):
+    model, case = counter(budget=3)
+    for _ in range(3):
+        model(case.inputs)
+    with pytest.raises(BudgetSpent):
+        model(case.inputs)
+    assert model.forwards.tolist() == [3] * 4
+
+
+def test_copies_of_one_image_share_its_budget(counter):
+    model, case = counter(order="content", budget=2)
+    model(case.inputs[[0, 0, 0, 1]])
+    assert model.forwards.tolist() == [2, 1, 0, 0]
+
+
+def test_the_best_example_within_a_budget_is_inside_the_ball_and_fools(counter):
+    model, case = counter(images=2, order="content", budget=50, threat_model=ThreatModel("linf", 0.8))
+    fooling, generator = {}, torch.Generator().manual_seed(0)
+    for _ in range(40):
+        noise = 1.6 * torch.rand(case.inputs.shape, generator=generator) - 0.8
+        batch = (case.inputs + noise).clamp(0, 1)
+        logits = model(batch)
+        for i in (logits.argmax(1) != case.labels).nonzero()[:, 0].tolist():
+            fooling.setdefault(i, batch[i])
+    outside = 1 - case.inputs
+    model(outside)
+    for i in range(2):
+        expected = fooling.get(i)
+        if expected is not None:
+            assert torch.equal(model.budget.best[i], expected)
+        assert norm_of(model.budget.best - case.inputs, "linf")[i] <= 0.8 + 1e-6
+    assert fooling
+
+
+def test_without_radius_the_nearest_fooling_example_stands(counter):
+    model, case = counter(images=1, budget=500, threat_model=ThreatModel("l2"))
+    generator = torch.Generator().manual_seed(0)
+    nearest_fooling = None
+    for _ in range(60):
+        scale = float(torch.rand(1, generator=generator))
+        asked = (case.inputs + 2 * scale * (torch.rand(case.inputs.shape, generator=generator) - 0.5)).clamp(0, 1)
+        if model(asked).argmax(1) != case.labels:
+            size = norm_of(asked - case.inputs, "l2").item()
+            if nearest_fooling is None or size < nearest_fooling[0]:
+                nearest_fooling = size, asked
+    assert nearest_fooling is not None
+    assert torch.equal(model.budget.best, nearest_fooling[1])
+
+
+def test_nearest_is_the_brute_force_answer():
+    generator = torch.Generator().manual_seed(0)
+    images, rows = torch.rand(7, 3, 5, 5, generator=generator), torch.rand(20, 3, 5, 5, generator=generator)
+    brute = (rows[:, None] - images[None]).flatten(2).square().sum(2).argmin(1)
+    assert torch.equal(nearest(rows, images), brute)
+
+
+def test_distinguishable_is_safe_at_its_limit():
+    a, b = torch.zeros(1, 1, 4, 4), torch.full((1, 1, 4, 4), 0.5)
+    images = torch.cat([a, b])
+    # the worst point of a's ball lies on the segment to b: nearer to a only if epsilon < half the difference
+    assert distinguishable(images, ThreatModel("linf", 0.2499))
+    assert not distinguishable(images, ThreatModel("linf", 0.2501))
+    assert not distinguishable(torch.cat([a, a]), ThreatModel("linf", 0.001))
+    assert not distinguishable(images, ThreatModel("l2"))
+    assert distinguishable(a, ThreatModel("l2"))
+
+
+def test_nothing_switches_the_model_to_training(counter):
+    model, _ = counter()
+    model.train()
+    assert not any(module.training for module in model.modules())
