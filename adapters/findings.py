@@ -44,4 +44,13 @@ FINDINGS: Mapping[str, str] = {
     "norm-1-is-2": "treats norm 1 as norm 2",
     "batch-mean": "keeps the iterate with the best mean over the batch",
     "small-difference": "its default numerical step vanishes in float32",
+    "step-per-component": "l2 and l1: its Adam moves every component by the step size, so steps leave the ball at once",
+    "targeted-mask": "targeted, it freezes the saturated pixels that could move and moves those that cannot",
+    "one-too-many": "l0: keeps one component more than its radius, so one alone is never enough",
+    "fitness-logit": "its fitness subtracts a logit where the exponential of the logit belongs",
+    "signed-maximum": "linf: scales by the largest signed value; what is larger below zero is clipped afterwards",
+    "untargeted-ratio": "targeted, it still uses the ratio loss of the untargeted attack, and keeps its smallest value",
+    "no-square-in-l1": "in l1 its Square does nothing",
+    "any-class-is-target": "linf: targeted, it takes any change of class for a success",
+    "truncates-levels": "cuts values down to whole 8-bit levels: up to 1/255 past the radius it is given",
 }
