@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,7 +71,9 @@ def load_object(path: str, library: str) -> Any:
     """Import "module:name"; a module with a leading dot is one of this package. MissingLibrary if it cannot be."""
     module, _, name = path.partition(":")
     try:
-        return getattr(importlib.import_module(module, __package__), name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a library's own imports have to say is not the user's business
+            return getattr(importlib.import_module(module, __package__), name)
     except ModuleNotFoundError as error:
         raise MissingLibrary(error.name or module, library, f"needed by {library}") from error
 
