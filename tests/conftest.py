@@ -99,6 +99,6 @@ def linear() -> LinearCase:
 def cheap() -> dict[str, dict[str, dict]]:
     """Row name -> norm -> epsilon (or null) and parameters that run in well under a second on the digits."""
     settings: dict[str, dict[str, dict]] = {}
-    for file in sorted(Path(__file__).parent.glob("cheap_*.json")):
+    for file in sorted(Path(__file__).parent.glob("adapters/cheap_*.json")):
         settings |= json.loads(file.read_text(encoding="utf-8"))
     return settings
