@@ -43,6 +43,7 @@ _ALL = (
     Attack("least-likely", "Least-likely I-FGSM", _FIXED, _WHITE, "Kurakin et al. 2017", _ITERATED),
     Attack("pgd", "PGD", _FIXED, _WHITE, "Madry et al. 2018", _PGD),
     Attack("adam-pgd", "PGD with Adam", _FIXED, _WHITE, "Uesato et al. 2018", _PGD),
+    Attack("adam-bim", "BIM with Adam", _FIXED, _WHITE, "Foolbox", _ITERATED),
     Attack("sparse-l1-descent", "SLIDE", _FIXED, _WHITE, "Tramer and Boneh 2019", _PGD),
     Attack("eot-pgd", "EOT-PGD", _FIXED, _WHITE, "Zimmermann 2019", {**_PGD, "samples": 2}),
     Attack("trades-pgd", "TPGD (KL)", _FIXED, _WHITE, "Zhang et al. 2019", _ITERATED),
@@ -96,7 +97,7 @@ _ALL = (
     Attack("genattack", "GenAttack", _FIXED, _SCORE, "Alzantot et al. 2019", {"steps": 100, "population": 10}),
     Attack("one-pixel", "One pixel", _FIXED, _SCORE, "Su et al. 2019", {"steps": 10, "population": 400}),
     Attack("threshold", "Threshold", _FIXED, _SCORE, "Kotyan and Vargas 2022", {"steps": 10}),
-    Attack("pixle", "Pixle", _MINIMUM, _SCORE, "Pomponi et al. 2022", {"restarts": 20, "steps": 10}),
+    Attack("pixle", "Pixle", _MINIMUM, _SCORE, "Pomponi et al. 2022", {"steps": 20, "trials": 10}),
     # By decisions.
     Attack("boundary", "Boundary", _MINIMUM, _DECISION, "Brendel et al. 2018", {"max_queries": 2000}),
     Attack(
