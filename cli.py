@@ -67,6 +67,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
+    from .adapters.catalogue import require_library
     from .adapters.parameters import parse_number
     from .adapters.zoo import load_data, load_model
     from .engine import choose_threat_model, compare
@@ -77,6 +78,8 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     parameters = _parameters(options, param or [])
     radius = None if epsilon is None else parse_number(epsilon, "epsilon")
     rows = _implementations(attack, library, repaired=repaired)
+    for name in library or []:
+        require_library(name)
     # What can be refused without a model is refused before the model is loaded.
     choose_threat_model(attack, rows, 1 << 40, norm=norm, epsilon=radius, targeted=target is not None)
     classifier = load_model(model, device)

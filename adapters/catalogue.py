@@ -53,6 +53,12 @@ def is_installed(library: str) -> bool:
     return importlib.util.find_spec(library) is not None
 
 
+def require_library(library: str) -> None:
+    """Raise MissingLibrary, which names the extra, if the library is not installed."""
+    if not is_installed(library):
+        raise MissingLibrary(library, library)
+
+
 def load_class(row: Implementation, norm: str) -> Any:
     """The library's attack class behind a row.
 
@@ -62,8 +68,7 @@ def load_class(row: Implementation, norm: str) -> Any:
     """
     if norm not in row.classes:
         raise Unsupported(f"{row.name} does not have norm {norm}; it has: {', '.join(row.classes)}")
-    if not is_installed(row.library):
-        raise MissingLibrary(row.library, row.library)
+    require_library(row.library)
     return load_object(row.classes[norm], row.library)
 
 

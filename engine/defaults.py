@@ -19,13 +19,13 @@ def choose_threat_model(
     epsilon: float | None = None,
     targeted: bool = False,
 ) -> ThreatModel:
-    """Complete a threat model: the norm that most of the rows have, the customary radius if the attack needs one.
+    """Complete a threat model: the norm that most libraries have, the customary radius if the attack needs one.
 
     Args:
         attack: the canonical attack.
         rows: its implementations under comparison.
         components: C x H x W of an image.
-        norm: None: the first norm of linf, l2, l1, l0, unrestricted that most rows have.
+        norm: None: the first norm of linf, l2, l1, l0, unrestricted that most rows as shipped have.
         epsilon: None: `default_epsilon` for a fixed-budget attack, no radius for a minimum-norm one.
         targeted: whether the attack aims at a class.
 
@@ -36,7 +36,8 @@ def choose_threat_model(
     """
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
-    counts = {candidate: sum(candidate in row.classes for row in rows) for candidate in NORMS}
+    shipped = [row for row in rows if not row.variant] or rows
+    counts = {candidate: sum(candidate in row.classes for row in shipped) for candidate in NORMS}
     chosen: Norm = norm if norm in NORMS else max(NORMS, key=lambda candidate: counts[candidate])  # type: ignore[assignment]
     if not counts[chosen]:
         have = ", ".join(candidate for candidate in NORMS if counts[candidate])

@@ -1,0 +1,172 @@
+"""The command line as a user meets it: documents for programs, tables for people, one line for a mistake."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from davylamp import cli
+
+FACTORY = """
+import torch
+from torch import nn
+
+def factory():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
+
+def probabilities():
+    return nn.Sequential(factory(), nn.Softmax(1))
+"""
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run a command in this process; returns exit code, output, errors."""
+    (tmp_path / "net.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+
+    def runner(*arguments):
+        monkeypatch.setattr(sys, "argv", ["davylamp", *arguments])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner
+
+
+@pytest.fixture
+def npz(tmp_path):
+    """Eight images labelled as the model of FACTORY sees them."""
+    import numpy as np
+
+    namespace: dict = {}
+    exec(FACTORY, namespace)
+    inputs = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    labels = namespace["factory"]()(inputs).argmax(1)
+    np.savez(tmp_path / "images.npz", inputs=inputs.numpy(), labels=labels.numpy())
+    return "npz:images.npz"
+
+
+def test_attacks_as_json_lists_every_row_with_its_defaults(run):
+    from davylamp.adapters import IMPLEMENTATIONS
+
+    code, out, _ = run("attacks", "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert {row["implementation"] for row in rows} == set(IMPLEMENTATIONS)
+    pgd = next(row for row in rows if row["implementation"] == "foolbox:pgd")
+    assert pgd["defaults"]["linf"]["steps"] == 40
+    assert pgd["knowledge"] == "white-box"
+
+
+def test_attacks_as_a_table_and_one_attack_in_detail(run):
+    code, out, _ = run("attacks", "--library", "art")
+    assert code == 0
+    assert "art:pgd" in out
+    assert "foolbox:" not in out
+    code, out, _ = run("attacks", "pgd")
+    assert code == 0
+    assert "step_size" in out
+    assert "iterations of the attack's main loop" in out
+
+
+def test_compare_prints_one_json_document(run, npz):
+    code, out, _ = run("compare", "fgsm", "--model", "net.py:factory", "--data", npz, "--epsilon", "2/255", "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["threat_model"] == {"norm": "linf", "epsilon": pytest.approx(2 / 255), "targeted": False}
+    assert {"attack", "threat_model", "parameters", "model", "data", "seed", "rows", "pairs"} <= set(document)
+    wanted = {"library", "implementation", "images", "MR", "MR_interval", "MR_8bit", "AMD", "AED", "l2_median"}
+    wanted |= {"linf_median", "forwards_median", "backwards_median", "seconds_per_image", "violations", "error"}
+    for row in document["rows"]:
+        assert wanted <= set(row)
+        assert row["images"] == 8
+        assert row["error"] is None
+    assert {pair["verdict"] for pair in document["pairs"]} == {"identical"}
+    assert {"a", "b", "verdict", "p_success", "p_distance", "max_difference"} <= set(document["pairs"][0])
+
+
+def test_compare_prints_csv_and_plain_tables_in_a_pipe(run, npz):
+    common = ("compare", "fgsm", "--model", "net.py:factory", "--data", npz, "--limit", "3")
+    _, out, _ = run(*common, "--csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert [row["library"] for row in rows] == ["art", "foolbox", "torchattacks"]
+    assert all(row["images"] == "3" for row in rows)
+    _, out, _ = run(*common)
+    assert "identical" in out
+    assert "\x1b" not in out
+    assert not set(out) & set("─│┃━")
+
+
+def test_defaults_show_what_differs(run, npz):
+    arguments = ("--model", "net.py:factory", "--data", npz, "--limit", "2", "--defaults", "--epsilon", "0.2")
+    code, out, _ = run("compare", "pgd", *arguments)
+    assert code == 0
+    assert "Defaults that differ" in out
+    line = next(line for line in out.splitlines() if line.startswith("steps"))
+    assert line.split() == ["steps", "100", "40", "10"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "pdg"], "unknown attack 'pdg'; did you mean"),
+        (["compare", "pgd", "--library", "foolbx"], "unknown library 'foolbx'; did you mean foolbox"),
+        (["compare", "pgd", "--norm", "l7"], "unknown norm 'l7'"),
+        (["compare", "pgd", "--norm", "l0"], "no implementation of pgd has norm l0; they have: linf, l2, l1"),
+        (["compare", "pgd", "--epsilon", "0"], "expected epsilon > 0"),
+        (["compare", "pgd", "--epsilon", "8"], "expected linf epsilon in (0, 1], got 8.0"),
+        (["compare", "pgd", "--epsilon", "8/x"], "expected epsilon as a number or a fraction"),
+        (["compare", "pgd", "--param", "stepz=3"], "unknown parameter 'stepz'; did you mean steps"),
+        (["compare", "pgd", "--param", "steps"], "expected --param name=value, got 'steps'"),
+        (["compare", "pgd", "--steps", "0"], "expected steps >= 1"),
+        (["compare", "pgd", "--model", "demo:vgg"], "unknown model 'demo:vgg'"),
+        (["compare", "pgd", "--model", "net.py:nothing"], "net.py"),
+        (["compare", "pgd", "--data", "imagefolder:nowhere"], "nowhere"),
+        (["compare", "pgd", "--data", "imagefolder:."], "expected class folders"),
+        (["compare", "pgd", "--limit", "0"], "limit"),
+        (["compare", "pgd", "--model", "net.py:probabilities", "--data", "foolbox:cifar10"], "got probabilities"),
+        (["compare", "pgd", "--model", "net.py:factory", "--data", "foolbox:cifar100"], "expected labels from 0 to 9"),
+        (["attacks", "nothing-like-it"], "unknown attack"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_1(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert code == 1
+    assert out == ""
+    assert message in err
+    assert err.startswith("davylamp: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["compare"], ["compare", "pgd", "--stepps", "3"], ["compare", "pgd", "--steps", "x"], ["no"]]
+)
+def test_wrong_usage_is_exit_code_2(run, arguments):
+    assert run(*arguments)[0] == 2
+
+
+def test_a_missing_library_names_its_extra(run, monkeypatch, npz):
+    from davylamp.adapters import catalogue
+
+    monkeypatch.setattr(catalogue, "is_installed", lambda library: library != "art")
+    arguments = ("--model", "net.py:factory", "--data", npz, "--limit", "2")
+    code, out, _ = run("compare", "fgsm", *arguments)
+    assert code == 0
+    assert 'art is not installed; run: pip install "davylamp[art]"' in out
+    code, _, err = run("compare", "fgsm", "--library", "art", *arguments)
+    assert code == 1
+    assert 'pip install "davylamp[art]"' in err
+
+
+def test_the_installed_command_runs():
+    done = subprocess.run([sys.executable, "-m", "davylamp.cli", "--help"], capture_output=True, text=True, check=True)
+    assert "compare" in done.stdout
