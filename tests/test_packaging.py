@@ -13,12 +13,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def test_every_package_folder_is_listed():
-    folders = {
-        path.parent.relative_to(ROOT)
-        for path in ROOT.glob("*/**/__init__.py")
-        if not path.is_relative_to(ROOT / ".venv")
-    }
-    folders = {folder for folder in folders if folder.parts[0] not in ("tests", "build", ".venv")}
+    top = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name not in ("tests", "build", ".venv")]
+    folders = {path.parent.relative_to(ROOT) for folder in top for path in folder.rglob("__init__.py")}
     listed = set(PROJECT["tool"]["setuptools"]["packages"])
     assert listed == {"davylamp"} | {f"davylamp.{'.'.join(folder.parts)}" for folder in folders}
 

@@ -109,14 +109,7 @@ def test_pgd_is_identical_in_all_three_libraries(digits):
 
 
 def test_the_numbers_of_a_row_are_those_of_its_result(digits):
-    comparison = compare(
-        "fgsm",
-        digits.classifier,
-        digits.inputs,
-        digits.labels,
-        ThreatModel("linf", 0.2),
-        rows=implementations_of("fgsm"),
-    )
+    comparison = compare("fgsm", digits.classifier, digits.inputs, digits.labels, ThreatModel("linf", 0.2))
     row = comparison.rows[0]
     delta = (row.result.adv_inputs - digits.inputs)[row.result.success]
     fooled = (digits.module(row.result.adv_inputs).argmax(1) != digits.labels).double()
@@ -143,10 +136,9 @@ def test_a_library_without_a_parameter_says_so(digits):
 
 def test_what_no_library_has_is_refused(digits):
     case = digits.first(2)
+    threat_model, parameters = ThreatModel("linf", 0.1), {"confidence": 1.0}
     with pytest.raises(Unsupported, match="no implementation of pgd has parameter confidence"):
-        compare(
-            "pgd", case.classifier, case.inputs, case.labels, ThreatModel("linf", 0.1), parameters={"confidence": 1.0}
-        )
+        compare("pgd", case.classifier, case.inputs, case.labels, threat_model, parameters=parameters)
     with pytest.raises(Unsupported, match="no implementation of pgd has norm l0"):
         compare("pgd", case.classifier, case.inputs, case.labels, ThreatModel("l0", 3))
 
