@@ -14,7 +14,7 @@ from .registry import Reduction, metric, reduce
     title="Clean accuracy",
     robust_when="higher",
     between=(0, 1),
-    source="CANARY (Sun et al. 2023), 3.1.1; AISafety (Guo et al. 2023)",
+    source="CANARY (Sun et al. 2023), 3.1.1; AISafety (Liu et al. 2021), eq 7",
 )
 def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of the images that the model classifies correctly.

@@ -101,6 +101,14 @@ def check_index(name: str, value: int, size: int) -> None:
         raise ValueError(f"expected {name} from 0 to {size - 1}, got {value}")
 
 
+def check_pairs(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, least: int = 1) -> Sizes:
+    """Check images before and after an attack, each side at least so long, and which of them count."""
+    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    if min(sizes["H"], sizes["W"]) < least:
+        raise ValueError(f"expected images of at least {least} x {least}, got {sizes['H']} x {sizes['W']}")
+    return sizes
+
+
 def check_choice(name: str, value: Any, allowed: Iterable[Any]) -> None:
     """Raise ValueError unless the value of an option is one of those allowed."""
     allowed = list(allowed)

@@ -1,6 +1,5 @@
 """How far the adversarial image is from the clean one, pixel by pixel."""
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -11,7 +10,7 @@ from .common import (
     Normalisation,
     check_choice,
     check_images,
-    check_success,
+    check_pairs,
     claims,
     defined,
     grey_levels,
@@ -47,8 +46,9 @@ def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, r
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
-    return reduce(defined(in_groups(_change_norm(INFINITE), inputs, adv_inputs), success), reduction)
+    check_pairs(inputs, adv_inputs, success)
+    largest = in_groups(lambda clean, attacked: _norm(attacked - clean, INFINITE), inputs, adv_inputs)
+    return reduce(defined(largest, success), reduction)
 
 
 @metric(
@@ -84,9 +84,10 @@ def euclidean_distortion(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    check_pairs(inputs, adv_inputs, success)
     divisor = l2_divisor(inputs.shape[1:].numel(), normalisation)
-    return reduce(defined(in_groups(_change_norm(2), inputs, adv_inputs) / divisor, success), reduction)
+    norm = in_groups(lambda clean, attacked: _norm(attacked - clean, 2), inputs, adv_inputs)
+    return reduce(defined(norm / divisor, success), reduction)
 
 
 @metric(
@@ -122,7 +123,7 @@ def pixel_change_ratio(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    check_pairs(inputs, adv_inputs, success)
     check_choice("rounding", rounding, ("round", "truncate", "exact"))
     check_choice("unit", unit, ("value", "pixel"))
     stored = {"round": grey_levels, "truncate": lambda images: (images * 255).floor_(), "exact": lambda images: images}
@@ -142,7 +143,7 @@ def pixel_change_ratio(
     robust_when="higher",
     between=(0, INFINITE),
     unit="ratio of norms",
-    source="AISafety (Guo et al. 2023), ALDp; DEEPSEC (Ling et al. 2019)",
+    source="AISafety (Liu et al. 2021), eq 4; DEEPSEC (Ling et al. 2019)",
 )
 def relative_distortion(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor, p: float, *, reduction: Reduction = "mean"
@@ -166,9 +167,9 @@ def relative_distortion(
         ValueError: if shapes, types or values are not as described.
     """
     check_choice("p", p, (0, 1, 2, INFINITE))
-    check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    check_pairs(inputs, adv_inputs, success)
     size = in_groups(lambda images: _norm(images, p), inputs)
-    ratio = in_groups(_change_norm(p), inputs, adv_inputs) / size
+    ratio = in_groups(lambda clean, attacked: _norm(attacked - clean, p), inputs, adv_inputs) / size
     return reduce(defined(ratio, success & (size > 0)), reduction)
 
 
@@ -178,7 +179,7 @@ def relative_distortion(
     robust_when="higher",
     between=(0, 255),
     unit="grey levels",
-    source="RoBIC (Maho et al. 2021), eq 2",
+    source="RoBIC (Maho et al. 2021), section 2",
 )
 def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Root mean square change of the colour values once both images are rounded to 8 bits.
@@ -196,11 +197,8 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
     """
     check_images(inputs=inputs, adv_inputs=adv_inputs)
     divisor = l2_divisor(inputs.shape[1:].numel(), "rms")
-
-    def distance(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-        return _norm(grey_levels(adv_inputs) - grey_levels(inputs), 2) / divisor
-
-    return reduce(in_groups(distance, inputs, adv_inputs), reduction)
+    norm = in_groups(lambda clean, attacked: _norm(grey_levels(attacked) - grey_levels(clean), 2), inputs, adv_inputs)
+    return reduce(norm / divisor, reduction)
 
 
 @metric(
@@ -209,7 +207,7 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
     robust_when="lower",
     between=(0, INFINITE),
     unit="dB",
-    source="RoBIC (Maho et al. 2021), 2",
+    source="RoBIC (Maho et al. 2021), section 2",
 )
 def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Full pixel range over the pixel distance of the 8-bit images, in decibels: 20 log10(255 / RMSD).
@@ -235,7 +233,7 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
     robust_when="higher",
     between=(0, INFINITE),
     unit="change over local deviation, summed",
-    source="AISafety (Guo et al. 2023), eq 6; after Luo et al. 2018",
+    source="AISafety (Liu et al. 2021), eq 6; after Luo et al. 2018",
 )
 def perturbation_sensitivity_distance(
     inputs: Tensor,
@@ -265,11 +263,8 @@ def perturbation_sensitivity_distance(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    sizes = check_images(inputs=inputs, adv_inputs=adv_inputs)
-    check_success(sizes, success=success)
+    check_pairs(inputs, adv_inputs, success, least=2)
     check_choice("weighting", weighting, ("inverse", "complement", "product"))
-    if min(sizes["H"], sizes["W"]) < 2:
-        raise ValueError(f"expected images of at least 2 x 2, got {sizes['H']} x {sizes['W']}")
 
     def weighted(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
         deviation, change = _local_deviation(inputs), (adv_inputs - inputs).abs()
@@ -286,11 +281,6 @@ def _norm(images: Tensor, p: float) -> Tensor:
     """Norm of order p of all values of each image."""
     values = images.flatten(1)
     return values.abs().amax(1) if p == INFINITE else torch.linalg.vector_norm(values, ord=p, dim=1)
-
-
-def _change_norm(p: float) -> Callable[[Tensor, Tensor], Tensor]:
-    """The norm of order p of the change of each image."""
-    return lambda inputs, adv_inputs: _norm(adv_inputs - inputs, p)
 
 
 def _local_deviation(images: Tensor) -> Tensor:

@@ -142,14 +142,14 @@ def true_confidence_reduction(
     title="Adversarial accuracy, black-box",
     robust_when="higher",
     between=(0, 1),
-    source="AISafety (Guo et al. 2023), after eq 8",
+    source="AISafety (Liu et al. 2021), after eq 8",
 )
 @metric(
     symbol="AAW",
     title="Adversarial accuracy, white-box",
     robust_when="higher",
     between=(0, 1),
-    source="AISafety (Guo et al. 2023), eq 8",
+    source="AISafety (Liu et al. 2021), eq 8",
 )
 def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all adversarial images that the model classifies correctly.
@@ -177,7 +177,7 @@ def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduc
     robust_when="lower",
     between=(0, 1),
     unit="probability",
-    source="AISafety (Guo et al. 2023), eq 9; DEEPSEC (Ling et al. 2019)",
+    source="AISafety (Liu et al. 2021), eq 9; DEEPSEC (Ling et al. 2019)",
 )
 def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Probability that the model gives to its wrong prediction, over misclassified adversarial images.
@@ -206,7 +206,7 @@ def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reductio
     robust_when="higher",
     between=(0, 1),
     unit="probability",
-    source="AISafety (Guo et al. 2023), eq 10; DEEPSEC (Ling et al. 2019)",
+    source="AISafety (Liu et al. 2021), eq 10; DEEPSEC (Ling et al. 2019)",
 )
 def true_class_confidence_when_fooled(
     adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"
@@ -235,7 +235,7 @@ def true_class_confidence_when_fooled(
     robust_when="lower",
     between=(0, 1),
     unit="probability",
-    source="AISafety (Guo et al. 2023), eq 11; DEEPSEC (Ling et al. 2019)",
+    source="AISafety (Liu et al. 2021), eq 11; DEEPSEC (Ling et al. 2019)",
 )
 def noise_tolerance(
     adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"

@@ -12,8 +12,7 @@ from .common import (
     Normalisation,
     Sizes,
     check_choice,
-    check_images,
-    check_success,
+    check_pairs,
     defined,
     grey_levels,
     in_groups,
@@ -66,7 +65,7 @@ def low_frequency_distortion(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    sizes = check_pairs(inputs, adv_inputs, success)
     norm = _band_norm(sizes, "low", normalisation, method)
     return reduce(defined(in_groups(norm, inputs, adv_inputs), success), reduction)
 
@@ -107,7 +106,7 @@ def high_frequency_distortion(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    sizes = check_pairs(inputs, adv_inputs, success)
     norm = _band_norm(sizes, "high", normalisation, method)
     return reduce(defined(in_groups(norm, inputs, adv_inputs), success), reduction)
 

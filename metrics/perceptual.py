@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, pad
 
-from .common import check_images, check_success, defined, in_groups
+from .common import check_pairs, defined, in_groups
 from .registry import Reduction, metric, reduce
 from .vgg import Features, load_features, stage_features, stage_weights
 
@@ -44,9 +44,7 @@ def multi_scale_gmsd(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
-    if min(sizes["H"], sizes["W"]) < 2 ** len(SCALE_WEIGHTS) + 1:
-        raise ValueError(f"expected images of at least 17 x 17, got {sizes['H']} x {sizes['W']}")
+    sizes = check_pairs(inputs, adv_inputs, success, least=2 ** len(SCALE_WEIGHTS) + 1)
     allowed = (3,) if chromatic else (1, 3)
     if sizes["C"] not in allowed:
         raise ValueError(f"expected images of {' or '.join(map(str, allowed))} channels, got {sizes['C']}")
@@ -65,7 +63,7 @@ def multi_scale_gmsd(
     symbol="ADMS",
     title="Texture and structure difference (DISTS)",
     robust_when="higher",
-    between=(0, 1),
+    between=(0, 2),
     unit="dissimilarity",
     source="CANARY (Sun et al. 2023), 3.1.3; Ding et al. 2020",
 )
@@ -98,7 +96,7 @@ def dists(
         ValueError: if shapes, types or values are not as described, or the features are not those of a VGG16.
         FileNotFoundError: if there are no weights; the message says how to provide them.
     """
-    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
+    sizes = check_pairs(inputs, adv_inputs, success)
     if sizes["C"] != 3:
         raise ValueError(f"expected images of 3 channels, got {sizes['C']}")
     precision = torch.promote_types(inputs.dtype, torch.float32)
@@ -122,7 +120,7 @@ def dists(
     robust_when="lower",
     between=(-1, 1),
     unit="similarity",
-    source="AISafety (Guo et al. 2023), ASS; Wang et al. 2004",
+    source="AISafety (Liu et al. 2021), eq 5; Wang et al. 2004",
 )
 def structural_similarity(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, reduction: Reduction = "mean"
@@ -145,9 +143,7 @@ def structural_similarity(
     """
     import piq
 
-    sizes = check_success(check_images(inputs=inputs, adv_inputs=adv_inputs), success=success)
-    if min(sizes["H"], sizes["W"]) < 11:
-        raise ValueError(f"expected images of at least 11 x 11, got {sizes['H']} x {sizes['W']}")
+    check_pairs(inputs, adv_inputs, success, least=11)
 
     def similarity(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
         value = piq.ssim(inputs, adv_inputs, data_range=1.0, reduction="none", downsample=False)

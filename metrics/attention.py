@@ -1,0 +1,234 @@
+"""Where a model looks (Grad-CAM) and how far an attack moves its attention."""
+
+from collections.abc import Iterator
+from math import isqrt
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .common import FINITE, check, check_choice, check_classes, check_images, check_logits, defined, precise
+from .registry import Reduction, metric, reduce
+
+Layout = Literal["maps", "maps-last", "tokens"]
+IMAGES = 64  # that the model is given at once
+CAMS_WITHIN = (0.0, FINITE[1])
+
+# Output of the last stage before the pooling, after its activation; a number counts from the end of a container.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "AlexNet": ("features.-2",),
+    "ConvNeXt": ("features",),
+    "DenseNet": ("features",),
+    "EfficientNet": ("features", "_swish"),
+    "GoogLeNet": ("inception5b",),
+    "Inception3": ("Mixed_7c",),
+    "MNASNet": ("layers",),
+    "MobileNetV2": ("features",),
+    "MobileNetV3": ("features",),
+    "RegNet": ("trunk_output",),
+    "ResNet": ("layer4",),
+    "ShuffleNetV2": ("conv5",),
+    "SqueezeNet": ("features",),
+    "SwinTransformer": ("norm",),
+    "VGG": ("features.-2",),
+    "VisionTransformer": ("encoder.layers.-1.ln_1",),
+}
+CHANNELS_LAST = ("SwinTransformer",)
+
+
+def grad_cam(
+    model: nn.Module,
+    inputs: Tensor,
+    classes: Tensor,
+    layer: str | nn.Module | None = None,
+    *,
+    score: Literal["logit", "softmax"] = "logit",
+    layout: Layout | None = None,
+) -> Tensor:
+    """Class activation maps of a layer (Grad-CAM), at the size of the layer and not rescaled.
+
+    Positive part of the sum of the layer's channels, each weighted by the mean over its positions of the gradient of
+    the score of the class. Only the part of the model after the layer is differentiated.
+
+    Args:
+        model: classifier in evaluation mode, gives logits (N, K).
+        inputs: images in [0, 1], shape (N, C, H, W).
+        classes: whose maps are wanted, shape (N,), int64.
+        layer: name of the layer (as in `model.named_modules()`) or the module itself; None finds the output of the
+            last stage, after its activation, for torchvision's classifiers and EfficientNet-Lite, also inside a
+            wrapper. For vision transformers that is the first norm of the last block, for Swin the last norm.
+        score: "logit", as Grad-CAM has it, or "softmax", the probability.
+        layout: of the output of the layer: "maps" (N, c, h, w), "maps-last" (N, h, w, c), or "tokens" (N, t, c), a
+            square of positions with or without a class token before it; None: tokens if it has three dimensions,
+            maps-last for Swin, else maps.
+
+    Returns:
+        Shape (N, h, w), >= 0.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described, no layer is known for the model, or the layer
+            takes no part in the score.
+    """
+    sizes = check_images(inputs=inputs)
+    check({"classes": classes}, "N", kind="int64", within=(0, float("inf")), sizes=sizes)
+    check_choice("score", score, ("logit", "softmax"))
+    check_choice("layout", layout, (None, "maps", "maps-last", "tokens"))
+    module = _layer(model, layer)
+    if layout is None and any(type(part).__name__ in CHANNELS_LAST for part in model.modules()):
+        layout = "maps-last"
+    groups = zip(inputs.split(IMAGES), classes.split(IMAGES), strict=True)
+    return torch.cat([_maps(*_gradient(model, module, *group, score), layout) for group in groups])
+
+
+@metric(
+    symbol="ACAMC_A",
+    title="Attention similarity, predicted class",
+    robust_when="higher",
+    between=(0, 1),
+    unit="cosine",
+    source="CANARY (Sun et al. 2023), 3.1.2; Selvaraju et al. 2017",
+)
+def predicted_attention_similarity(
+    predicted_cams: Tensor,
+    predicted_adv_cams: Tensor,
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cosine between the activation maps of the predicted class before and after, over correctly classified images.
+
+    Args:
+        predicted_cams: maps of the class predicted for the clean image, shape (N, h, w), >= 0.
+        predicted_adv_cams: maps on the adversarial image of the class predicted for it, shape (N, h, w), >= 0.
+        logits: of the clean images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified or a map is all zero; a cosine;
+        1 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_classes(check_logits(logits=logits), labels=labels)
+    named = {"predicted_cams": predicted_cams, "predicted_adv_cams": predicted_adv_cams}
+    check(named, "N h w", within=CAMS_WITHIN, sizes=sizes)
+    return reduce(defined(_cosine(predicted_cams, predicted_adv_cams), logits.argmax(1) == labels), reduction)
+
+
+@metric(
+    symbol="ACAMC_T",
+    title="Attention similarity, true class",
+    robust_when="higher",
+    between=(0, 1),
+    unit="cosine",
+    source="CANARY (Sun et al. 2023), 3.1.2; Selvaraju et al. 2017",
+)
+def true_attention_similarity(
+    true_cams: Tensor, true_adv_cams: Tensor, logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Cosine between the activation maps of the true class before and after, over correctly classified images.
+
+    Args:
+        true_cams: maps of the true class on the clean image, shape (N, h, w), >= 0.
+        true_adv_cams: maps of the true class on the adversarial image, shape (N, h, w), >= 0.
+        logits: of the clean images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the clean image is misclassified or a map is all zero; a cosine;
+        1 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_classes(check_logits(logits=logits), labels=labels)
+    check({"true_cams": true_cams, "true_adv_cams": true_adv_cams}, "N h w", within=CAMS_WITHIN, sizes=sizes)
+    return reduce(defined(_cosine(true_cams, true_adv_cams), logits.argmax(1) == labels), reduction)
+
+
+def _cosine(cams: Tensor, adv_cams: Tensor) -> Tensor:
+    """Cosine of each pair of maps, NaN if one is all zero; scaled first, so that small maps do not vanish."""
+    pairs = [precise(maps).flatten(1) for maps in (cams, adv_cams)]
+    directions = [maps / maps.amax(1, keepdim=True) for maps in pairs]
+    norms = [torch.linalg.vector_norm(maps, dim=1) for maps in directions]
+    return (torch.linalg.vecdot(*directions) / (norms[0] * norms[1])).clamp(0, 1)
+
+
+def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
+    """The module that is meant: itself, by name, or the one known for the architecture."""
+    if isinstance(layer, nn.Module):
+        return layer
+    if layer is not None:
+        try:
+            return model.get_submodule(layer)
+        except AttributeError as error:
+            raise ValueError(f"expected the name of a layer of {type(model).__name__}, got {layer!r}") from error
+    found = next(_known_layers(model), None)
+    if found is None:
+        known = ", ".join(LAYERS)
+        raise ValueError(f"expected layer=, the name of a layer, or one of {known}; got {type(model).__name__}")
+    return found
+
+
+def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
+    """The layer of each part of the model whose architecture is known."""
+    for part in model.modules():
+        for path in LAYERS.get(type(part).__name__, ()):
+            module: Any = part
+            for name in path.split("."):
+                container = isinstance(module, nn.Sequential) and name.startswith("-")
+                module = module[int(name)] if container else getattr(module, name, None)
+            if isinstance(module, nn.Module):
+                yield module
+
+
+def _gradient(
+    model: nn.Module, module: nn.Module, inputs: Tensor, classes: Tensor, score: str
+) -> tuple[Tensor, Tensor]:
+    """Output of the module and gradient of the scores with respect to it."""
+    caught: list[Tensor] = []
+
+    def catch(_module: nn.Module, _inputs: Any, output: Any) -> Tensor:
+        if not isinstance(output, Tensor):
+            raise ValueError(f"expected a layer that gives a tensor, got {type(output).__name__}")
+        caught[:] = [output.detach().requires_grad_()]
+        return caught[0].clone()  # what follows may work in place
+
+    handle = module.register_forward_hook(catch)
+    try:
+        with torch.enable_grad():
+            logits = model(inputs)
+    finally:
+        handle.remove()
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or not caught:
+        raise ValueError("expected a model that runs the layer and gives logits of shape (N, K), got another")
+    if len(classes) and int(classes.max()) >= logits.shape[1]:
+        raise ValueError(f"expected classes below {logits.shape[1]}, got {int(classes.max())}")
+    with torch.enable_grad():
+        scores = (logits if score == "logit" else logits.softmax(1)).gather(1, classes[:, None]).sum()
+        gradient = torch.autograd.grad(scores, caught[0], allow_unused=True)[0] if scores.requires_grad else None
+    if gradient is None:
+        raise ValueError("expected a layer that the scores depend on, got another")
+    return caught[0].detach(), gradient
+
+
+def _maps(activations: Tensor, gradient: Tensor, layout: Layout | None) -> Tensor:
+    """Grad-CAM from the activations of a layer and their gradient."""
+    activations, gradient = (precise(_channels_first(values, layout)) for values in (activations, gradient))
+    return torch.einsum("nchw,nc->nhw", activations, gradient.mean((2, 3))).relu()
+
+
+def _channels_first(values: Tensor, layout: Layout | None) -> Tensor:
+    """Output of a layer as (N, c, h, w)."""
+    if values.ndim == 3 and layout in (None, "tokens", "maps-last"):
+        side = isqrt(values.shape[1])
+        if values.shape[1] - side**2 not in (0, 1):
+            raise ValueError(f"expected a square of tokens, with or without a class token, got {values.shape[1]}")
+        return values[:, -(side**2) :].transpose(1, 2).unflatten(2, (side, side))
+    if values.ndim != 4 or layout == "tokens":
+        raise ValueError(f"expected a layer that gives maps or tokens, got shape {tuple(values.shape)}")
+    return values.permute(0, 3, 1, 2) if layout == "maps-last" else values

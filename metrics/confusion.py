@@ -1,0 +1,234 @@
+"""How far from the true meaning the predictions are that an attack brings about, beyond being wrong."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from .common import check, check_classes, check_logits, claims, defined, precise
+from .registry import Reduction, metric, reduce
+
+PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
+
+
+@metric(symbol="FR@K", title="Fooling rate at K", robust_when="lower", between=(0, 1), source="Mopuri et al. 2020")
+def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: Reduction = "mean") -> Tensor:
+    """Share of the images whose clean prediction is no longer among the K most probable classes.
+
+    Classes that tie with the clean prediction do not push it down: a tie counts against the attack. The rate is 0 for
+    K of at least the number of classes.
+
+    Args:
+        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: of the adversarial images, shape (N, C).
+        k: number of most probable classes, at least 1.
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_logits(logits=logits, adv_logits=adv_logits)
+    if k < 1:
+        raise ValueError(f"expected k >= 1, got {k}")
+    return reduce(claims(_rank(logits, adv_logits) > k, adv_logits), reduction)
+
+
+@metric(
+    symbol="FR_AUC",
+    title="Area under the fooling rate",
+    robust_when="lower",
+    between=(0, 1),
+    source="Mopuri et al. 2020",
+)
+def fooling_rate_auc(
+    logits: Tensor, adv_logits: Tensor, ks: Sequence[int] = PAPER_KS, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Area under the fooling rate at K by the trapezoid rule on a linear axis, over the width of the axis.
+
+    Axis and normaliser are not in the paper, and its values for the weakest attacks cannot be reached with these.
+
+    Args:
+        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: of the adversarial images, shape (N, C).
+        ks: values of K, at least two, increasing, from 1; the paper's by default.
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none"; a fraction; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_logits(logits=logits, adv_logits=adv_logits)
+    ks = list(ks)
+    if len(ks) < 2 or ks[0] < 1 or any(low >= high for low, high in pairwise(ks)):
+        raise ValueError(f"expected at least two increasing ks from 1, got {ks}")
+    rank = _rank(logits, adv_logits)
+    area = claims(torch.zeros_like(rank), adv_logits)
+    for low, high in pairwise(ks):
+        area += (high - low) / 2 * (claims(rank > low, area) + claims(rank > high, area))
+    return reduce(area / (ks[-1] - ks[0]), reduction)
+
+
+@metric(symbol="QI_Wup", title="Semantic confusion", robust_when="lower", between=(0, 1), source="Mopuri et al. 2020")
+def semantic_confusion(
+    logits: Tensor,
+    adv_logits: Tensor,
+    similarity: Tensor,
+    threshold: float = 0.7,
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Share of the images whose prediction under attack means something else than the clean prediction.
+
+    Args:
+        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: of the adversarial images, shape (N, C).
+        similarity: of each class to each, shape (C, C), -1 to 1, as `imagenet_wup` gives for ImageNet; NaN where it is
+            undefined.
+        threshold: classes less similar than this are confused.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the similarity is undefined; a fraction; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_logits(logits=logits, adv_logits=adv_logits)
+    return reduce(_confused(logits.argmax(1), adv_logits, similarity, threshold), reduction)
+
+
+@metric(symbol="QI_Vis", title="Visual confusion", robust_when="lower", between=(0, 1), source="Mopuri et al. 2020")
+def visual_confusion(
+    logits: Tensor,
+    adv_logits: Tensor,
+    weight: Tensor,
+    threshold: float = 0.1,
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Share of the images whose prediction under attack looks like something else than the clean prediction.
+
+    Args:
+        logits: of the clean images, shape (N, C); the paper takes correctly classified ones.
+        adv_logits: of the adversarial images, shape (N, C).
+        weight: of the last linear layer of the model, shape (C, d).
+        threshold: classes less similar than this are confused.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the similarity is undefined; a fraction; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_logits(logits=logits, adv_logits=adv_logits)
+    return reduce(_confused(logits.argmax(1), adv_logits, weight_similarity(weight), threshold), reduction)
+
+
+@metric(
+    symbol="QI_Wup_T",
+    title="Targeted semantic confusion",
+    robust_when="higher",
+    between=(0, 1),
+    source="Mopuri et al. 2020",
+)
+def targeted_semantic_confusion(
+    targets: Tensor,
+    adv_logits: Tensor,
+    similarity: Tensor,
+    threshold: float = 0.7,
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Share of the images whose prediction under attack means something else than the target: a miss.
+
+    Args:
+        targets: target classes, shape (N,), int64.
+        adv_logits: of the adversarial images, shape (N, C).
+        similarity: of each class to each, shape (C, C), -1 to 1, as `imagenet_wup` gives for ImageNet; NaN where it is
+            undefined.
+        threshold: classes less similar than this are confused.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the similarity is undefined; a fraction; 0 if all hit
+        their target.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(adv_logits=adv_logits), targets=targets)
+    return reduce(_confused(targets, adv_logits, similarity, threshold), reduction)
+
+
+@metric(
+    symbol="QI_Vis_T",
+    title="Targeted visual confusion",
+    robust_when="higher",
+    between=(0, 1),
+    source="Mopuri et al. 2020",
+)
+def targeted_visual_confusion(
+    targets: Tensor,
+    adv_logits: Tensor,
+    weight: Tensor,
+    threshold: float = 0.1,
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Share of the images whose prediction under attack looks like something else than the target: a miss.
+
+    Args:
+        targets: target classes, shape (N,), int64.
+        adv_logits: of the adversarial images, shape (N, C).
+        weight: of the last linear layer of the model, shape (C, d).
+        threshold: classes less similar than this are confused.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the similarity is undefined; a fraction; 0 if all hit
+        their target.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(adv_logits=adv_logits), targets=targets)
+    return reduce(_confused(targets, adv_logits, weight_similarity(weight), threshold), reduction)
+
+
+def weight_similarity(weight: Tensor) -> Tensor:
+    """Visual similarity of classes: cosine between their rows of the last layer, without bias.
+
+    Args:
+        weight: of the last linear layer of the model, shape (C, d).
+
+    Returns:
+        Shape (C, C), in [-1, 1], 1 on the diagonal; NaN for a class with a row of zeros.
+
+    Raises:
+        ValueError: if the weight is not as described.
+    """
+    check({"weight": weight}, "C d")
+    rows = precise(weight)
+    directions = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return (directions @ directions.T).clamp(-1, 1)
+
+
+def _rank(logits: Tensor, adv_logits: Tensor) -> Tensor:
+    """Place of the clean prediction under attack: 1 plus the number of classes with a greater score."""
+    score = adv_logits.gather(1, logits.argmax(1, keepdim=True))
+    return 1 + (adv_logits > score).sum(1)
+
+
+def _confused(before: Tensor, adv_logits: Tensor, similarity: Tensor, threshold: float) -> Tensor:
+    """1 where the prediction under attack is less similar to the class before than the threshold, else 0."""
+    classes = adv_logits.shape[1]
+    check({"similarity": similarity}, "C C", within=None, sizes={"C": classes})
+    alike = similarity[before, adv_logits.argmax(1)]
+    return defined(claims(alike < threshold, adv_logits), ~alike.isnan())

@@ -1,0 +1,168 @@
+"""How much of the range of a network's neurons a test set exercises.
+
+A neuron is a scalar unit; for feature maps each position of each channel. `neurons="channel"` takes the mean of each
+channel over its positions instead.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .common import check, check_choice, claims, precise
+from .registry import metric
+
+Neurons = Literal["unit", "channel"]
+VALUES = 2**24  # activations that are sorted into sections at once
+
+
+@metric(
+    symbol="KMNCov",
+    title="k-multisection neuron coverage",
+    robust_when=None,
+    between=(0, 1),
+    source="AISafety (Liu et al. 2021), eq 1; DeepGauge (Ma et al. 2018)",
+)
+def multisection_coverage(
+    activations: Tensor, low: Tensor, high: Tensor, sections: int, *, neurons: Neurons = "unit"
+) -> Tensor:
+    """Share of the sections of the neurons' known ranges that the test set reaches.
+
+    The range of each neuron is cut into equal sections, closed below, the last one closed above too; values outside
+    count nowhere. A neuron with high = low reaches one section, the first, when it takes that value.
+
+    Args:
+        activations: on the test set, shape (N, units) or (N, C, h, w).
+        low: least value of each neuron on the training set, shape (units,).
+        high: greatest value of each neuron on the training set, shape (units,).
+        sections: number of sections, at least 1.
+        neurons: "unit" or "channel"; `low` and `high` belong to the same.
+
+    Returns:
+        A scalar; a fraction; 0 without images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    units = _units(activations, neurons)
+    _check_ranges(units, low, high)
+    if sections < 1:
+        raise ValueError(f"expected sections >= 1, got {sections}")
+    reached = torch.zeros(units.shape[1] * sections, dtype=torch.bool, device=units.device)
+    first = torch.arange(units.shape[1], device=units.device) * sections
+    span = (high - low).where(high > low, 1)
+    for group in _groups(units):
+        section = ((group - low) / span * sections).floor().clamp(0, sections - 1).long()
+        reached[(first + section)[(group >= low) & (group <= high)]] = True
+    return claims(reached, units).mean()
+
+
+@metric(
+    symbol="NBCov",
+    title="Neuron boundary coverage",
+    robust_when=None,
+    between=(0, 1),
+    source="AISafety (Liu et al. 2021), eq 2; DeepGauge (Ma et al. 2018)",
+)
+def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
+    """Share of the two ends of the neurons' known ranges that the test set goes beyond.
+
+    Args:
+        activations: on the test set, shape (N, units) or (N, C, h, w).
+        low: least value of each neuron on the training set, shape (units,).
+        high: greatest value of each neuron on the training set, shape (units,).
+        neurons: "unit" or "channel"; `low` and `high` belong to the same.
+
+    Returns:
+        A scalar; a fraction; 0 without images or on the training set itself.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    units = _units(activations, neurons)
+    _check_ranges(units, low, high)
+    above, below = claims((units > high).any(0), units), claims((units < low).any(0), units)
+    return (above.mean() + below.mean()) / 2
+
+
+@metric(
+    symbol="SNACov",
+    title="Strong neuron activation coverage",
+    robust_when=None,
+    between=(0, 1),
+    source="AISafety (Liu et al. 2021), eq 3; DeepGauge (Ma et al. 2018)",
+)
+def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
+    """Share of the neurons that the test set drives above their known range.
+
+    Args:
+        activations: on the test set, shape (N, units) or (N, C, h, w).
+        low: least value of each neuron on the training set, shape (units,).
+        high: greatest value of each neuron on the training set, shape (units,).
+        neurons: "unit" or "channel"; `low` and `high` belong to the same.
+
+    Returns:
+        A scalar; a fraction; 0 without images or on the training set itself.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    units = _units(activations, neurons)
+    _check_ranges(units, low, high)
+    return claims((units > high).any(0), units).mean()
+
+
+@metric(
+    symbol="TKNCov",
+    title="Top-k neuron coverage",
+    robust_when=None,
+    between=(0, 1),
+    source="AISafety (Liu et al. 2021), Table I; DeepGauge (Ma et al. 2018)",
+)
+def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit") -> Tensor:
+    """Share of the neurons that are among the k most active of their layer for some image.
+
+    Args:
+        layers: activations of each layer on the test set, shape (N, units) or (N, C, h, w).
+        k: number of most active neurons, from 1 to the neurons of the smallest layer.
+        neurons: "unit" or "channel".
+
+    Returns:
+        A scalar; a fraction; 0 without images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described, or there is no layer.
+    """
+    all_units = [_units(layer, neurons, f"layers[{index}]") for index, layer in enumerate(layers)]
+    widths = [units.shape[1] for units in all_units]
+    if not 1 <= k <= min(widths, default=0):
+        raise ValueError(f"expected k from 1 to {min(widths, default=0)}, the smallest layer, got {k}")
+    reached = [torch.zeros_like(units[:1, :], dtype=torch.bool).any(0) for units in all_units]
+    for units, met in zip(all_units, reached, strict=True):
+        for group in _groups(units):
+            met[group.topk(k).indices.flatten()] = True
+    return claims(torch.cat(reached), all_units[0]).mean()
+
+
+def _units(activations: Tensor, neurons: Neurons, name: str = "activations") -> Tensor:
+    """Checked activations, shape (N, units)."""
+    check_choice("neurons", neurons, ("unit", "channel"))
+    maps = isinstance(activations, Tensor) and activations.ndim == 4
+    check({name: activations}, "N C h w" if maps else "N units")
+    activations = precise(activations)
+    if not maps:
+        return activations
+    return activations.mean((2, 3)) if neurons == "channel" else activations.flatten(1)
+
+
+def _check_ranges(units: Tensor, low: Tensor, high: Tensor) -> None:
+    """Raise unless each neuron has a range."""
+    check({"low": low, "high": high}, "units", sizes={"units": units.shape[1]})
+    if (low > high).any():
+        raise ValueError("expected low <= high for every neuron, got a larger one")
+
+
+def _groups(units: Tensor) -> Iterator[Tensor]:
+    """The rows in groups of bounded size."""
+    yield from units.split(max(VALUES // max(units.shape[1], 1), 1))

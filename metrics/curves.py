@@ -1,0 +1,230 @@
+"""Success and accuracy as functions of the distortion, and the numbers that sum a curve up.
+
+A distance belongs to an image: 0 if the clean image is misclassified already, infinite if the attack failed.
+"""
+
+from collections.abc import Sequence
+from math import inf, log, nan
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .common import check, check_classes, check_logits, check_success, claims, defined, precise
+from .registry import Reduction, metric, reduce
+
+GRID = 64  # first guesses of the rate of an exponential
+
+
+class HalfDistortion(NamedTuple):
+    """Distortion that halves the accuracy, from an exponential: rate of decay and quality of the fit."""
+
+    value: float
+    rate: float
+    r_squared: float
+
+
+def success_curve(distances: Tensor, budgets: Tensor) -> Tensor:
+    """Share of all images that the attack gets misclassified within each budget.
+
+    Args:
+        distances: of each image, shape (N,), >= 0.
+        budgets: distortions, shape (B,), >= 0.
+
+    Returns:
+        Shape (B,); fractions; NaN without images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check({"distances": distances}, "N", within=(0, inf))
+    check({"budgets": budgets}, "B", within=(0, inf))
+    reached = torch.searchsorted(distances.sort().values, budgets.to(distances), right=True)
+    finite = distances.isfinite().sum()
+    return claims(torch.minimum(reached, finite), distances) / len(distances)
+
+
+def accuracy_curve(distances: Tensor, budgets: Tensor) -> Tensor:
+    """Share of all images that the model still classifies correctly within each budget.
+
+    Args:
+        distances: of each image, shape (N,), >= 0.
+        budgets: distortions, shape (B,), >= 0.
+
+    Returns:
+        Shape (B,); fractions, the clean accuracy at 0; NaN without images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    return 1 - success_curve(distances, budgets)
+
+
+@metric(
+    symbol="D_half",
+    title="Half distortion",
+    robust_when="higher",
+    between=(0, inf),
+    unit="of the distances; grey levels in the paper",
+    source="RoBIC (Maho et al. 2021), eq 4",
+)
+def half_distortion(distances: Tensor) -> HalfDistortion:
+    """Distortion at which an exponential through the clean accuracy falls to half of it.
+
+    Least squares for the rate alone, on the accuracy at 0 and just after each distance; the paper fixes neither the
+    method nor the points.
+
+    Args:
+        distances: of each image, shape (N,), >= 0.
+
+    Returns:
+        The distortion ln 2 / rate, the rate and R^2; infinite, 0 and NaN if the attack always fails; all NaN without
+        correctly classified images or if all of them fall at one distance, which no rate fits.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check({"distances": distances}, "N", within=(0, inf))
+    values = distances.detach().cpu().double().numpy()
+    right = int(np.count_nonzero(values))
+    steps, counts = np.unique(values[(values > 0) & np.isfinite(values)], return_counts=True)
+    if not right:
+        return HalfDistortion(nan, nan, nan)
+    if not len(steps):
+        return HalfDistortion(inf, 0.0, nan)
+    remaining = (right - np.cumsum(counts)) / right
+    if not remaining[0]:
+        return HalfDistortion(nan, nan, nan)
+    rate = _decay_rate(steps, remaining)
+    observed, fitted = np.append(remaining, 1), np.append(np.exp(-rate * steps), 1)
+    r_squared = 1 - np.sum((observed - fitted) ** 2) / np.sum((observed - observed.mean()) ** 2)
+    return HalfDistortion(log(2) / rate, rate, float(r_squared))
+
+
+def empirical_half_distortion(distances: Tensor) -> float:
+    """Least distortion at which the accuracy is at most half of the clean accuracy.
+
+    Args:
+        distances: of each image, shape (N,), >= 0.
+
+    Returns:
+        In the unit of the distances; infinite if it stays above half; NaN without correctly classified images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check({"distances": distances}, "N", within=(0, inf))
+    right = distances[distances > 0].sort().values
+    return float(right[(len(right) + 1) // 2 - 1]) if len(right) else nan
+
+
+def best_distances(distances: Sequence[Tensor]) -> Tensor:
+    """Least distance of each image over several attacks or settings of one.
+
+    Args:
+        distances: for each attack, of each image, shape (N,), >= 0.
+
+    Returns:
+        Shape (N,); infinite where all fail.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described, or there is no attack.
+    """
+    if not len(distances):
+        raise ValueError("expected the distances of at least one attack, got none")
+    check({f"distances[{index}]": each for index, each in enumerate(distances)}, "N", within=(0, inf))
+    return torch.stack(list(distances)).amin(0)
+
+
+@metric(
+    symbol="OPT",
+    title="Local optimality",
+    robust_when="lower",
+    between=(-inf, 1),
+    source="AttackBench (Cinà et al. 2025)",
+)
+def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
+    """How near an attack comes to the best of all attacks, by the area under the accuracy.
+
+    1 - (A - A*) / (r e - A*), with A the exact area of this attack up to the largest best distance e, A* that of the
+    best distances and r the clean accuracy.
+
+    Args:
+        distances: of each image, shape (N,), at least the best.
+        best_distances: least distance of each image over all attacks, shape (N,), as `best_distances` gives.
+
+    Returns:
+        A scalar; 1 if the attack equals the best, 0 if it never succeeds; NaN if a best distance is infinite or all
+        are equal.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check({"distances": distances, "best_distances": best_distances}, "N", within=(0, inf))
+    if (distances < best_distances).any():
+        raise ValueError("expected distances >= best_distances, got a smaller one")
+    attack, best = precise(distances), precise(best_distances)
+    if not len(best) or best.isinf().any():
+        return best.new_tensor(nan)
+    largest = best.max()
+    area, least_area = attack.minimum(largest).mean(), best.mean()
+    return 1 - (area - least_area) / (claims(best > 0, best).mean() * largest - least_area)
+
+
+@metric(
+    symbol="R8",
+    title="Success after rounding to 8 bits",
+    robust_when="lower",
+    between=(0, 1),
+    source="RoBIC (Maho et al. 2021), section 2",
+)
+def quantised_success(
+    logits: Tensor, adv_logits: Tensor, labels: Tensor, success: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Share of the successful adversarial images that still fool the model once rounded to 8 bits.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        adv_logits: of the adversarial images after rounding to 8 bits, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        success: which images fooled the model before rounding, shape (N,), bool.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the attack failed or the clean image is misclassified;
+        a fraction.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_logits(logits=logits, adv_logits=adv_logits)
+    check_classes(sizes, labels=labels)
+    check_success(sizes, success=success)
+    survives = claims(adv_logits.argmax(1) != labels, adv_logits)
+    return reduce(defined(survives, success & (logits.argmax(1) == labels)), reduction)
+
+
+def _decay_rate(distances: np.ndarray, shares: np.ndarray) -> float:
+    """Rate at which an exponential from 1 fits the shares best, by least squares."""
+    from scipy.optimize import least_squares
+
+    scale = float(distances.mean())
+    scaled = distances / scale
+
+    def errors(rate: np.ndarray) -> np.ndarray:
+        return np.exp(-rate * scaled) - shares
+
+    guesses = np.geomspace(1e-6, 1e3, GRID)
+    start = min(guesses, key=lambda rate: float(np.square(errors(rate)).sum()))
+    fit = least_squares(
+        errors,
+        start,
+        jac="3-point",
+        bounds=(0, inf),
+        x_scale=start,
+        xtol=1e-15,
+        ftol=1e-15,
+        gtol=1e-15,
+    )
+    return float(fit.x[0]) / scale

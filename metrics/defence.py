@@ -1,0 +1,278 @@
+"""What a defence changes: the defended model against the original one.
+
+The examples are those the caller gives: clean images measure what the defence costs, adversarial images what it gains.
+"""
+
+from math import e, log
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.special import xlogy
+
+from .accuracy import macro_f1
+from .common import ROWS, check_classes, check_logits, claims, confidence, defined, precise
+from .effect import misclassification_ratio
+from .registry import Reduction, metric, reduce
+
+
+@metric(
+    symbol="CAV",
+    title="Accuracy variance",
+    robust_when="higher",
+    between=(-1, 1),
+    source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 15; HikDeep-Sec (Zhang et al. 2023), AV",
+)
+def accuracy_variance(
+    logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Accuracy of the defended model minus that of the original.
+
+    Args:
+        logits: of the original model, shape (N, K).
+        defended_logits: of the defended model, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) of -1, 0 and 1 for "none"; a difference of fractions, CRR - CSR; 0 for equal models.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    return reduce(_right(defended_logits, logits, labels) - _right(logits, defended_logits, labels), reduction)
+
+
+@metric(
+    symbol="FV",
+    title="F1 variance",
+    robust_when="higher",
+    between=(-1, 1),
+    source="CANARY (Sun et al. 2023), 3.1.4",
+)
+def f1_variance(
+    logits: Tensor, defended_logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] = "met"
+) -> Tensor:
+    """Macro F1 of the defended model minus that of the original.
+
+    Args:
+        logits: of the original model, shape (N, K).
+        defended_logits: of the defended model, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        classes: "met" or "all", as in `macro_f1`.
+
+    Returns:
+        A scalar; a difference of fractions; 0 for equal models.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_logits(logits=logits, defended_logits=defended_logits)
+    return macro_f1(defended_logits, labels, classes=classes) - macro_f1(logits, labels, classes=classes)
+
+
+@metric(
+    symbol="CV",
+    title="Confidence variance",
+    robust_when="higher",
+    between=(-1, 1),
+    unit="probability",
+    source="CANARY (Sun et al. 2023), 3.1.4",
+)
+def confidence_variance(
+    logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Probability of the true class on the defended model minus that on the original.
+
+    Args:
+        logits: of the original model, shape (N, K).
+        defended_logits: of the defended model, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none"; a difference of probabilities; 0 for equal models.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
+    return reduce(confidence(defended_logits, labels) - confidence(logits, labels), reduction)
+
+
+@metric(
+    symbol="CRR",
+    title="Rectify ratio",
+    robust_when="higher",
+    between=(0, 1),
+    source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 16; HikDeep-Sec (Zhang et al. 2023), RR",
+)
+def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Share of all images that the original model gets wrong and the defended one right.
+
+    Args:
+        logits: of the original model, shape (N, K).
+        defended_logits: of the defended model, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; 0 for equal models.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    right, defended_right = _right(logits, defended_logits, labels), _right(defended_logits, logits, labels)
+    return reduce(defended_right * (1 - right), reduction)
+
+
+@metric(
+    symbol="CSR",
+    title="Sacrifice ratio",
+    robust_when="lower",
+    between=(0, 1),
+    source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 17; HikDeep-Sec (Zhang et al. 2023), SR",
+)
+def sacrifice_ratio(
+    logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Share of all images that the original model gets right and the defended one wrong.
+
+    Args:
+        logits: of the original model, shape (N, K).
+        defended_logits: of the defended model, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) of 0 and 1 for "none"; a fraction; 0 for equal models.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    right, defended_right = _right(logits, defended_logits, labels), _right(defended_logits, logits, labels)
+    return reduce(right * (1 - defended_right), reduction)
+
+
+@metric(
+    symbol="CCV",
+    title="Classification confidence variance",
+    robust_when="lower",
+    between=(0, 1),
+    unit="probability",
+    source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 18; HikDeep-Sec (Zhang et al. 2023)",
+)
+def classification_confidence_variance(
+    logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
+) -> Tensor:
+    """Absolute change of the probability of the true class, over images that both models get right.
+
+    Args:
+        logits: of the original model, shape (N, K).
+        defended_logits: of the defended model, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where a model is wrong; a difference of probabilities;
+        0 for equal models.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
+    change = (confidence(defended_logits, labels) - confidence(logits, labels)).abs()
+    return reduce(defined(change, _both_right(logits, defended_logits, labels)), reduction)
+
+
+@metric(
+    symbol="COS",
+    title="Classification output stability",
+    robust_when="lower",
+    between=(0, log(2)),
+    unit="nats",
+    source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 19; HikDeep-Sec (Zhang et al. 2023)",
+)
+def classification_output_stability(
+    logits: Tensor,
+    defended_logits: Tensor,
+    labels: Tensor,
+    *,
+    base: float = e,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Jensen-Shannon divergence between the outputs of the two models, over images that both get right.
+
+    The divergence itself, not its root (which `scipy.spatial.distance.jensenshannon` returns).
+
+    Args:
+        logits: of the original model, shape (N, K).
+        defended_logits: of the defended model, shape (N, K).
+        labels: true classes, shape (N,), int64.
+        base: of the logarithm, above 1; the papers do not state it, 2 makes the largest value 1.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where a model is wrong; nats for the default base; 0 for equal models.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
+    if not base > 1:
+        raise ValueError(f"expected base > 1, got {base}")
+    groups = zip(logits.split(ROWS), defended_logits.split(ROWS), strict=True)
+    divergence = torch.cat([_jensen_shannon(*pair) for pair in groups]) / log(base)
+    return reduce(defined(divergence, _both_right(logits, defended_logits, labels)), reduction)
+
+
+@metric(
+    symbol="MRV",
+    title="Misclassification ratio variance",
+    robust_when="lower",
+    between=(-1, 1),
+    source="CANARY (Sun et al. 2023), 3.1.4",
+)
+def misclassification_variance(
+    logits: Tensor, adv_logits: Tensor, defended_logits: Tensor, defended_adv_logits: Tensor, labels: Tensor
+) -> Tensor:
+    """Misclassification ratio of the attack on the defended model minus that on the original.
+
+    Args:
+        logits: of the original model on clean images, shape (N, K).
+        adv_logits: of the original model on its adversarial images, shape (N, K).
+        defended_logits: of the defended model on clean images, shape (N, K).
+        defended_adv_logits: of the defended model on its adversarial images, shape (N, K).
+        labels: true classes, shape (N,), int64.
+
+    Returns:
+        A scalar; a difference of fractions, each over the clean images that its own model gets right; 0 for equal
+        models.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    check_logits(
+        logits=logits, adv_logits=adv_logits, defended_logits=defended_logits, defended_adv_logits=defended_adv_logits
+    )
+    defended_ratio = misclassification_ratio(defended_logits, defended_adv_logits, labels)
+    return defended_ratio - misclassification_ratio(logits, adv_logits, labels)
+
+
+def _right(logits: Tensor, other_logits: Tensor, labels: Tensor) -> Tensor:
+    """1 where a model is right, 0 where it is wrong; its arguments checked with those of the other model."""
+    check_classes(check_logits(logits=logits, other_logits=other_logits), labels=labels)
+    return claims(logits.argmax(1) == labels, logits)
+
+
+def _both_right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> Tensor:
+    """Which images both models classify correctly."""
+    return (logits.argmax(1) == labels) & (defended_logits.argmax(1) == labels)
+
+
+def _jensen_shannon(logits: Tensor, defended_logits: Tensor) -> Tensor:
+    """Divergence between the softmax of each pair of rows, in nats; 0 log 0 is 0."""
+    p, q = precise(logits).softmax(1), precise(defended_logits).softmax(1)
+    middle = (p + q) / 2
+    terms = xlogy(p, p) + xlogy(q, q) - xlogy(p, middle) - xlogy(q, middle)
+    return terms.sum(1).clamp_min(0) / 2

@@ -1,0 +1,75 @@
+"""README.md of this folder, made from `METRICS`.
+
+Run as `python -m davylamp.metrics.readme` (alone: `python -m metrics.readme`) after a metric is added or changed.
+"""
+
+from math import inf, log
+from pathlib import Path
+
+from . import METRICS, Metric
+
+README = Path(__file__).with_name("README.md")
+HEAD = """\
+# metrics
+
+Measures of adversarial attacks, models and defences. The folder works inside davylamp and alone: copy it into a project
+as `metrics`; it needs torch, NumPy, SciPy, piq and PyWavelets and nothing else of davylamp.
+
+```python
+import torch
+from metrics import METRICS, misclassification_ratio, summarise
+
+logits, adv_logits, labels = torch.randn(8, 10), torch.randn(8, 10), torch.randint(10, (8,))
+misclassification_ratio(logits, adv_logits, labels)  # a scalar, NaN if no image counts
+values = misclassification_ratio(logits, adv_logits, labels, reduction="none")  # (8,), NaN where it does not count
+summarise(values)  # Summary(mean=..., defined=..., undefined=...)
+METRICS["MR"].function(logits, adv_logits, labels=labels)  # by symbol; METRICS["MR"].robust_when == "lower"
+```
+
+- Images are floats in [0, 1], shape (N, C, H, W); logits (N, K); labels int64. Anything else is a `ValueError`.
+- Everything is batched, computed on the device of the arguments and, if they are float64, in float64.
+- `success` says which images count; all true counts failed attacks too. Options of a function hold the other readings
+  of its paper, such as `euclidean_distortion(..., normalisation="published")` for the scale of CANARY's tables.
+- DISTS needs the weights of VGG16: `dists(..., features=...)` takes torchvision's VGG16 or the path of its weights.
+- `grad_cam(model, inputs, classes)` finds the layer of torchvision's classifiers and EfficientNet-Lite; else name it.
+- Without a symbol: curves (`success_curve`, `accuracy_curve`, `best_distances`, `empirical_half_distortion`), means of
+  tables of transfer rates (`transfer_...`), class similarities (`imagenet_wup`, `wup_from_paths`, `weight_similarity`),
+  `flip_rates` and `orthogonal_directions`.
+- Data and their licences: `data/NOTICE.md`. This page: `python -m metrics.readme`.
+
+## Metrics
+
+"Robust when" says which values speak for the model or the defence.
+
+"""
+
+
+def render() -> str:
+    """Text of the page."""
+    rows = ["| symbol | function | meaning | robust when | range | unit | source |", "|---|---|---|---|---|---|---|"]
+    return HEAD + "\n".join(rows + [_row(record) for record in METRICS.values()]) + "\n"
+
+
+def _row(record: Metric) -> str:
+    """Line of the table."""
+    low, high = (_bound(bound) for bound in record.between)
+    cells = (
+        record.symbol,
+        f"`{record.function.__name__}`",
+        record.meaning,
+        record.robust_when or "-",
+        f"{low} to {high}",
+        record.unit,
+        record.source,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _bound(bound: float) -> str:
+    """End of a range, for people."""
+    names = {inf: "∞", -inf: "-∞", log(2): "ln 2"}
+    return names.get(bound, f"{bound:g}")
+
+
+if __name__ == "__main__":
+    README.write_text(render(), encoding="utf-8")

@@ -1,0 +1,290 @@
+"""How far from the decision boundary a model works and how steady its loss and its neurons are."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from .common import check, check_choice, check_images, check_logits, defined, precise
+from .registry import Reduction, metric, reduce
+
+INFINITE = float("inf")
+Model = Callable[[Tensor], Tensor]
+IMAGES = 256  # that the model is given at once
+
+
+@metric(
+    symbol="EBD",
+    title="Empirical boundary distance",
+    robust_when="higher",
+    between=(0, INFINITE),
+    unit="grey levels",
+    source="AISafety (Liu et al. 2021), eq 20",
+)
+def empirical_boundary_distance(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    directions: Tensor,
+    magnitudes: Tensor,
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Least magnitude of a grid at which a step along one of the directions changes the decision.
+
+    An image x is moved to clip(x + a / 255 v, 0, 1) for each magnitude a and direction v; the value depends on both
+    sets, which the paper does not fix.
+
+    Args:
+        model: gives logits (N, K) for images (N, C, H, W); in evaluation mode.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: true classes, shape (N,), int64.
+        directions: of root mean square 1, shape (m, C, H, W), as `orthogonal_directions` gives.
+        magnitudes: root mean square change in grey levels, increasing, shape (g,), >= 0.
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none"; grey levels; 0 for misclassified images, the greatest magnitude for images
+        that no step gets misclassified.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = _check_examples(inputs, labels)
+    check({"directions": directions}, "m C H W", sizes={name: sizes[name] for name in "CHW"})
+    check({"magnitudes": magnitudes}, "g", kind="number", within=(0, INFINITE))
+    if not len(magnitudes) or not len(directions) or (magnitudes.diff() <= 0).any():
+        raise ValueError("expected directions and increasing magnitudes, got none or others")
+    grid = [float(magnitude) for magnitude in magnitudes]
+    distance = precise(inputs).new_full((sizes["N"],), grid[-1])
+    right = _right(model, inputs, labels)
+    distance[~right] = 0
+    left = right.nonzero()[:, 0]
+    for magnitude in grid:
+        tried = 0
+        while len(left) and tried < len(directions):
+            group = directions[tried : tried + max(IMAGES // len(left), 1)]
+            moved = (inputs[left][:, None] + magnitude / 255 * group).clamp(0, 1).to(inputs.dtype).flatten(0, 1)
+            held = _right(model, moved, labels[left].repeat_interleave(len(group)))
+            held = held.unflatten(0, (len(left), len(group))).all(1)
+            distance[left[~held]] = magnitude
+            left, tried = left[held], tried + len(group)
+    return reduce(distance, reduction)
+
+
+@metric(
+    symbol="EBD2",
+    title="Empirical boundary distance 2",
+    robust_when="higher",
+    between=(0, INFINITE),
+    unit="steps",
+    source="AISafety (Liu et al. 2021), EBD-2",
+)
+def boundary_steps(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    step_size: float = 0.0005,
+    limit: int = 1000,
+    *,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Steps of the basic iterative attack until the model is wrong.
+
+    Each step follows the sign of the gradient of the cross-entropy and stays in [0, 1]; there is no other bound.
+
+    Args:
+        model: gives logits (N, K) for images (N, C, H, W), differentiable; in evaluation mode.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: true classes, shape (N,), int64.
+        step_size: of each value in a step, > 0.
+        limit: steps after which an image is left out, at least 1.
+        reduction: "mean" or "sum" over the images that count, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none", NaN where the limit is reached; steps; 0 for misclassified images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = _check_examples(inputs, labels)
+    if not step_size > 0 or limit < 1:
+        raise ValueError(f"expected step_size > 0 and limit >= 1, got {step_size} and {limit}")
+    steps = precise(inputs).new_full((sizes["N"],), torch.nan)
+    right = _right(model, inputs, labels)
+    steps[~right] = 0
+    left = right.nonzero()[:, 0]
+    moved = inputs[left]
+    for step in range(1, limit + 1):
+        if not len(left):
+            break
+        moved = (moved + step_size * _gradient(model, moved, labels[left]).sign()).clamp(0, 1)
+        still_right = _right(model, moved, labels[left])
+        steps[left[~still_right]] = step
+        left, moved = left[still_right], moved[still_right]
+    return reduce(steps, reduction)
+
+
+@metric(
+    symbol="ENI",
+    title="Empirical noise insensitivity",
+    robust_when="lower",
+    between=(0, INFINITE),
+    unit="nats per pixel range",
+    source="AISafety (Liu et al. 2021), eq 21",
+)
+def noise_insensitivity(
+    logits: Tensor, noisy_logits: Tensor, inputs: Tensor, noisy_inputs: Tensor, labels: Tensor, epsilon: float
+) -> Tensor:
+    """Change of the loss over the largest change of a colour value, averaged over the noisy versions of the images.
+
+    The loss is the cross-entropy. Versions that equal their image or lie farther than epsilon (beyond rounding) are
+    left out.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        noisy_logits: of m noisy versions of each, shape (N, m, K).
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        noisy_inputs: the noisy versions, in [0, 1], shape (N, m, C, H, W).
+        labels: true classes, shape (N,), int64.
+        epsilon: largest change of a colour value that counts, > 0.
+
+    Returns:
+        A scalar; nats per full pixel range; NaN if no version counts, so for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    sizes = check_logits(logits=logits)
+    check({"labels": labels}, "N", kind="int64", within=(0, sizes["K"] - 1), sizes=sizes)
+    sizes = check({"noisy_logits": noisy_logits}, "N m K", sizes=sizes)
+    sizes = check({"inputs": inputs}, "N C H W", within=(0, 1), sizes=sizes)
+    check({"noisy_inputs": noisy_inputs}, "N m C H W", within=(0, 1), sizes=sizes)
+    if not epsilon > 0:
+        raise ValueError(f"expected epsilon > 0, got {epsilon}")
+    loss = cross_entropy(precise(logits), labels, reduction="none")
+    repeated = labels[:, None].expand(-1, sizes["m"])
+    noisy_loss = cross_entropy(precise(noisy_logits).flatten(0, 1), repeated.flatten(), reduction="none")
+    rise = (noisy_loss.unflatten(0, repeated.shape) - loss[:, None]).abs()
+    distance = (precise(noisy_inputs) - precise(inputs)[:, None]).abs().flatten(2).amax(2)
+    rounding = 4 * torch.finfo(distance.dtype).eps
+    return defined(rise / distance, (distance > 0) & (distance <= epsilon + rounding)).nanmean()
+
+
+@metric(
+    symbol="NS",
+    title="Neuron sensitivity",
+    robust_when="lower",
+    between=(0, INFINITE),
+    unit="activation",
+    source="AISafety (Liu et al. 2021), eq 22",
+)
+def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Mean absolute change of the activations of a layer under attack.
+
+    The mean over the positions of a channel, then over the channels: all values weigh the same. Pass one channel
+    (`activations[:, c : c + 1]`) for the sensitivity of one neuron.
+
+    Args:
+        activations: of the clean images, shape (N, units) or (N, C, h, w).
+        adv_activations: of the adversarial images, same shape.
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none"; in the unit of the activations; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    dims = _dims(activations)
+    check({"activations": activations, "adv_activations": adv_activations}, dims)
+    return reduce((precise(adv_activations) - precise(activations)).abs().flatten(1).mean(1), reduction)
+
+
+@metric(
+    symbol="NU",
+    title="Neuron uncertainty",
+    robust_when="lower",
+    between=(0, INFINITE),
+    unit="activation squared",
+    source="AISafety (Liu et al. 2021), eq 23",
+)
+def neuron_uncertainty(
+    activations: Tensor, *, over: Literal["positions", "images"] = "positions", reduction: Reduction = "mean"
+) -> Tensor:
+    """Variance of the neurons of a layer, averaged over them.
+
+    The equation does not say what the variance is over. Pass one channel for the uncertainty of one neuron.
+
+    Args:
+        activations: of the clean images, shape (N, units) or (N, C, h, w).
+        over: "positions" takes the variance of each channel within an image, 0 for scalar units; "images" that of
+            each unit or channel mean over the images. Population variance in both.
+        reduction: "mean" or "sum" over the images, or "none" (for "images" the squared deviations of each image).
+
+    Returns:
+        A scalar, or shape (N,) for "none"; in the squared unit of the activations.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    dims = _dims(activations)
+    check({"activations": activations}, dims)
+    check_choice("over", over, ("positions", "images"))
+    maps = precise(activations).flatten(2) if activations.ndim == 4 else precise(activations)[..., None]
+    if over == "positions":
+        return reduce(maps.var(2, correction=0).mean(1), reduction)
+    neurons = maps.mean(2)
+    return reduce((neurons - neurons.mean(0)).square().mean(1), reduction)
+
+
+def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
+    """Random orthogonal directions for `empirical_boundary_distance`.
+
+    Args:
+        count: how many, at most the number of values in an image.
+        like: an image (C, H, W): shape, precision and device of each direction.
+        seed: of the random numbers, the same on every device.
+
+    Returns:
+        Shape (count, C, H, W), each of root mean square 1.
+
+    Raises:
+        ValueError: if there are not so many orthogonal directions.
+    """
+    size = like.numel()
+    if not 1 <= count <= size:
+        raise ValueError(f"expected count from 1 to {size}, got {count}")
+    normal = torch.randn(size, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    basis = torch.linalg.qr(normal).Q * size**0.5
+    return basis.T.reshape(count, *like.shape).to(like)
+
+
+def _check_examples(inputs: Tensor, labels: Tensor) -> dict[str, int]:
+    """Check images with their labels, whose number of classes only the model knows."""
+    sizes = check_images(inputs=inputs)
+    return check({"labels": labels}, "N", kind="int64", within=(0, INFINITE), sizes=sizes)
+
+
+def _dims(activations: Tensor) -> str:
+    """Names of the dimensions of a layer's activations."""
+    return "N C h w" if isinstance(activations, Tensor) and activations.ndim == 4 else "N units"
+
+
+def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
+    """Which images the model classifies correctly."""
+    with torch.no_grad():
+        return torch.cat([model(part).argmax(1) for part in images.split(IMAGES)]) == labels
+
+
+def _gradient(model: Model, images: Tensor, labels: Tensor) -> Tensor:
+    """Gradient of the cross-entropy of each image."""
+    parts = []
+    for part, classes in zip(images.split(IMAGES), labels.split(IMAGES), strict=True):
+        with torch.enable_grad():
+            leaf = part.detach().requires_grad_()
+            loss = cross_entropy(model(leaf), classes, reduction="sum")
+            parts.append(torch.autograd.grad(loss, leaf)[0])
+    return torch.cat(parts)

@@ -1,0 +1,64 @@
+"""Semantic similarity of classes by where they stand in WordNet (Wu and Palmer)."""
+
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Nodes = np.ndarray
+
+
+def imagenet_wup() -> Tensor:
+    """Wu-Palmer similarity of the 1000 ImageNet classes, in the usual order of the classes.
+
+    Each class is the synset of its WordNet id, on its shortest hypernym path in WordNet 3.0. The paper looked the
+    class names up and took the first sense, another synset for 209 classes (so coral and jackfruit get 0.46 there,
+    0.19 here).
+
+    Returns:
+        Shape (1000, 1000), float64, in (0, 1], 1 on the diagonal.
+    """
+    with np.load(Path(__file__).parent / "data" / "imagenet_paths.npz") as stored:
+        return _similarity(stored["nodes"])
+
+
+def wup_from_paths(paths: Sequence[Sequence[Hashable]]) -> Tensor:
+    """Wu-Palmer similarity of classes: twice the depth of their last common node over the sum of their depths.
+
+    Args:
+        paths: for each of K classes its nodes from the root, of depth 1, down to the class itself. A node has the
+            same depth in all paths, as in a tree or on shortest paths.
+
+    Returns:
+        Shape (K, K), float64, in (0, 1], 1 for equal classes.
+
+    Raises:
+        ValueError: if there is no path, the roots differ or a node has two depths.
+    """
+    if not paths or not all(paths):
+        raise ValueError("expected at least one path and a node in each, got none")
+    if len({path[0] for path in paths}) > 1:
+        raise ValueError(f"expected one root, got {len({path[0] for path in paths})}")
+    depths: dict[Hashable, int] = {}
+    numbers: dict[Hashable, int] = {}
+    nodes = np.zeros((len(paths), max(map(len, paths))), np.int64)
+    for row, path in enumerate(paths):
+        for depth, node in enumerate(path):
+            if depths.setdefault(node, depth) != depth:
+                raise ValueError(f"expected one depth for node {node!r}, got {depths[node] + 1} and {depth + 1}")
+            nodes[row, depth] = numbers.setdefault(node, len(numbers) + 1)
+    return _similarity(nodes)
+
+
+def _similarity(nodes: Nodes) -> Tensor:
+    """Similarity from one row of nodes a class, from the root down, 0 where the path has ended."""
+    common = np.ones((len(nodes), len(nodes)), np.uint8)
+    for depth, column in enumerate(nodes.T[1:], start=2):
+        order = np.argsort(column, kind="stable")
+        starts = np.flatnonzero(np.diff(column[order], prepend=0))
+        for below in np.split(order, starts)[1:]:
+            common[below[:, None], below] = depth
+    lengths = np.count_nonzero(nodes, axis=1)
+    return torch.from_numpy(2 * common.astype(np.float64) / (lengths[:, None] + lengths))
