@@ -1,64 +1,19 @@
-"""Foolbox: its rows, and the one call that runs any of them."""
+"""Foolbox: the one call that runs any of its rows."""
+
+# pyright: reportPrivateImportUsage=false
 
 import inspect
 from typing import Any
 
 from torch import Tensor, nn
 
-from .attack import Implementation, ThreatModel
+from .attack import ThreatModel
+from .foolbox_rows import ROWS
 
-_ATTACKS = "foolbox.attacks:"
-_ITERATED = {"steps": "steps", "step_size": "abs_stepsize", "random_start": "random_start"}
+__all__ = ["ROWS", "run"]
 
-ROWS: tuple[Implementation, ...] = (
-    Implementation("fgsm", "foolbox", {"linf": _ATTACKS + "LinfFastGradientAttack"}),
-    Implementation(
-        "bim",
-        "foolbox",
-        {
-            "linf": _ATTACKS + "LinfBasicIterativeAttack",
-            "l2": _ATTACKS + "L2BasicIterativeAttack",
-            "l1": _ATTACKS + "L1BasicIterativeAttack",
-        },
-        _ITERATED,
-        targeted="yes",
-        random=("torch",),
-    ),
-    Implementation(
-        "pgd",
-        "foolbox",
-        {
-            "linf": _ATTACKS + "LinfProjectedGradientDescentAttack",
-            "l2": _ATTACKS + "L2ProjectedGradientDescentAttack",
-            "l1": _ATTACKS + "L1ProjectedGradientDescentAttack",
-        },
-        _ITERATED,
-        targeted="yes",
-        random=("torch",),
-    ),
-    Implementation(
-        "deepfool",
-        "foolbox",
-        {"l2": _ATTACKS + "L2DeepFoolAttack", "linf": _ATTACKS + "LinfDeepFoolAttack"},
-        {"steps": "steps", "overshoot": "overshoot", "candidates": "candidates"},
-    ),
-    Implementation(
-        "hopskipjump",
-        "foolbox",
-        {"l2": _ATTACKS + "HopSkipJumpAttack", "linf": _ATTACKS + "HopSkipJumpAttack"},
-        {
-            "steps": "steps",
-            "initial_evaluations": "initial_gradient_eval_steps",
-            "max_evaluations": "max_gradient_eval_steps",
-            "starting_points": "starting_points",
-        },
-        targeted="yes",
-        random=("torch",),
-        alone=True,
-        repairs=("one image per call: it normalises over the batch",),
-        findings=("B18",),
-    ),
-)
+# What a class requires and gives no default for.
+_REQUIRED = {"steps": 10}
 
 
 def run(
@@ -84,19 +39,44 @@ def run(
     Returns:
         The images that Foolbox returns, shape (n, C, H, W); for a fixed budget, clipped to the ball by Foolbox.
     """
-    from foolbox.attacks.base import FixedEpsilonAttack, FlexibleDistanceMinimizationAttack, MinimizationAttack
+    from foolbox.attacks.base import FixedEpsilonAttack, MinimizationAttack
     from foolbox.criteria import Misclassification, TargetedMisclassification
     from foolbox.models import PyTorchModel
 
     wrapped = PyTorchModel(model, bounds=(0, 1), device=inputs.device)
     criterion = Misclassification(labels) if targets is None else TargetedMisclassification(targets)
     taken = inspect.signature(attack_class.__init__).parameters
-    constraint = {"constraint": threat_model.norm} if "constraint" in taken else {}
-    attack = attack_class(**constraint, **{word: value for word, value in kwargs.items() if word in taken})
-    rest = {word: value for word, value in kwargs.items() if word not in taken}
+    own = _by_norm(attack_class, threat_model, inputs, kwargs)
+    attack = attack_class(**{word: value for word, value in own.items() if word in taken})
+    rest = {word: value for word, value in own.items() if word not in taken}
     if issubclass(attack_class, FixedEpsilonAttack):
         rest["epsilons"] = threat_model.epsilon
-    elif issubclass(attack_class, (MinimizationAttack, FlexibleDistanceMinimizationAttack)):
+    elif issubclass(attack_class, MinimizationAttack):
         rest["epsilons"] = None
     _, clipped, _ = attack(wrapped, inputs, criterion, **rest)
     return clipped
+
+
+def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The constructor's and the call's words, with those that follow from the norm or that the class requires."""
+    taken = inspect.signature(attack_class.__init__).parameters
+    own = dict(kwargs)
+    if "constraint" in taken:
+        own["constraint"] = threat_model.norm
+    if "l2_binary_search" in taken:
+        own["l2_binary_search"] = threat_model.norm == "l2"
+    if own.get("abs_stepsize") is not None and _moves_components(attack_class):
+        power = {"l2": 0.5, "l1": 1.0}[threat_model.norm]
+        own["abs_stepsize"] = own["abs_stepsize"] / inputs[0].numel() ** power
+    required = {word for word, parameter in taken.items() if parameter.default is inspect.Parameter.empty}
+    return {word: value for word, value in _REQUIRED.items() if word in required} | own
+
+
+def _moves_components(attack_class: Any) -> bool:
+    """Whether Foolbox's step size is the change of each component, although the norm is l2 or l1: Adam's is."""
+    from foolbox import attacks
+
+    from .foolbox_repairs import L1AdamIterative, L2AdamIterative
+
+    adam = (attacks.L1AdamProjectedGradientDescentAttack, attacks.L2AdamProjectedGradientDescentAttack)
+    return issubclass(attack_class, (*adam, L1AdamIterative, L2AdamIterative))
