@@ -1,58 +1,24 @@
-"""The Adversarial Robustness Toolbox (ART): its rows, and the one call that runs any of them."""
+"""The Adversarial Robustness Toolbox (ART): the one call that runs any of its rows."""
 
 import inspect
 import math
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .art_rows import GRADIENT, MINIMUM_NORM
+from .art_rows_black_box import BLACK_BOX
 from .attack import Implementation, ThreatModel
 
-_EVASION = "art.attacks.evasion:"
-_ITERATED = {"steps": "max_iter", "step_size": "eps_step"}
-_CLIP_FIRST = ("clip-before-project",)
-
-ROWS: tuple[Implementation, ...] = (
-    Implementation("fgsm", "art", {"linf": _EVASION + "FastGradientMethod"}, targeted="yes"),
-    Implementation("bim", "art", {"linf": _EVASION + "BasicIterativeMethod"}, _ITERATED, targeted="yes"),
-    Implementation(
-        "pgd",
-        "art",
-        dict.fromkeys(("linf", "l2", "l1"), _EVASION + "ProjectedGradientDescent"),
-        {**_ITERATED, "random_start": "num_random_init"},
-        targeted="yes",
-        random=("numpy",),
-        findings=("B2", "clip-before-project"),
-    ),
-    Implementation(
-        "deepfool",
-        "art",
-        {"l2": _EVASION + "DeepFool"},
-        {"steps": "max_iter", "overshoot": "epsilon", "candidates": "nb_grads"},
-        alone=True,
-        findings=("B6",),
-    ),
-    Implementation(
-        "hopskipjump",
-        "art",
-        dict.fromkeys(("l2", "linf"), _EVASION + "HopSkipJump"),
-        {
-            "steps": "max_iter",
-            "initial_evaluations": "init_eval",
-            "max_evaluations": "max_eval",
-            "starting_points": "x_adv_init",
-        },
-        targeted="yes",
-        random=("numpy",),
-        alone=True,
-        failure="input",
-        repairs=("given a starting point: its own draw is unseeded", "model input cast to the model's dtype"),
-        findings=("before-projection",),
-    ),
-)
+ROWS: tuple[Implementation, ...] = GRADIENT + MINIMUM_NORM + BLACK_BOX
 
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
+_OF_GENERATE = ("x_adv_init", "starting_points")
+_MOST_GENES = 20_000  # differential evolution holds as many candidates as there are components
 
 
 def run(
@@ -73,10 +39,38 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: norm, epsilon and mode, passed where the class takes them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in ART's words; those that the constructor does not take go to `generate`.
+        **kwargs: in ART's words, in the units of the canonical parameters; starting points go to `generate`.
 
     Returns:
         The images that ART returns, as a CPU tensor of shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the class cannot work with a radius, an image size or a parameter.
+    """
+    names = [ancestor.__name__ for ancestor in attack_class.__mro__]
+    convert = next((_UNITS[name] for name in names if name in _UNITS), None)
+    words = {word: value.cpu().numpy() if isinstance(value, Tensor) else value for word, value in kwargs.items()}
+    words = convert(words, inputs, threat_model) if convert else words
+    rest = {word: words.pop(word) for word in _OF_GENERATE if word in words}
+    clean, wanted = inputs.cpu().numpy().copy(), (labels if targets is None else targets).cpu().numpy()
+    # ART computes on the current GPU, whichever the model is on.
+    with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
+        attack = _build(attack_class, model, inputs, threat_model, words)
+        if "SimBA" in names:
+            wanted = np.eye(attack.estimator.nb_classes, dtype=np.float32)[wanted]
+        returned = torch.from_numpy(attack.generate(x=clean, y=wanted, **rest))
+    if "PixelThreshold" in names:
+        unchanged = (returned - inputs.cpu()).abs() < 1e-6
+        returned = inputs.cpu().where(unchanged, returned)
+    return returned
+
+
+def _build(
+    attack_class: Any, model: nn.Module, inputs: Tensor, threat_model: ThreatModel, words: dict[str, Any]
+) -> Any:
+    """The attack on a fresh estimator; the threat model, the batch size and silence where the class has words for them.
+
+    Raises a ValueError for a word that the class does not have.
     """
     from art.estimators.classification import PyTorchClassifier
 
@@ -93,13 +87,82 @@ def run(
         "norm": _NORMS.get(threat_model.norm),
         "eps": threat_model.epsilon,
         "targeted": threat_model.targeted,
-        "batch_size": len(inputs),
+        # For one image ART's own default holds: attacks on decisions ask about many candidates of it at once.
+        "batch_size": len(inputs) if len(inputs) > 1 else None,
         "verbose": False,
     }
     usual = {word: value for word, value in usual.items() if word in taken and value is not None}
-    own = {word: int(value) if isinstance(value, bool) else value for word, value in kwargs.items()}
-    own = {word: value.cpu().numpy() if isinstance(value, Tensor) else value for word, value in own.items()}
-    attack = attack_class(estimator, **usual | {word: value for word, value in own.items() if word in taken})
-    wanted = labels if targets is None else targets
-    rest = {word: value for word, value in own.items() if word not in taken}
-    return torch.from_numpy(attack.generate(x=inputs.cpu().numpy(), y=wanted.cpu().numpy(), **rest))
+    steps = words.pop("max_iter", None) if attack_class.__name__ == "AutoAttack" else None
+    unknown = sorted(set(words) - set(taken))
+    if unknown:
+        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
+    attack = attack_class(estimator, **usual | words)
+    for inner in getattr(attack, "attacks", ()):
+        inner.verbose = False
+        if steps is not None and hasattr(inner, "loss_type"):
+            inner.max_iter = steps
+    return attack
+
+
+def _count_of_starts(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """ART counts random starts: one, or none."""
+    return words | {word: int(value) for word, value in words.items() if word == "num_random_init"}
+
+
+def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+    """The radius in pixels, all channels of which change."""
+    pixels = int(threat_model.epsilon or 0) // inputs.shape[1]
+    if pixels < 1:
+        raise ValueError(f"expected an l0 epsilon of at least a pixel ({inputs.shape[1]}), got {threat_model.epsilon}")
+    return {"th": pixels, **words}
+
+
+def _levels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+    """The radius in 8-bit levels, less the one by which values that are cut to whole levels may pass it."""
+    genes, levels = inputs[0].numel(), (threat_model.epsilon or 0) * 255 - 1
+    if genes > _MOST_GENES:
+        raise ValueError(f"expected images of at most {_MOST_GENES} components, got {genes}")
+    if levels <= 0:
+        raise ValueError(f"expected an epsilon above 1/255, got {threat_model.epsilon}")
+    return {"th": levels, **words}
+
+
+def _share_of_features(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+    """The radius as a share: JSMA goes on while at most that share is changed, and changes two components at once."""
+    if (threat_model.epsilon or 0) < 2:
+        raise ValueError(f"expected an l0 epsilon of at least 2, got {threat_model.epsilon}")
+    return {"gamma": (int(threat_model.epsilon or 0) - 1.5) / inputs[0].numel(), **words}
+
+
+def _percent(words: dict[str, Any], inputs: Tensor, _: Any) -> dict[str, Any]:
+    """A shift in pixels as a percentage of the image's height."""
+    if "max_translation" not in words:
+        return words
+    if words["max_translation"] > inputs.shape[2]:
+        raise ValueError(f"expected max_translation <= {inputs.shape[2]} pixels, got {words['max_translation']}")
+    return words | {"max_translation": 100 * words["max_translation"] / inputs.shape[2]}
+
+
+def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """Rounds of the search for the constant as its largest value: linf C&W doubles it from `initial_const` on."""
+    rounds = words.pop("binary_search_steps", None)
+    if rounds is None:
+        return words
+    return words | {"largest_const": words.get("initial_const", 1e-5) * 2.0**rounds}
+
+
+def _schedule(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """GeoDA plans at least one step per 500 queries, rounded: below 251 it has none and fails; the budget holds."""
+    return words | ({"max_iter": max(251, words["max_iter"])} if "max_iter" in words else {})
+
+
+_UNITS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "FastGradientMethod": _count_of_starts,
+    "ProjectedGradientDescent": _count_of_starts,
+    "PixelAttack": _pixels,
+    "ThresholdAttack": _levels,
+    "SaliencyMapMethod": _share_of_features,
+    "SpatialTransformation": _percent,
+    "CarliniLInfMethod": _rounds,
+    "GeoDA": _schedule,
+}

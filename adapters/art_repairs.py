@@ -1,0 +1,178 @@
+"""What keeps ART's attacks from running, mended for the length of a call; and the few lines of `@repaired` rows."""
+
+import functools
+import importlib
+import inspect
+import multiprocessing
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from art.attacks.evasion import carlini, deepfool, hop_skip_jump, spatial_transformation, square_attack
+from art.attacks.evasion import universal_perturbation as universal
+
+_GEODA = "art.attacks.evasion.geometric_decision_based_attack"
+DRAWS = 1000  # random images that GeoDA may try in a row before the call is given up
+
+# File name -> GeoDA's cosine basis, a function of the two numbers in the name: stands in for the file it would write.
+_bases: dict[str, np.ndarray] = {}
+
+
+@contextmanager
+def multiprocess_alias() -> Iterator[None]:
+    """`multiprocess`, which AutoAttack imports without need, is the standard module where it is not installed."""
+    if "multiprocess" in sys.modules or find_spec("multiprocess"):
+        yield
+        return
+    sys.modules["multiprocess"] = multiprocessing
+    try:
+        yield
+    finally:
+        del sys.modules["multiprocess"]
+
+
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Brendel-Bethge draws a progress bar that no argument turns off; it takes `trange` from tqdm.auto when called."""
+    bars = importlib.import_module("tqdm.auto")
+    shown, bars.trange = bars.trange, range  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        bars.trange = shown  # type: ignore[attr-defined]
+
+
+class _NumpyWithMat:
+    """NumPy as GeoDA knows it: with `mat`, removed in NumPy 2, and files that stay in memory."""
+
+    mat = staticmethod(np.asmatrix)
+    save = staticmethod(_bases.__setitem__)
+    load = staticmethod(_bases.__getitem__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+@contextmanager
+def geoda_on_numpy_2() -> Iterator[None]:
+    """GeoDA's own names for NumPy and the file system, for the length of a call; its endless search gets an end."""
+    module = importlib.import_module(_GEODA)
+    is_adversarial = module.GeoDA._is_adversarial
+    misses = [0]
+
+    def limited(self: Any, *args: Any, **kwargs: Any) -> bool:
+        hit = is_adversarial(self, *args, **kwargs)
+        misses[0] = 0 if hit else misses[0] + 1
+        if misses[0] > DRAWS:
+            raise ValueError(f"expected a random image that fools the model, got none in {DRAWS} draws")
+        return hit
+
+    kept = {name: getattr(module, name) for name in ("np", "os")}
+    module.np = _NumpyWithMat()  # type: ignore[attr-defined]
+    module.os = SimpleNamespace(path=SimpleNamespace(exists=_bases.__contains__))  # type: ignore[attr-defined]
+    module.GeoDA._is_adversarial = limited
+    try:
+        yield
+    finally:
+        module.GeoDA._is_adversarial = is_adversarial
+        for name, value in kept.items():
+            setattr(module, name, value)
+
+
+def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
+    """A library's method with expressions of its source replaced, once it is called; each must occur exactly once."""
+
+    @functools.cache
+    def rewrite() -> Callable[..., Any]:
+        source = textwrap.dedent(inspect.getsource(method))
+        for old, new in changes:
+            if source.count(old) != 1:
+                raise RuntimeError(f"expected {method.__qualname__} to contain {old!r} once; another version of ART?")
+            source = source.replace(old, new)
+        # Annotations are left as text: they may name what is imported for type checkers only.
+        code = compile("from __future__ import annotations\n" + source, f"<repaired {method.__qualname__}>", "exec")
+        scope = dict(vars(sys.modules[method.__module__]))
+        exec(code, scope)
+        return scope[method.__name__]
+
+    @functools.wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return rewrite()(*args, **kwargs)
+
+    return call
+
+
+class DeepFool(deepfool.DeepFool):
+    """Looks up the logits at the classes whose gradients it took (B6)."""
+
+    generate = _rewritten(
+        deepfool.DeepFool.generate,
+        (
+            "f_batch[np.arange(len(f_batch)), labels_indices]",
+            "f_batch[np.arange(len(f_batch)), labels_set[labels_indices]]",
+        ),
+    )
+
+
+class UniversalPerturbation(universal.UniversalPerturbation):
+    """Built on the repaired DeepFool (B6)."""
+
+    attacks_dict = universal.UniversalPerturbation.attacks_dict | {"deepfool": f"{__name__}.DeepFool"}
+
+
+class SquareAttack(square_attack.SquareAttack):
+    """The l2 update is scaled up to the radius that is left, as in the paper (B8)."""
+
+    generate = _rewritten(
+        square_attack.SquareAttack.generate,
+        (
+            "delta_new /= np.sqrt(np.sum(delta_new**2, axis=(2, 3), keepdims=True)) * np.sqrt(",
+            "delta_new *= 1 / np.sqrt(np.sum(delta_new**2, axis=(2, 3), keepdims=True)) * np.sqrt(",
+        ),
+    )
+
+
+class SpatialTransformation(spatial_transformation.SpatialTransformation):
+    """Shifts along the rows and columns of channels-first images (B21)."""
+
+    generate = _rewritten(
+        spatial_transformation.SpatialTransformation.generate,
+        ("x.shape[2] * self.max_translation", "x.shape[3] * self.max_translation"),
+        ("x.shape[1] * self.max_translation", "x.shape[2] * self.max_translation"),
+    )
+
+
+class HopSkipJump(hop_skip_jump.HopSkipJump):
+    """Ends with the projection onto the boundary that every other step begins with."""
+
+    def _attack(self, initial_sample, original_sample, target, mask, clip_min, clip_max):  # type: ignore[override]
+        found = super()._attack(initial_sample, original_sample, target, mask, clip_min, clip_max)
+        return self._binary_search(found, original_sample, target, self.norm, clip_min, clip_max)
+
+
+class CarliniLInfMethod(carlini.CarliniLInfMethod):
+    """Weighs the gradient of the margin with the constant, as its loss does; targeted, only the target is a success."""
+
+    generate = _rewritten(
+        carlini.CarliniLInfMethod.generate,
+        (
+            "np.argmax(self.estimator.predict(x_adv_batch), axis=1) != np.argmax(y_batch, axis=1)\n",
+            "(np.argmax(self.estimator.predict(x_adv_batch), axis=1) != np.argmax(y_batch, axis=1)) != self.targeted\n",
+        ),
+    )
+    _loss_gradient = _rewritten(
+        carlini.CarliniLInfMethod._loss_gradient,
+        (
+            "loss_gradient = loss_gradient + loss_gradient_2",
+            "loss_gradient = self.const * loss_gradient + loss_gradient_2",
+        ),
+    )
+
+    def _generate_single(self, x_batch, y_batch, clip_min, clip_max, const, tau):
+        self.const = const
+        return super()._generate_single(x_batch, y_batch, clip_min, clip_max, const, tau)
