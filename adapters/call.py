@@ -31,6 +31,11 @@ class Images(NamedTuple):
         """The images at `rows`."""
         return Images(self.inputs[rows], self.labels[rows], None if self.targets is None else self.targets[rows])
 
+    def to(self, device: torch.device) -> "Images":
+        """The images on a device, detached and contiguous, as the libraries need them."""
+        inputs, labels = (item.detach().to(device).contiguous() for item in (self.inputs, self.labels))
+        return Images(inputs, labels, None if self.targets is None else self.targets.to(device).contiguous())
+
 
 class Returned(NamedTuple):
     """What one library call gave back for its n images, not judged yet."""
@@ -40,6 +45,7 @@ class Returned(NamedTuple):
     backwards: Tensor
     seconds: float
     violations: tuple[tuple[str, ...], ...]
+    limited: bool
     error: Exception | None
 
 
@@ -78,70 +84,79 @@ def call_library(
         The images as the library returned them (an image that ran out of queries: its best example so far), on the
         device of `images`. A crash of the library is returned as `error`, with the clean images.
     """
-    device = images.inputs.device
-    inputs, labels, targets = (
-        None if item is None else item.detach().to(classifier.device).contiguous() for item in images
-    )
-    if inputs is None or labels is None:
-        raise TypeError("expected images with labels, got None")
-    if allowance is not None:
-        allowance = allowance.to(inputs.device)
+    device, batch = images.inputs.device, images.to(classifier.device)
     counter = QueryCounter(
-        classifier, inputs, labels, threat_model, targets=targets, order=row.order, max_queries=allowance
+        classifier,
+        batch.inputs,
+        batch.labels,
+        threat_model,
+        targets=batch.targets,
+        order=row.order,
+        max_queries=None if allowance is None else allowance.to(batch.inputs.device),
     )
-    error, found = None, torch.ones(len(inputs), dtype=torch.bool, device=inputs.device)
-    returned, started = inputs, time.perf_counter()
+    found = torch.ones_like(batch.labels, dtype=torch.bool)
+    returned, error, started = batch.inputs, None, time.perf_counter()
     try:
         with _undisturbed(seed), (load_object(row.within, row.library) if row.within else nullcontext)():
             supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
             if "starting_points" in row.params:
-                supplied["starting_points"], found = find_starting_points(counter, inputs, labels, targets, seed)
+                supplied["starting_points"], found = find_starting_points(counter, *batch, seed)
             words = {row.params[name]: value for name, value in supplied.items() if name in row.params}
-            started = time.perf_counter()
-            returned = _attack_found(row, counter, (inputs, labels, targets), threat_model, {**words, **kwargs}, found)
+            returned = _attack_found(row, counter, batch, threat_model, {**words, **kwargs}, found)
     except BudgetSpent:
         pass
-    except Exception as caught:
+    except Exception as caught:  # whatever a library throws is a failed attack, kept with its reason
         error = caught
     if counter.budget is not None:
         returned = counter.budget.best.where(counter.budget.denied.view(-1, 1, 1, 1), returned)
-    if inputs.is_cuda:
-        torch.cuda.synchronize(inputs.device)
-    seconds = time.perf_counter() - started
-    kinds = ["crashed" if error else ("" if ok else "no-start") for ok in found.tolist()]
-    violations = tuple((kind,) if kind else () for kind in kinds)
-    forwards, backwards = counter.forwards.to(device), counter.backwards.to(device)
-    return Returned(returned.to(device), forwards, backwards, seconds, violations, error)
+    if batch.inputs.is_cuda:
+        torch.cuda.synchronize(batch.inputs.device)
+    kind = () if error is None else ("crashed",)
+    return Returned(
+        adv_inputs=returned.to(device),
+        forwards=counter.forwards.to(device),
+        backwards=counter.backwards.to(device),
+        seconds=time.perf_counter() - started,
+        violations=tuple(kind or (() if ok else ("no-start",)) for ok in found.tolist()),
+        limited=counter.budget is not None and bool(counter.budget.denied.any()),
+        error=error,
+    )
 
 
-def _attack_found(
+def _attack_found(  # noqa: PLR0913, PLR0917 - one line per thing that a call needs
     row: Implementation,
     counter: QueryCounter,
-    batch: tuple[Tensor, Tensor, Tensor | None],
+    batch: Images,
     threat_model: ThreatModel,
     kwargs: dict[str, Any],
     found: Tensor,
 ) -> Tensor:
+    """Hand the images that have a starting point (all, if the attack needs none) to the library."""
+    returned, rows = batch.inputs.clone(), found.nonzero()[:, 0]
+    if not len(rows):
+        return returned
+    if len(rows) < len(found):
+        counter.restrict(rows)
+        batch, starts = batch.pick(rows), row.params["starting_points"]
+        kwargs = kwargs | {starts: kwargs[starts][rows]}
     inputs, labels, targets = batch
-    if not found.any():
-        return inputs
     if row.targeted == "only" and targets is None:
         targets = _aim(counter, inputs, labels, row.aims_at)
         threat_model = replace(threat_model, targeted=True)
     library = importlib.import_module(f".{row.library}", __package__)
     model = _Probabilities(counter) if row.probabilities else counter
     attack_class = load_class(row, threat_model.norm)
-    returned = library.run(attack_class, model, inputs, labels, threat_model, targets=targets, **kwargs)
-    if not isinstance(returned, Tensor) or returned.shape != inputs.shape:
-        raise TypeError(f"expected images of shape {tuple(inputs.shape)} from the library, got {_describe(returned)}")
-    returned = returned.detach().to(inputs)
-    return returned.where(found.view(-1, 1, 1, 1), inputs)
+    attacked = library.run(attack_class, model, inputs, labels, threat_model, targets=targets, **kwargs)
+    if not isinstance(attacked, Tensor) or attacked.shape != inputs.shape:
+        raise TypeError(f"expected images of shape {tuple(inputs.shape)} from the library, got {_describe(attacked)}")
+    returned[rows] = attacked.detach().to(inputs)
+    return returned
 
 
 def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) -> Tensor:
     """Targets of an attack that needs one and was given none: least likely or second most likely class; one query."""
     with torch.no_grad():
-        logits = counter.query(inputs, None)
+        logits = counter(inputs)
     if aims_at == "least-likely":
         return logits.argmin(1)
     return logits.scatter(1, labels[:, None], -torch.inf).argmax(1)

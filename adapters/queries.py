@@ -53,7 +53,12 @@ class QueryCounter(nn.Module):
         self._whole = {"forwards": 0, "backwards": 0}
         self._single = {kind: torch.zeros(len(inputs), dtype=torch.long, device=inputs.device) for kind in self._whole}
         self.budget = None if max_queries is None else Budget(max_queries, self._images, labels, targets, threat_model)
+        self._rows: Tensor | None = None
         self.training = False
+
+    def restrict(self, rows: Tensor) -> None:
+        """From now on the library works on these images only (indices, shape (m,)): its row i is image rows[i]."""
+        self._rows = rows
 
     @property
     def num_classes(self) -> int:
@@ -117,13 +122,19 @@ class QueryCounter(nn.Module):
             self._single[kind] += torch.bincount(owners, minlength=len(self._images))
 
     def _owners(self, inputs: Tensor) -> Tensor | None:
-        rows, images = len(inputs), len(self._images)
+        if self._rows is None:
+            return self._owners_among(inputs, self._images)
+        owners = self._owners_among(inputs, self._images[self._rows])
+        return self._rows if owners is None else self._rows[owners]
+
+    def _owners_among(self, inputs: Tensor, clean: Tensor) -> Tensor | None:
+        rows, images = len(inputs), len(clean)
         if images == 1:
-            return None if rows == 1 else torch.zeros(rows, dtype=torch.long, device=self._images.device)
+            return None if rows == 1 else torch.zeros(rows, dtype=torch.long, device=clean.device)
         if self._order == "kept" and rows % images == 0:
-            whole = torch.arange(images, device=self._images.device)
+            whole = torch.arange(images, device=clean.device)
             return None if rows == images else whole.repeat(rows // images)
-        return nearest(inputs, self._images)
+        return nearest(inputs, clean)
 
 
 @torch.no_grad()

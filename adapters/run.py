@@ -118,8 +118,10 @@ class _Found:
     def merge(self, rows: Tensor, call: Returned, classifier: Classifier, *, first: bool) -> None:
         """Judge what came back for `rows` and keep it where it is better than what was there."""
         clean = self.images.inputs[rows]
+        # An image that ran out of queries may rightly come back as it was.
+        failure = "input" if call.limited else self.row.failure
         verdict = judge_images(
-            clean, call.adv_inputs, self.threat_model, fixed_budget=self.fixed_budget, failure=self.row.failure
+            clean, call.adv_inputs, self.threat_model, fixed_budget=self.fixed_budget, failure=failure
         )
         self.forwards[rows] += call.forwards
         self.backwards[rows] += call.backwards

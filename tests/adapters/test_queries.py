@@ -186,3 +186,14 @@ def test_nothing_switches_the_model_to_training(counter):
     model, _ = counter()
     model.train()
     assert not any(module.training for module in model.modules())
+
+
+def test_a_library_that_works_on_some_of_the_images_is_counted_for_those(counter):
+    model, case = counter()
+    rows = torch.tensor([3, 1])
+    model.restrict(rows)
+    inputs = case.inputs[rows].clone().requires_grad_()
+    model(inputs).sum().backward()
+    model(case.inputs[rows].repeat(2, 1, 1, 1))
+    assert model.forwards.tolist() == [0, 3, 0, 3]
+    assert model.backwards.tolist() == [0, 1, 0, 1]

@@ -270,3 +270,25 @@ def test_the_same_seed_gives_the_same_images_in_a_new_process():
     }
     assert len(runs) == 1
     assert len(next(iter(runs)).splitlines()) == 4
+
+
+def test_an_image_without_a_starting_point_is_neither_fooled_nor_robust(monkeypatch, digits):
+    from davylamp.adapters import call
+
+    def find_some(counter, inputs, labels, targets, seed):
+        counter(inputs)
+        return 1 - inputs, torch.tensor([True, False, True, False])
+
+    def run(attack_class, model, inputs, labels, threat_model, targets=None, *, starting_points):
+        assert torch.equal(starting_points, 1 - inputs)
+        model(inputs)
+        return inputs + 0.01
+
+    monkeypatch.setattr(call, "find_starting_points", find_some)
+    monkeypatch.setattr(torchattacks, "run", run)
+    row = Implementation("boundary", "torchattacks", {"l2": "torchattacks:CW"}, {"starting_points": "starting_points"})
+    case = digits.first(4)
+    result = run_attack(row, case.classifier, case.inputs, case.labels, ThreatModel("l2"))
+    assert result.violations == ((), ("no-start",), (), ("no-start",))
+    assert result.forwards.tolist() == [2, 1, 2, 1]
+    assert result.robust.tolist() == [True, False, True, False]

@@ -1,0 +1,92 @@
+"""What davylamp costs on top of a library: PGD through each library, raw, counted, and through `run_attack`.
+
+Same images, same parameters, same batch; the ways take turns within every round, so that a busy machine slows all of
+them, and each figure is the median over the rounds of the ratio to the raw call of the same round, with the range of
+the middle half. "counted" is the library on the counting wrapper (goal <= 1.03), "budget" the same with `max_queries`
+that is never reached (the best example is kept at every query), "run_attack" the whole verb: checks, the judge's three
+extra forward passes, distances (goal <= 1.03 for the 40 steps that are PGD's default).
+
+    python benchmarks/speed_adapters.py [--quick]
+"""
+
+import argparse
+import statistics
+import time
+import warnings
+
+import torch
+
+from davylamp.adapters import Classifier, QueryCounter, ThreatModel, art, foolbox, run_attack, torchattacks
+from davylamp.adapters.catalogue import find_implementation, load_class
+from davylamp.adapters.zoo import load_data, load_model
+
+THREAT = ThreatModel("linf", 4 / 255)
+LIBRARIES = {"art": art, "foolbox": foolbox, "torchattacks": torchattacks}
+
+
+def library_call(library: str, model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
+    """The library's PGD on any module, as davylamp calls it."""
+    row = find_implementation(f"{library}:pgd")
+    parameters = {"steps": steps, "step_size": 1 / 255, "random_start": False}
+    words = {row.params[name]: value for name, value in parameters.items()}
+    LIBRARIES[library].run(load_class(row, "linf"), model, inputs, labels, THREAT, **words)
+
+
+def ways(library: str, classifier: Classifier, inputs: torch.Tensor, labels: torch.Tensor, steps: int) -> dict:
+    """Each way of running the attack as a function without arguments."""
+
+    def counted(budget: torch.Tensor | None = None) -> None:
+        counter = QueryCounter(classifier, inputs, labels, THREAT, max_queries=budget)
+        library_call(library, counter, inputs, labels, steps)
+
+    return {
+        "raw": lambda: library_call(library, classifier, inputs, labels, steps),
+        "counted": counted,
+        "budget": lambda: counted(torch.full((len(inputs),), 10**6)),
+        "run_attack": lambda: run_attack(
+            f"{library}:pgd", classifier, inputs, labels, THREAT, steps=steps, step_size=1 / 255, random_start=False
+        ),
+    }
+
+
+def seconds(function) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Print one line per library and way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few steps, few rounds: that it runs, not how fast")
+    quick = parser.parse_args().quick
+    images, steps, rounds = (2, 2, 2) if quick else (8, 40, 7)
+    classifier = load_model("demo:efficientnet-lite0")
+    data = load_data("demo:imagenet", resize=classifier.resize, crop=classifier.crop)
+    logits = classifier.check(data.inputs, data.labels)
+    right = (logits.argmax(1) == data.labels).nonzero()[:images, 0]
+    inputs, labels = data.inputs[right], data.labels[right]
+    print(
+        f"PGD, {steps} steps, {images} images, efficientnet-lite0, {torch.get_num_threads()} threads, {rounds} rounds"
+    )
+    print(f"{'library':14}{'way':12}{'median s':>10}{'ratio':>8}  middle half")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for library in LIBRARIES:
+            functions = ways(library, classifier, inputs, labels, steps)
+            times: dict[str, list[float]] = {name: [] for name in functions}
+            functions["raw"]()
+            for turn in range(rounds):
+                names = list(functions) if turn % 2 else list(reversed(functions))
+                for name in names:
+                    times[name].append(seconds(functions[name]))
+            for name, own in times.items():
+                ratios = sorted(a / b for a, b in zip(own, times["raw"], strict=True))
+                low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+                median = statistics.median(ratios)
+                print(f"{library:14}{name:12}{statistics.median(own):10.2f}{median:8.3f}  {low:.3f} - {high:.3f}")
+
+
+if __name__ == "__main__":
+    main()
