@@ -5,6 +5,8 @@ Each was seen in the source and reproduced with ART 1.20, Foolbox 3.3 and torcha
 
 from collections.abc import Mapping
 
+from .attack import Implementation
+
 FINDINGS: Mapping[str, str] = {
     "B1": "adds an absolute epsilon to the norm of a mean-reduced gradient: confident images take shorter steps",
     "B2": "its l1 steps move one pixel only, so the budget is not used",
@@ -62,3 +64,30 @@ FINDINGS: Mapping[str, str] = {
     "any-class-is-target": "linf: targeted, it takes any change of class for a success",
     "truncates-levels": "cuts values down to whole 8-bit levels: up to 1/255 past the radius it is given",
 }
+
+# Where a finding concerns some of a row's norms only.
+_NORMS: Mapping[str, tuple[str, ...]] = {
+    "B1": ("l2", "l1"),
+    "B2": ("l1",),
+    "B3": ("l2", "l1"),
+    "B4": ("linf",),
+    "B5": ("l2",),
+    "B8": ("l2",),
+    "B9": ("l1",),
+    "B16": ("l2",),
+    "B20": ("l0", "linf"),
+    "any-class-is-target": ("linf",),
+    "clip-before-project": ("l2", "l1"),
+    "doubling-constant": ("l2",),
+    "no-square-in-l1": ("l1",),
+    "norm-1-is-2": ("l1",),
+    "one-too-many": ("l0",),
+    "radius-uniform": ("l2",),
+    "signed-maximum": ("linf",),
+    "step-per-component": ("l2", "l1"),
+}
+
+
+def findings_of(row: Implementation, norm: str) -> tuple[str, ...]:
+    """The ids of a row's findings that concern a norm."""
+    return tuple(key for key in row.findings if norm in _NORMS.get(key, (norm,)))

@@ -19,6 +19,7 @@ from ..adapters import (
     run_attack,
 )
 from ..adapters.catalogue import accepts
+from ..adapters.findings import findings_of
 from ..errors import AttackFailed, InvalidInput, MissingLibrary, Unsupported
 from ..metrics import euclidean_distortion, maximum_distortion
 from .paired import mcnemar, signed_rank_sum, wilcoxon, wilson_interval
@@ -32,12 +33,16 @@ TOO_MANY_VIOLATIONS = 0.1  # share of images whose result breaks a rule, above w
 
 @dataclass(frozen=True)
 class Row:
-    """One implementation's line of a comparison; numbers are NaN where `error` says why there are none."""
+    """One implementation's line of a comparison; there are no numbers where `error` says why.
+
+    `left_out` are the shared parameters that it does not have, `findings` its known defects under this norm.
+    """
 
     implementation: Implementation
     result: AttackResult | None = None
     error: str = ""
     left_out: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -125,14 +130,15 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         own = {name: value for name, value in shared.items() if accepts(row, name)}
         step = (lambda count, name=row.name: progress(name, count)) if progress else None
         left_out = tuple(name for name in shared if name not in own)
+        findings = findings_of(row, threat_model.norm)
         try:
             result = run_attack(
                 row, classifier, inputs, labels, threat_model, targets=targets, seed=seed, progress=step, **own
             )
         except (AttackFailed, MissingLibrary, Unsupported) as error:
-            lines.append(Row(row, error=str(error), left_out=left_out))
+            lines.append(Row(row, error=str(error), left_out=left_out, findings=findings))
         else:
-            lines.append(Row(row, result, left_out=left_out, metrics=_measure(result, inputs)))
+            lines.append(Row(row, result, left_out=left_out, findings=findings, metrics=_measure(result, inputs)))
     pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))
     return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs)
 

@@ -95,7 +95,7 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
             lines.append(f"{name}: crashed on {len(result.errors)} of its batches: {result.errors[0]}")
         if row.metrics.get("violation_kinds"):
             lines.append(f"{name}: violations: {format_cell(row.metrics['violation_kinds'])}; not counted as robust")
-        lines += [f"{name}: {key}: {findings[key]}" for key in row.implementation.findings]
+        lines += [f"{name}: {key}: {findings[key]}" for key in row.findings]
     return lines
 
 
@@ -114,7 +114,7 @@ def _row_cells(row: Row) -> list[Any]:
         *(numbers[name] for name in ("forwards_median", "forwards_max", "backwards_median", "backwards_max")),
         numbers["seconds_per_image"],
         numbers["violations"],
-        ", ".join(row.implementation.findings),
+        ", ".join(row.findings),
     ]
 
 
@@ -130,7 +130,7 @@ def _row_document(row: Row) -> dict[str, Any]:
         **numbers,
         "error": row.error or None,
         "left_out": list(row.left_out),
-        "findings": list(row.implementation.findings),
+        "findings": list(row.findings),
     }
 
 
