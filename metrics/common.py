@@ -160,6 +160,8 @@ def in_groups(function: Callable[..., Tensor], *images: Tensor, at_once: int | N
     Returns:
         The values, shape (N,).
     """
+    if not len(images[0]):
+        return precise(images[0]).new_empty(0)
     at_once = at_once or VALUES["cpu" if images[0].device.type == "cpu" else "other"]
     size = max(at_once // max(images[0].shape[1:].numel(), 1), 1)
     groups = zip(*(tensor.split(size) for tensor in images), strict=True)

@@ -40,7 +40,8 @@ def accuracy_variance(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    return reduce(_right(defended_logits, logits, labels) - _right(logits, defended_logits, labels), reduction)
+    right, defended_right = _right(logits, defended_logits, labels)
+    return reduce(defended_right - right, reduction)
 
 
 @metric(
@@ -122,7 +123,7 @@ def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, re
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    right, defended_right = _right(logits, defended_logits, labels), _right(defended_logits, logits, labels)
+    right, defended_right = _right(logits, defended_logits, labels)
     return reduce(defended_right * (1 - right), reduction)
 
 
@@ -150,7 +151,7 @@ def sacrifice_ratio(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    right, defended_right = _right(logits, defended_logits, labels), _right(defended_logits, logits, labels)
+    right, defended_right = _right(logits, defended_logits, labels)
     return reduce(right * (1 - defended_right), reduction)
 
 
@@ -259,10 +260,10 @@ def misclassification_variance(
     return defended_ratio - misclassification_ratio(logits, adv_logits, labels)
 
 
-def _right(logits: Tensor, other_logits: Tensor, labels: Tensor) -> Tensor:
-    """1 where a model is right, 0 where it is wrong; its arguments checked with those of the other model."""
-    check_classes(check_logits(logits=logits, other_logits=other_logits), labels=labels)
-    return claims(logits.argmax(1) == labels, logits)
+def _right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """1 where each of the two models is right, 0 where it is wrong, after the check of the arguments."""
+    check_classes(check_logits(logits=logits, defended_logits=defended_logits), labels=labels)
+    return claims(logits.argmax(1) == labels, logits), claims(defended_logits.argmax(1) == labels, logits)
 
 
 def _both_right(logits: Tensor, defended_logits: Tensor, labels: Tensor) -> Tensor:

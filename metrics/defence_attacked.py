@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from .common import Normalisation, check_choice, check_classes, check_logits, confidence
+from .common import Normalisation, check_choice, check_classes, check_images, check_logits, check_success, confidence
 from .distance import INFINITE, euclidean_distortion, maximum_distortion, pixel_change_ratio
 from .perceptual import dists, multi_scale_gmsd
 from .registry import Reduction, metric, reduce
@@ -108,6 +108,7 @@ def maximum_distortion_variance(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
+    _check(inputs, adv_inputs, success, defended_adv_inputs, defended_success)
     defended = maximum_distortion(inputs, defended_adv_inputs, defended_success)
     return defended - maximum_distortion(inputs, adv_inputs, success)
 
@@ -145,6 +146,7 @@ def euclidean_distortion_variance(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
+    _check(inputs, adv_inputs, success, defended_adv_inputs, defended_success)
     defended = euclidean_distortion(inputs, defended_adv_inputs, defended_success, normalisation=normalisation)
     return defended - euclidean_distortion(inputs, adv_inputs, success, normalisation=normalisation)
 
@@ -184,6 +186,7 @@ def pixel_change_variance(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
+    _check(inputs, adv_inputs, success, defended_adv_inputs, defended_success)
     defended = pixel_change_ratio(inputs, defended_adv_inputs, defended_success, rounding=rounding, unit=unit)
     return defended - pixel_change_ratio(inputs, adv_inputs, success, rounding=rounding, unit=unit)
 
@@ -222,6 +225,7 @@ def dists_variance(
         ValueError: if shapes, types or values are not as described.
         FileNotFoundError: if there are no weights of VGG16.
     """
+    _check(inputs, adv_inputs, success, defended_adv_inputs, defended_success)
     defended = dists(inputs, defended_adv_inputs, defended_success, features=features)
     return defended - dists(inputs, adv_inputs, success, features=features)
 
@@ -259,5 +263,14 @@ def multi_scale_gmsd_variance(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
+    _check(inputs, adv_inputs, success, defended_adv_inputs, defended_success)
     defended = multi_scale_gmsd(inputs, defended_adv_inputs, defended_success, chromatic=chromatic)
     return defended - multi_scale_gmsd(inputs, adv_inputs, success, chromatic=chromatic)
+
+
+def _check(
+    inputs: Tensor, adv_inputs: Tensor, success: Tensor, defended_adv_inputs: Tensor, defended_success: Tensor
+) -> None:
+    """Check the arguments of a difference of distortions under their own names."""
+    sizes = check_images(inputs=inputs, adv_inputs=adv_inputs, defended_adv_inputs=defended_adv_inputs)
+    check_success(sizes, success=success, defended_success=defended_success)

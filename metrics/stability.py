@@ -235,7 +235,7 @@ def neuron_uncertainty(
     check_choice("over", over, ("positions", "images"))
     maps = precise(activations).flatten(2) if activations.ndim == 4 else precise(activations)[..., None]
     if over == "positions":
-        return reduce(maps.var(2, correction=0).mean(1), reduction)
+        return reduce((maps - maps.mean(2, keepdim=True)).square().mean((1, 2)), reduction)
     neurons = maps.mean(2)
     return reduce((neurons - neurons.mean(0)).square().mean(1), reduction)
 

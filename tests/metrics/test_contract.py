@@ -1,0 +1,195 @@
+"""What holds for every metric alike, read from `METRICS`."""
+
+import inspect
+import math
+import re
+from copy import deepcopy
+
+import pytest
+import torch
+from davylamp import metrics
+from davylamp.metrics import METRICS
+
+PAGE = re.findall(
+    r"\S+",
+    """
+    CA CF CC MR TAS AIAC ARTC AAW AAB ACAC ACTC NTE ACAMC_A ACAMC_T OTR CTC QNC_F QNC_B AMD AED APCR ALD RMSD PSNR PSD
+    FDL FDH ALMS ADMS ASS CAV FV CV CRR CSR CCV COS MRV ARAC AITC AMDV AEDV APCRV ADMSV ALMSV FR@K FR_AUC QI_Wup QI_Vis
+    QI_Wup_T QI_Vis_T KMNCov NBCov SNACov TKNCov EBD EBD2 ENI NS NU CE mCE RmCE FP mFR D_half OPT R8
+    """,
+)
+NOT_OF_IMAGES = {"weight", "similarity", "low", "high", "errors", "frames", "seconds", "directions", "magnitudes"}
+NOT_OF_IMAGES |= {"flip_probabilities", "base_flip_probabilities"}
+EVERY = pytest.mark.parametrize("symbol", PAGE)
+REDUCED = [symbol for symbol in PAGE if "reduction" in inspect.signature(METRICS[symbol].function).parameters]
+
+
+def call(symbol, arguments, **changes):
+    function = METRICS[symbol].function
+    parameters = inspect.signature(function).parameters
+    wanted = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+    wanted += [name for name in ("features", "ks") if name in parameters]
+    return function(**{name: arguments[name] for name in wanted} | changes)
+
+
+def tensor_of(result):
+    return torch.as_tensor(result[0] if isinstance(result, tuple) else result)
+
+
+def test_the_table_is_the_page():
+    assert list(METRICS) == PAGE
+
+
+@EVERY
+def test_the_record_is_complete(symbol):
+    record = METRICS[symbol]
+    assert record.symbol == symbol
+    assert record.title != symbol
+    assert record.unit
+    assert record.source
+    assert record.meaning.endswith(".")
+    assert record.robust_when in ("higher", "lower", None)
+    assert record.between[0] < record.between[1]
+    assert getattr(metrics, record.function.__name__) is record.function
+
+
+@EVERY
+def test_arguments_come_from_the_vocabulary(symbol, arguments):
+    parameters = inspect.signature(METRICS[symbol].function).parameters.values()
+    required = [each.name for each in parameters if each.default is each.empty]
+    assert set(required) <= set(arguments)
+    assert all(each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters if each.name in required)
+    assert [each.name for each in parameters][-1:] == ["reduction"] or symbol not in REDUCED
+
+
+@EVERY
+def test_the_docstring_describes_every_argument(symbol):
+    function = METRICS[symbol].function
+    text = inspect.getdoc(function)
+    for section in ("Args:", "Returns:", "Raises:"):
+        assert section in text
+    described = re.findall(r"^    (\w+):", text.partition("Args:")[2].partition("Returns:")[0], flags=re.MULTILINE)
+    assert described == list(inspect.signature(function).parameters)
+
+
+@EVERY
+def test_the_value_lies_in_its_range(symbol, arguments):
+    values = tensor_of(call(symbol, arguments))
+    low, high = METRICS[symbol].between
+    assert not values.isnan().any()
+    assert (values >= low).all()
+    assert (values <= high).all()
+
+
+@pytest.mark.parametrize("symbol", REDUCED)
+def test_values_per_image_are_reduced_without_the_undefined(symbol, arguments):
+    values = call(symbol, arguments, reduction="none")
+    known = values[~values.isnan()]
+    assert values.shape == (12,)
+    assert len(known)
+    torch.testing.assert_close(call(symbol, arguments), known.mean())
+    torch.testing.assert_close(call(symbol, arguments, reduction="sum"), known.sum())
+    low, high = METRICS[symbol].between
+    assert ((known >= low) & (known <= high)).all()
+    with pytest.raises(ValueError, match="expected reduction"):
+        call(symbol, arguments, reduction="median")
+
+
+@EVERY
+def test_the_order_of_images_does_not_matter(symbol, arguments):
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(5))
+    shuffled = {
+        name: value[order] if isinstance(value, torch.Tensor) and len(value) == 12 else value
+        for name, value in arguments.items()
+        if name not in NOT_OF_IMAGES
+    }
+    shuffled |= {name: arguments[name][:, order] for name in ("predictions", "adv_predictions")}
+    shuffled["layers"] = [layer[order] for layer in arguments["layers"]]
+    shuffled = arguments | shuffled
+    torch.testing.assert_close(tensor_of(call(symbol, shuffled)), tensor_of(call(symbol, arguments)))
+    if symbol in REDUCED:
+        values = call(symbol, arguments, reduction="none")
+        torch.testing.assert_close(call(symbol, shuffled, reduction="none"), values[order], equal_nan=True)
+
+
+@EVERY
+def test_precision_is_kept(symbol, arguments):
+    if symbol in ("CTC", "D_half"):  # levels; Python numbers
+        return
+    counts = {"forwards", "backwards"}
+    exact = {name: value.double() if name in counts else value for name, value in arguments.items()}
+    single = {
+        name: value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
+        for name, value in exact.items()
+    }
+    single["layers"] = [layer.float() for layer in arguments["layers"]]
+    coarse, fine = call(symbol, single), call(symbol, exact)
+    of_integers = symbol in ("OTR", "FP")
+    assert coarse.dtype == torch.float32
+    assert fine.dtype == (torch.float32 if of_integers else torch.float64)
+    torch.testing.assert_close(coarse.double(), fine.double(), rtol=1e-4, atol=1e-5)
+
+
+@EVERY
+def test_arguments_are_not_changed(symbol, arguments):
+    copies = {name: value.clone() for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    call(symbol, arguments)
+    assert all(torch.equal(value, arguments[name]) for name, value in copies.items())
+
+
+@EVERY
+def test_bad_arguments_are_refused(symbol, arguments):
+    function = METRICS[symbol].function
+    parameters = inspect.signature(function).parameters
+    for name in parameters:
+        value = arguments.get(name)
+        if not isinstance(value, torch.Tensor):
+            continue
+        wrong = [value[..., None, None, None], value.to(torch.complex64)]
+        if value.is_floating_point():
+            wrong.append(torch.full_like(value, math.nan))
+        for bad in wrong:
+            if name == "similarity" and bad.dtype == torch.float64 and bad.shape == value.shape:
+                continue  # NaN stands for an undefined similarity
+            with pytest.raises(ValueError, match=r"expected .*, got "):
+                call(symbol, arguments, **{name: bad})
+        with pytest.raises(TypeError, match=f"expected {name} to be a torch.Tensor, got list"):
+            call(symbol, arguments, **{name: value.tolist()})
+
+
+@EVERY
+def test_one_nan_is_never_dropped(symbol, arguments):
+    for name in inspect.signature(METRICS[symbol].function).parameters:
+        value = arguments.get(name)
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or name == "similarity":
+            continue
+        spoilt = value.clone()
+        spoilt.view(-1)[0] = math.nan
+        with pytest.raises(ValueError, match=f"expected {name} to hold .*, got "):
+            call(symbol, arguments, **{name: spoilt})
+
+
+@pytest.mark.parametrize("symbol", [symbol for symbol in REDUCED if symbol not in ("EBD", "EBD2")])
+def test_a_mean_over_nothing_is_undefined(symbol, arguments):
+    empty = {
+        name: value[:0]
+        for name, value in arguments.items()
+        if isinstance(value, torch.Tensor) and len(value) == 12 and name not in NOT_OF_IMAGES
+    }
+    empty |= {name: arguments[name][:, :0] for name in ("predictions", "adv_predictions")}
+    assert call(symbol, arguments | empty).isnan()
+    assert call(symbol, arguments | empty, reduction="none").shape == (0,)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@EVERY
+def test_devices_agree(symbol, arguments):
+    moved = {
+        name: deepcopy(value).cuda() if isinstance(value, (torch.Tensor, torch.nn.Module)) else value
+        for name, value in arguments.items()
+        if name != "layers"
+    }
+    moved["layers"] = [layer.cuda() for layer in arguments["layers"]]
+    there = call(symbol, moved)
+    here = tensor_of(call(symbol, arguments))
+    torch.testing.assert_close(tensor_of(there).cpu(), here, rtol=1e-5, atol=1e-5)
