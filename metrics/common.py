@@ -44,14 +44,12 @@ def check(
     for name, value in tensors.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"expected {name} to be a torch.Tensor, got {type(value).__name__}")
-        wanted = [sizes.get(dim) for dim in dims.split()]
-        sizes_fit = len(wanted) == value.ndim and all(w in (None, n) for w, n in zip(wanted, value.shape, strict=True))
-        if not sizes_fit:
-            shape = ", ".join(
-                dim if size is None else str(size) for dim, size in zip(dims.split(), wanted, strict=True)
-            )
+        names = dims.split()
+        found = dict(zip(names, value.shape, strict=False)) | sizes
+        if [found.get(each) for each in names] != list(value.shape):
+            shape = ", ".join(str(sizes.get(each, each)) for each in names)
             raise ValueError(f"expected {name} of shape ({shape}), got {tuple(value.shape)}")
-        sizes.update(zip(dims.split(), value.shape, strict=True))
+        sizes = found
         _check_elements(name, value, kind, within)
     return sizes
 
