@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from davylamp.adapters.classifier import Classifier
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
+
+from davylamp.adapters.classifier import Classifier
 
 torch.set_num_threads(1)
 

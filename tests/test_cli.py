@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+
 from davylamp import cli
 
 FACTORY = """

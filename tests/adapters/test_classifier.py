@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import nn
+
 from davylamp.adapters.classifier import Classifier, check_images, check_labels
 from davylamp.errors import InvalidInput
-from torch import nn
 
 
 class Lambda(nn.Module):

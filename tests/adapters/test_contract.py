@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
+
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, ThreatModel, library_defaults, run_attack
 from davylamp.adapters.catalogue import accepted, load_class
 from davylamp.adapters.findings import FINDINGS

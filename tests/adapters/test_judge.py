@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from davylamp.adapters.attack import ThreatModel
 from davylamp.adapters.judge import distances_of, fooled, judge_images, norm_of, project, quantise
 

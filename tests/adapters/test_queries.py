@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
+
 from davylamp.adapters.attack import ThreatModel
 from davylamp.adapters.budget import BudgetSpent
 from davylamp.adapters.judge import norm_of
 from davylamp.adapters.queries import QueryCounter, distinguishable, nearest
-from torch import nn
 
 
 @pytest.fixture

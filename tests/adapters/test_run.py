@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+
 from davylamp.adapters import ThreatModel, run_attack, torchattacks
 from davylamp.adapters.attack import Implementation
 from davylamp.adapters.parameters import check_parameter, parse_number, parse_parameter

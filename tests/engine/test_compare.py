@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from davylamp.adapters import AttackResult, ThreatModel, find_implementation, implementations_of
 from davylamp.adapters.judge import distances_of
 from davylamp.engine import Row, choose_threat_model, compare, default_epsilon

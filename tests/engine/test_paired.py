@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from davylamp.engine import mcnemar, wilcoxon, wilson_interval
 from davylamp.engine.paired import signed_rank_sum
 
