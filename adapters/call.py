@@ -123,7 +123,7 @@ def call_library(
     )
 
 
-def _attack_found(  # noqa: PLR0913, PLR0917 - one line per thing that a call needs
+def _attack_found(
     row: Implementation,
     counter: QueryCounter,
     batch: Images,

@@ -34,7 +34,6 @@ PARAMETERS: Mapping[str, Parameter] = {
     "gamma": Parameter(float, 0, _INFINITY, "how fast the attack's radius or share of features adapts"),
     "initial_epsilon": Parameter(float, 0, _INFINITY, "first radius of an attack that adapts it"),
     "theta": Parameter(float, -1, 1, "change of a feature in one step"),
-    "pixels": Parameter(int, 1, _INFINITY, "pixels (all channels) that may change"),
     "population": Parameter(int, 2, _INFINITY, "members of the evolved population"),
     "initial_probability": Parameter(float, 0, 1, "share of the image that the first square covers"),
     "finite_difference": Parameter(float, 0, _INFINITY, "step of the numerical derivative"),

@@ -1,6 +1,7 @@
 """What every row of the catalogue promises, checked on a CNN and on a linear model whose optimum is a formula."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,8 +118,8 @@ def test_finds_the_known_optimum_of_a_linear_model(linear, setting, name, norm):
             assert 1 - 1e-4 <= ratio <= promise.get("within", 1.25)
 
 
-@pytest.mark.parametrize("name", [name for name, row in IMPLEMENTATIONS.items() if row.broken])
-def test_a_broken_row_says_why_before_it_computes(digits, name):
-    row = IMPLEMENTATIONS[name]
-    with pytest.raises(Unsupported, match="cannot run"):
-        run_attack(row, digits.classifier, digits.inputs, digits.labels, ThreatModel(next(iter(row.classes)), None))
+def test_a_broken_row_says_why_before_it_computes(digits):
+    row = replace(IMPLEMENTATIONS["foolbox:deepfool"], broken="its library is gone")
+    assert row.status == "broken"
+    with pytest.raises(Unsupported, match="foolbox:deepfool cannot run: its library is gone"):
+        run_attack(row, digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"))
