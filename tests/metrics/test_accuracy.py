@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from davylamp.metrics import clean_accuracy, macro_f1, true_class_confidence
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, f1_score
+
+from davylamp.metrics import clean_accuracy, macro_f1, true_class_confidence
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 3.0], [1.0, 0.0, 0.0]])
 LABELS = torch.tensor([0, 2, 2, 1])  # predictions 0, 1 (a tie goes to the first), 2, 0

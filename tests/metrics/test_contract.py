@@ -7,6 +7,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+
 from davylamp import metrics
 from davylamp.metrics import METRICS
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from davylamp.metrics import backward_queries, forward_queries, time_cost_levels
 
 

@@ -4,6 +4,9 @@ import math
 
 import pytest
 import torch
+from scipy.spatial.distance import jensenshannon
+from scipy.special import softmax
+
 from davylamp import metrics
 from davylamp.metrics import (
     accuracy_variance,
@@ -20,8 +23,6 @@ from davylamp.metrics import (
     true_class_confidence,
     true_confidence_gain,
 )
-from scipy.spatial.distance import jensenshannon
-from scipy.special import softmax
 
 LABELS = torch.tensor([0, 0, 1, 1])
 ORIGINAL = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.3, 0.7], [0.2, 0.8]], dtype=torch.float64).log()

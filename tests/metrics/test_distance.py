@@ -6,6 +6,7 @@ import numpy as np
 import piq
 import pytest
 import torch
+
 from davylamp.metrics import (
     euclidean_distortion,
     maximum_distortion,

@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from scipy.special import softmax
+
 from davylamp.metrics import (
     adversarial_accuracy,
     adversarial_class_confidence,
@@ -16,7 +18,6 @@ from davylamp.metrics import (
     true_class_confidence_when_fooled,
     true_confidence_reduction,
 )
-from scipy.special import softmax
 
 LABELS = torch.tensor([0, 0, 0, 1])
 CLEAN = torch.tensor([[0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.3, 0.5, 0.2]], dtype=torch.float64).log()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import pywt
 import torch
+
 from davylamp.metrics import euclidean_distortion, high_frequency_distortion, low_frequency_distortion
 
 ALL = torch.ones(1, dtype=torch.bool)

@@ -8,9 +8,10 @@ import numpy as np
 import piq
 import pytest
 import torch
-from davylamp.metrics import dists, multi_scale_gmsd, structural_similarity
 from scipy.ndimage import convolve
 from skimage.metrics import structural_similarity as skimage_ssim
+
+from davylamp.metrics import dists, multi_scale_gmsd, structural_similarity
 
 ALL = torch.ones(3, dtype=torch.bool)
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from davylamp.metrics import METRICS, Summary, metric, summarise
 from davylamp.metrics.registry import reduce
 

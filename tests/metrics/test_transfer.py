@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from davylamp.metrics import (
     observable_transfer_rate,
     simple_transfer_of_attack,

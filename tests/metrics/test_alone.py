@@ -1,0 +1,93 @@
+"""The folder works alone, stays light, and its page is up to date."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import davylamp.metrics
+from davylamp.metrics import readme
+
+FOLDER = Path(davylamp.metrics.__file__).parent
+FOREIGN = {"davylamp", "art", "foolbox", "torchattacks", "pyro", "ray", "typer", "pandas"}
+LATE = {"piq", "pywt", "scipy", "torchvision"}  # loaded by the functions that use them
+ALLOWED = {"torch", "numpy", "scipy", "piq", "pywt"}
+
+SCRIPT = f"""
+import runpy
+import sys
+import torch
+before = set(sys.modules)
+import metrics
+loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+assert not loaded & {FOREIGN | LATE}, loaded
+assert len(metrics.METRICS) == 68
+
+generator = torch.Generator().manual_seed(0)
+logits = torch.randn(8, 10, generator=generator)
+labels = logits.argmax(1)
+assert metrics.misclassification_ratio(logits, -logits, labels) == 1
+inputs = torch.rand(2, 3, 20, 20, generator=generator)
+success = torch.tensor([True, True])
+assert metrics.structural_similarity(inputs, inputs, success) > 0.999
+assert metrics.multi_scale_gmsd(inputs, inputs, success) < 1e-6
+assert metrics.imagenet_wup().shape == (1000, 1000)
+assert metrics.half_distortion(torch.tensor([1.0, 2.0, 3.0])).value > 0
+features = torch.nn.Sequential(*[
+    torch.nn.Conv2d(i, o, 3, padding=1) if o else torch.nn.MaxPool2d(2)
+    for i, o in zip(
+        (3, 64, 64, 64, 128, 128, 128, 256, 256, 256, 256, 512, 512, 512, 512, 512, 512),
+        (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512),
+    )
+])
+assert abs(metrics.dists(inputs, inputs, success, features=features)) < 1e-6
+assert not {{name.partition(".")[0] for name in sys.modules}} & {FOREIGN}
+runpy.run_module("metrics.readme", run_name="__main__")
+"""
+
+
+def test_a_copy_works_in_another_project(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "metrics", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "metrics" / "README.md").write_text("")
+    command = [sys.executable, "-c", SCRIPT]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "metrics" / "README.md").read_text(encoding="utf-8") == readme.render()
+
+
+def imported(path):
+    """Roots of what a file imports, wherever in it; relative imports as '.'."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level <= 1, f"{path.name} reaches out of the folder"
+            yield "." if node.level else (node.module or "").partition(".")[0]
+
+
+def test_nothing_else_is_imported():
+    files = sorted(FOLDER.glob("*.py"))
+    assert len(files) > 15
+    foreign = {root for path in files for root in imported(path)} - ALLOWED - {"."} - set(sys.stdlib_module_names)
+    assert not foreign
+
+
+def test_the_page_is_up_to_date():
+    expected = readme.render()
+    assert (FOLDER / "README.md").read_text(encoding="utf-8") == expected, "run python -m davylamp.metrics.readme"
+
+
+def test_the_page_has_a_line_for_every_metric():
+    lines = readme.render().splitlines()
+    for symbol, record in davylamp.metrics.METRICS.items():
+        (line,) = [line for line in lines if line.startswith(f"| {symbol} | `{record.function.__name__}` |")]
+        assert record.meaning in line
+        assert record.source in line
+
+
+def test_the_example_of_the_page_runs():
+    example = readme.render().partition("```python\n")[2].partition("```")[0]
+    names = {}
+    exec(example.replace("from metrics", "from davylamp.metrics"), names)
+    assert names["values"].shape == (8,)

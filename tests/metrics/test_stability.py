@@ -1,0 +1,154 @@
+"""Boundary distances on a linear model, where they are known, and the rest by hand and against loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax
+
+from davylamp.metrics import (
+    boundary_steps,
+    empirical_boundary_distance,
+    neuron_sensitivity,
+    neuron_uncertainty,
+    noise_insensitivity,
+    orthogonal_directions,
+)
+
+
+@pytest.fixture
+def boundary(linear):
+    """Linear model of two classes, images inside the box and their exact margins along the weight."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(2, 12, dtype=torch.float64, generator=generator)
+    weight[1] = 0
+    weight[0] -= weight[0].mean()
+    inputs = 0.5 + 0.06 * torch.randn(6, 3, 2, 2, dtype=torch.float64, generator=generator)
+    model = linear(weight)
+    return model, inputs, model(inputs).argmax(1), (inputs.flatten(1) @ weight[0]).abs(), weight[0]
+
+
+def test_distance_along_the_normal_is_exact_up_to_the_grid(boundary):
+    model, inputs, labels, margins, normal = boundary
+    exact = margins / normal.norm() / math.sqrt(12) * 255
+    direction = (normal / normal.norm() * math.sqrt(12)).reshape(1, 3, 2, 2)
+    both = torch.cat([direction, -direction])
+    grid = torch.arange(0, 127, 0.05, dtype=torch.float64)
+    distance = empirical_boundary_distance(model, inputs, labels, both, grid, reduction="none")
+    assert ((distance >= exact) & (distance <= exact + 0.0501)).all()
+
+
+def test_no_direction_beats_the_exact_distance(boundary):
+    model, inputs, labels, margins, normal = boundary
+    exact = margins / normal.norm() / math.sqrt(12) * 255
+    directions = orthogonal_directions(12, inputs[0])
+    grid = torch.arange(0, 127, 2)
+    distance = empirical_boundary_distance(model, inputs, labels, directions, grid, reduction="none")
+    assert (distance >= exact).all()
+    firsts = []
+    for image, label in zip(inputs, labels, strict=True):
+        tried = [float(grid[-1])]
+        for direction in directions:
+            for magnitude in grid.tolist():
+                moved = (image + magnitude / 255 * direction).clamp(0, 1)[None]
+                if model(moved).argmax(1) != label:
+                    tried.append(magnitude)
+                    break
+        firsts.append(min(tried))
+    assert distance.tolist() == firsts
+    assert len(set(firsts)) > 2
+
+
+def test_misclassified_is_at_distance_0_and_unreached_at_the_end(boundary):
+    model, inputs, labels, _, _ = boundary
+    direction, grid = orthogonal_directions(1, inputs[0]), torch.tensor([0.001, 0.01])
+    wrong = labels.clone()
+    wrong[0] = 1 - wrong[0]
+    distance = empirical_boundary_distance(model, inputs, wrong, direction, grid, reduction="none")
+    assert distance.tolist() == pytest.approx([0] + [0.01] * 5)
+    with pytest.raises(ValueError, match="expected directions and increasing magnitudes"):
+        empirical_boundary_distance(model, inputs, labels, direction, grid.flip(0))
+
+
+def test_directions_are_orthogonal_of_unit_mean_square():
+    directions = orthogonal_directions(5, torch.zeros(3, 4, 4, dtype=torch.float64), seed=3)
+    gram = directions.flatten(1) @ directions.flatten(1).T / 48
+    torch.testing.assert_close(gram, torch.eye(5, dtype=torch.float64))
+    assert torch.equal(directions, orthogonal_directions(5, torch.zeros(3, 4, 4, dtype=torch.float64), seed=3))
+    with pytest.raises(ValueError, match="expected count from 1 to 48, got 49"):
+        orthogonal_directions(49, torch.zeros(3, 4, 4))
+
+
+def test_steps_against_the_known_number(boundary):
+    model, inputs, labels, margins, normal = boundary
+    steps = boundary_steps(model, inputs, labels, step_size=0.0005, reduction="none")
+    known = margins / normal.abs().sum() / 0.0005
+    assert torch.equal(steps, known.ceil())
+    assert steps.max() > 3
+
+
+def test_steps_at_the_limit_are_left_out(boundary):
+    model, inputs, labels, _, _ = boundary
+    steps = boundary_steps(model, inputs, labels, reduction="none")
+    limit = int(steps.median())
+    capped = boundary_steps(model, inputs, labels, limit=limit, reduction="none")
+    torch.testing.assert_close(capped, steps.where(steps <= limit, math.nan), equal_nan=True)
+    assert capped.isnan().any()
+    assert boundary_steps(model, inputs, 1 - labels, reduction="none").tolist() == [0] * 6
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(ValueError, match="expected step_size > 0 and limit >= 1"):
+        boundary_steps(model, inputs, labels, step_size=0)
+
+
+def test_insensitivity_against_a_loop(arguments):
+    names = ("logits", "noisy_logits", "inputs", "noisy_inputs", "labels")
+    logits, noisy_logits, inputs, noisy_inputs, labels = (arguments[name] for name in names)
+    noisy_inputs = noisy_inputs.clone()
+    noisy_inputs[0, 0] = inputs[0]  # no change: 0/0
+    noisy_inputs[1, 1] = (inputs[1] + 0.3).clamp(0, 1)  # too far
+    ratios = []
+    for i, label in enumerate(labels):
+        loss = -log_softmax(logits[i].numpy())[label]
+        for j in range(2):
+            change = float((noisy_inputs[i, j] - inputs[i]).abs().max())
+            if 0 < change <= 0.05:
+                ratios.append(abs(loss + log_softmax(noisy_logits[i, j].numpy())[label]) / change)
+    assert len(ratios) == 2 * len(labels) - 2
+    value = noise_insensitivity(logits, noisy_logits, inputs, noisy_inputs, labels, 0.05)
+    assert value == pytest.approx(np.mean(ratios))
+    assert noise_insensitivity(logits, noisy_logits, inputs, inputs[:, None].expand_as(noisy_inputs), labels, 1).isnan()
+
+
+def test_noise_of_exactly_epsilon_counts():
+    inputs = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 0.9
+    noisy = inputs[:, None] + 8 / 255
+    logits = torch.zeros(1, 2)
+    value = noise_insensitivity(logits, logits[:, None], inputs, noisy, torch.tensor([0]), 8 / 255)
+    assert value == 0
+    with pytest.raises(ValueError, match="expected epsilon > 0, got 0"):
+        noise_insensitivity(logits, logits[:, None], inputs, noisy, torch.tensor([0]), 0)
+
+
+def test_sensitivity_by_hand(arguments):
+    maps, adv_maps = arguments["activations"], arguments["adv_activations"]
+    by_channel = [
+        np.mean([np.abs((x - y).numpy()).sum() / 9 for x, y in zip(maps[:, c], adv_maps[:, c], strict=True)])
+        for c in range(6)
+    ]
+    assert neuron_sensitivity(maps, adv_maps) == pytest.approx(np.mean(by_channel))
+    assert neuron_sensitivity(maps[:, 2:3], adv_maps[:, 2:3]) == pytest.approx(by_channel[2])
+    units = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    assert neuron_sensitivity(units, units + torch.tensor([1.0, -3.0])) == 2
+    assert neuron_sensitivity(maps, maps) == 0
+
+
+def test_uncertainty_over_positions_or_images(arguments):
+    maps = arguments["activations"]
+    expected = np.mean([[np.var(channel.numpy()) for channel in image] for image in maps])
+    assert neuron_uncertainty(maps) == pytest.approx(expected)
+    over_images = np.var(maps.numpy().mean((2, 3)), axis=0).mean()
+    assert neuron_uncertainty(maps, over="images") == pytest.approx(over_images)
+    units = torch.tensor([[1.0], [3.0]])
+    assert neuron_uncertainty(units) == 0
+    assert neuron_uncertainty(units, over="images") == 1
