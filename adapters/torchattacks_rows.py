@@ -162,14 +162,14 @@ _MINIMUM = (
         **_TARGETED,
         failure="input",
         repairs=(_GENERATOR, "in l1 its inner attack is called: the loop around it crashes"),
-        findings=("B9", "B10", "distance-discarded", "targeted-any-class"),
+        findings=("B9", "B10", "distance-discarded", "targeted-any-class", "every-class"),
     ),
     _row(
         "deepfool",
         {"l2": "DeepFool"},
         {"steps": "steps", "overshoot": "overshoot"},
         alone=True,
-        findings=("on-the-boundary",),
+        findings=("on-the-boundary", "every-class"),
     ),
     _row(
         "deepfool",
@@ -236,7 +236,13 @@ _SPARSE = (
         alone=True,
         findings=("pairwise-memory",),
     ),
-    _row("sparsefool", {"l0": "SparseFool"}, {"steps": "steps", "overshoot": "overshoot"}, alone=True),
+    _row(
+        "sparsefool",
+        {"l0": "SparseFool"},
+        {"steps": "steps", "overshoot": "overshoot"},
+        alone=True,
+        findings=("every-class",),
+    ),
     _row(
         "one-pixel",
         {"l0": "OnePixel"},
