@@ -23,7 +23,6 @@ FINDINGS: Mapping[str, str] = {
     "B14": "optimises the very tensor that it measures distances from; pixels leave [0, 1]",
     "B15": "a wrong power of the gradient norm gives NaN images, counted as successes",
     "B16": "the projection divides the norms by themselves and so does nothing",
-    "B18": "normalises the estimated gradient over the whole batch",
     "B19": "its noise is clipped to [0, 1]: pixels only get brighter",
     "B20": "l0: four rounds only, so no pixel is frozen; linf: the constant is missing in the gradient",
     "B21": "one transform for the whole batch; the horizontal shift is computed from the number of channels",
