@@ -57,6 +57,7 @@ FINDINGS: Mapping[str, str] = {
     "targeted-mask": "targeted, it freezes the saturated pixels that could move and moves those that cannot",
     "one-too-many": "l0: keeps one component more than its radius, so one alone is never enough",
     "fitness-logit": "its fitness subtracts a logit where the exponential of the logit belongs",
+    "on-the-boundary": "ends within rounding of the boundary: scored in another batch size, some images no longer fool",
     "signed-maximum": "linf: scales by the largest signed value; what is larger below zero is clipped afterwards",
     "untargeted-ratio": "targeted, it still uses the ratio loss of the untargeted attack, and keeps its smallest value",
     "no-square-in-l1": "in l1 its Square does nothing",
@@ -82,6 +83,7 @@ _NORMS: Mapping[str, tuple[str, ...]] = {
     "norm-1-is-2": ("l1",),
     "one-too-many": ("l0",),
     "radius-uniform": ("l2",),
+    "on-the-boundary": "ends within rounding of the boundary: scored in another batch size, some images no longer fool",
     "signed-maximum": ("linf",),
     "step-per-component": ("l2", "l1"),
 }

@@ -183,6 +183,7 @@ _MINIMUM = (
         targeted="yes",
         alone=True,
         repairs=("one image per call: its trust region grows with the batch", _GIVEN),
+        findings=("on-the-boundary",),
     ),
 )
 
