@@ -50,7 +50,7 @@ FINDINGS: Mapping[str, str] = {
     "pairwise-memory": "compares all pairs of components: memory grows with the square of their number",
     "rounds-continue": "a round of the binary search goes on from the end of the last one, not from the image",
     "swapped-axes": "takes columns for rows where it writes pixels: crashes on images wider than high",
-    "every-class": "takes the gradient of every class at every step: hours on a model with 1000 classes",
+    "every-class": "takes the gradient of every class at every step: very slow with 1000 classes",
     "one-short-step": "one step of 0.01 by default, so most of the budget is not used",
     "small-difference": "its default numerical step vanishes in float32",
     "step-per-component": "l2 and l1: its Adam moves every component by the step size, so steps leave the ball at once",
