@@ -13,7 +13,7 @@ Normalisation = Literal["rms", "published", "formula"]
 Sizes = dict[str, int]
 FINITE = (-sys.float_info.max, sys.float_info.max)
 ROWS = 2**16  # rows of logits whose softmax is held at once
-VALUES = {"cpu": 2**19, "other": 2**25}  # colour values worked on at once: what a processor's cache or a GPU holds
+VALUES = {"cpu": 2**20, "other": 2**25}  # colour values worked on at once: what a processor's cache or a GPU holds
 
 
 def check(
@@ -137,7 +137,8 @@ def confidence(logits: Tensor, classes: Tensor) -> Tensor:
 
 def grey_levels(images: Tensor) -> Tensor:
     """Nearest of the 256 levels of an 8-bit image, half a level rounded up, for values in [0, 1]."""
-    return (precise(images) * 255).add_(0.5).floor_()
+    images = precise(images)
+    return torch.add(images.new_tensor(0.5), images, alpha=255).floor_()
 
 
 def l2_divisor(values: int, normalisation: Normalisation) -> float:

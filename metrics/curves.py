@@ -38,8 +38,9 @@ def success_curve(distances: Tensor, budgets: Tensor) -> Tensor:
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    check({"distances": distances}, "N", within=(0, inf))
-    check({"budgets": budgets}, "B", within=(0, inf))
+    check({"distances": distances}, "N", kind="number", within=(0, inf))
+    check({"budgets": budgets}, "B", kind="number", within=(0, inf))
+    distances = precise(distances)
     reached = torch.searchsorted(distances.sort().values, budgets.to(distances), right=True)
     finite = distances.isfinite().sum()
     return claims(torch.minimum(reached, finite), distances) / len(distances)
@@ -85,7 +86,7 @@ def half_distortion(distances: Tensor) -> HalfDistortion:
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    check({"distances": distances}, "N", within=(0, inf))
+    check({"distances": distances}, "N", kind="number", within=(0, inf))
     values = distances.detach().cpu().double().numpy()
     right = int(np.count_nonzero(values))
     steps, counts = np.unique(values[(values > 0) & np.isfinite(values)], return_counts=True)
@@ -114,7 +115,7 @@ def empirical_half_distortion(distances: Tensor) -> float:
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    check({"distances": distances}, "N", within=(0, inf))
+    check({"distances": distances}, "N", kind="number", within=(0, inf))
     right = distances[distances > 0].sort().values
     return float(right[(len(right) + 1) // 2 - 1]) if len(right) else nan
 
@@ -133,7 +134,7 @@ def best_distances(distances: Sequence[Tensor]) -> Tensor:
     """
     if not len(distances):
         raise ValueError("expected the distances of at least one attack, got none")
-    check({f"distances[{index}]": each for index, each in enumerate(distances)}, "N", within=(0, inf))
+    check({f"distances[{index}]": each for index, each in enumerate(distances)}, "N", kind="number", within=(0, inf))
     return torch.stack(list(distances)).amin(0)
 
 
@@ -161,7 +162,7 @@ def local_optimality(distances: Tensor, best_distances: Tensor) -> Tensor:
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    check({"distances": distances, "best_distances": best_distances}, "N", within=(0, inf))
+    check({"distances": distances, "best_distances": best_distances}, "N", kind="number", within=(0, inf))
     if (distances < best_distances).any():
         raise ValueError("expected distances >= best_distances, got a smaller one")
     attack, best = precise(distances), precise(best_distances)

@@ -11,7 +11,6 @@ from .common import (
     check_choice,
     check_images,
     check_pairs,
-    claims,
     defined,
     grey_levels,
     in_groups,
@@ -129,9 +128,8 @@ def pixel_change_ratio(
     stored = {"round": grey_levels, "truncate": lambda images: (images * 255).floor_(), "exact": lambda images: images}
 
     def changed(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-        differs = stored[rounding](inputs) != stored[rounding](adv_inputs)
-        differs = (differs.any(1) if unit == "pixel" else differs).flatten(1)
-        return claims(differs.sum(1), inputs) / differs.shape[1]
+        differs = (stored[rounding](inputs) - stored[rounding](adv_inputs)).sign_().abs_()
+        return (differs.amax(1) if unit == "pixel" else differs).flatten(1).mean(1)
 
     ratio = in_groups(changed, inputs, adv_inputs)
     return reduce(defined(ratio, success), reduction)

@@ -1,12 +1,11 @@
 """How the change of an image divides between low and high spatial frequencies."""
 
 from collections.abc import Callable
-from functools import partial
+from math import sqrt
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from .common import (
     Normalisation,
@@ -120,30 +119,50 @@ def _band_norm(
         raise ValueError(f"expected images of 1 or 3 channels for the published method, got {sizes['C']}")
     pixels = sizes["H"] * sizes["W"]
     divisor = l2_divisor(pixels * (sizes["C"] if method == "dwt" else 1), normalisation)
-    part = partial(_haar_part if method == "dwt" else _published_part, band=band)
     divisor = 1.0 if normalisation == "formula" else divisor
-    return lambda inputs, adv_inputs: part(inputs, adv_inputs).flatten(1).norm(dim=1) / divisor
+    norm = (
+        {"low": _haar_low, "high": _haar_high} if method == "dwt" else {"low": _published_low, "high": _published_high}
+    )
+    return lambda inputs, adv_inputs: norm[band](inputs, adv_inputs) / divisor
 
 
-def _haar_part(inputs: Tensor, adv_inputs: Tensor, band: Band) -> Tensor:
-    """Low or high part of the change; low: the mean of each block of 2 x 2 pixels, in every pixel of it."""
-    change = adv_inputs - inputs
-    height, width = change.shape[-2:]
-    even = pad(change, (0, width % 2, 0, height % 2), mode="replicate") if height % 2 or width % 2 else change
-    rows = even[..., 0::2, :] + even[..., 1::2, :]
-    means = (rows[..., 0::2] + rows[..., 1::2]) / 4
-    blocks = even.unflatten(-1, (-1, 2)).unflatten(-3, (-1, 2))
-    high = (blocks - means[..., :, None, :, None]).flatten(-4, -3).flatten(-2)[..., :height, :width]
-    return high if band == "high" else change - high
+def _haar_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+    """Norm of the low band of the change; the transform is orthogonal, so of its coefficients."""
+    return _norm(_haar(_haar(adv_inputs - inputs, -2)[0], -1)[0])
 
 
-def _published_part(inputs: Tensor, adv_inputs: Tensor, band: Band) -> Tensor:
-    """Change of what the published program calls the band: it returns the other one."""
-    high = band == "low"
-    return _filtered(adv_inputs, high) - _filtered(inputs, high)
+def _haar_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+    """Norm of what is left of the change."""
+    low_rows, high_rows = _haar(adv_inputs - inputs, -2)
+    return torch.hypot(_norm(high_rows), _norm(_haar(low_rows, -1)[1]))
 
 
-def _filtered(images: Tensor, high: bool) -> Tensor:
+def _haar(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Orthonormal Haar coefficients along a dimension, low and high; a last value without partner is low."""
+    pairs = values.shape[dim] // 2
+    whole = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2))
+    first, second = whole.unbind(dim)
+    low, high = (first + second).mul_(sqrt(0.5)), (first - second).mul_(sqrt(0.5))
+    alone = values.narrow(dim, 2 * pairs, values.shape[dim] % 2)
+    return (torch.cat((low, alone), dim) if alone.shape[dim] else low), high
+
+
+def _norm(values: Tensor) -> Tensor:
+    """L2 norm of all values of each image."""
+    return torch.linalg.vector_norm(values.flatten(1), dim=1)
+
+
+def _published_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+    """Norm of the change of what the published program calls the low band: the high one."""
+    return _norm(_filtered(adv_inputs, high=True) - _filtered(inputs, high=True))
+
+
+def _published_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+    """Norm of the change of what the published program calls the high band: the low one."""
+    return _norm(_filtered(adv_inputs, high=False) - _filtered(inputs, high=False))
+
+
+def _filtered(images: Tensor, *, high: bool) -> Tensor:
     """8-bit grey images, filtered in Fourier space, each stretched to 0..1 in steps of 1/255."""
     levels = grey_levels(images)
     luma = images.new_tensor(LUMA)

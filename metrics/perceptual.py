@@ -4,7 +4,7 @@ from math import nan
 
 import torch
 from torch import Tensor
-from torch.nn.functional import avg_pool2d, pad
+from torch.nn.functional import pad
 
 from .common import check_pairs, defined, in_groups
 from .registry import Reduction, metric, reduce
@@ -160,7 +160,8 @@ def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
         if scale:
             luma, adv_luma = _halved(luma), _halved(adv_luma)
         similarity = _gradient_similarity(_squared_gradient(luma), _squared_gradient(adv_luma))
-        total += weight * similarity.flatten(1).var(1, correction=0)
+        values = similarity.flatten(1)
+        total += weight * values.sub_(values.mean(1, keepdim=True)).square_().mean(1)
     return total.sqrt()
 
 
@@ -175,7 +176,10 @@ def _luma(images: Tensor) -> Tensor:
 def _halved(images: Tensor) -> Tensor:
     """Means of 2 x 2 pixels; a row and a column of zeros come first if either side is odd."""
     odd = max(images.shape[-2] % 2, images.shape[-1] % 2)
-    return avg_pool2d(pad(images, (0, odd, 0, odd)) if odd else images, 2)
+    height, width = (side + odd - (side + odd) % 2 for side in images.shape[-2:])
+    whole = (pad(images, (0, odd, 0, odd)) if odd else images)[..., :height, :width]
+    rows = whole[..., 0::2, :] + whole[..., 1::2, :]
+    return (rows[..., 0::2] + rows[..., 1::2]).div_(4)
 
 
 def _squared_gradient(luma: Tensor) -> Tensor:
@@ -187,7 +191,7 @@ def _squared_gradient(luma: Tensor) -> Tensor:
     columns += framed[..., 2:]
     across = rows[..., 2:] - rows[..., :-2]
     down = columns[..., 2:, :] - columns[..., :-2, :]
-    return across.square_().add_(down.square_())
+    return across.square_().addcmul_(down, down)
 
 
 def _gradient_similarity(squared: Tensor, adv_squared: Tensor) -> Tensor:
