@@ -109,6 +109,11 @@ def _count_of_starts(words: dict[str, Any], *_: Any) -> dict[str, Any]:
     return words | {word: int(value) for word, value in words.items() if word == "num_random_init"}
 
 
+def _silently(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """The attack inside a universal perturbation draws no progress bar of its own."""
+    return {"attacker_params": {"verbose": False}, **words}
+
+
 def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
     """The radius in pixels, all channels of which change."""
     pixels = int(threat_model.epsilon or 0) // inputs.shape[1]
@@ -159,6 +164,7 @@ def _schedule(words: dict[str, Any], *_: Any) -> dict[str, Any]:
 _UNITS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "FastGradientMethod": _count_of_starts,
     "ProjectedGradientDescent": _count_of_starts,
+    "UniversalPerturbation": _silently,
     "PixelAttack": _pixels,
     "ThresholdAttack": _levels,
     "SaliencyMapMethod": _share_of_features,

@@ -116,6 +116,7 @@ GRADIENT: tuple[Implementation, ...] = (
         {"steps": "max_iter"},
         random=("python",),
         order="content",
+        failure="input",
         findings=("B6",),
     ),
     Implementation(
@@ -126,6 +127,7 @@ GRADIENT: tuple[Implementation, ...] = (
         variant="repaired",
         random=("python",),
         order="content",
+        failure="input",
     ),
     Implementation(
         "virtual-adversarial",

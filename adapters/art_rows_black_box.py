@@ -26,6 +26,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         _SQUARE,
         random=("python", "numpy"),
         order="content",
+        failure="input",
         findings=("B8",),
     ),
     Implementation(
@@ -36,6 +37,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         variant="repaired",
         random=("python", "numpy"),
         order="content",
+        failure="input",
     ),
     Implementation(
         "simba",
@@ -46,6 +48,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         random=("numpy",),
         alone=True,
         probabilities=True,
+        failure="input",
         repairs=(PROBABILITIES, "given one-hot labels"),
     ),
     Implementation(
