@@ -6,6 +6,8 @@ from torch import Tensor
 from .attack import ThreatModel
 from .judge import fooled, inside_rules, norm_of
 
+IDLE_CALLS = 100  # questions about spent images only, in a row, after which nothing more is to be learned
+
 
 class BudgetSpent(BaseException):
     """No image of the batch may ask anything more; the best examples so far stand."""
@@ -34,8 +36,8 @@ class Budget:
         """Which rows may be asked, shape (rows,) bool: in order, as many of each image as it has queries left.
 
         Raises:
-            BudgetSpent: if no image has any query left (only with `stop`), or only spent images are asked about
-                for so long that the attack cannot be waiting for an answer of theirs.
+            BudgetSpent: if no image has any query left (only with `stop`), or only spent images have been asked
+                about for `IDLE_CALLS` calls: the others are done.
         """
         if stop and bool((used >= self.max_queries).all()):
             self.denied[owners] = True
@@ -44,7 +46,7 @@ class Budget:
         granted = used[owners] + earlier < self.max_queries[owners]
         self.denied[owners[~granted]] = True
         self._idle = 0 if granted.any() else self._idle + 1
-        if self._idle > 1000 + 10 * int(self.max_queries.max()):
+        if self._idle > IDLE_CALLS:
             raise BudgetSpent
         return granted
 
@@ -60,6 +62,8 @@ class Budget:
         if self._answers is None:
             self._answers = logits.new_zeros(len(self._inputs), logits.shape[1])
         self._answers[owners] = logits
+        if asked.shape[1:] != self._inputs.shape[1:]:
+            return  # a resized copy is no example
         asked = asked.to(self._inputs)
         own, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
         margin = _margin(logits, self._labels[owners], targets)

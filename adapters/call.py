@@ -104,11 +104,10 @@ def call_library(
             words = {row.params[name]: value for name, value in supplied.items() if name in row.params}
             returned = _attack_found(row, counter, batch, threat_model, {**words, **kwargs}, found)
     except BudgetSpent:
-        pass
+        returned = counter.best_examples()
     except Exception as caught:  # whatever a library throws is a failed attack, kept with its reason
         error = caught
-    if counter.budget is not None:
-        returned = counter.budget.best.where(counter.budget.denied.view(-1, 1, 1, 1), returned)
+    returned = counter.best_examples(returned)
     if batch.inputs.is_cuda:
         torch.cuda.synchronize(batch.inputs.device)
     kind = () if error is None else ("crashed",)

@@ -56,6 +56,17 @@ class QueryCounter(nn.Module):
         self._rows: Tensor | None = None
         self.training = False
 
+    def best_examples(self, returned: Tensor | None = None) -> Tensor:
+        """The best example of each image that was denied a query, and `returned` for the others, shape (n, C, H, W).
+
+        Without `returned` (the attack was ended) the best example of every image.
+        """
+        if self.budget is None:
+            return self._images if returned is None else returned
+        if returned is None:
+            return self.budget.best
+        return self.budget.best.where(self.budget.denied.view(-1, 1, 1, 1), returned)
+
     def restrict(self, rows: Tensor) -> None:
         """From now on the library works on these images only (indices, shape (m,)): its row i is image rows[i]."""
         self._rows = rows

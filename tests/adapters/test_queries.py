@@ -6,6 +6,7 @@ from torch import nn
 
 from davylamp.adapters.attack import ThreatModel
 from davylamp.adapters.budget import BudgetSpent
+from davylamp.adapters.classifier import Classifier
 from davylamp.adapters.judge import norm_of
 from davylamp.adapters.queries import QueryCounter, distinguishable, nearest
 
@@ -198,3 +199,27 @@ def test_a_library_that_works_on_some_of_the_images_is_counted_for_those(counter
     model(case.inputs[rows].repeat(2, 1, 1, 1))
     assert model.forwards.tolist() == [0, 3, 0, 3]
     assert model.backwards.tolist() == [0, 1, 0, 1]
+
+
+def test_an_attack_that_only_asks_about_spent_images_ends_and_keeps_what_the_others_found(counter):
+    model, case = counter(images=2, order="content", budget=5, threat_model=ThreatModel("linf", 0.9))
+    found = 1 - case.inputs[[0]]
+    assert model.query(found, torch.tensor([0])).argmax(1) != case.labels[0]
+
+    def ask_forever():
+        for _ in range(1000):
+            model(case.inputs[[1]])
+
+    with pytest.raises(BudgetSpent):
+        ask_forever()
+    assert model.forwards.tolist() == [1, 5]
+    assert torch.equal(model.best_examples()[0], found[0])
+
+
+def test_a_resized_copy_counts_but_is_no_example():
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 3))
+    inputs, labels = torch.rand(2, 3, 8, 8), torch.zeros(2, dtype=torch.long)
+    counter = QueryCounter(Classifier(net), inputs, labels, ThreatModel("linf", 0.1), max_queries=torch.full((2,), 5))
+    counter(torch.rand(2, 3, 10, 10))
+    assert counter.forwards.tolist() == [1, 1]
+    assert torch.equal(counter.best_examples(), inputs)
