@@ -91,14 +91,6 @@ _GRADIENT = (
         repairs=("10 steps unless told otherwise: the class has no default",),
         findings=("small-difference",),
     ),
-    _row(
-        "virtual-adversarial",
-        {"l2": "VirtualAdversarialAttack"},
-        {"steps": "steps"},
-        fixed={"xi": 1e-2},
-        variant="repaired",
-        random=("torch",),
-    ),
 )
 
 _MINIMUM = (
