@@ -13,7 +13,7 @@ Normalisation = Literal["rms", "published", "formula"]
 Sizes = dict[str, int]
 FINITE = (-sys.float_info.max, sys.float_info.max)
 ROWS = 2**16  # rows of logits whose softmax is held at once
-VALUES = {"cpu": 2**20, "other": 2**25}  # colour values worked on at once: what a processor's cache or a GPU holds
+VALUES = {"cpu": 2**19, "other": 2**25}  # colour values worked on at once: what a processor's cache or a GPU holds
 
 
 def check(

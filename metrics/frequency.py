@@ -128,23 +128,24 @@ def _band_norm(
 
 def _haar_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Norm of the low band of the change; the transform is orthogonal, so of its coefficients."""
-    return _norm(_haar(_haar(adv_inputs - inputs, -2)[0], -1)[0])
+    return _norm(_haar(_haar(adv_inputs - inputs, -2, "low"), -1, "low"))
 
 
 def _haar_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Norm of what is left of the change."""
-    low_rows, high_rows = _haar(adv_inputs - inputs, -2)
-    return torch.hypot(_norm(high_rows), _norm(_haar(low_rows, -1)[1]))
+    change = adv_inputs - inputs
+    across = _norm(_haar(_haar(change, -2, "low"), -1, "high"))
+    return torch.hypot(_norm(_haar(change, -2, "high")), across)
 
 
-def _haar(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Orthonormal Haar coefficients along a dimension, low and high; a last value without partner is low."""
+def _haar(values: Tensor, dim: int, band: Band) -> Tensor:
+    """Orthonormal Haar coefficients along a dimension; a last value without partner belongs to the low band."""
     pairs = values.shape[dim] // 2
-    whole = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2))
-    first, second = whole.unbind(dim)
-    low, high = (first + second).mul_(sqrt(0.5)), (first - second).mul_(sqrt(0.5))
-    alone = values.narrow(dim, 2 * pairs, values.shape[dim] % 2)
-    return (torch.cat((low, alone), dim) if alone.shape[dim] else low), high
+    first, second = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2)).unbind(dim)
+    coefficients = (first + second if band == "low" else first - second).mul_(sqrt(0.5))
+    if band == "high" or values.shape[dim] == 2 * pairs:
+        return coefficients
+    return torch.cat((coefficients, values.narrow(dim, 2 * pairs, 1)), dim)
 
 
 def _norm(values: Tensor) -> Tensor:

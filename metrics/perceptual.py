@@ -155,11 +155,11 @@ def structural_similarity(
 def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """MS-GMSD of the luma of each image."""
     total = inputs.new_zeros(len(inputs))
-    luma, adv_luma = _luma(inputs), _luma(adv_inputs)
+    luma = torch.cat((_luma(inputs), _luma(adv_inputs)))  # both in one tensor: half as many calls
     for scale, weight in enumerate(SCALE_WEIGHTS):
         if scale:
-            luma, adv_luma = _halved(luma), _halved(adv_luma)
-        similarity = _gradient_similarity(_squared_gradient(luma), _squared_gradient(adv_luma))
+            luma = _halved(luma)
+        similarity = _gradient_similarity(*_squared_gradient(luma).chunk(2))
         values = similarity.flatten(1)
         total += weight * values.sub_(values.mean(1, keepdim=True)).square_().mean(1)
     return total.sqrt()

@@ -34,9 +34,9 @@ def test_distance_along_the_normal_is_exact_up_to_the_grid(boundary):
     exact = margins / normal.norm() / math.sqrt(12) * 255
     direction = (normal / normal.norm() * math.sqrt(12)).reshape(1, 3, 2, 2)
     both = torch.cat([direction, -direction])
-    grid = torch.arange(0, 127, 0.05, dtype=torch.float64)
+    grid = torch.arange(0, 127, 0.01, dtype=torch.float64)
     distance = empirical_boundary_distance(model, inputs, labels, both, grid, reduction="none")
-    assert ((distance >= exact) & (distance <= exact + 0.0501)).all()
+    assert ((distance >= exact) & (distance <= exact + 0.0101)).all()
 
 
 def test_no_direction_beats_the_exact_distance(boundary):
