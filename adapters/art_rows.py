@@ -211,6 +211,7 @@ MINIMUM_NORM: tuple[Implementation, ...] = (
         alone=True,
         within=REPAIRED + "no_progress_bar",
         repairs=(GIVEN_START, CAST, SERIAL + ": it masks every label of the batch in every image"),
+        findings=("on-the-boundary",),
     ),
     Implementation(
         "jsma",
@@ -229,6 +230,6 @@ MINIMUM_NORM: tuple[Implementation, ...] = (
         targeted="yes",
         alone=True,
         failure="input",
-        findings=("not-fixed-budget", "batch-mean"),
+        findings=("not-fixed-budget", "batch-mean", "gradient-overflow"),
     ),
 )
