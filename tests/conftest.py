@@ -1,7 +1,10 @@
 """Models with known answers: a small CNN on scikit-learn's digits, and a linear model whose optimum is a formula."""
 
+import importlib
 import json
+import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -103,3 +106,16 @@ def cheap() -> dict[str, dict[str, dict]]:
     for file in sorted(Path(__file__).parent.glob("adapters/cheap_*.json")):
         settings |= json.loads(file.read_text(encoding="utf-8"))
     return settings
+
+
+@pytest.fixture
+def interpreted(monkeypatch) -> None:
+    """Brendel-Bethge's optimisers as plain Python: compiling them takes minutes and changes no result."""
+    for path in ("art.attacks.evasion.brendel_bethge", "foolbox.attacks.brendel_bethge"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = importlib.import_module(path)
+        for name in ("BFGSB", "L0Optimizer", "L1Optimizer", "L2Optimizer", "LinfOptimizer"):
+            methods = getattr(module, name).class_type.instance_type.jit_methods
+            plain = {method: compiled.py_func for method, compiled in methods.items()}
+            monkeypatch.setattr(module, name, type(name, (), plain | {"_ctor": SimpleNamespace(signatures=[None])}))

@@ -28,6 +28,17 @@ def setting(cheap, name, norm):
     return cheap[name][norm]
 
 
+@pytest.fixture(autouse=True)
+def _interpret_what_compiles_for_minutes(request):
+    if "brendel-bethge" in request.node.name:
+        request.getfixturevalue("interpreted")
+
+
+def few(case, name):
+    """Three images; one for the rows whose optimisers are interpreted here."""
+    return case.first(1 if "brendel-bethge" in name else 3)
+
+
 def random_states():
     return random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes()
 
@@ -56,7 +67,7 @@ def test_the_class_exists_and_tells_its_defaults(name, norm):
 
 @every_row
 def test_stays_inside_the_rules_and_repeats_with_its_seed(digits, setting, name, norm):
-    case = digits.first(3)
+    case = few(digits, name)
     threat_model = ThreatModel(norm, setting["epsilon"])
     torch.manual_seed(1)
     before = random_states()
@@ -82,7 +93,7 @@ def test_stays_inside_the_rules_and_repeats_with_its_seed(digits, setting, name,
 
 @every_row
 def test_a_budget_is_never_exceeded(digits, setting, name, norm):
-    case = digits.first(3)
+    case = few(digits, name)
     row, threat_model = IMPLEMENTATIONS[name], ThreatModel(norm, setting["epsilon"])
     parameters = setting["params"] | {"max_queries": BUDGET}
     result = run_attack(row, case.classifier, case.inputs, case.labels, threat_model, **parameters)
@@ -123,3 +134,13 @@ def test_a_broken_row_says_why_before_it_computes(digits):
     assert row.status == "broken"
     with pytest.raises(Unsupported, match="foolbox:deepfool cannot run: its library is gone"):
         run_attack(row, digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"))
+
+
+def test_compiled_optimisers_give_what_interpreted_ones_do(linear, request):
+    def attack():
+        arguments = linear.classifier, linear.inputs[:1], linear.labels[:1], ThreatModel("l2")
+        return run_attack("foolbox:brendel-bethge", *arguments, steps=5, learning_rate=0.1).adv_inputs
+
+    compiled = attack()
+    request.getfixturevalue("interpreted")
+    torch.testing.assert_close(attack(), compiled, rtol=0, atol=1e-5)

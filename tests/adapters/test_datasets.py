@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+
 from davylamp.adapters.datasets import known_data, load_data
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
-from PIL import Image
 
 SAMPLES = Path(find_spec("foolbox").submodule_search_locations[0]) / "data"
 IMAGENET_LABELS = [243, 559, 438, 990, 949, 853, 609, 609, 915, 455, 541, 630, 741, 471, 129, 99, 251, 22, 317, 305]

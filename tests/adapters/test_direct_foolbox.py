@@ -21,7 +21,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import foolbox
     from foolbox import attacks as fa
-    from foolbox.attacks import brendel_bethge
 
 SEED = 11
 LINF, L2, L1 = 0.15, 2.5, 30.0
@@ -248,15 +247,6 @@ def tiny():
     layer.bias.data = -(layer.weight.data @ inputs.flatten(1).mean(0))
     module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
     return SimpleNamespace(module=module, inputs=inputs, labels=module(inputs).argmax(1))
-
-
-@pytest.fixture
-def interpreted(monkeypatch):
-    """Brendel-Bethge's optimisers as plain Python: compiling them takes minutes and changes no result."""
-    for name in ("BFGSB", "L0Optimizer", "L1Optimizer", "L2Optimizer", "LinfOptimizer"):
-        methods = getattr(brendel_bethge, name).class_type.instance_type.jit_methods
-        plain = {method: compiled.py_func for method, compiled in methods.items()}
-        monkeypatch.setattr(brendel_bethge, name, type(name, (), plain | {"_ctor": SimpleNamespace(signatures=[None])}))
 
 
 @pytest.mark.parametrize("targeted", [False, True])

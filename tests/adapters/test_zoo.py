@@ -5,11 +5,12 @@ import sys
 
 import pytest
 import torch
+from torch import nn
+
 from davylamp.adapters.classifier import Classifier
 from davylamp.adapters.datasets import load_data
 from davylamp.adapters.zoo import _torchvision_preprocessing, _torchvision_weights, known_models, load_model
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
-from torch import nn
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
