@@ -9,13 +9,13 @@ quickstart: $(VENV)/all
 	$(BIN)/davylamp quickstart
 
 test: $(VENV)/test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: $(VENV)/test
 	@for script in benchmarks/speed_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -116,6 +116,7 @@ GRADIENT: tuple[Implementation, ...] = (
         {"steps": "max_iter"},
         random=("python",),
         order="content",
+        universal=True,
         failure="input",
         findings=("B6",),
     ),
@@ -127,6 +128,7 @@ GRADIENT: tuple[Implementation, ...] = (
         variant="repaired",
         random=("python",),
         order="content",
+        universal=True,
         failure="input",
     ),
     Implementation(

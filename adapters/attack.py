@@ -110,6 +110,8 @@ class Implementation:
         alone: the library gets one image per call, since it would couple the images of a batch.
         order: "kept" if image i of the batch is row i of every query (whole multiples of the batch: stacked copies);
             "content" if the library shuffles or shrinks the batch, so that a query is attributed to the nearest image.
+        universal: one perturbation for all images of a call, so the call is never split, and a query that is as near to
+            another image is attributed to that one.
         probabilities: the attack gets softmax outputs instead of logits.
         min_classes: fewest classes that the attack's loss is defined for.
         failure: what the library returns where it fails: the "input", or its "last" iterate.
@@ -130,6 +132,7 @@ class Implementation:
     random: tuple[str, ...] = ()
     alone: bool = False
     order: Literal["kept", "content"] = "kept"
+    universal: bool = False
     probabilities: bool = False
     min_classes: int = 2
     failure: Literal["input", "last"] = "last"

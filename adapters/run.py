@@ -195,7 +195,11 @@ def _attack_all(
 def _batches(row: Implementation, rows: Tensor, found: _Found, batch_size: int) -> Iterator[Tensor]:
     """The images of each library call; one by one where the row couples images or they could not be told apart."""
     for batch in rows.split(1 if row.alone else batch_size):
-        if row.order == "content" and not distinguishable(found.images.inputs[batch], found.threat_model):
+        if (
+            row.order == "content"
+            and not row.universal
+            and not distinguishable(found.images.inputs[batch], found.threat_model)
+        ):
             yield from batch.split(1)
         elif len(batch):
             yield batch

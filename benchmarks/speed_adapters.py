@@ -6,7 +6,7 @@ the middle half. "counted" is the library on the counting wrapper (goal <= 1.03)
 that is never reached (the best example is kept at every query), "run_attack" the whole verb: checks, the judge's three
 extra forward passes, distances (goal <= 1.03 for the 40 steps that are PGD's default).
 
-    python benchmarks/speed_adapters.py [--quick]
+    python benchmarks/speed_adapters.py [--quick] [--images 8] [--steps 40] [--rounds 7]
 """
 
 import argparse
@@ -60,8 +60,11 @@ def main() -> None:
     """Print one line per library and way."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few steps, few rounds: that it runs, not how fast")
-    quick = parser.parse_args().quick
-    images, steps, rounds = (2, 2, 2) if quick else (8, 40, 7)
+    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    images, steps, rounds = (1, 1, 2) if options.quick else (options.images, options.steps, options.rounds)
     classifier = load_model("demo:efficientnet-lite0")
     data = load_data("demo:imagenet", resize=classifier.resize, crop=classifier.crop)
     logits = classifier.check(data.inputs, data.labels)

@@ -21,20 +21,20 @@ class Trial:
 
 
 TRIALS = (
-    Trial("pgd", ThreatModel("linf", 4 / 255), 20, "A gradient attack inside a ball: PGD, linf 4/255", {"steps": 5}),
+    Trial("pgd", ThreatModel("linf", 4 / 255), 10, "A gradient attack inside a ball: PGD, linf 4/255", {"steps": 5}),
     Trial(
         "cw",
         ThreatModel("l2"),
-        4,
+        10,
         "A search for the smallest change: C&W, l2",
-        {"steps": 10, "binary_search_steps": 3, "initial_const": 1.0},
+        {"steps": 5, "binary_search_steps": 2, "initial_const": 1.0},
     ),
     Trial(
         "hopskipjump",
         ThreatModel("l2"),
-        4,
+        3,
         "An attack that sees decisions only: HopSkipJump, l2",
-        {"steps": 2, "max_queries": 400},
+        {"steps": 1, "max_queries": 200},
     ),
 )
 

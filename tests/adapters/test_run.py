@@ -293,3 +293,17 @@ def test_an_image_without_a_starting_point_is_neither_fooled_nor_robust(monkeypa
     assert result.violations == ((), ("no-start",), (), ("no-start",))
     assert result.forwards.tolist() == [2, 1, 2, 1]
     assert result.robust.tolist() == [True, False, True, False]
+
+
+def test_images_that_cannot_be_told_apart_go_one_by_one_unless_the_perturbation_is_universal(library):
+    sizes = []
+
+    def record(model, inputs, labels):
+        sizes.append(len(inputs))
+        return inputs + 0.05
+
+    wide = ThreatModel("linf", 0.9)
+    for universal in (False, True):
+        row = Implementation("pgd", "torchattacks", {"linf": "torchattacks:PGD"}, order="content", universal=universal)
+        library(record, wide, row)
+    assert sizes == [1, 1, 1, 1, 4]
