@@ -61,7 +61,8 @@ class Classifier(nn.Module):
         self.model = model
         self.num_classes = num_classes
         self.name = name or type(model).__name__
-        self.resize, self.crop, self.interpolation = resize, crop, interpolation
+        self.resize, self.crop = resize, crop
+        self.interpolation: Interpolation = interpolation
         reference = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
         device = torch.device(device) if device is not None else reference.device
         self.register_buffer("mean", _per_channel(mean, reference.dtype))
