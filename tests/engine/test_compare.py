@@ -172,3 +172,13 @@ def test_targets_by_rule_never_equal_the_label():
     assert (choose_targets(logits, labels, "random", 0) != labels).all()
     with pytest.raises(InvalidInput, match="expected a target"):
         choose_targets(logits, labels, "3", 0)
+
+
+def test_two_tests_on_a_minimum_norm_attack_are_corrected_for():
+    strong = make_row("art:deepfool", [1] * 20, [0.1] * 20)
+    weak = make_row("foolbox:deepfool", [1] * 14 + [0] * 6, [0.1] * 14 + [0.2] * 6)
+    pair = judge_pair(strong, weak)
+    assert pair.p_success == pytest.approx(2 / 2**6)  # 0.03: significant alone, not as one of two tests
+    assert pair.verdict == "equivalent"
+    weaker = make_row("foolbox:deepfool", [1] * 13 + [0] * 7, [0.1] * 13 + [0.2] * 7)
+    assert judge_pair(strong, weaker).weaker == "foolbox:deepfool"
