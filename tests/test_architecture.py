@@ -16,7 +16,8 @@ MAY_IMPORT = {
     "engine": {"metrics", "adapters", "errors"},
     "report": {"engine", "scoring", "metrics", "errors"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "errors"},
-    "cli": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
+    "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
+    "cli": {"commands", "errors"},
 }
 HEAVY = ("art", "foolbox", "torchattacks", "ray", "pyro", "timm")
 

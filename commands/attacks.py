@@ -1,0 +1,134 @@
+"""The commands about attacks: the catalogue, one attack through every library, the quickstart."""
+
+from typing import Annotated, Any
+
+import typer
+
+from .options import Data, Json, Libraries, Model, choose_rows, read_parameters, show_progress
+
+
+def list_attacks(
+    attack: Annotated[str | None, typer.Argument(help="only this attack, with its parameters explained")] = None,
+    library: Libraries = None,
+    as_json: Json = False,
+) -> None:
+    """List every implementation: class, norms, knowledge, kind, targeted, status, defaults, known findings."""
+    from ..adapters.catalogue import describe
+    from ..adapters.findings import FINDINGS
+    from ..adapters.parameters import PARAMETERS
+    from ..report.catalogue import catalogue_json, print_catalogue
+
+    rows = [describe(row) for row in choose_rows(attack, library, repaired=True)]
+    if as_json:
+        print(catalogue_json(rows))  # noqa: T201 - standard output is the product
+    else:
+        print_catalogue(rows, FINDINGS, {name: parameter.meaning for name, parameter in PARAMETERS.items()})
+
+
+def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
+    attack: Annotated[str, typer.Argument(help="a canonical attack, as `davylamp attacks` lists them")],
+    model: Model = "demo:efficientnet-lite0",
+    data: Data = "demo:imagenet",
+    limit: Annotated[int | None, typer.Option(help="only this many images")] = None,
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None,
+    target: Annotated[str | None, typer.Option(help="aim at second-likely, least-likely, random or CLASS")] = None,
+    steps: Annotated[int | None, typer.Option(help="iterations")] = None,
+    step_size: Annotated[str | None, typer.Option(help="length of a step, as 1/255")] = None,
+    random_start: Annotated[bool | None, typer.Option(help="begin at a random point of the ball")] = None,
+    restarts: Annotated[int | None, typer.Option(help="independent runs")] = None,
+    confidence: Annotated[float | None, typer.Option(help="logit margin to reach")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="any other parameter, name=value (repeatable)")] = None,
+    library: Libraries = None,
+    repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
+    max_queries: Annotated[int | None, typer.Option(help="forward plus backward passes per image, at most")] = None,
+    seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    batch_size: Annotated[int | None, typer.Option(help="images per library call")] = None,
+    defaults: Annotated[bool, typer.Option("--defaults", help="each library with its own defaults")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run one attack through every library that has it, with matched parameters, and judge each pair."""
+    from ..adapters.catalogue import require_library
+    from ..adapters.parameters import parse_number
+    from ..adapters.zoo import load_data, load_model
+    from ..engine import choose_threat_model, compare
+    from ..report.comparison import comparison_csv, comparison_json
+
+    options = {"steps": steps, "step_size": step_size, "random_start": random_start, "restarts": restarts}
+    options |= {"confidence": confidence, "max_queries": max_queries, "batch_size": batch_size}
+    parameters = read_parameters(options, param or [])
+    radius = None if epsilon is None else parse_number(epsilon, "epsilon")
+    rows = choose_rows(attack, library, repaired=repaired)
+    for name in library or []:
+        require_library(name)
+    # What can be refused without a model is refused before the model is loaded.
+    choose_threat_model(attack, rows, 1 << 40, norm=norm, epsilon=radius, targeted=target is not None)
+    classifier = load_model(model, device)
+    images = load_data(
+        data, limit=limit, resize=classifier.resize, crop=classifier.crop, interpolation=classifier.interpolation
+    )
+    threat_model = choose_threat_model(
+        attack, rows, images.inputs[0].numel(), norm=norm, epsilon=radius, targeted=target is not None
+    )
+    with show_progress(len(rows) * len(images.labels)) as progress:
+        comparison = compare(
+            attack,
+            classifier,
+            images.inputs,
+            images.labels,
+            threat_model,
+            parameters=parameters,
+            rows=rows,
+            defaults=defaults,
+            target=target or "second-likely",
+            seed=seed,
+            progress=progress,
+        )
+    if as_json:
+        print(comparison_json(comparison, model, data))  # noqa: T201
+    elif as_csv:
+        print(comparison_csv(comparison), end="")  # noqa: T201
+    else:
+        _print_comparison(comparison, f"{attack} on {model}, {data}", defaults=defaults)
+
+
+def quickstart(
+    seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+) -> None:
+    """Compare three attacks across the libraries on a real ImageNet model and real images, in about three minutes."""
+    from ..adapters.zoo import load_data, load_model
+    from ..engine.quickstart import TRIALS, run_quickstart
+    from ..report.tables import make_console
+
+    model, data = "demo:efficientnet-lite0", "demo:imagenet"
+    classifier = load_model(model, device)
+    images = load_data(data, resize=classifier.resize, crop=classifier.crop, interpolation=classifier.interpolation)
+    console = make_console()
+    console.print(f"{model} on {data}: {len(images.labels)} images; each attack runs on those classified correctly")
+    with show_progress(sum(3 * trial.images for trial in TRIALS)) as progress:
+        done = list(run_quickstart(classifier, images, seed=seed, progress=progress))
+    for trial, comparison in done:
+        _print_comparison(comparison, trial.title)
+    console.print(
+        "\nTry next: davylamp compare pgd --defaults   (the same attack with each library's own defaults)",
+        highlight=False,
+    )
+
+
+def _print_comparison(comparison: Any, title: str, *, defaults: bool = False) -> None:
+    from ..adapters.catalogue import library_defaults
+    from ..adapters.findings import FINDINGS
+    from ..report.comparison import notes, print_comparison, print_defaults
+    from ..report.tables import make_console
+
+    console = make_console()
+    print_comparison(comparison, title, console)
+    if defaults:
+        norm = comparison.threat_model.norm
+        own = {row.implementation.name: library_defaults(row.implementation, norm) for row in comparison.rows}
+        print_defaults(own, console)
+    for line in notes(comparison, FINDINGS):
+        console.print(f"- {line}", highlight=False, markup=False)

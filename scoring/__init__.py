@@ -1,0 +1,1 @@
+"""Rankings of models, attacks and defences by item response theory; imports nothing else of the project."""
