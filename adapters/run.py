@@ -28,6 +28,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     *,
     targets: Tensor | None = None,
     seed: int = 0,
+    first: int | Tensor = 0,
+    spent: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
 ) -> AttackResult:
@@ -44,6 +46,10 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         threat_model: norm, epsilon, targeted.
         targets: target classes, shape (N,), for a targeted threat model.
         seed: fixes every random choice; 0 <= seed < 2**32.
+        first: place of the first image in the whole data set, or, where they do not follow one another, of every
+            image, shape (N,); goes into the seeding, so that the parts of a data set draw different random numbers.
+        spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
+            result. An image with none left is not asked about and stays as it is.
         progress: called with the number of images done after each library call.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's own: `restarts` for a row that
             draws random numbers, `max_queries`, and `batch_size` (default 32; a row that couples its images gets 1).
@@ -70,11 +76,13 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     logits = classifier.check(inputs, labels)
     labels = labels.to(inputs.device, torch.long)
     targets = _check_targets(threat_model, labels, targets, logits.shape[1])
+    places = _check_whole("first", first if isinstance(first, Tensor) else torch.arange(len(labels)) + first, labels)
+    spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
     if logits.shape[1] < row.min_classes:
         raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
     attacked = logits.argmax(1) == labels
-    found = _Found(Images(inputs, labels, targets), threat_model, row)
-    _attack_all(row, classifier, found, attacked, settings, seed, progress or (lambda _: None))
+    found = _Found(Images(inputs, labels, targets), threat_model, row, spent)
+    _attack_all(classifier, found, attacked, settings, seed, places, progress or (lambda _: None))
     adv_logits = classifier.predict_logits(found.adv_inputs)
     success = found.accept(adv_logits) & attacked
     rounded = fooled(classifier.predict_logits(quantise(found.adv_inputs)), labels, targets)
@@ -103,9 +111,9 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
 class _Found:
     """The best that is known of each image, over batches and restarts."""
 
-    def __init__(self, images: Images, threat_model: ThreatModel, row: Implementation):
+    def __init__(self, images: Images, threat_model: ThreatModel, row: Implementation, spent: Tensor):
         count, device = len(images.labels), images.inputs.device
-        self.images, self.threat_model, self.row = images, threat_model, row
+        self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
         self.fixed_budget = ATTACKS[row.attack].kind == "fixed-budget"
         self.adv_inputs = images.inputs.clone()
         self.success = torch.zeros(count, dtype=torch.bool, device=device)
@@ -137,6 +145,11 @@ class _Found:
                 self.violations[i] = (*call.violations[place], *own)
         self.adv_inputs[rows[take]] = verdict.adv_inputs[take]
 
+    @property
+    def used(self) -> Tensor:
+        """Queries that each image has cost, before and now, shape (N,)."""
+        return self.spent + self.forwards + self.backwards
+
     def accept(self, adv_logits: Tensor) -> Tensor:
         """Which images are successes by the rules, shape (N,) bool; a black image never is."""
         hit = fooled(adv_logits, self.images.labels, self.images.targets) & self._within_radius(self.adv_inputs)
@@ -162,15 +175,15 @@ class _Found:
 
 
 def _attack_all(
-    row: Implementation,
     classifier: Classifier,
     found: _Found,
     attacked: Tensor,
     settings: Mapping[str, Any],
     seed: int,
+    places: Tensor,
     progress: Callable[[int], object],
 ) -> None:
-    own = dict(settings)
+    row, own = found.row, dict(settings)
     batch_size = own.pop("batch_size", DEFAULT_BATCH_SIZE)
     restarts = 1 if "restarts" in row.params else own.pop("restarts", 1)
     kwargs = {row.params[name]: value for name, value in own.items() if name in row.params} | dict(row.fixed)
@@ -179,12 +192,12 @@ def _attack_all(
         if restart:
             found.update_success(classifier)
         still = attacked & ~found.success if found.threat_model.epsilon is not None else attacked
+        if "max_queries" in own:
+            still = still & (found.used < own["max_queries"])
         for rows in _batches(row, still.nonzero()[:, 0], found, batch_size):
-            allowance = None
-            if "max_queries" in own:
-                allowance = own["max_queries"] - found.forwards[rows] - found.backwards[rows]
-            place = call_seed(seed, int(rows[0]), restart)
-            call = call_library(row, classifier, found.images.pick(rows), found.threat_model, kwargs, place, allowance)
+            allowance = own["max_queries"] - found.used[rows] if "max_queries" in own else None
+            drawn = call_seed(seed, int(places[rows[0]]), restart)
+            call = call_library(row, classifier, found.images.pick(rows), found.threat_model, kwargs, drawn, allowance)
             calls, error = calls + 1, call.error or error
             found.merge(rows, call, classifier, first=restart == 0)
             progress(len(rows))
@@ -217,3 +230,11 @@ def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | 
     if (targets == labels).any():
         raise InvalidInput("expected every target to differ from its label, got some that are equal")
     return targets
+
+
+def _check_whole(name: str, values: Tensor, labels: Tensor) -> Tensor:
+    """The values on the device of the labels; InvalidInput unless there is a whole number >= 0 for every image."""
+    if values.shape != labels.shape or values.is_floating_point() or bool((values < 0).any()):
+        got = f"{values.dtype} of shape {tuple(values.shape)} with {int((values < 0).sum())} below 0"
+        raise InvalidInput(f"expected {name} as {len(labels)} whole numbers >= 0, got {got}")
+    return values.to(labels.device, torch.long)

@@ -26,8 +26,8 @@ def seeded(seed: int) -> Iterator[None]:
 def call_seed(seed: int, first_image: int, restart: int) -> int:
     """Seed of one library call: `seed` itself for the first batch of the first run, else mixed with its place.
 
-    The place is the position of the call's first image among the images given, so that an attack that takes one image
-    at a time does not give every image the same noise.
+    The place is the position of the call's first image in the data set, so that an attack that takes one image at a
+    time does not give every image the same noise.
     """
     if first_image == 0 and restart == 0:
         return seed
