@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from .commands import attacks
+from .commands import attacks, evaluate
 from .errors import DavylampError
 
 app = typer.Typer(
@@ -16,6 +16,8 @@ app = typer.Typer(
 )
 app.command("attacks")(attacks.list_attacks)
 app.command("compare")(attacks.compare_libraries)
+app.command("evaluate")(evaluate.evaluate_models)
+app.command("status")(evaluate.show_status)
 app.command("quickstart")(attacks.quickstart)
 
 

@@ -40,3 +40,7 @@ class Unavailable(DavylampError, OSError):
 
 class AttackFailed(DavylampError, RuntimeError):
     """The attack library crashed; its own error is the cause (`__cause__`)."""
+
+
+class StoreMismatch(DavylampError, ValueError):
+    """A results file was written in another format."""

@@ -1,0 +1,161 @@
+"""The commands about whole evaluations: run one, see how it stands."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InvalidInput
+from .options import Json, Libraries, read_parameters, show_progress
+
+Folder = Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")]
+
+
+def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
+    config: Annotated[Path | None, typer.Argument(help="a TOML file; options win over it")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
+    preset: Annotated[str | None, typer.Option(help="canary, robic, aisafety, fooling or autoattack")] = None,
+    models: Annotated[list[str] | None, typer.Option(help="a model, or a pattern: demo:* (repeatable)")] = None,
+    attacks: Annotated[list[str] | None, typer.Option(help="pgd, foolbox:pgd, best(foolbox:pgd) (repeatable)")] = None,
+    data: Annotated[str | None, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, foolbox:NAME")] = None,
+    limit: Annotated[int | None, typer.Option(help="only this many images")] = None,
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted; of --attacks")] = None,
+    epsilon: Annotated[list[str] | None, typer.Option(help="radius, as 4/255 (repeatable); of --attacks")] = None,
+    target: Annotated[str | None, typer.Option(help="second-likely, least-likely, random or CLASS")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable); of --attacks")] = None,
+    defaults: Annotated[bool, typer.Option("--defaults", help="each library's own defaults; of --attacks")] = False,
+    library: Libraries = None,
+    repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
+    seed: Annotated[list[int] | None, typer.Option(help="of every random choice (repeatable)")] = None,
+    max_queries: Annotated[int | None, typer.Option(help="forward plus backward passes per image, at most")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="images per library call")] = None,
+    pixels: Annotated[bool, typer.Option("--pixels", help="success and distance count on 8-bit images")] = False,
+    transfer: Annotated[str | None, typer.Option(help="no, simple or full")] = None,
+    keep_images: Annotated[bool, typer.Option("--keep-images", help="every adversarial image, lossless")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps")] = None,
+    executor: Annotated[str, typer.Option(help="local or ray")] = "local",
+    workers: Annotated[int, typer.Option(help="processes on this machine")] = 1,
+    address: Annotated[str | None, typer.Option(help="of a Ray cluster; without it one is started here")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="write the TOML and stop")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
+    from ..engine.config import config_from, read_config, write_config
+
+    settings = config_from({}) if config is None else read_config(config)
+    if preset is not None:
+        from ..engine.presets import find_preset
+
+        settings = find_preset(preset)
+    given: dict[str, Any] = {"data": data, "limit": limit, "max_queries": max_queries, "batch_size": batch_size}
+    given |= {"transfer": transfer, "device": device}
+    given |= {name: tuple(values) for name, values in (("models", models), ("seeds", seed)) if values}
+    given |= {"libraries": tuple(library)} if library else {}
+    flags = {"repaired": repaired, "pixels": pixels, "keep_images": keep_images}
+    given |= {name: True for name, flag in flags.items() if flag}
+    of_attacks = (norm, epsilon, target, param, defaults or None)
+    if attacks:
+        given["attacks"] = _choices(attacks, norm, epsilon, target, param, defaults=defaults)
+    elif any(option is not None for option in of_attacks):
+        raise InvalidInput("expected --attacks beside --norm, --epsilon, --target, --param or --defaults, got none")
+    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    if print_config:
+        print(write_config(settings), end="")  # noqa: T201 - standard output is the product
+        return
+    _run(settings, out, executor, workers, address, retry_failed=retry_failed, as_json=as_json)
+
+
+def _choices(
+    attacks: list[str],
+    norm: str | None,
+    epsilon: list[str] | None,
+    target: str | None,
+    param: list[str] | None,
+    *,
+    defaults: bool,
+) -> tuple[Any, ...]:
+    from ..engine.config import choice_from
+
+    values: dict[str, Any] = {"norm": norm, "target": target or "", "defaults": defaults}
+    values["parameters"] = read_parameters({}, param or [])
+    return tuple(
+        choice_from({**values, "attack": attack, "epsilon": radius})
+        for attack in attacks
+        for radius in epsilon or [None]
+    )
+
+
+def _run(
+    settings: Any,
+    out: Path,
+    executor: str,
+    workers: int,
+    address: str | None,
+    *,
+    retry_failed: bool,
+    as_json: bool,
+) -> None:
+    import json
+
+    from ..engine.evaluate import evaluate
+    from ..engine.executors import choose_executor
+    from ..engine.plan import make_plan
+    from ..engine.store import ResultsStore
+    from ..report.tables import make_console
+
+    chosen = choose_executor(executor, workers=workers, address=address, device=settings.device)
+    store = ResultsStore(out)
+    plan = make_plan(settings)
+    total = sum(len(cell.span(shard)) for cell in plan.cells for shard in range(cell.shards))
+    with show_progress(total + sum(subject.images for subject, _ in plan.subjects)) as progress:
+        summary = evaluate(plan, store, executor=chosen, retry_failed=retry_failed, progress=progress)
+    if as_json:
+        print(json.dumps(summary._asdict(), indent=2))  # noqa: T201
+        return
+    console = make_console()
+    kept = f", {summary.kept} kept" if summary.kept else ""
+    console.print(
+        f"{out}: {summary.done} cells run{kept}, {len(summary.failed)} failed, {summary.seconds:.0f} s", highlight=False
+    )
+    names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
+    for key, reason in summary.failed.items():
+        console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
+    for line in summary.damaged:
+        console.print(f"- computed again: {line}", highlight=False, markup=False)
+
+
+def show_status(folder: Folder, as_json: Json = False) -> None:
+    """Show the cells of a results folder: done, failed (with the reason), under way; and damaged files."""
+    import json
+    from collections import Counter
+
+    from ..engine.load import list_cells, list_damaged
+    from ..report.tables import make_console, print_table
+
+    states, damaged = list_cells(folder), list_damaged(folder)
+    rows = [
+        {
+            "cell": state.key,
+            "model": state.cell.subject.model,
+            "attack": state.cell.attack,
+            "norm": state.cell.threat_model.norm,
+            "epsilon": state.cell.threat_model.epsilon,
+            "images": state.cell.subject.images,
+            "seed": state.cell.seed,
+            "status": state.status,
+            "seconds": state.meta["seconds"],
+            "reason": state.reason,
+        }
+        for state in states
+    ]
+    if as_json:
+        print(json.dumps({"cells": rows, "damaged": damaged}, indent=2))  # noqa: T201
+        return
+    console = make_console()
+    counts = Counter(state.status for state in states)
+    title = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
+    print_table(f"{folder}: {title}", list(rows[0]) if rows else [], [list(row.values()) for row in rows], console)
+    for line in damaged:
+        console.print(f"- {line}; `davylamp evaluate` computes it again", highlight=False, markup=False)

@@ -1,0 +1,276 @@
+"""Run what a results folder lacks: claim, do, save, one piece after the other; only this process writes."""
+
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock
+
+from .cell import Cell, Subject
+from .executors import Executor, Progress, run_serially
+from .plan import Plan
+from .store import Damaged, Kind, Record, ResultsStore
+from .work import Outcome, Task
+
+_POLL_SECONDS = 0.5
+_VERSIONS = ("torch", "torchvision", "numpy", "adversarial-robustness-toolbox", "foolbox", "torchattacks", "piq")
+
+
+class Summary(NamedTuple):
+    """What an evaluation did.
+
+    Args:
+        done: cells that were run now.
+        kept: cells that were there already.
+        failed: cells without a result, with the reason of each.
+        damaged: files that could not be trusted and were computed again.
+        waited: cells that another process did meanwhile.
+        seconds: wall time of this call.
+    """
+
+    done: int
+    kept: int
+    failed: dict[str, str]
+    damaged: list[str]
+    waited: int
+    seconds: float
+
+
+def evaluate(
+    plan: Plan,
+    store: ResultsStore,
+    *,
+    executor: Executor = run_serially,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Run every cell of a plan that the store does not have.
+
+    It can be killed at any moment and called again; several processes may share a store. What is done is never done
+    again, and the records are the same however often it was interrupted (the seconds aside).
+
+    Args:
+        plan: what to run.
+        store: where the records go.
+        executor: where the work is done.
+        retry_failed: run failed cells again.
+        progress: called with a cell's attack and the number of images just attacked, also for images that were kept.
+
+    Raises:
+        Unavailable: if the store cannot be written; it stays as it was.
+    """
+    return _Evaluation(plan, store, executor, retry_failed, progress or (lambda *_: None)).run()
+
+
+class _Evaluation:
+    def __init__(self, plan: Plan, store: ResultsStore, executor: Executor, retry_failed: bool, progress: Progress):
+        self.plan, self.store, self.executor = plan, store, executor
+        self.retry_failed, self.progress = retry_failed, progress
+        self.locks: dict[str, FileLock] = {}
+        self.ran: set[str] = set()
+        self.retried: set[str] = set()
+        self.finished: set[str] = set()
+        self.damaged: list[str] = []
+        self.waited: set[str] = set()
+
+    def run(self) -> Summary:
+        start = time.monotonic()
+        kept = {cell.key for cell in self.plan.cells if self._finished(cell)}
+        try:
+            for tasks in (self._clean_tasks(), self._attack_tasks(), self._transfer_tasks()):
+                self._work(tasks)
+        finally:
+            for name, lock in list(self.locks.items()):
+                self.store.release(name, lock)
+        failed = {}
+        for cell in self.plan.cells:
+            record = self._read("cells", cell.key)
+            if record is not None and record.failed:
+                failed[cell.key] = str(record.meta["reason"])
+        done = len({cell.key for cell in self.plan.cells} & self.ran)
+        return Summary(done, len(kept - self.ran), failed, self.damaged, len(self.waited), time.monotonic() - start)
+
+    def _work(self, tasks: list[Task]) -> None:
+        """Do the tasks; those that another process has are looked at again until they are done or free."""
+        while tasks:
+            taken: list[Task] = []
+            for outcome in self.executor(self._claimed(tasks, taken), self.progress):
+                self._save(outcome)
+            tasks = [task for task in taken if not self._has(task)]
+            self.waited |= {task.cell.key for task in taken if task.cell and task not in tasks}
+            if tasks:
+                time.sleep(_POLL_SECONDS)
+
+    def _claimed(self, tasks: list[Task], taken: list[Task]) -> Iterator[Task]:
+        for task in tasks:
+            if self._has(task):
+                self.progress("", task.images)
+                continue
+            lock = self.store.claim(task.name)
+            if lock is None:
+                taken.append(task)
+            elif self._has(task):  # another process finished it between the look and the claim
+                self.store.release(task.name, lock)
+            else:
+                self.locks[task.name] = lock
+                yield self._equip(task)
+
+    def _clean_tasks(self) -> list[Task]:
+        device = self.plan.config.device
+        return [Task("clean", subject, source, self.plan.data, device) for subject, source in self.plan.subjects]
+
+    def _attack_tasks(self) -> list[Task]:
+        config, tasks = self.plan.config, []
+        keep = config.keep_images or config.transfer != "no"
+        for cell in self.plan.cells:
+            source = self.plan.source(cell.subject)
+            for shard in range(cell.shards):
+                own = Task("attack", cell.subject, source, self.plan.data, config.device, cell, shard, keep)
+                tasks.append(own)
+        return tasks
+
+    def _transfer_tasks(self) -> list[Task]:
+        """Every cell's examples on the other models that see the same images."""
+        config, subjects, tasks = self.plan.config, self.plan.subjects, []
+        if config.transfer == "no":
+            return []
+        first = subjects[0][0]
+        for subject, source in subjects:
+            for cell in self.plan.cells:
+                same = cell.subject.data_digest == subject.data_digest and cell.subject != subject
+                wanted = config.transfer == "full" or first in (subject, cell.subject)
+                record = self._read("cells", cell.key) if same and wanted else None
+                if record is not None and not record.failed:
+                    tasks.append(Task("transfer", subject, source, self.plan.data, config.device, cell))
+        return tasks
+
+    def _equip(self, task: Task) -> Task:
+        """The task with what only the store has: clean activation maps, or the examples to test."""
+        if task.kind == "transfer" and task.cell:
+            task = replace(task, adv_inputs=self._images(task.cell))
+        elif task.cell and "attention" in task.cell.measures:
+            record = self._read("clean", task.subject.key)
+            span = task.cell.span(task.shard)
+            if record is not None and not record.failed and record.table["cam"].null_count == 0:
+                task = replace(task, cams=record.table["cam"].slice(span.start, len(span)).to_pylist())
+        return task
+
+    def _images(self, cell: Cell) -> np.ndarray:
+        shards = [np.load(self.store.images_path(f"{cell.key}-{shard}"))["inputs"] for shard in range(cell.shards)]
+        if len({shard.dtype for shard in shards}) > 1:
+            shards = [s / np.float32(255) if s.dtype == np.uint8 else s for s in shards]
+        return np.concatenate(shards)
+
+    def _has(self, task: Task) -> bool:
+        if task.kind == "clean":
+            return self._read("clean", task.name) is not None
+        if task.kind == "transfer":
+            return self._read("transfer", task.name) is not None
+        assert task.cell is not None
+        if task.keep_images and not self.store.images_path(task.name).is_file():
+            return self._failed(task)
+        return self._finished(task.cell) or self._read("parts", task.name) is not None
+
+    def _failed(self, task: Task) -> bool:
+        record = self._read("cells", task.cell.key) if task.cell else None
+        return record is not None and record.failed and not self._is_retried(record)
+
+    def _finished(self, cell: Cell) -> bool:
+        if cell.key in self.finished:  # read and checked once is enough
+            return True
+        record = self._read("cells", cell.key)
+        if record is None or (record.failed and self._is_retried(record)):
+            return False
+        self.finished.add(cell.key)
+        return True
+
+    def _is_retried(self, record: Record) -> bool:
+        return self.retry_failed and record.meta["key"] not in self.retried
+
+    def _read(self, kind: Kind, key: str) -> Record | None:
+        """A record that can be trusted; a damaged file is noted and counts as not there."""
+        try:
+            return self.store.read(kind, key)
+        except FileNotFoundError:
+            return None
+        except Damaged as damage:
+            if str(damage) not in self.damaged:
+                self.damaged.append(str(damage))
+            self.store.remove(kind, key)
+            return None
+
+    def _save(self, outcome: Outcome) -> None:
+        task = outcome.task
+        meta = self._meta(outcome)
+        if task.kind == "clean":
+            if outcome.table is None:
+                meta["status"] = "failed"
+            self.store.write("clean", task.name, outcome.table or pa.table({}), meta)
+        elif task.kind == "transfer":
+            self.store.write("transfer", task.name, outcome.table or pa.table({}), meta)
+        else:
+            self._save_attack(outcome, meta)
+        self.store.release(task.name, self.locks.pop(task.name))
+
+    def _save_attack(self, outcome: Outcome, meta: dict[str, Any]) -> None:
+        task = outcome.task
+        assert task.cell is not None
+        self.ran.add(task.cell.key)
+        if outcome.table is None:
+            self.retried.add(task.cell.key)
+            self.store.write("cells", task.cell.key, pa.table({}), meta)
+            return
+        if outcome.images is not None:
+            self.store.write_images(task.name, {"inputs": outcome.images, "labels": outcome.table["label"].to_numpy()})
+        self.store.write("parts", task.name, outcome.table, meta)
+        self._join(task.cell)
+
+    def _join(self, cell: Cell) -> None:
+        """Put the pieces of a cell together once all are there."""
+        parts = [self._read("parts", f"{cell.key}-{shard}") for shard in range(cell.shards)]
+        found = [part for part in parts if part is not None]
+        if len(found) < cell.shards:
+            return
+        meta = dict(found[0].meta)
+        for name in ("seconds", "attack_seconds"):
+            meta[name] = sum(part.meta[name] for part in found)
+        self.store.write("cells", cell.key, pa.concat_tables([part.table for part in found]), meta)
+        for shard in range(cell.shards):
+            self.store.remove("parts", f"{cell.key}-{shard}")
+
+    def _meta(self, outcome: Outcome) -> dict[str, Any]:
+        task = outcome.task
+        subject: Subject = task.subject
+        about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": subject.key}
+        return {
+            **about,
+            "subject": subject.spec,
+            "kind": task.kind,
+            "status": "done" if outcome.table is not None else "failed",
+            "reason": outcome.reason,
+            "unmeasured": dict(outcome.unmeasured or {}),
+            "seconds": outcome.seconds,
+            "attack_seconds": outcome.attack_seconds,
+            "device": task.device,
+            "python": platform.python_version(),
+            "platform": platform.machine(),
+            "versions": _versions(),
+            "preset": self.plan.config.preset,
+            "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _VERSIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,143 @@
+"""Results as pandas tables: one row for each cell and image, with what the cell is about beside it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ..errors import Unavailable
+from .cell import Cell
+from .store import Damaged, Kind, Record, ResultsStore
+
+HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
+
+
+class CellState(NamedTuple):
+    """A cell of a folder and how it stands; `meta` has versions, times, device."""
+
+    key: str
+    cell: Cell
+    status: str
+    reason: str
+    meta: dict[str, Any]
+
+
+def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
+    """The per-image records of all finished cells of a results folder.
+
+    Columns: `cell`, `model`, `implementation`, `attack`, `library`, `norm`, `epsilon` (NaN: none), `targeted`,
+    `parameters` (JSON), `seed`, `data`, `pixels`, then those of the records: `image`, `index`, `label`, `attacked`,
+    `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for
+    each metric, by symbol.
+
+    Args:
+        folder: where `davylamp evaluate` put them.
+        heavy: also logits, activation maps and pictures.
+
+    Returns:
+        The table; `attrs["damaged"]` lists files that were left out because they could not be trusted,
+        `attrs["failed"]` the failed cells by key, with their reason.
+
+    Raises:
+        Unavailable: if there is no such folder, or no cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    store = ResultsStore(folder, create=False)
+    frames, damaged, failed = [], [], {}
+    for _, record in store.read_all("cells"):
+        if isinstance(record, Damaged):
+            damaged.append(str(record))
+        elif record.failed:
+            failed[record.meta["key"]] = record.meta["reason"]
+        else:
+            frames.append(_frame(record, heavy=heavy))
+    if not frames:
+        known = f"{len(failed)} failed, {len(damaged)} damaged" if failed or damaged else "it is empty"
+        raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
+    table = pd.concat(frames, ignore_index=True)
+    table.attrs.update(damaged=damaged, failed=failed)
+    return table
+
+
+def load_clean(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
+    """The models on the clean images: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA`, `CC`.
+
+    Args:
+        folder: a results folder.
+        heavy: also logits, activation maps and pictures.
+    """
+    frames = []
+    for record in _records(ResultsStore(folder, create=False), "clean"):
+        subject = record.meta["subject"]
+        own = _columns(record, heavy=heavy).to_pandas()
+        frames.append(own.assign(subject=record.meta["key"], model=subject["model"], data=subject["data"]))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def load_transfer(folder: str | Path) -> pd.DataFrame:
+    """Examples on other models: `cell`, `made_on`, `tested_on`, `implementation`, `index`, `label`, `adv_predicted`."""
+    frames = []
+    for record in _records(ResultsStore(folder, create=False), "transfer"):
+        cell = Cell.from_spec(record.meta["spec"])
+        own = record.table.to_pandas()
+        tested = record.meta["subject"]["model"]
+        frames.append(
+            own.assign(cell=cell.key, made_on=cell.subject.model, tested_on=tested, implementation=cell.attack)
+        )
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def list_cells(folder: str | Path) -> list[CellState]:
+    """Every cell of a folder with its state: "done", "failed", "running" (some pieces are there) or "damaged"."""
+    store, found = ResultsStore(folder, create=False), {}
+    for _, record in store.read_all("parts"):
+        if not isinstance(record, Damaged):
+            meta = dict(record.meta)
+            found[meta["key"]] = CellState(meta["key"], Cell.from_spec(record.meta["spec"]), "running", "", meta)
+    for key, record in store.read_all("cells"):
+        if isinstance(record, Damaged):
+            continue
+        meta = dict(record.meta)
+        found[key] = CellState(key, Cell.from_spec(meta["spec"]), meta["status"], meta["reason"], meta)
+    return sorted(found.values(), key=lambda state: (state.cell.subject.model, state.cell.attack, state.key))
+
+
+def list_damaged(folder: str | Path) -> list[str]:
+    """A line for every file of a folder that cannot be trusted."""
+    store = ResultsStore(folder, create=False)
+    kinds: tuple[Kind, ...] = ("clean", "cells", "parts", "transfer")
+    return [str(record) for kind in kinds for _, record in store.read_all(kind) if isinstance(record, Damaged)]
+
+
+def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
+    cell = Cell.from_spec(record.meta["spec"])
+    row, threat_model = cell.row, cell.threat_model
+    about = {
+        "cell": cell.key,
+        "subject": cell.subject.key,
+        "model": cell.subject.model,
+        "implementation": cell.attack,
+        "attack": f"best({row.attack})" if cell.is_best else row.attack,
+        "library": row.library,
+        "norm": threat_model.norm,
+        "epsilon": float("nan") if threat_model.epsilon is None else threat_model.epsilon,
+        "targeted": threat_model.targeted,
+        "parameters": json.dumps(dict(cell.parameters), sort_keys=True),
+        "seed": cell.seed,
+        "data": cell.subject.data,
+        "pixels": cell.pixels,
+    }
+    own = _columns(record, heavy=heavy).to_pandas()
+    return pd.concat([pd.DataFrame(about, index=own.index), own], axis=1)
+
+
+def _columns(record: Record, *, heavy: bool) -> Any:
+    return record.table if heavy else record.table.drop_columns([n for n in HEAVY if n in record.table.column_names])
+
+
+def _records(store: ResultsStore, kind: Kind) -> Iterator[Record]:
+    for _, record in store.read_all(kind):
+        if not isinstance(record, Damaged) and not record.failed:
+            yield record

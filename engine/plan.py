@@ -1,0 +1,154 @@
+"""From a config to cells: models loaded and hashed, attacks spread over the libraries, parameters resolved."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+
+from ..adapters import Classifier, Implementation, ThreatModel, find_implementation, implementations_of
+from ..adapters.attack import LIBRARIES, Library
+from ..adapters.catalogue import accepts, check_support
+from ..adapters.zoo import Data
+from ..errors import InvalidInput, UnknownName, Unsupported
+from .cell import Cell, Subject, digest_data, digest_model, strip_best
+from .compare import matched_parameters
+from .config import AttackChoice, Config, expand_models
+from .defaults import choose_threat_model
+from .work import DataSource, ModelSource, Workbench
+
+_PACKAGES: Mapping[Library, str] = {
+    "art": "adversarial-robustness-toolbox",
+    "foolbox": "foolbox",
+    "torchattacks": "torchattacks",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an evaluation consists of.
+
+    Args:
+        config: with every pattern expanded.
+        subjects: each model on its images, with where it comes from.
+        cells: in the order in which they are run: model by model.
+        data: where the images come from.
+    """
+
+    config: Config
+    subjects: tuple[tuple[Subject, ModelSource], ...]
+    cells: tuple[Cell, ...]
+    data: DataSource
+
+    def source(self, subject: Subject) -> ModelSource:
+        """Where the model of a subject comes from."""
+        return next(source for known, source in self.subjects if known == subject)
+
+
+def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None, data: Data | None = None) -> Plan:
+    """Load every model once, to hash it, and list the cells.
+
+    Args:
+        config: what to do.
+        models: classifiers by name, in place of those that the config names.
+        data: images, in place of those that the config names.
+
+    Raises:
+        DavylampError: if a name is unknown, a model or data cannot be loaded, or no library can do what is asked.
+    """
+    for name in config.libraries:
+        if name not in LIBRARIES:
+            raise UnknownName("library", name, LIBRARIES)
+    config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
+    bench, images = Workbench(), DataSource(config.data, config.limit, data)
+    subjects, cells, digests = [], [], {}
+    for name in config.models:
+        source = ModelSource(name, None if models is None else models[name])
+        classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
+        loaded = bench.data(images, classifier)
+        if id(loaded) not in digests:
+            digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
+        subject = Subject(name, digest_model(classifier), config.data, digests[id(loaded)][1], len(loaded.labels))
+        subjects.append((subject, source))
+        cells += list(_cells(config, subject, loaded.inputs[0].numel()))
+    return Plan(config, tuple(subjects), tuple({cell.key: cell for cell in cells}.values()), images)
+
+
+def _cells(config: Config, subject: Subject, components: int) -> Iterator[Cell]:
+    for choice in config.attacks:
+        rows = _rows(choice, config)
+        name = rows[0].attack
+        threat_model = choose_threat_model(
+            name, rows, components, norm=choice.norm, epsilon=choice.epsilon, targeted=bool(choice.target)
+        )
+        fitting = [row for row in rows if threat_model.norm in row.classes]
+        for row in fitting:
+            for seed in config.seeds:
+                yield _cell(config, choice, subject, row, threat_model, seed, fitting)
+
+
+def _cell(
+    config: Config,
+    choice: AttackChoice,
+    subject: Subject,
+    row: Implementation,
+    threat_model: ThreatModel,
+    seed: int,
+    rows: list[Implementation],
+) -> Cell:
+    best = choice.attack.startswith("best(")
+    given = dict(choice.parameters)
+    for name in ("max_queries", "batch_size"):
+        if getattr(config, name) is not None:
+            given.setdefault(name, getattr(config, name))
+    for name in given:
+        if not any(accepts(other, name) for other in rows):
+            raise Unsupported(f"no implementation of {row.attack} has parameter {name}")
+    shared = dict(given)
+    if not choice.defaults:
+        matched = matched_parameters(row.attack, threat_model, given)
+        relative = find_relative(row.attack, given)
+        shared = matched | ({"step_size": relative} if best and relative else {})
+    own = {name: value for name, value in shared.items() if accepts(row, name)}
+    if not best:
+        check_support(row, threat_model, own)
+    return Cell(
+        subject=subject,
+        attack=f"best({row.name})" if best else row.name,
+        threat_model=threat_model,
+        parameters=own,
+        grid={name: values for name, values in choice.grid.items() if best and accepts(row, name)},
+        target=choice.target,
+        seed=seed,
+        pixels=config.pixels,
+        measures=config.measures,
+        shard_size=config.shard_size,
+        version=_version(row.library),
+    )
+
+
+def find_relative(attack: str, given: Mapping[str, object]) -> str:
+    """The step size as a text relative to the radius, if that is how it is set; a search scales it with the radius."""
+    from ..adapters import find_attack
+
+    step_size = {**find_attack(attack).matched, **given}.get("step_size")
+    return step_size if isinstance(step_size, str) else ""
+
+
+def _rows(choice: AttackChoice, config: Config) -> list[Implementation]:
+    name = strip_best(choice.attack)
+    if ":" in name:
+        return [find_implementation(name)]
+    rows = [row for row in implementations_of(name) if config.repaired or not row.variant]
+    chosen = [row for row in rows if not config.libraries or row.library in config.libraries]
+    if not chosen:
+        have = ", ".join(dict.fromkeys(row.library for row in rows))
+        raise InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(config.libraries)}")
+    if choice.norm is None:
+        return chosen
+    return [row for row in chosen if choice.norm in row.classes] or chosen
+
+
+def _version(library: Library) -> str:
+    try:
+        return version(_PACKAGES[library])
+    except PackageNotFoundError:
+        return ""

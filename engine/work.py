@@ -1,0 +1,239 @@
+"""One piece of work, done anywhere: load what it needs, attack, measure, hand back a table. It writes nothing."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from ..adapters import AttackResult, Classifier, run_attack
+from ..adapters.zoo import Data, load_data, load_model
+from .cell import Cell, Subject, strip_best
+from .compare import choose_targets
+from .records import clean_table, result_table
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from: a name that `load_model` knows, or the classifier itself."""
+
+    name: str
+    classifier: Classifier | None = None
+
+    def load(self, device: str) -> Classifier:
+        """The classifier on a device."""
+        return load_model(self.name, device) if self.classifier is None else self.classifier.to(device)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where images come from: a name that `load_data` knows and how many of them, or the images themselves."""
+
+    name: str
+    limit: int | None = None
+    data: Data | None = None
+
+    def load(self, classifier: Classifier) -> Data:
+        """The images, prepared for a classifier."""
+        if self.data is not None:
+            end, own = self.limit, self.data
+            return Data(own.inputs[:end], own.labels[:end], own.names[:end])
+        return load_data(
+            self.name,
+            limit=self.limit,
+            resize=classifier.resize,
+            crop=classifier.crop,
+            interpolation=classifier.interpolation,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A piece of work.
+
+    Args:
+        kind: "clean" predictions, one shard of an "attack", or a "transfer" of its examples to another model.
+        subject: the model (for "transfer" the one that is tested) and its images.
+        model: where that model comes from.
+        data: where its images come from.
+        device: where to compute.
+        cell: what to run, or whose examples to test; None for "clean".
+        shard: which piece of the cell.
+        keep_images: hand back the adversarial images too.
+        cams: clean activation maps of the shard's labels, if they are known.
+        adv_inputs: the examples to test on another model.
+    """
+
+    kind: Literal["clean", "attack", "transfer"]
+    subject: Subject
+    model: ModelSource
+    data: DataSource
+    device: str = "cpu"
+    cell: Cell | None = None
+    shard: int = 0
+    keep_images: bool = False
+    cams: Any = None
+    adv_inputs: np.ndarray | None = None
+
+    @property
+    def name(self) -> str:
+        """Unique within a results folder."""
+        if self.cell is None:
+            return self.subject.key
+        if self.kind == "transfer":
+            return f"{self.cell.key}-{self.subject.key}"
+        return f"{self.cell.key}-{self.shard}"
+
+    @property
+    def images(self) -> int:
+        """How many images the work is about."""
+        return self.subject.images if self.kind != "attack" or self.cell is None else len(self.cell.span(self.shard))
+
+
+class Outcome(NamedTuple):
+    """What came of a task: a table, or the reason why there is none; `unmeasured` metrics with their reasons."""
+
+    task: Task
+    table: pa.Table | None
+    images: np.ndarray | None = None
+    seconds: float = 0.0
+    attack_seconds: float = 0.0
+    reason: str = ""
+    unmeasured: Mapping[str, str] | None = None
+
+
+class Workbench:
+    """Does tasks one after the other; keeps the last model and its images loaded."""
+
+    def __init__(self) -> None:
+        self._model: tuple[Any, Classifier] | None = None
+        self._data: tuple[Any, Data] | None = None
+
+    def do(self, task: Task, progress: Callable[[int], object] | None = None) -> Outcome:
+        """Do a task; whatever goes wrong is its outcome, so that one cell never stops an evaluation.
+
+        Args:
+            task: what to do.
+            progress: called with the number of images just attacked.
+        """
+        start = time.perf_counter()
+        try:
+            classifier = self.model(task.model, task.device)
+            data = self.data(task.data, classifier)
+            outcome = self._do(task, classifier, data, progress)
+        except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+            return Outcome(task, None, seconds=time.perf_counter() - start, reason=reason)
+        return outcome._replace(seconds=time.perf_counter() - start)
+
+    def model(self, source: ModelSource, device: str) -> Classifier:
+        """The classifier of a source, loaded once as long as no other is asked for."""
+        key = (source.name, id(source.classifier), device)
+        if self._model is None or self._model[0] != key:
+            self._model = (key, source.load(device))
+        return self._model[1]
+
+    def data(self, source: DataSource, classifier: Classifier) -> Data:
+        """The images of a source, loaded once as long as no others are asked for."""
+        key = (source.name, source.limit, id(source.data), classifier.resize, classifier.crop, classifier.interpolation)
+        if self._data is None or self._data[0] != key:
+            self._data = (key, source.load(classifier))
+        return self._data[1]
+
+    def _do(self, task: Task, classifier: Classifier, data: Data, progress: Callable[[int], object] | None) -> Outcome:
+        if task.cell is None:
+            return Outcome(task, clean_table(classifier, data.inputs.to(classifier.device), data.labels, data.names))
+        if task.kind == "transfer":
+            return Outcome(task, _transfer(task, classifier, data.labels))
+        span = task.cell.span(task.shard)
+        part = slice(span.start, span.stop)
+        inputs, labels = data.inputs[part].to(classifier.device), data.labels[part].to(classifier.device)
+        result = attack_shard(task.cell, classifier, inputs, labels, first=span.start, progress=progress)
+        cams = None if task.cams is None else torch.tensor(task.cams)
+        table, unmeasured = result_table(
+            result,
+            classifier,
+            inputs,
+            data.names[part],
+            first=span.start,
+            measures=task.cell.measures,
+            cams=cams,
+        )
+        images = _compact(result.adv_inputs) if task.keep_images else None
+        spent = float(result.seconds.sum())
+        return Outcome(task, table, images, attack_seconds=spent, unmeasured=unmeasured)
+
+
+def attack_shard(
+    cell: Cell,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    first: int = 0,
+    progress: Callable[[int], object] | None = None,
+) -> AttackResult:
+    """Run a cell's attack on some of its images.
+
+    Args:
+        cell: what to run.
+        classifier: the cell's model.
+        inputs: clean images, shape (N, C, H, W).
+        labels: shape (N,).
+        first: place of the first of them in the data; with it a shard draws random numbers of its own.
+        progress: called with the number of images just attacked.
+
+    Raises:
+        DavylampError: whatever the attack raises.
+    """
+    from .search import best_effort, on_pixels
+
+    targets = None
+    if cell.threat_model.targeted:
+        targets = choose_targets(classifier.check(inputs, labels), labels, cell.target, cell.seed + first)
+    name, threat_model = strip_best(cell.attack), cell.threat_model
+    shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "progress": progress}
+    if cell.is_best:
+        return best_effort(
+            name,
+            classifier,
+            inputs,
+            labels,
+            threat_model,
+            grid=cell.grid or None,
+            pixels=cell.pixels,
+            **shared,
+            **cell.parameters,
+        )
+    result = run_attack(name, classifier, inputs, labels, threat_model, **shared, **cell.parameters)
+    return on_pixels(result, classifier, inputs) if cell.pixels else result
+
+
+def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
+    """What a model makes of the examples that were made on another one."""
+    adv_inputs = torch.from_numpy(task.adv_inputs)
+    adv_inputs = adv_inputs.float() / 255 if adv_inputs.dtype == torch.uint8 else adv_inputs
+    logits = classifier.predict_logits(adv_inputs.to(classifier.device)).cpu()
+    probabilities = logits.softmax(1)
+    return pa.table(
+        {
+            "index": pa.array(range(len(labels))),
+            "label": pa.array(labels.cpu().numpy()),
+            "adv_predicted": pa.array(logits.argmax(1).numpy()),
+            "label_probability": pa.array(probabilities.gather(1, labels.cpu()[:, None])[:, 0].numpy()),
+            "adv_probability": pa.array(probabilities.amax(1).numpy()),
+        }
+    )
+
+
+def _compact(images: Tensor) -> np.ndarray:
+    """The images as NumPy arrays without loss: 8 bits where every value lies on that grid."""
+    pixels = images.detach().cpu()
+    grid = (pixels * 255).round()
+    if torch.equal(grid / 255, pixels):
+        return grid.to(torch.uint8).numpy()
+    return pixels.numpy()
