@@ -168,7 +168,8 @@ class AttackResult:
     """What `run_attack` found; every tensor has one entry per image given, in the order given.
 
     An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (the
-    library returned something that proves nothing: see `violations`), or robust to this run.
+    library returned something that proves nothing: see `violations`), or robust to this run. A best-effort search adds
+    `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when clean.
     """
 
     implementation: str
@@ -189,6 +190,7 @@ class AttackResult:
     violations: tuple[tuple[str, ...], ...]
     targets: Tensor | None = None
     errors: tuple[str, ...] = field(default=())
+    budget: Tensor | None = None
 
     @property
     def violated(self) -> Tensor:

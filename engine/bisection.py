@@ -1,0 +1,158 @@
+"""Bisection over a grid of radii, synchronous over images: those on the same node run as one call of the attack."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from ..adapters import AttackResult
+from ..adapters.judge import distances_of, quantise
+from ..errors import AttackFailed
+
+_OF_AN_EXAMPLE = ("adv_inputs", "adv_logits", "success", "success_8bit")
+
+
+class Radii(NamedTuple):
+    """The grid of radii, ascending from at(1) to at(count) = upper; whole numbers for l0."""
+
+    upper: float
+    count: int
+    whole: bool
+
+    def at(self, node: int) -> float:
+        """The radius of a node."""
+        if self.whole:
+            return float(-(-node * int(self.upper) // self.count))
+        return node * self.upper / self.count
+
+    @property
+    def halvings(self) -> int:
+        """How often the grid can be halved: an image is run once more than that at most."""
+        return (self.count - 1).bit_length()
+
+
+class Attack(Protocol):
+    """One run on some of the images: their rows, radius and number of the settings, and what each has cost so far."""
+
+    def __call__(self, rows: Tensor, radius: float, number: int, spent: Tensor) -> AttackResult: ...  # noqa: D102
+
+
+class Bisection:
+    """State of a search: of each image the smallest successful node, the nearest example, and what it has cost.
+
+    `best` starts as the result of the first settings at the largest radius on all images, and is kept up to date in
+    place; `finish` completes it. `node` is one above the grid where nothing has succeeded; `choice` is the number of
+    the settings that reached the node, or None; `runs` counts the runs of each image.
+    """
+
+    def __init__(
+        self,
+        best: AttackResult,
+        attack: Attack,
+        inputs: Tensor,
+        radii: Radii,
+        *,
+        searches: int,
+        pixels: bool,
+        progress: Callable[[int], object] | None,
+    ):
+        self.best, self._attack, self._inputs, self._radii, self._pixels = best, attack, inputs, radii, pixels
+        self._violations, self._errors = list(best.violations), list(best.errors)
+        self.node = torch.full_like(best.labels, radii.count + 1)
+        self.choice: list[int | None] = [None] * len(best.labels)
+        self.runs = torch.zeros_like(best.labels)
+        self._distance = torch.full_like(best.distances.l2, torch.inf)
+        self._closed = ~best.attacked
+        self._progress, self._planned = progress or (lambda _: None), (radii.halvings + 1) * searches
+        self._done = self._told = 0
+        self._keep(torch.arange(len(best.labels), device=best.labels.device), radii.count, 0, best)
+        self._count(best.attacked.nonzero()[:, 0])
+
+    def descend(self, number: int, max_queries: int | None) -> None:
+        """Search one choice of settings below the best node of each image.
+
+        The first has been run at the largest radius already; the others are tried one node below the best first, and
+        bisected where they succeed there.
+        """
+        low, high = torch.zeros_like(self.node), self.node.clone()
+        aim = high // 2 if number == 0 else high - 1
+        done = self._closed | (self.node > self._radii.count) if number == 0 else self._closed.clone()
+        while True:
+            done |= self._closed | (high - low <= 1)
+            if max_queries is not None:
+                done |= self.best.forwards + self.best.backwards >= max_queries
+            if done.all():
+                return
+            for node in aim[~done].unique().tolist():
+                rows = (~done & (aim == node)).nonzero()[:, 0]
+                hit = self._run(rows, node, number)
+                high[rows] = high[rows].where(~hit, node)
+                low[rows] = low[rows].where(hit, node)
+            aim = (low + high) // 2
+
+    def _run(self, rows: Tensor, node: int, number: int) -> Tensor:
+        """Attack these images at a node; whether it succeeded, shape (rows,) bool."""
+        best = self.best
+        self._count(rows)
+        try:
+            spent = (best.forwards + best.backwards)[rows]
+            result = self._attack(rows, self._radii.at(node), number, spent)
+        except AttackFailed as error:
+            self._errors.append(str(error))
+            self._closed[rows] = True
+            for i in rows.tolist():
+                self._flag(i, ("crashed",))
+            return torch.zeros_like(self._closed[rows])
+        best.forwards[rows] += result.forwards
+        best.backwards[rows] += result.backwards
+        best.seconds[rows.cpu()] += result.seconds
+        self._errors += result.errors
+        return self._keep(rows, node, number, result)
+
+    def finish(self) -> AttackResult:
+        """Report the images that needed fewer runs than planned; the best, with the radius of each image's node."""
+        self._progress(int(self.best.attacked.sum()) - self._told)
+        known = [self._radii.at(node) if node <= self._radii.count else torch.inf for node in self.node.tolist()]
+        budget = torch.tensor(known, dtype=torch.double, device=self.node.device).where(self.best.attacked, 0.0)
+        violations, errors = tuple(self._violations), tuple(self._errors)
+        return replace(self.best, violations=violations, errors=errors, budget=budget)
+
+    def _count(self, rows: Tensor) -> None:
+        """Count one more run of these images, and report progress in whole images."""
+        self.runs[rows] += 1
+        self._done += len(rows)
+        new = self._done // self._planned - self._told
+        if new:
+            self._progress(new)
+            self._told += new
+
+    def _keep(self, rows: Tensor, node: int, number: int, result: AttackResult) -> Tensor:
+        """Take what is nearer than the best so far; which images succeeded, shape (rows,) bool."""
+        hit, distance = result.success, result.distance
+        if self._pixels:
+            hit = result.success_8bit
+            shift = distances_of(quantise(self._inputs[rows]), quantise(result.adv_inputs))
+            distance = getattr(shift, result.threat_model.norm)
+        nearer = hit & (distance < self._distance[rows])
+        own = rows[nearer]
+        self._distance[own] = distance[nearer]
+        pairs = [(getattr(self.best, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
+        for mine, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
+            mine[own] = new[nearer]
+        lower = rows[hit & (node < self.node[rows])]
+        self.node[lower] = node
+        for i in lower.tolist():
+            self.choice[i] = number
+        for i, taken, kinds in zip(rows.tolist(), nearer.tolist(), result.violations, strict=True):
+            if taken:
+                self._violations[i] = kinds
+            elif kinds:
+                self._flag(i, kinds)
+        return hit
+
+    def _flag(self, image: int, kinds: tuple[str, ...]) -> None:
+        """An image that nothing has fooled yet is as suspect as each of its runs."""
+        if self._distance[image].isinf():
+            self._violations[image] = tuple(dict.fromkeys((*self._violations[image], *kinds)))

@@ -1,0 +1,199 @@
+"""Best effort (RoBIC, eq. 1): per image, the smallest radius at which a fixed-budget attack succeeds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..adapters import (
+    AttackResult,
+    Classifier,
+    Implementation,
+    ThreatModel,
+    find_attack,
+    find_implementation,
+    run_attack,
+)
+from ..adapters.catalogue import check_support
+from ..adapters.classifier import check_images
+from ..adapters.judge import distances_of, fooled, quantise
+from ..errors import InvalidInput, Unsupported
+from .bisection import Bisection, Radii
+from .compare import matched_parameters
+from .defaults import default_epsilon
+
+UPPER = 16  # largest radius of a search that is given none, in customary radii
+MAX_ROUNDS = 24  # float32 images do not tell more halvings apart
+Result = TypeVar("Result", bound=AttackResult)
+RELATIVE_STEPS = ("2.5 epsilon / steps", "2 epsilon")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult(AttackResult):
+    """What `best_effort` found: the nearest example of each image over the whole search, and all that it cost.
+
+    `runs` is how often each image was attacked, (N,) int64; `chosen` the values of the grid that gave each image its
+    `budget`, None where nothing did. The radii were k / 2**rounds of `upper`.
+    """
+
+    runs: Tensor
+    chosen: tuple[Mapping[str, Any] | None, ...]
+    upper: float
+    rounds: int
+
+
+def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    implementation: str | Implementation,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    rounds: int = 8,
+    targets: Tensor | None = None,
+    seed: int = 0,
+    first: int | Tensor = 0,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    pixels: bool = False,
+    progress: Callable[[int], object] | None = None,
+    **parameters: Any,
+) -> SearchResult:
+    """Make a minimum-norm attack of a fixed-budget one: search each image for its smallest successful radius.
+
+    One run at the largest radius, then bisection: at most rounds + 1 runs for an image; images on the same radius run
+    together. For an attack that succeeds at every radius above its first success this is the minimum over the whole
+    grid; for another it is a radius at which it succeeds although it fails one step below.
+
+    Every combination of a `grid` is searched; from the second on an image is tried below its best radius so far only:
+    one step below first, then by bisection. A row that gets one image at a time draws the same random numbers in every
+    run of an image. A run that crashes ends the search of its images, whose best so far stands; its queries are lost.
+
+    Args:
+        implementation: a fixed-budget row, or its name: "foolbox:pgd".
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        threat_model: norm, targeted, and the largest radius; without epsilon that is 16 times the customary one
+            (`default_epsilon`): linf 64/255, l2 a root mean square change of 32/255, l0 16 % of the components.
+        rounds: halvings, 1 to 24: the radii are k / 2**rounds of the largest (l0: rounded up to whole numbers).
+        targets: target classes, shape (N,), for a targeted threat model.
+        seed: of every random choice.
+        first: place of the first image in the whole data set, or of each, as in `run_attack`.
+        grid: further parameters, and the values to try of each.
+        pixels: success and distance count on the examples rounded to 8 bits, and those are returned.
+        progress: called with the number of images that the work since the last call amounts to.
+        **parameters: canonical parameters; `max_queries` holds for the whole search of an image. `step_size` may be
+            relative to the radius: "2.5 epsilon / steps" or "2 epsilon".
+
+    Returns:
+        The result of a minimum-norm implementation called `best(foolbox:pgd)`: queries and seconds of the whole search,
+        the nearest example seen in it, and `budget`, the smallest successful radius.
+
+    Raises:
+        Unsupported: for a minimum-norm or universal row, a threat model without a ball, or what the row cannot do.
+        InvalidInput: if an argument has a wrong value.
+        AttackFailed: if the run at the largest radius crashed on every image.
+    """
+    row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
+    check_images(inputs)
+    radii = radii_of(row, threat_model, inputs[0].numel(), rounds)
+    choices = _combinations(grid or {})
+    settings = [{**parameters, **choice} for choice in choices]
+    top = replace(threat_model, epsilon=radii.upper)
+    scaled = [check_support(row, top, scale_step(row, top, own)) for own in settings]
+    start = run_attack(row, classifier, inputs, labels, top, targets=targets, seed=seed, first=first, **scaled[0])
+    inputs, places = inputs.detach().float(), first if isinstance(first, Tensor) else torch.arange(len(inputs)) + first
+
+    def attack(rows: Tensor, radius: float, number: int, spent: Tensor) -> AttackResult:
+        ball = replace(threat_model, epsilon=radius)
+        aims = None if start.targets is None else start.targets[rows]
+        own: dict[str, Any] = {"targets": aims, "seed": seed, "first": places[rows.to(places.device)], "spent": spent}
+        own |= scale_step(row, ball, settings[number])
+        return run_attack(row, classifier, inputs[rows], start.labels[rows], ball, **own)
+
+    search = Bisection(start, attack, inputs, radii, searches=len(settings), pixels=pixels, progress=progress)
+    for number, own in enumerate(settings):
+        search.descend(number, own.get("max_queries"))
+    names = {"implementation": f"best({row.name})", "threat_model": threat_model, "parameters": parameters}
+    result = SearchResult(
+        **{**vars(search.finish()), **names},
+        runs=search.runs,
+        chosen=tuple(None if number is None else choices[number] for number in search.choice),
+        upper=radii.upper,
+        rounds=rounds,
+    )
+    return on_pixels(result, classifier, inputs) if pixels else result
+
+
+def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values; one empty combination without a grid."""
+    for name, values in grid.items():
+        if isinstance(values, str) or not len(values):
+            raise InvalidInput(f"expected a list of values of {name} in the grid, got {values!r}")
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def radii_of(row: Implementation, threat_model: ThreatModel, components: int, rounds: int) -> Radii:
+    """The grid of a search over images of `components` = C x H x W.
+
+    Raises:
+        Unsupported: for a minimum-norm or universal row, or a threat model without a ball.
+        InvalidInput: if the number of rounds is out of range.
+    """
+    if find_attack(row.attack).kind != "fixed-budget":
+        raise Unsupported(f"{row.name} looks for the smallest change by itself: expected a fixed-budget attack")
+    if row.universal:
+        raise Unsupported(f"{row.name} makes one perturbation for all images: no image has a radius of its own")
+    upper = threat_model.epsilon
+    if upper is None:
+        customary = default_epsilon(threat_model.norm, components)
+        if customary is None:
+            raise Unsupported(f"expected a norm with a ball to search the radius of, got {threat_model.norm}")
+        upper = min(UPPER * customary, components if threat_model.norm in ("l0", "l1") else torch.inf)
+    if not isinstance(rounds, int) or not 1 <= rounds <= MAX_ROUNDS:
+        raise InvalidInput(f"expected rounds as a whole number from 1 to {MAX_ROUNDS}, got {rounds!r}")
+    if threat_model.norm == "l0":
+        return Radii(float(int(upper)), min(2**rounds, int(upper)), whole=True)
+    return Radii(upper, 2**rounds, whole=False)
+
+
+def scale_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters at one radius: a step size relative to it as a number, everything else as it is.
+
+    Raises:
+        InvalidInput: for a text that is no relative step size, or one relative to `steps` that are not given.
+    """
+    step = parameters.get("step_size")
+    if not isinstance(step, str):
+        return dict(parameters)
+    if step not in RELATIVE_STEPS:
+        raise InvalidInput(
+            f"expected step_size as a number or one of {', '.join(map(repr, RELATIVE_STEPS))}, got {step!r}"
+        )
+    if step.endswith("steps") and "steps" not in parameters:
+        raise InvalidInput(f"expected steps together with a step_size of {step!r}, got none")
+    return {**parameters, "step_size": matched_parameters(row.attack, threat_model, parameters)["step_size"]}
+
+
+def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
+    """The same result on images of 8 bits (RoBIC, 3): the examples rounded, success and distances those of the rounded.
+
+    Distances are between the rounded example and the rounded clean image. A rounded example may lie up to half a grey
+    level per component outside of the ball; an example that fails before rounding is no success after it.
+
+    Args:
+        result: what an attack found.
+        classifier: the model that it attacked.
+        inputs: the clean images, shape (N, C, H, W).
+    """
+    adv_inputs = quantise(result.adv_inputs)
+    adv_logits = classifier.predict_logits(adv_inputs)
+    success = result.success_8bit & fooled(adv_logits, result.labels, result.targets)
+    distances, budget = distances_of(quantise(inputs.float()), adv_inputs), result.budget
+    if budget is not None:
+        budget = budget.where(success | ~result.attacked, torch.inf)
+    changed = {"adv_inputs": adv_inputs, "adv_logits": adv_logits, "distances": distances, "budget": budget}
+    return replace(result, **changed, success=success, success_8bit=success)

@@ -1,0 +1,79 @@
+"""Best effort around a library that misbehaves, and plain results moved to 8 bits."""
+
+import pytest
+import torch
+
+from davylamp.adapters import ThreatModel, run_attack, torchattacks
+from davylamp.engine import best_effort, on_pixels
+from davylamp.errors import AttackFailed
+
+
+@pytest.fixture
+def library(monkeypatch, digits):
+    """Replace torchattacks by a function of (inputs, epsilon); search four digits with it, 8 radii up to 0.8."""
+
+    def runner(function):
+        def run(attack_class, model, inputs, labels, ball, targets=None, **kwargs):
+            return function(inputs, ball.epsilon)
+
+        case = digits.classifier, digits.inputs[:4], digits.labels[:4]
+        monkeypatch.setattr(torchattacks, "run", run)
+        return best_effort("torchattacks:pgd", *case, ThreatModel("linf", 0.8), rounds=3)
+
+    return runner
+
+
+def test_the_nearest_example_is_kept_wherever_it_was_found(library, digits):
+    other = digits.inputs[[1, 0, 3, 2]]  # another digit: fools the model
+
+    def nearer_when_large(inputs, epsilon):
+        share = {0.8: 0.7}.get(epsilon, 1.0) if len(inputs) == 4 else 1.0
+        return (inputs + share * (other[: len(inputs)] - inputs)).clamp(inputs - epsilon, inputs + epsilon)
+
+    result = library(nearer_when_large)
+    assert result.success.any()
+    far = (other - digits.inputs[:4]).flatten(1).abs().amax(1)
+    for image in result.success.nonzero()[:, 0].tolist():
+        assert result.distance[image] <= result.budget[image] + 1e-6
+        assert result.distance[image] <= 0.7 * far[image] + 1e-6
+
+
+def test_a_crash_below_the_top_keeps_what_was_found(library, digits):
+    def crash_below_half(inputs, epsilon):
+        if epsilon < 0.5:
+            raise RuntimeError("too small for me")
+        return (1 - inputs).clamp(inputs - epsilon, inputs + epsilon)
+
+    result = library(crash_below_half)
+    assert result.success.any()
+    assert (result.budget[result.success] == 0.8).all()
+    assert "too small for me" in " ".join(result.errors)
+    assert result.violations == ((),) * 4
+    assert result.runs[result.success].max() == 2
+
+
+def test_a_crash_at_the_largest_radius_is_an_error(library):
+    def crash(inputs, epsilon):
+        raise RuntimeError("never")
+
+    with pytest.raises(AttackFailed, match="torchattacks:pgd crashed: RuntimeError: never"):
+        library(crash)
+
+
+def test_what_proves_nothing_is_neither_fooled_nor_robust(library):
+    result = library(lambda inputs, epsilon: inputs * torch.nan)
+    assert result.violated.all()
+    assert result.budget.isinf().all()
+    assert result.violations == (("nan",),) * 4
+    assert result.runs.tolist() == [1] * 4
+
+
+def test_a_plain_result_is_moved_to_pixels(digits):
+    result = run_attack("foolbox:deepfool", digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"))
+    rounded = on_pixels(result, digits.classifier, digits.inputs)
+    assert torch.equal(rounded.adv_inputs, torch.floor(result.adv_inputs * 255 + 0.5) / 255)
+    assert torch.equal(rounded.success, result.success_8bit)
+    assert result.success.sum() > rounded.success.sum()  # DeepFool stops just behind the boundary
+    assert torch.equal(rounded.adv_logits.argmax(1) != rounded.labels, rounded.success)
+    assert torch.equal(on_pixels(rounded, digits.classifier, digits.inputs).adv_inputs, rounded.adv_inputs)
+    assert rounded.budget is None
