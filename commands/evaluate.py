@@ -15,7 +15,9 @@ Folder = Annotated[Path, typer.Argument(help="a results folder, made by `davylam
 def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     config: Annotated[Path | None, typer.Argument(help="a TOML file; options win over it")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
-    preset: Annotated[str | None, typer.Option(help="canary, robic, aisafety, fooling or autoattack")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="canary, robic, aisafety, fooling, hikdeepsec or autoattack")
+    ] = None,
     models: Annotated[list[str] | None, typer.Option(help="a model, or a pattern: demo:* (repeatable)")] = None,
     attacks: Annotated[list[str] | None, typer.Option(help="pgd, foolbox:pgd, best(foolbox:pgd) (repeatable)")] = None,
     data: Annotated[str | None, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, foolbox:NAME")] = None,
@@ -44,11 +46,13 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
     from ..engine.config import config_from, read_config, write_config
 
+    if config is not None and preset is not None:
+        raise InvalidInput(f"expected a TOML file or a preset, got {config} and {preset}; start from --print-config")
     settings = config_from({}) if config is None else read_config(config)
     if preset is not None:
         from ..engine.presets import find_preset
 
-        settings = find_preset(preset)
+        settings = find_preset(preset).config
     given: dict[str, Any] = {"data": data, "limit": limit, "max_queries": max_queries, "batch_size": batch_size}
     given |= {"transfer": transfer, "device": device}
     given |= {name: tuple(values) for name, values in (("models", models), ("seeds", seed)) if values}

@@ -79,6 +79,8 @@ def _cells(config: Config, subject: Subject, components: int) -> Iterator[Cell]:
         threat_model = choose_threat_model(
             name, rows, components, norm=choice.norm, epsilon=choice.epsilon, targeted=bool(choice.target)
         )
+        if choice.attack.startswith("best(") and choice.epsilon is None:
+            threat_model = replace(threat_model, epsilon=None)  # the search knows how far to look
         fitting = [row for row in rows if threat_model.norm in row.classes]
         for row in fitting:
             for seed in config.seeds:
