@@ -7,6 +7,7 @@ from .evaluate import Summary, evaluate
 from .load import load, load_clean, load_transfer
 from .paired import mcnemar, wilcoxon, wilson_interval
 from .plan import Plan, make_plan
+from .saturation import Saturation, saturating_budget
 from .search import SearchResult, best_effort, on_pixels
 from .store import ResultsStore
 
@@ -18,6 +19,7 @@ __all__ = [
     "Plan",
     "ResultsStore",
     "Row",
+    "Saturation",
     "SearchResult",
     "Summary",
     "best_effort",
@@ -32,6 +34,7 @@ __all__ = [
     "mcnemar",
     "on_pixels",
     "read_config",
+    "saturating_budget",
     "wilcoxon",
     "wilson_interval",
     "write_config",
