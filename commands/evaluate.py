@@ -15,9 +15,7 @@ Folder = Annotated[Path, typer.Argument(help="a results folder, made by `davylam
 def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     config: Annotated[Path | None, typer.Argument(help="a TOML file; options win over it")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
-    preset: Annotated[
-        str | None, typer.Option(help="canary, robic, aisafety, fooling, hikdeepsec or autoattack")
-    ] = None,
+    preset: Annotated[str | None, typer.Option(help="canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = None,
     models: Annotated[list[str] | None, typer.Option(help="a model, or a pattern: demo:* (repeatable)")] = None,
     attacks: Annotated[list[str] | None, typer.Option(help="pgd, foolbox:pgd, best(foolbox:pgd) (repeatable)")] = None,
     data: Annotated[str | None, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, foolbox:NAME")] = None,

@@ -83,8 +83,12 @@ class _Evaluation:
         start = time.monotonic()
         kept = {cell.key for cell in self.plan.cells if self._finished(cell)}
         try:
-            for tasks in (self._clean_tasks(), self._attack_tasks(), self._transfer_tasks()):
-                self._work(tasks)
+            for list_tasks in (
+                self._clean_tasks,
+                self._attack_tasks,
+                self._transfer_tasks,
+            ):  # each needs the one before
+                self._work(list_tasks())
         finally:
             for name, lock in list(self.locks.items()):
                 self.store.release(name, lock)

@@ -57,6 +57,7 @@ def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
         known = f"{len(failed)} failed, {len(damaged)} damaged" if failed or damaged else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
     table = pd.concat(frames, ignore_index=True)
+    table = table.sort_values(["model", "attack", "implementation", "cell", "index"], ignore_index=True)
     table.attrs.update(damaged=damaged, failed=failed)
     return table
 
