@@ -1,0 +1,125 @@
+"""`davylamp evaluate` and `status` as a user meets them."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from davylamp import cli
+from davylamp.engine import load, load_transfer
+
+FACTORY = """
+import torch
+from torch import nn
+
+def one():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
+
+def pair():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(108, 2))
+
+def two():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
+"""
+COMMON = ("--models", "net.py:one", "--models", "net.py:two", "--data", "npz:images.npz", "--out", "out")
+PGD = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:pgd", "--epsilon", "2/255", "--param", "steps=3")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run a command in this process; returns exit code, output, errors."""
+    (tmp_path / "net.py").write_text(FACTORY)
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", inputs=images, labels=np.arange(8) % 2)
+    monkeypatch.chdir(tmp_path)
+
+    def runner(*arguments):
+        monkeypatch.setattr(sys, "argv", ["davylamp", *arguments])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner
+
+
+def test_evaluate_then_resume(run):
+    code, out, _ = run("evaluate", *COMMON, *PGD, "--transfer", "full")
+    assert code == 0
+    assert out.startswith("out: 4 cells run, 0 failed")
+    records = load("out")
+    assert len(records) == 4 * 8
+    transfer = load_transfer("out")
+    assert {(a, b) for a, b in zip(transfer["made_on"], transfer["tested_on"], strict=True)} == {
+        ("net.py:one", "net.py:two"),
+        ("net.py:two", "net.py:one"),
+    }
+    code, out, _ = run("evaluate", *COMMON, *PGD, "--transfer", "full", "--json")
+    assert json.loads(out)["kept"] == 4
+    assert json.loads(out)["done"] == 0
+
+
+def test_a_printed_config_runs_the_same_cells(run, tmp_path):
+    run("evaluate", *COMMON, *PGD)
+    _, out, _ = run("evaluate", *COMMON, *PGD, "--print-config")
+    (tmp_path / "run.toml").write_text(out)
+    code, out, _ = run("evaluate", "run.toml", "--out", "out", "--json")
+    assert code == 0
+    assert json.loads(out)["kept"] == 4
+
+
+def test_a_preset_is_a_config(run):
+    code, out, _ = run("evaluate", "--preset", "canary", "--print-config", "--limit", "3")
+    assert code == 0
+    assert "limit = 3" in out
+    assert 'transfer = "simple"' in out
+
+
+def test_a_failed_cell_is_told_and_shown(run):
+    """The difference of logits ratio needs more classes than two: that cell fails alone."""
+    attacks = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:apgd-dlr", "--norm", "linf")
+    code, out, _ = run("evaluate", "--models", "net.py:pair", *COMMON[4:], *attacks)
+    assert code == 0
+    assert "failed: torchattacks:apgd-dlr on net.py:pair: Unsupported: torchattacks:apgd-dlr needs at least" in out
+    _, out, _ = run("status", "out", "--json")
+    states = {cell["attack"]: cell["status"] for cell in json.loads(out)["cells"]}
+    assert states == {"foolbox:pgd": "done", "torchattacks:apgd-dlr": "failed"}
+
+
+def test_status_counts_and_names_damage(run, tmp_path):
+    run("evaluate", *COMMON, *PGD)
+    file = sorted((tmp_path / "out" / "cells").glob("*.parquet"))[0]
+    file.write_bytes(file.read_bytes()[:-20])
+    code, out, _ = run("status", "out")
+    assert code == 0
+    assert out.startswith("out: 3 done")
+    assert "is damaged" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("evaluate", "missing.toml"), "expected a TOML file"),
+        (("evaluate", "--preset", "canari", "--print-config"), "did you mean canary"),
+        (("evaluate", *COMMON, "--epsilon", "1/255"), "expected --attacks beside"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--executor", "slurm"), "unknown executor"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--address", "x:1"), "expected --address with --executor ray"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--workers", "0"), "at least one worker"),
+        (("evaluate", "--models", "vgg*", "--attacks", "pgd"), "unknown model"),
+        (("status", "nowhere"), "expected a results folder"),
+    ],
+)
+def test_mistakes_get_one_line(run, arguments, words):
+    code, out, err = run(*arguments)
+    assert code == 1
+    assert words in err
+    assert err.count("\n") == 1
+    assert out == ""
