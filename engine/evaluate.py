@@ -81,6 +81,7 @@ class _Evaluation:
 
     def run(self) -> Summary:
         start = time.monotonic()
+        self._settle()
         kept = {cell.key for cell in self.plan.cells if self._finished(cell)}
         try:
             for list_tasks in (
@@ -166,36 +167,30 @@ class _Evaluation:
         return task
 
     def _images(self, cell: Cell) -> np.ndarray:
-        shards = [np.load(self.store.images_path(f"{cell.key}-{shard}"))["inputs"] for shard in range(cell.shards)]
+        shards = [self.store.read_images(f"{cell.key}-{shard}") for shard in range(cell.shards)]
         if len({shard.dtype for shard in shards}) > 1:
             shards = [s / np.float32(255) if s.dtype == np.uint8 else s for s in shards]
         return np.concatenate(shards)
 
     def _has(self, task: Task) -> bool:
-        if task.kind == "clean":
-            return self._read("clean", task.name) is not None
-        if task.kind == "transfer":
-            return self._read("transfer", task.name) is not None
-        assert task.cell is not None
+        """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
+        if task.kind != "attack" or task.cell is None:
+            return self._is_done("clean" if task.kind == "clean" else "transfer", task.name)
         if task.keep_images and not self.store.images_path(task.name).is_file():
-            return self._failed(task)
-        return self._finished(task.cell) or self._read("parts", task.name) is not None
-
-    def _failed(self, task: Task) -> bool:
-        record = self._read("cells", task.cell.key) if task.cell else None
-        return record is not None and record.failed and not self._is_retried(record)
+            record = self._read("cells", task.cell.key)
+            return record is not None and record.failed and self._is_done("cells", task.cell.key)
+        cell = task.cell
+        return self._finished(cell) or self._is_done("parts", task.name) or self._finished(cell)
 
     def _finished(self, cell: Cell) -> bool:
-        if cell.key in self.finished:  # read and checked once is enough
-            return True
-        record = self._read("cells", cell.key)
-        if record is None or (record.failed and self._is_retried(record)):
-            return False
-        self.finished.add(cell.key)
-        return True
+        if cell.key not in self.finished and self._is_done("cells", cell.key):
+            self.finished.add(cell.key)  # read and checked once is enough
+        return cell.key in self.finished
 
-    def _is_retried(self, record: Record) -> bool:
-        return self.retry_failed and record.meta["key"] not in self.retried
+    def _is_done(self, kind: Kind, key: str) -> bool:
+        """Whether there is a record that is not to be computed again."""
+        record = self._read(kind, key)
+        return record is not None and not (record.failed and self.retry_failed and key not in self.retried)
 
     def _read(self, kind: Kind, key: str) -> Record | None:
         """A record that can be trusted; a damaged file is noted and counts as not there."""
@@ -212,14 +207,12 @@ class _Evaluation:
     def _save(self, outcome: Outcome) -> None:
         task = outcome.task
         meta = self._meta(outcome)
-        if task.kind == "clean":
-            if outcome.table is None:
-                meta["status"] = "failed"
-            self.store.write("clean", task.name, outcome.table or pa.table({}), meta)
-        elif task.kind == "transfer":
-            self.store.write("transfer", task.name, outcome.table or pa.table({}), meta)
-        else:
+        if task.kind == "attack":
             self._save_attack(outcome, meta)
+        else:
+            if outcome.table is None:
+                self.retried.add(task.name)
+            self.store.write(task.kind, task.name, outcome.table or pa.table({}), meta)
         self.store.release(task.name, self.locks.pop(task.name))
 
     def _save_attack(self, outcome: Outcome, meta: dict[str, Any]) -> None:
@@ -244,7 +237,22 @@ class _Evaluation:
         meta = dict(found[0].meta)
         for name in ("seconds", "attack_seconds"):
             meta[name] = sum(part.meta[name] for part in found)
+        meta["unmeasured"] = {symbol: why for part in found for symbol, why in part.meta["unmeasured"].items()}
         self.store.write("cells", cell.key, pa.concat_tables([part.table for part in found]), meta)
+        self._remove_parts(cell)
+
+    def _settle(self) -> None:
+        """Finish what a killed run left: pieces of a cell all there but apart, or put together but not yet removed."""
+        left = {key.partition("-")[0] for key in self.store.keys("parts")}
+        for cell in self.plan.cells:
+            if cell.key in left:
+                record = self._read("cells", cell.key)
+                if record is None or record.failed:
+                    self._join(cell)
+                else:
+                    self._remove_parts(cell)
+
+    def _remove_parts(self, cell: Cell) -> None:
         for shard in range(cell.shards):
             self.store.remove("parts", f"{cell.key}-{shard}")
 

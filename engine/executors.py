@@ -6,6 +6,7 @@ for the next task only when it can start on it, so that a task is claimed as lat
 
 import multiprocessing
 import os
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -17,7 +18,8 @@ from ..errors import InvalidInput, UnknownName
 from .work import Outcome, Task, Workbench
 
 Progress = Callable[[str, int], object]
-ATTEMPTS = 3  # a task that is there whenever its worker dies is given up after so many
+ATTEMPTS = 3  # a task whose worker dies as often is given up
+DIED = f"its worker died {ATTEMPTS} times (killed, or out of memory)"
 
 
 class Executor(Protocol):
@@ -57,56 +59,68 @@ class LocalWorkers:
         self.workers = workers
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
-        """Do the tasks; a task whose worker is killed is tried again, alone."""
-        running: dict[Future[Outcome], Task] = {}
-        suspects: deque[Task] = deque()
-        attempts: Counter[str] = Counter()
-        pool = self._pool()
+        """Do the tasks; a task whose worker dies is tried again, with the machine to itself."""
+        idle = [_Worker(max(1, (os.cpu_count() or 1) // self.workers)) for _ in range(self.workers)]
+        running: dict[Future[Outcome], tuple[Task, _Worker]] = {}
+        lost: deque[Task] = deque()
+        deaths: Counter[str] = Counter()
         try:
             while True:
-                self._submit(pool, tasks, suspects, running)
+                while idle and (task := _next(tasks, lost, alone=not running)) is not None:
+                    worker = idle.pop()
+                    running[worker.submit(task)] = (task, worker)
                 if not running:
                     return
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
-                finished = [future for future in done if not isinstance(future.exception(), BrokenProcessPool)]
-                for future in finished:
-                    task = running.pop(future)
+                for future in done:
+                    task, worker = running.pop(future)
+                    idle.append(worker)
+                    if isinstance(future.exception(), BrokenProcessPool):
+                        deaths[task.name] += 1
+                        if deaths[task.name] < ATTEMPTS:
+                            lost.append(task)
+                            continue
+                        outcome = Outcome(task, None, reason=DIED)
+                    else:
+                        outcome = future.result()
                     progress(label_of(task), task.images)
-                    yield future.result()
-                if len(finished) < len(done):
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    pool = self._pool()
-                    attempts.update(task.name for task in running.values())
-                    lost = [task for task in running.values() if attempts[task.name] >= ATTEMPTS]
-                    suspects.extend(task for task in running.values() if task not in lost)
-                    running.clear()
-                    for task in lost:
-                        progress(label_of(task), task.images)
-                        yield Outcome(task, None, reason=f"its worker died {ATTEMPTS} times (killed, or out of memory)")
+                    yield outcome
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in [*idle, *(worker for _, worker in running.values())]:
+                worker.stop()
 
-    def _submit(
-        self,
-        pool: ProcessPoolExecutor,
-        tasks: Iterator[Task],
-        suspects: deque[Task],
-        running: dict[Future[Outcome], Task],
-    ) -> None:
-        """Give the pool what it has room for. Whose fault a death was shows when each task gets the pool to itself."""
-        if suspects:
-            if not running:
-                task = suspects.popleft()
-                running[pool.submit(_do, task)] = task
-            return
-        while len(running) < self.workers and (task := next(tasks, None)) is not None:
-            running[pool.submit(_do, task)] = task
 
-    def _pool(self) -> ProcessPoolExecutor:
-        threads = max(1, (os.cpu_count() or 1) // self.workers)
-        # A forked child of a process that has used torch's threads can hang; a spawned one starts clean.
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self.workers, context, initializer=_start, initargs=(threads,))
+class _Worker:
+    """One process, started when it is needed and again after it has died."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self.pool: ProcessPoolExecutor | None = None
+
+    def submit(self, task: Task) -> "Future[Outcome]":
+        if self.pool is not None:
+            try:
+                return self.pool.submit(work_here, task)
+            except BrokenProcessPool:  # it died since its last task
+                self.stop()
+        # A forked child of a process that has used torch's threads can hang; these start clean.
+        methods = multiprocessing.get_all_start_methods()
+        context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+        if context.get_start_method() == "forkserver":
+            context.set_forkserver_preload([__name__])  # torch is loaded once for all of them
+        self.pool = ProcessPoolExecutor(1, context, initializer=_start, initargs=(self.threads,))
+        return self.pool.submit(work_here, task)
+
+    def stop(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _next(tasks: Iterator[Task], lost: deque[Task], *, alone: bool) -> Task | None:
+    """What to start now. A task that lost its worker, perhaps for want of memory, waits until nothing else runs."""
+    if lost:
+        return lost.popleft() if alone else None
+    return next(tasks, None)
 
 
 def choose_executor(name: str, *, workers: int = 1, address: str | None = None, device: str = "cpu") -> Executor:
@@ -148,7 +162,17 @@ def _start(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _do(task: Task) -> Any:
+def _end_with_parent() -> None:
+    """Nobody wants the result once the parent is killed, and waiting for its next task would never end."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def work_here(task: Task) -> Outcome:
+    """Do a task in this worker process, which keeps its workbench."""
     return _bench().do(task)

@@ -1,8 +1,11 @@
 """A folder of results: one checked Parquet file for each cell, renamed into place when it is whole."""
 
+import hashlib
 import json
 import os
 import uuid
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +17,12 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from ..errors import StoreMismatch, Unavailable
-from .cell import digest_of
 
 FORMAT = 1
 Kind = Literal["clean", "cells", "parts", "transfer"]
 _MARK = b"davylamp"
+_SEAL = b"sha256:"
+_UNSEALED = _SEAL + b"0" * 64
 
 
 @dataclass(frozen=True)
@@ -83,45 +87,34 @@ class ResultsStore:
         Raises:
             Unavailable: if the disk is full or not writable; nothing is left behind.
         """
-        own = {"format": FORMAT, **meta}
-        own["digest"] = digest_of(own)
-        marked = table.replace_schema_metadata({_MARK: json.dumps(own).encode()})
-        floats = [f.name for f in table.schema if pa.types.is_float32(f.type) or pa.types.is_fixed_size_list(f.type)]
-        columns = [f"{name}.list.element" if _is_list(table, name) else name for name in floats]
-
-        def save(path: Path) -> None:
-            pq.write_table(
-                marked,
-                path,
-                compression="zstd",
-                use_dictionary=False,
-                use_byte_stream_split=columns or False,  # type: ignore[arg-type]
-                write_page_checksum=True,
-            )
-
-        _write(self.path(kind, key), save)
+        own = {"format": FORMAT, **meta, "file": f"{kind}/{key}"}
+        sealed = _seal(table.replace_schema_metadata({_MARK: json.dumps(own).encode()}))
+        _write(self.path(kind, key), lambda path: path.write_bytes(sealed))
 
     def read(self, kind: Kind, key: str) -> Record:
         """Read and check a file.
 
         Raises:
-            Damaged: if it is cut short, altered, or not the file of that key.
+            Damaged: if it is cut short, altered in any byte, or not the file of that key.
             StoreMismatch: if it was written in another format.
             FileNotFoundError: if there is none.
+            Unavailable: if it may not or cannot be read.
         """
         path = self.path(kind, key)
         try:
-            table = pq.ParquetFile(path, page_checksum_verification=True).read()
-            meta = json.loads((table.schema.metadata or {})[_MARK])
-            told = meta.pop("digest")
+            data = path.read_bytes()
         except FileNotFoundError:
             raise
-        except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-            raise Damaged(f"{path} is damaged ({' '.join(str(error).split())[:120]})") from error
+        except OSError as error:
+            raise Unavailable(f"could not read {path} ({error})") from error
+        if not _is_sealed(data):
+            raise Damaged(f"{path} is damaged (its checksum is wrong)")
+        table = pq.read_table(pa.BufferReader(data))
+        meta = json.loads((table.schema.metadata or {})[_MARK])
         if meta["format"] != FORMAT:
             raise StoreMismatch(f"expected results of format {FORMAT}, got {meta['format']} in {path}")
-        if told != digest_of(meta) or key.partition("-")[0] != meta["key"]:
-            raise Damaged(f"{path} is damaged (it does not describe the cell that its name says)")
+        if meta.pop("file") != f"{kind}/{key}":
+            raise Damaged(f"{path} is damaged (it does not hold what its name says)")
         return Record(table.replace_schema_metadata(None), meta)
 
     def read_all(self, kind: Kind) -> Iterator[tuple[str, Record | Damaged]]:
@@ -142,18 +135,36 @@ class ResultsStore:
         """Save adversarial images losslessly: `images/NAME.npz`, which `--data npz:FILE` reads."""
         _write(self.images_path(name), lambda path: _save_npz(path, arrays))
 
+    def read_images(self, name: str) -> np.ndarray:
+        """The adversarial images of a shard.
+
+        Raises:
+            Unavailable: if they cannot be read. A damaged file is removed, so that the next run makes it again.
+        """
+        path = self.images_path(name)
+        try:
+            with np.load(path) as arrays:
+                return arrays["inputs"]
+        except OSError as error:
+            raise Unavailable(f"could not read {path} ({error})") from error
+        except (ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            path.unlink(missing_ok=True)
+            raise Unavailable(f"{path} was damaged ({error}) and is removed; run it again to make it again") from error
+
     def images_path(self, name: str) -> Path:
         """Where the images of a shard are, `KEY-SHARD`."""
         return self.folder / "images" / f"{name}.npz"
 
     def claim(self, name: str) -> FileLock | None:
         """Take a piece of work for this process; None while another one has it. It is free again if that one dies."""
-        (self.folder / "locks").mkdir(exist_ok=True)
         lock = FileLock(self.folder / "locks" / f"{name}.lock", thread_local=False)
         try:
+            (self.folder / "locks").mkdir(exist_ok=True)
             return lock.acquire(timeout=0).lock  # type: ignore[return-value]
         except Timeout:
             return None
+        except OSError as error:
+            raise Unavailable(f"could not write {lock.lock_file} ({error}); free space and run it again") from error
 
     def release(self, name: str, lock: FileLock) -> None:
         """Give a claimed piece of work back."""
@@ -161,8 +172,31 @@ class ResultsStore:
         lock.release()
 
 
-def _is_list(table: pa.Table, name: str) -> bool:
-    return pa.types.is_fixed_size_list(table.schema.field(name).type)
+def _seal(table: pa.Table) -> bytes:
+    """A Parquet file that any reader takes, with a checksum of itself: Parquet's own leave its headers unprotected."""
+    schema, sink = table.schema, pa.BufferOutputStream()
+    lists = [f"{field.name}.list.element" for field in schema if pa.types.is_fixed_size_list(field.type)]
+    columns = lists + [field.name for field in schema if pa.types.is_float32(field.type)]
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        use_dictionary=False,
+        use_byte_stream_split=columns or False,  # type: ignore[arg-type]
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"davylamp-seal": _UNSEALED.decode()})
+    data = sink.getvalue().to_pybytes()
+    start = data.rfind(_UNSEALED)
+    return data[:start] + _SEAL + hashlib.sha256(data).hexdigest().encode() + data[start + len(_UNSEALED) :]
+
+
+def _is_sealed(data: bytes) -> bool:
+    """Whether a file is, byte for byte, what was written."""
+    start = data.rfind(_SEAL)
+    end = start + len(_UNSEALED)
+    told = hashlib.sha256(data[:start] + _UNSEALED + data[end:]).hexdigest().encode()
+    return start >= 0 and data[start:end] == _SEAL + told
 
 
 def _save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
