@@ -1,16 +1,27 @@
-"""Speed of the disturbance metrics against the per-image loop of NumPy and piq calls that CANARY's program makes.
+"""Speed of the disturbance metrics against the loop over images of CANARY's program (canary-sefi 2.1.2).
 
-Both sides run on the same random images, in one process. DISTS (ADMS) has random VGG16 weights and is
-set beside two passes of the same images through VGG16's features, the least that it can cost.
+The loop makes that program's calls, image by image: arrays (H, W, 3) of 0 to 255 become tensors ("conversion", twice
+for each image: once as they are, once cut to integers for APCR), `torch.norm` gives AMD, AED and APCR, NumPy's Fourier
+transforms with four filters, two of them thrown away, give FDL and FDH, and `piq.MultiScaleGMSDLoss` with colour gives
+ALMS. OpenCV's part there is NumPy's here (grey images) or left out (drawing a circle), and piq's DISTS is built once
+instead of for every image; both favour the loop. davylamp's side takes the same images as tensors, checks their values
+in every call and computes its default readings; below the total stand the two that differ from the loop's, ALMS and
+FDL with FDH, once more as the loop reads them.
 
-Run: python benchmarks/speed_metrics.py [--quick] [--device cuda] [--threads 1]
+Both sides take turns within every round, so that a busy machine slows both; each figure is the median over the rounds,
+the ratio's with the range of its middle half. DISTS (ADMS) has random VGG16 weights and is set beside two passes of the
+same images through VGG16, the least that it can cost.
+
+Run: python benchmarks/speed_metrics.py [--quick] [--device cuda] [--threads 1] [--images 64] [--rounds 9]
 """
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
 from copy import deepcopy
 from types import SimpleNamespace
+from typing import NamedTuple
 from unittest.mock import patch
 
 import numpy as np
@@ -21,7 +32,18 @@ from torch import Tensor
 
 from davylamp import metrics
 
-LUMA = np.array((0.299, 0.587, 0.114))
+LUMA = np.array((0.299, 0.587, 0.114), dtype=np.float32)
+CUTOFF = 5  # of the Gaussian filter
+SMALL = 1e-5
+Call = Callable[[], object]
+
+
+class Pair(NamedTuple):
+    """A clean and an adversarial image of the loop: as arrays, and as tensors, also cut to integers."""
+
+    arrays: tuple[np.ndarray, np.ndarray]
+    tensors: tuple[Tensor, Tensor]
+    whole: tuple[Tensor, Tensor]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -36,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
     inputs, adv_inputs = inputs.to(options.device), adv_inputs.to(options.device)
     success = torch.ones(images, dtype=torch.bool, device=options.device)
     rounds = 1 if options.quick else options.rounds
-    print(f"{images} images of {side} x {side}, {options.device}, {torch.get_num_threads()} threads, best of {rounds}")
+    print(f"{images} images of {side} x {side}, {options.device}, {torch.get_num_threads()} threads, {rounds} rounds")
     print_disturbance(inputs, adv_inputs, success, rounds)
     few = min(images, 6 if options.device == "cpu" else images)
     print_dists(inputs[:few], adv_inputs[:few], success[:few], rounds)
@@ -49,28 +71,37 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
     parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=9)
     return parser.parse_args(arguments)
 
 
 def print_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> None:
-    """One line for each metric without DISTS, and one for all of them."""
-    pairs = [(x[None].cpu(), y[None].cpu()) for x, y in zip(inputs, adv_inputs, strict=True)]
-    arrays = [(x[0].numpy(), y[0].numpy()) for x, y in pairs]
-    sides = {
-        "AMD": (metrics.maximum_distortion, lambda: [loop_maximum(*pair) for pair in arrays]),
-        "AED": (metrics.euclidean_distortion, lambda: [loop_euclidean(*pair) for pair in arrays]),
-        "APCR": (metrics.pixel_change_ratio, lambda: [loop_changed(*pair) for pair in arrays]),
-        "FDL, FDH": (both_bands, lambda: [loop_bands(*pair) for pair in arrays]),
-        "ALMS": (metrics.multi_scale_gmsd, lambda: [loop_gmsd(*pair) for pair in pairs]),
+    """One line for each metric without DISTS, one for all of them, and two for the loop's own readings."""
+    device = inputs.device
+    pairs = [loop_pair(*pair, device) for pair in zip(loop_arrays(inputs), loop_arrays(adv_inputs), strict=True)]
+    arguments = (inputs, adv_inputs, success)
+    sides: dict[str, tuple[Call, Callable[[Pair], object]]] = {
+        "conversion": (lambda: None, lambda pair: loop_pair(*pair.arrays, device)),
+        "AMD": (lambda: metrics.maximum_distortion(*arguments), loop_maximum),
+        "AED": (lambda: metrics.euclidean_distortion(*arguments), loop_euclidean),
+        "APCR": (lambda: metrics.pixel_change_ratio(*arguments), loop_changed),
+        "FDL, FDH": (lambda: both_bands(*arguments), loop_bands),
+        "ALMS": (lambda: metrics.multi_scale_gmsd(*arguments), loop_gmsd),
+        "published": (lambda: both_bands(*arguments, method="published"), loop_bands),
+        "colour": (lambda: metrics.multi_scale_gmsd(*arguments, chromatic=True), loop_gmsd),
     }
-    print(f"{'metric':10} {'davylamp':>10} {'loop':>10} {'ratio':>7}   images per second")
-    total_ours = total_loop = 0.0
-    for name, (function, loop) in sides.items():
-        ours, theirs = alternating(lambda f=function: f(inputs, adv_inputs, success), loop, rounds)
-        total_ours, total_loop = total_ours + ours, total_loop + theirs
-        print_line(name, len(inputs), ours, theirs)
-    print_line("all five", len(inputs), total_ours, total_loop)
+    taken = {
+        name: turns({"ours": ours, "loop": lambda loop=loop: [loop(pair) for pair in pairs]}, rounds, device)
+        for name, (ours, loop) in sides.items()
+    }
+    print(f"{'metric':22} {'davylamp':>10} {'loop':>10} {'ratio':>7}   (middle half; images per second)")
+    for name in ("AMD", "AED", "APCR", "FDL, FDH", "ALMS"):
+        print_line(name, len(inputs), [taken[name]])
+    five = [taken[name] for name in ("AMD", "AED", "APCR", "FDL, FDH", "ALMS")]
+    print_line("all five", len(inputs), five)
+    print_line("and loop's conversion", len(inputs), [*five, taken["conversion"]])
+    print_line("FDL, FDH as the loop", len(inputs), [taken["published"]])
+    print_line("ALMS as the loop", len(inputs), [taken["colour"]])
 
 
 def print_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> None:
@@ -84,37 +115,43 @@ def print_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int
                 for group in images.split(6):
                     network(group)
 
-    def loop() -> None:
-        for x, y in zip(inputs, adv_inputs, strict=True):
-            reference(x[None], y[None])
-
-    ours, two = alternating(lambda: metrics.dists(inputs, adv_inputs, success, features=network), passes, rounds)
-    theirs = timed(loop, 1)
-    print_line("ADMS", len(inputs), ours, theirs)
-    print(f"ADMS takes {ours / two:.2f} times two passes through VGG16 ({len(inputs) / two:.2f} images per second)")
-
-
-def print_line(name: str, images: int, ours: float, theirs: float) -> None:
-    """Rates and their ratio."""
-    print(f"{name:10} {images / ours:10.1f} {images / theirs:10.1f} {theirs / ours:7.1f}")
+    calls: dict[str, Call] = {
+        "ours": lambda: metrics.dists(inputs, adv_inputs, success, features=network),
+        "loop": lambda: [reference(x[None], y[None]) for x, y in zip(inputs, adv_inputs, strict=True)],
+        "passes": passes,
+    }
+    taken = turns(calls, min(rounds, 3), inputs.device)
+    print_line("ADMS", len(inputs), [taken])
+    low, middle, high = quartiles([ours / two for ours, two in zip(taken["ours"], taken["passes"], strict=True)])
+    print(f"ADMS takes {middle:.2f} ({low:.2f} to {high:.2f}) times two passes through VGG16")
 
 
-def timed(call: Callable[[], object], rounds: int) -> float:
-    """Least seconds of some calls, after one to warm up."""
-    call()
-    return min(seconds(call) for _ in range(rounds))
+def print_line(name: str, images: int, parts: list[dict[str, list[float]]]) -> None:
+    """Rates of the two sides and their ratio, over the sum of some parts."""
+    ours, theirs = (
+        [sum(times) for times in zip(*(part[side] for part in parts), strict=True)] for side in ("ours", "loop")
+    )
+    low, middle, high = quartiles([loop / mine for mine, loop in zip(ours, theirs, strict=True)])
+    rates = (images / statistics.median(times) for times in (ours, theirs))
+    print(f"{name:22} {next(rates):10.1f} {next(rates):10.1f} {middle:7.1f}   ({low:.1f} to {high:.1f})")
 
 
-def alternating(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """Least seconds of each side, taken in turns so that both meet the same load of the machine."""
-    ours(), theirs()
-    measured = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
-    return min(first for first, _ in measured), min(second for _, second in measured)
+def quartiles(values: list[float]) -> list[float]:
+    """First quartile, median and third quartile."""
+    return np.percentile(values, (25, 50, 75)).tolist()
 
 
-def seconds(call: Callable[[], object]) -> float:
+def turns(calls: dict[str, Call], rounds: int, device: torch.device) -> dict[str, list[float]]:
+    """Seconds of each call in every round, after one to warm up."""
+    for call in calls.values():
+        call()
+    measured = [{name: seconds(call, device) for name, call in calls.items()} for _ in range(rounds)]
+    return {name: [each[name] for each in measured] for name in calls}
+
+
+def seconds(call: Call, device: torch.device) -> float:
     """Duration of one call, the work queued on a GPU included."""
-    finish = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    finish = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     finish()
     start = time.perf_counter()
     call()
@@ -122,46 +159,79 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def both_bands(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> None:
+def both_bands(inputs: Tensor, adv_inputs: Tensor, success: Tensor, **options: str) -> None:
     """Low and high frequency."""
-    metrics.low_frequency_distortion(inputs, adv_inputs, success)
-    metrics.high_frequency_distortion(inputs, adv_inputs, success)
+    metrics.low_frequency_distortion(inputs, adv_inputs, success, **options)
+    metrics.high_frequency_distortion(inputs, adv_inputs, success, **options)
 
 
-def loop_maximum(x: np.ndarray, y: np.ndarray) -> float:
+def loop_arrays(images: Tensor) -> list[np.ndarray]:
+    """Images as the loop is given them: arrays (H, W, 3) of 0 to 255."""
+    return [np.ascontiguousarray(255 * image.cpu().numpy().transpose(1, 2, 0)) for image in images]
+
+
+def loop_tensor(image: np.ndarray, device: torch.device) -> Tensor:
+    """An array of 0 to 255 as a tensor of 0 to 1, channels first."""
+    scaled = image / 255.0
+    return torch.from_numpy(scaled.transpose(2, 0, 1) if scaled.ndim == 3 else scaled).to(device).float()
+
+
+def loop_pair(x: np.ndarray, y: np.ndarray, device: torch.device) -> Pair:
+    """The four tensors that the loop makes of two images."""
+    tensors = loop_tensor(x, device), loop_tensor(y, device)
+    return Pair((x, y), tensors, (loop_tensor(x.astype(int), device), loop_tensor(y.astype(int), device)))
+
+
+def loop_maximum(pair: Pair) -> float:
     """Largest change of an image."""
-    return float(np.max(np.abs(y - x)))
+    x, y = pair.tensors
+    return float(torch.norm(torch.abs(y - x), float("inf")).cpu().numpy())
 
 
-def loop_euclidean(x: np.ndarray, y: np.ndarray) -> float:
-    """Normalised L2 norm of the change of an image."""
-    return float(np.linalg.norm((y - x).ravel()) / np.sqrt(x.size))
+def loop_euclidean(pair: Pair) -> float:
+    """L2 norm of the change of an image over half the number of its values, as the program divides."""
+    x, y = pair.tensors
+    return float(torch.norm(y - x, 2).cpu().numpy() / (x.numel() / 2))
 
 
-def loop_changed(x: np.ndarray, y: np.ndarray) -> float:
+def loop_changed(pair: Pair) -> float:
     """Share of the 8-bit values of an image that changed."""
-    return float(np.mean((x * 255).astype(np.uint8) != (y * 255).astype(np.uint8)))
+    x, y = pair.whole
+    return float(torch.norm(y - x, 0).cpu().numpy() / x.numel())
 
 
-def loop_bands(x: np.ndarray, y: np.ndarray) -> list[float]:
-    """Norms of the change of the two bands of the grey image, filtered in Fourier space."""
-    bands = [fourier_bands(image) for image in (x, y)]
-    return [float(np.linalg.norm(after - before) / np.sqrt(after.size)) for before, after in zip(*bands, strict=True)]
+def loop_gmsd(pair: Pair) -> float:
+    """MS-GMSD of an image with colour."""
+    x, y = pair.tensors
+    loss = piq.MultiScaleGMSDLoss(chromatic=True, data_range=1.0, reduction="none")
+    return float(loss(x[None], y[None]).cpu().numpy()[0])
 
 
-def fourier_bands(image: np.ndarray) -> list[np.ndarray]:
-    """Low and high band of an 8-bit grey image, each stretched to 8 bits."""
-    grey = np.tensordot(LUMA, (image * 255).astype(np.uint8), axes=1)
-    spectrum = np.fft.fftshift(np.fft.fft2(grey))
-    rows, columns = (np.arange(side) - side // 2 for side in grey.shape)
-    gain = np.exp(-(rows[:, None] ** 2 + columns**2) / (2 * 5.0**2))
-    parts = [np.abs(np.fft.ifft2(np.fft.ifftshift(spectrum * each))) for each in (gain, 1 - gain)]
-    return [np.round((part - part.min()) / (part.max() - part.min()) * 255) / 255 for part in parts]
+def loop_bands(pair: Pair) -> list[float]:
+    """Norms of the change of the two bands of the grey image, in the program's order: the high one comes first."""
+    device = pair.tensors[0].device
+    bands = [fourier_bands(image @ LUMA) for image in pair.arrays]
+    (low, high), (adv_low, adv_high) = ([loop_tensor(part, device) for part in parts] for parts in bands)
+    return [loop_euclidean(pair._replace(tensors=change)) for change in ((high, adv_high), (low, adv_low))]
 
 
-def loop_gmsd(x: Tensor, y: Tensor) -> float:
-    """MS-GMSD of an image by piq, with colour as CANARY calls it."""
-    return float(piq.multi_scale_gmsd(x, y, data_range=1.0, chromatic=True))
+def fourier_bands(grey: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Low and high band of a grey image, each stretched to 8 bits."""
+    spectrum = np.fft.fftshift(np.fft.fftn(grey))
+    for start in (np.ones, np.zeros):  # the circular filters, whose results the program throws away
+        _ = start(spectrum.shape, np.uint8) * spectrum.copy()
+    high, low = (filtered(spectrum.copy(), keep_low) for keep_low in (False, True))
+    low = (low - low.min()) / (low.max() - low.min() + SMALL)
+    high = (high - high.min() + SMALL) / (high.max() - high.min() + SMALL)
+    return np.array(low * 255, np.uint8), np.array(high * 255, np.uint8)
+
+
+def filtered(spectrum: np.ndarray, keep_low: bool) -> np.ndarray:
+    """Image of a centred spectrum, weighted by a Gaussian or by what is left of it."""
+    rows, columns = np.mgrid[: spectrum.shape[0], : spectrum.shape[1]]
+    middle = [(side - 1) // 2 for side in spectrum.shape]
+    gain = np.exp(-((rows - middle[0]) ** 2 + (columns - middle[1]) ** 2) / (2 * CUTOFF**2))
+    return np.abs(np.fft.ifftn(np.fft.ifftshift((gain if keep_low else 1 - gain) * spectrum)))
 
 
 def piq_dists(features: torch.nn.Module) -> piq.DISTS:

@@ -13,7 +13,7 @@ Normalisation = Literal["rms", "published", "formula"]
 Sizes = dict[str, int]
 FINITE = (-sys.float_info.max, sys.float_info.max)
 ROWS = 2**16  # rows of logits whose softmax is held at once
-VALUES = {"cpu": 2**19, "other": 2**25}  # colour values worked on at once: what a processor's cache or a GPU holds
+VALUES = {"cpu": 2**19, "other": 2**25}  # colour values of a group: what a processor's cache or a GPU holds
 
 
 def check(
@@ -148,8 +148,13 @@ def l2_divisor(values: int, normalisation: Normalisation) -> float:
     return divisors[normalisation]
 
 
+def values_at_once(device: torch.device) -> int:
+    """Colour values of a group of images that suits the device."""
+    return VALUES["cpu" if device.type == "cpu" else "other"]
+
+
 def in_groups(function: Callable[..., Tensor], *images: Tensor, at_once: int | None = None) -> Tensor:
-    """Apply a function with one value per image to groups of images, small enough to stay fast.
+    """Apply a function with one value per image to groups of images, small enough to stay fast; without gradients.
 
     Args:
         function: takes as many tensors (n, C, H, W), float32 or float64, and returns shape (n,).
@@ -161,7 +166,8 @@ def in_groups(function: Callable[..., Tensor], *images: Tensor, at_once: int | N
     """
     if not len(images[0]):
         return precise(images[0]).new_empty(0)
-    at_once = at_once or VALUES["cpu" if images[0].device.type == "cpu" else "other"]
+    at_once = at_once or values_at_once(images[0].device)
     size = max(at_once // max(images[0].shape[1:].numel(), 1), 1)
     groups = zip(*(tensor.split(size) for tensor in images), strict=True)
-    return torch.cat([function(*map(precise, group)) for group in groups])
+    with torch.no_grad():
+        return torch.cat([function(*map(precise, group)) for group in groups])

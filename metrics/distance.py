@@ -125,10 +125,10 @@ def pixel_change_ratio(
     check_pairs(inputs, adv_inputs, success)
     check_choice("rounding", rounding, ("round", "truncate", "exact"))
     check_choice("unit", unit, ("value", "pixel"))
-    stored = {"round": grey_levels, "truncate": lambda images: (images * 255).floor_(), "exact": lambda images: images}
+    stored = {"round": grey_levels, "truncate": lambda images: (images * 255).floor_(), "exact": torch.clone}
 
     def changed(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-        differs = (stored[rounding](inputs) - stored[rounding](adv_inputs)).sign_().abs_()
+        differs = stored[rounding](inputs).ne_(stored[rounding](adv_inputs))
         return (differs.amax(1) if unit == "pixel" else differs).flatten(1).mean(1)
 
     ratio = in_groups(changed, inputs, adv_inputs)
@@ -278,7 +278,11 @@ def perturbation_sensitivity_distance(
 def _norm(images: Tensor, p: float) -> Tensor:
     """Norm of order p of all values of each image."""
     values = images.flatten(1)
-    return values.abs().amax(1) if p == INFINITE else torch.linalg.vector_norm(values, ord=p, dim=1)
+    return (
+        torch.maximum(values.amax(1), -values.amin(1))
+        if p == INFINITE
+        else torch.linalg.vector_norm(values, ord=p, dim=1)
+    )
 
 
 def _local_deviation(images: Tensor) -> Tensor:

@@ -128,24 +128,24 @@ def _band_norm(
 
 def _haar_low(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Norm of the low band of the change; the transform is orthogonal, so of its coefficients."""
-    return _norm(_haar(_haar(adv_inputs - inputs, -2, "low"), -1, "low"))
+    return _norm(_haar(_haar(adv_inputs - inputs, -2, "low"), -1, "low")) / 2
 
 
 def _haar_high(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Norm of what is left of the change."""
     change = adv_inputs - inputs
-    across = _norm(_haar(_haar(change, -2, "low"), -1, "high"))
-    return torch.hypot(_norm(_haar(change, -2, "high")), across)
+    across = _norm(_haar(_haar(change, -2, "low"), -1, "high")) / 2
+    return torch.hypot(_norm(_haar(change, -2, "high")) * sqrt(0.5), across)
 
 
 def _haar(values: Tensor, dim: int, band: Band) -> Tensor:
-    """Orthonormal Haar coefficients along a dimension; a last value without partner belongs to the low band."""
+    """Haar coefficients along a dimension, root of 2 too large; a last value without partner is of the low band."""
     pairs = values.shape[dim] // 2
     first, second = values.narrow(dim, 0, 2 * pairs).unflatten(dim, (pairs, 2)).unbind(dim)
-    coefficients = (first + second if band == "low" else first - second).mul_(sqrt(0.5))
+    coefficients = first + second if band == "low" else first - second
     if band == "high" or values.shape[dim] == 2 * pairs:
         return coefficients
-    return torch.cat((coefficients, values.narrow(dim, 2 * pairs, 1)), dim)
+    return torch.cat((coefficients, values.narrow(dim, 2 * pairs, 1) * sqrt(2)), dim)
 
 
 def _norm(values: Tensor) -> Tensor:
@@ -169,11 +169,10 @@ def _filtered(images: Tensor, *, high: bool) -> Tensor:
     luma = images.new_tensor(LUMA)
     grey = torch.einsum("nchw,c->nhw", levels, luma) if images.shape[1] == 3 else levels[:, 0]
     height, width = grey.shape[-2:]
-    rows, columns = (
-        torch.fft.fftfreq(side, d=1 / side, dtype=images.dtype, device=images.device) for side in (height, width)
-    )
+    like = {"dtype": images.dtype, "device": images.device}
+    rows, columns = torch.fft.fftfreq(height, 1 / height, **like), torch.fft.rfftfreq(width, 1 / width, **like)
     gain = torch.exp(-(rows[:, None].square() + columns.square()) / (2 * CUTOFF**2))
-    part = torch.fft.ifft2(torch.fft.fft2(grey) * (1 - gain if high else gain)).abs()
+    part = torch.fft.irfft2(torch.fft.rfft2(grey) * (1 - gain if high else gain), s=(height, width)).abs()
     least, most = part.flatten(1).aminmax(dim=1)
     span = (most - least)[:, None, None]
     stretched = (part - least[:, None, None]) / span.where(span > 0, 1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .common import check_pairs, defined, in_groups
+from .common import check_pairs, defined, in_groups, values_at_once
 from .registry import Reduction, metric, reduce
 from .vgg import Features, load_features, stage_features, stage_weights
 
@@ -56,7 +56,8 @@ def multi_scale_gmsd(
         share = 2 / (1 + 0.32 * torch.exp(-15 * gradients)) - 1
         return share * gradients + (1 - share) * 0.01 * _colour_error(inputs, adv_inputs)
 
-    return reduce(defined(in_groups(difference, inputs, adv_inputs), success), reduction)
+    at_once = 2 * values_at_once(inputs.device)  # many short steps: the cost of a call weighs more than the cache
+    return reduce(defined(in_groups(difference, inputs, adv_inputs, at_once=at_once), success), reduction)
 
 
 @metric(
@@ -155,59 +156,66 @@ def structural_similarity(
 def _gradient_difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """MS-GMSD of the luma of each image."""
     total = inputs.new_zeros(len(inputs))
-    luma = torch.cat((_luma(inputs), _luma(adv_inputs)))  # both in one tensor: half as many calls
+    luma, level = _framed_luma(inputs, adv_inputs)
     for scale, weight in enumerate(SCALE_WEIGHTS):
         if scale:
-            luma = _halved(luma)
-        similarity = _gradient_similarity(*_squared_gradient(luma).chunk(2))
-        values = similarity.flatten(1)
-        total += weight * values.sub_(values.mean(1, keepdim=True)).square_().mean(1)
+            luma, level = _halved_frame(luma), level / 4
+        loss = _gradient_loss(*_squared_gradient(luma).chunk(2), stability=STABILITY * (3 / level) ** 2).flatten(1)
+        deviation = torch.linalg.vector_norm(loss.sub_(loss.mean(1, keepdim=True)), dim=1)
+        total += weight * deviation.square() / loss.shape[1]
     return total.sqrt()
 
 
-def _luma(images: Tensor) -> Tensor:
-    """Luma from 0 to 255, shape (N, 1, H, W)."""
-    if images.shape[1] == 1:
-        return images * 255
-    red, green, blue = (255 * weight for weight in YIQ[0])
-    return (images[:, :1] * red).add_(images[:, 1:2], alpha=green).add_(images[:, 2:], alpha=blue)
+def _framed_luma(inputs: Tensor, adv_inputs: Tensor) -> tuple[Tensor, float]:
+    """Luma of clean, then adversarial images, zeros around each, shape (2 N, H + 2, W + 2), and its unit in levels."""
+    height, width = inputs.shape[-2:]
+    framed = inputs.new_zeros(2, len(inputs), height + 2, width + 2)  # both in one tensor: half as many calls
+    red, green, blue = YIQ[0]
+    for images, whole in zip((inputs, adv_inputs), framed, strict=True):
+        luma = whole[:, 1:-1, 1:-1]
+        if images.shape[1] == 1:
+            luma.copy_(images[:, 0])
+        else:
+            torch.add(images[:, 0], images[:, 1], alpha=green / red, out=luma).add_(images[:, 2], alpha=blue / red)
+    return framed.flatten(0, 1), 255 * (1 if inputs.shape[1] == 1 else red)
 
 
-def _halved(images: Tensor) -> Tensor:
-    """Means of 2 x 2 pixels; a row and a column of zeros come first if either side is odd."""
-    odd = max(images.shape[-2] % 2, images.shape[-1] % 2)
-    height, width = (side + odd - (side + odd) % 2 for side in images.shape[-2:])
-    whole = (pad(images, (0, odd, 0, odd)) if odd else images)[..., :height, :width]
-    rows = whole[..., 0::2, :] + whole[..., 1::2, :]
-    return (rows[..., 0::2] + rows[..., 1::2]).div_(4)
+def _halved_frame(framed: Tensor) -> Tensor:
+    """Sums of 2 x 2 pixels, framed; if either side is odd, both take in zeros of the frame."""
+    height, width = (side - 2 for side in framed.shape[-2:])
+    odd = max(height % 2, width % 2)
+    height, width = (height + odd) // 2, (width + odd) // 2
+    halved = framed.new_zeros(len(framed), height + 2, width + 2)
+    rows = framed[:, 1 : 2 * height : 2] + framed[:, 2 : 2 * height + 1 : 2]
+    torch.add(rows[..., 1 : 2 * width : 2], rows[..., 2 : 2 * width + 1 : 2], out=halved[:, 1:-1, 1:-1])
+    return halved
 
 
-def _squared_gradient(luma: Tensor) -> Tensor:
-    """Nine times the squared magnitude of the Prewitt gradient, zeros around the image."""
-    framed = pad(luma, (1, 1, 1, 1))
-    rows = framed[..., :-2, :] + framed[..., 1:-1, :]
-    rows += framed[..., 2:, :]
-    columns = framed[..., :-2] + framed[..., 1:-1]
-    columns += framed[..., 2:]
+def _squared_gradient(framed: Tensor) -> Tensor:
+    """Nine times the squared magnitude of the Prewitt gradient, without the frame."""
+    rows = (framed[:, :-2] + framed[:, 1:-1]).add_(framed[:, 2:])
     across = rows[..., 2:] - rows[..., :-2]
-    down = columns[..., 2:, :] - columns[..., :-2, :]
+    steps = torch.sub(framed[:, 2:], framed[:, :-2], out=rows)
+    down = (steps[..., :-2] + steps[..., 1:-1]).add_(steps[..., 2:])
     return across.square_().addcmul_(down, down)
 
 
-def _gradient_similarity(squared: Tensor, adv_squared: Tensor) -> Tensor:
-    """Similarity of two gradient maps, 1 where they are equal."""
-    product = (squared * adv_squared).sqrt_()
-    bottom = (squared + adv_squared).sub_(product, alpha=MASKING).add_(9 * STABILITY)
-    return product.mul_(2 - MASKING).add_(9 * STABILITY).div_(bottom)
+def _gradient_loss(squared: Tensor, adv_squared: Tensor, *, stability: float) -> Tensor:
+    """1 minus the similarity of two gradient maps, which are used up: 0 where they are equal."""
+    bottom = squared + adv_squared
+    product = squared.mul_(adv_squared).sqrt_()
+    top = torch.sub(bottom, product, alpha=2, out=adv_squared)
+    return top.div_(bottom.sub_(product, alpha=MASKING).add_(stability))
 
 
 def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Root mean square error of the two chroma channels, taken at the coarsest scale."""
-    change = (adv_inputs - inputs) * 255
+    framed = pad(adv_inputs - inputs, (1, 1, 1, 1)).flatten(0, 1)
     for _ in SCALE_WEIGHTS[1:]:
-        change = _halved(change)
+        framed = _halved_frame(framed).div_(4)
+    change = framed[:, 1:-1, 1:-1].unflatten(0, inputs.shape[:2])
     chroma = torch.einsum("nchw,ic->nihw", change, change.new_tensor(YIQ[1:]))
-    return chroma.flatten(2).square().mean(2).sum(1).sqrt()
+    return 255 * chroma.flatten(2).square().mean(2).sum(1).sqrt()
 
 
 def _stage_similarity(maps: Tensor, mean_weights: Tensor, structure_weights: Tensor) -> Tensor:

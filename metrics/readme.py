@@ -27,7 +27,8 @@ METRICS["MR"].function(logits, adv_logits, labels=labels)  # by symbol; METRICS[
 ```
 
 - Images are floats in [0, 1], shape (N, C, H, W); logits (N, K); labels int64. Anything else is a `ValueError`.
-- Everything is batched, computed on the device of the arguments and, if they are float64, in float64.
+- Everything is batched, computed on the device of the arguments and, if they are float64, in float64. What compares
+  images carries no gradient: these are measures, not losses.
 - `success` says which images count; all true counts failed attacks too. Options of a function hold the other readings
   of its paper, such as `euclidean_distortion(..., normalisation="published")` for the scale of CANARY's tables.
 - DISTS needs the weights of VGG16: `dists(..., features=...)` takes torchvision's VGG16 or the path of its weights.

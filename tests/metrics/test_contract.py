@@ -138,6 +138,14 @@ def test_arguments_are_not_changed(symbol, arguments):
     assert all(torch.equal(value, arguments[name]) for name, value in copies.items())
 
 
+@pytest.mark.parametrize("symbol", ["AMD", "AED", "APCR", "ALD", "PSNR", "PSD", "FDL", "FDH", "ALMS", "ADMS", "ASS"])
+def test_images_that_track_gradients_are_measured_without(symbol, arguments):
+    tracked = {name: arguments[name].clone().requires_grad_() for name in ("inputs", "adv_inputs")}
+    values = call(symbol, arguments | tracked)
+    assert not values.requires_grad
+    torch.testing.assert_close(values, call(symbol, arguments))
+
+
 @EVERY
 def test_bad_arguments_are_refused(symbol, arguments):
     function = METRICS[symbol].function

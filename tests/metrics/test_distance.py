@@ -154,6 +154,13 @@ def test_many_images_are_worked_on_in_groups():
     torch.testing.assert_close(values, (adv_inputs - inputs).abs().amax((1, 2, 3)))
 
 
+@pytest.mark.parametrize("rounding", ["round", "truncate", "exact"])
+def test_counting_leaves_the_images_as_they_are(images, rounding):
+    copies = [each.clone() for each in images]
+    pixel_change_ratio(*images, rounding=rounding)
+    assert all(torch.equal(each, copy) for each, copy in zip(images, copies, strict=True))
+
+
 @pytest.mark.parametrize("wrong", ["inputs", "adv_inputs"])
 def test_images_outside_the_range_are_refused(images, wrong):
     named = dict(zip(("inputs", "adv_inputs", "success"), images, strict=True))
