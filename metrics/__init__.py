@@ -73,11 +73,11 @@ from .coverage import boundary_coverage, multisection_coverage, strong_activatio
 from .stability import (
     boundary_steps,
     empirical_boundary_distance,
-    neuron_sensitivity,
-    neuron_uncertainty,
     noise_insensitivity,
+    noise_ratios,
     orthogonal_directions,
 )
+from .neurons import neuron_sensitivity, neuron_uncertainty
 from .corruption import (
     corruption_error,
     flip_probability,
@@ -153,6 +153,7 @@ __all__ = [
     "neuron_sensitivity",
     "neuron_uncertainty",
     "noise_insensitivity",
+    "noise_ratios",
     "noise_tolerance",
     "observable_transfer_rate",
     "orthogonal_directions",

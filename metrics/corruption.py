@@ -27,7 +27,8 @@ def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -
         baseline_errors: of a reference model, same shape; each sum is divided by the reference's, as Hendrycks does.
 
     Returns:
-        Shape (corruptions,); from 0 to the number of severities, or a ratio, NaN where the reference makes no error.
+        Shape (corruptions,); from 0 to the number of severities, or a ratio, NaN where the reference makes no error
+        (`summarise` counts them).
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -55,8 +56,8 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
         baseline_errors: of a reference model, same shape, as in `corruption_error`.
 
     Returns:
-        A scalar; from 0 to the number of severities, or a mean ratio over the corruptions where it is defined; NaN
-        without corruptions.
+        A scalar; from 0 to the number of severities, or a mean ratio over the corruptions where it is defined, see
+        `corruption_error`; NaN if none.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

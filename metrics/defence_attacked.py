@@ -1,4 +1,8 @@
-"""What a defence changes about an attack: the attack on the defended model against that on the original one."""
+"""What a defence changes about an attack: the attack on the defended model against that on the original one.
+
+A difference of means over the images that count has two counts: `summarise` of the values per image of the metric that
+is compared, once for each model, gives them.
+"""
 
 from typing import Literal
 
@@ -103,7 +107,8 @@ def maximum_distortion_variance(
         defended_success: which images count for the defended model, shape (N,), bool.
 
     Returns:
-        A scalar; the unit of `maximum_distortion`; NaN if no image counts for one of the models; 0 for equal images.
+        A scalar; the unit of `maximum_distortion`; NaN if no image counts for one of the models (how many do:
+        `summarise` of its values with `reduction="none"`); 0 for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -141,7 +146,8 @@ def euclidean_distortion_variance(
         normalisation: as in `euclidean_distortion`.
 
     Returns:
-        A scalar; the unit of `euclidean_distortion`; NaN if no image counts for one of the models; 0 for equal images.
+        A scalar; the unit of `euclidean_distortion`; NaN if no image counts for one of the models (how many do:
+        `summarise` of its values with `reduction="none"`); 0 for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -181,7 +187,8 @@ def pixel_change_variance(
         unit: as in `pixel_change_ratio`.
 
     Returns:
-        A scalar; the unit of `pixel_change_ratio`; NaN if no image counts for one of the models; 0 for equal images.
+        A scalar; the unit of `pixel_change_ratio`; NaN if no image counts for one of the models (how many do:
+        `summarise` of its values with `reduction="none"`); 0 for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -219,7 +226,8 @@ def dists_variance(
         features: VGG16 or the path of its weights, as in `dists`.
 
     Returns:
-        A scalar; the unit of `dists`; NaN if no image counts for one of the models; 0 for equal images.
+        A scalar; the unit of `dists`; NaN if no image counts for one of the models (how many do:
+        `summarise` of its values with `reduction="none"`); 0 for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.
@@ -258,7 +266,8 @@ def multi_scale_gmsd_variance(
         chromatic: as in `multi_scale_gmsd`.
 
     Returns:
-        A scalar; the unit of `multi_scale_gmsd`; NaN if no image counts for one of the models; 0 for equal images.
+        A scalar; the unit of `multi_scale_gmsd`; NaN if no image counts for one of the models (how many do:
+        `summarise` of its values with `reduction="none"`); 0 for equal images.
 
     Raises:
         ValueError: if shapes, types or values are not as described.

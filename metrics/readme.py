@@ -35,7 +35,7 @@ METRICS["MR"].function(logits, adv_logits, labels=labels)  # by symbol; METRICS[
 - `grad_cam(model, inputs, classes)` finds the layer of torchvision's classifiers and EfficientNet-Lite; else name it.
 - Without a symbol: curves (`success_curve`, `accuracy_curve`, `best_distances`, `empirical_half_distortion`), means of
   tables of transfer rates (`transfer_...`), class similarities (`imagenet_wup`, `wup_from_paths`, `weight_similarity`),
-  `flip_rates` and `orthogonal_directions`.
+  `flip_rates` and `noise_ratios` (what mFR and ENI average, for `summarise`) and `orthogonal_directions`.
 - Data and their licences: `data/NOTICE.md`. This page: `python -m metrics.readme`.
 
 ## Metrics

@@ -1,13 +1,12 @@
-"""How far from the decision boundary a model works and how steady its loss and its neurons are."""
+"""How far from the decision boundary a model works and how steady its loss is under noise."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .common import check, check_choice, check_images, check_logits, defined, precise
+from .common import check, check_classes, check_images, check_logits, defined, precise
 from .registry import Reduction, metric, reduce
 
 INFINITE = float("inf")
@@ -152,13 +151,37 @@ def noise_insensitivity(
         epsilon: largest change of a colour value that counts, > 0.
 
     Returns:
-        A scalar; nats per full pixel range; NaN if no version counts, so for equal images.
+        A scalar; nats per full pixel range, over the versions where it is defined, see `noise_ratios`; NaN if none,
+        so for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    return noise_ratios(logits, noisy_logits, inputs, noisy_inputs, labels, epsilon).nanmean()
+
+
+def noise_ratios(
+    logits: Tensor, noisy_logits: Tensor, inputs: Tensor, noisy_inputs: Tensor, labels: Tensor, epsilon: float
+) -> Tensor:
+    """Change of the loss over the largest change of a colour value for each noisy version of each image.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        noisy_logits: of m noisy versions of each, shape (N, m, K).
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        noisy_inputs: the noisy versions, in [0, 1], shape (N, m, C, H, W).
+        labels: true classes, shape (N,), int64.
+        epsilon: largest change of a colour value that counts, > 0.
+
+    Returns:
+        Shape (N m,), the versions of an image side by side; nats per full pixel range; NaN for versions that equal
+        their image or lie farther than epsilon (`summarise` counts them).
 
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
     sizes = check_logits(logits=logits)
-    check({"labels": labels}, "N", kind="int64", within=(0, sizes["K"] - 1), sizes=sizes)
+    check_classes(sizes, labels=labels)
     sizes = check({"noisy_logits": noisy_logits}, "N m K", sizes=sizes)
     sizes = check({"inputs": inputs}, "N C H W", within=(0, 1), sizes=sizes)
     check({"noisy_inputs": noisy_inputs}, "N m C H W", within=(0, 1), sizes=sizes)
@@ -170,74 +193,7 @@ def noise_insensitivity(
     rise = (noisy_loss.unflatten(0, repeated.shape) - loss[:, None]).abs()
     distance = (precise(noisy_inputs) - precise(inputs)[:, None]).abs().flatten(2).amax(2)
     rounding = 4 * torch.finfo(distance.dtype).eps
-    return defined(rise / distance, (distance > 0) & (distance <= epsilon + rounding)).nanmean()
-
-
-@metric(
-    symbol="NS",
-    title="Neuron sensitivity",
-    robust_when="lower",
-    between=(0, INFINITE),
-    unit="activation",
-    source="AISafety (Liu et al. 2021), eq 22",
-)
-def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reduction: Reduction = "mean") -> Tensor:
-    """Mean absolute change of the activations of a layer under attack.
-
-    The mean over the positions of a channel, then over the channels: all values weigh the same. Pass one channel
-    (`activations[:, c : c + 1]`) for the sensitivity of one neuron.
-
-    Args:
-        activations: of the clean images, shape (N, units) or (N, C, h, w).
-        adv_activations: of the adversarial images, same shape.
-        reduction: "mean" or "sum" over the images, or "none".
-
-    Returns:
-        A scalar, or shape (N,) for "none"; in the unit of the activations; 0 for equal images.
-
-    Raises:
-        ValueError: if shapes, types or values are not as described.
-    """
-    dims = _dims(activations)
-    check({"activations": activations, "adv_activations": adv_activations}, dims)
-    return reduce((precise(adv_activations) - precise(activations)).abs().flatten(1).mean(1), reduction)
-
-
-@metric(
-    symbol="NU",
-    title="Neuron uncertainty",
-    robust_when="lower",
-    between=(0, INFINITE),
-    unit="activation squared",
-    source="AISafety (Liu et al. 2021), eq 23",
-)
-def neuron_uncertainty(
-    activations: Tensor, *, over: Literal["positions", "images"] = "positions", reduction: Reduction = "mean"
-) -> Tensor:
-    """Variance of the neurons of a layer, averaged over them.
-
-    The equation does not say what the variance is over. Pass one channel for the uncertainty of one neuron.
-
-    Args:
-        activations: of the clean images, shape (N, units) or (N, C, h, w).
-        over: "positions" takes the variance of each channel within an image, 0 for scalar units; "images" that of
-            each unit or channel mean over the images. Population variance in both.
-        reduction: "mean" or "sum" over the images, or "none" (for "images" the squared deviations of each image).
-
-    Returns:
-        A scalar, or shape (N,) for "none"; in the squared unit of the activations.
-
-    Raises:
-        ValueError: if shapes, types or values are not as described.
-    """
-    dims = _dims(activations)
-    check({"activations": activations}, dims)
-    check_choice("over", over, ("positions", "images"))
-    maps = precise(activations).flatten(2) if activations.ndim == 4 else precise(activations)[..., None]
-    if over == "positions":
-        return reduce((maps - maps.mean(2, keepdim=True)).square().mean((1, 2)), reduction)
-    neurons = maps.mean(2)
-    return reduce((neurons - neurons.mean(0)).square().mean(1), reduction)
+    return defined(rise / distance, (distance > 0) & (distance <= epsilon + rounding)).flatten()
 
 
 def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
@@ -266,11 +222,6 @@ def _check_examples(inputs: Tensor, labels: Tensor) -> dict[str, int]:
     """Check images with their labels, whose number of classes only the model knows."""
     sizes = check_images(inputs=inputs)
     return check({"labels": labels}, "N", kind="int64", within=(0, INFINITE), sizes=sizes)
-
-
-def _dims(activations: Tensor) -> str:
-    """Names of the dimensions of a layer's activations."""
-    return "N C h w" if isinstance(activations, Tensor) and activations.ndim == 4 else "N units"
 
 
 def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from davylamp.metrics import (
     mean_corruption_error,
     mean_flip_rate,
     relative_corruption_error,
+    summarise,
 )
 
 ERRORS = torch.tensor([[0.1, 0.2, 0.3], [0.5, 0.5, 1.0]], dtype=torch.float64)
@@ -33,6 +34,8 @@ def test_relative_to_a_reference():
     ratios = corruption_error(ERRORS, baseline_errors=reference)
     assert ratios.tolist() == pytest.approx([0.5, math.nan], nan_ok=True)
     assert mean_corruption_error(ERRORS, baseline_errors=reference) == pytest.approx(0.5)
+    assert summarise(ratios) == pytest.approx((0.5, 1, 1))
+    assert mean_corruption_error(ERRORS, baseline_errors=torch.zeros_like(ERRORS)).isnan()
     assert mean_corruption_error(ERRORS[:0]).isnan()
 
 
@@ -51,6 +54,7 @@ def test_flip_rates_by_hand():
     rates = flip_rates(torch.tensor([0.1, 0.3, 0.2]), torch.tensor([0.2, 0.1, 0.0]))
     assert rates.tolist() == pytest.approx([0.5, 3, math.nan], nan_ok=True)
     assert mean_flip_rate(torch.tensor([0.1, 0.3, 0.2]), torch.tensor([0.2, 0.1, 0.0])) == pytest.approx(1.75)
+    assert summarise(rates)[1:] == (2, 1)
     assert mean_flip_rate(torch.tensor([0.1]), torch.tensor([0.0])).isnan()
 
 

@@ -20,6 +20,7 @@ from davylamp.metrics import (
     misclassification_variance,
     rectify_ratio,
     sacrifice_ratio,
+    summarise,
     true_class_confidence,
     true_confidence_gain,
 )
@@ -110,6 +111,12 @@ def test_a_distortion_is_compared_with_itself(arguments, vgg, variance, distorti
     )
     torch.testing.assert_close(value, expected)
     assert value != 0
+    after, before = (
+        summarise(function(inputs, each, counts, reduction="none", **options))
+        for each, counts in ((defended, defended_success), (adv_inputs, success))
+    )
+    assert value == pytest.approx(after.mean - before.mean)
+    assert (after.defined, before.defined) == (defended_success.sum(), success.sum())
     nothing = torch.zeros_like(success)
     assert getattr(metrics, variance)(inputs, adv_inputs, success, defended, nothing, **options).isnan()
 

@@ -13,7 +13,9 @@ from davylamp.metrics import (
     neuron_sensitivity,
     neuron_uncertainty,
     noise_insensitivity,
+    noise_ratios,
     orthogonal_directions,
+    summarise,
 )
 
 
@@ -118,6 +120,20 @@ def test_insensitivity_against_a_loop(arguments):
     value = noise_insensitivity(logits, noisy_logits, inputs, noisy_inputs, labels, 0.05)
     assert value == pytest.approx(np.mean(ratios))
     assert noise_insensitivity(logits, noisy_logits, inputs, inputs[:, None].expand_as(noisy_inputs), labels, 1).isnan()
+
+
+def test_the_noisy_versions_that_do_not_count_are_counted():
+    inputs = torch.full((2, 1, 1, 1), 0.5, dtype=torch.float64)
+    noisy = inputs[:, None] + torch.tensor([0, 0.1, 0.3], dtype=torch.float64).view(1, 3, 1, 1, 1)
+    logits = torch.zeros(2, 2, dtype=torch.float64)
+    noisy_logits = torch.zeros(2, 3, 2, dtype=torch.float64)
+    noisy_logits[1, 1, 0] = 1  # the loss of class 0 falls from ln 2 to ln(1 + 1 / e)
+    arguments = (logits, noisy_logits, inputs, noisy, torch.tensor([0, 0]), 0.2)
+    fall = (math.log(2) - math.log1p(math.exp(-1))) / 0.1
+    nan = math.nan
+    assert noise_ratios(*arguments).tolist() == pytest.approx([nan, 0, nan, nan, fall, nan], nan_ok=True)
+    assert summarise(noise_ratios(*arguments)) == pytest.approx((fall / 2, 2, 4))
+    assert noise_insensitivity(*arguments) == pytest.approx(fall / 2)
 
 
 def test_noise_of_exactly_epsilon_counts():

@@ -1,0 +1,82 @@
+"""How much the neurons of a layer change under attack, and how much they vary."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from .common import check, check_choice, precise
+from .registry import Reduction, metric, reduce
+
+INFINITE = float("inf")
+
+
+@metric(
+    symbol="NS",
+    title="Neuron sensitivity",
+    robust_when="lower",
+    between=(0, INFINITE),
+    unit="activation",
+    source="AISafety (Liu et al. 2021), eq 22",
+)
+def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reduction: Reduction = "mean") -> Tensor:
+    """Mean absolute change of the activations of a layer under attack.
+
+    The mean over the positions of a channel, then over the channels: all values weigh the same. Pass one channel
+    (`activations[:, c : c + 1]`) for the sensitivity of one neuron.
+
+    Args:
+        activations: of the clean images, shape (N, units) or (N, C, h, w).
+        adv_activations: of the adversarial images, same shape.
+        reduction: "mean" or "sum" over the images, or "none".
+
+    Returns:
+        A scalar, or shape (N,) for "none"; in the unit of the activations; 0 for equal images.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    dims = _dims(activations)
+    check({"activations": activations, "adv_activations": adv_activations}, dims)
+    return reduce((precise(adv_activations) - precise(activations)).abs().flatten(1).mean(1), reduction)
+
+
+@metric(
+    symbol="NU",
+    title="Neuron uncertainty",
+    robust_when="lower",
+    between=(0, INFINITE),
+    unit="activation squared",
+    source="AISafety (Liu et al. 2021), eq 23",
+)
+def neuron_uncertainty(
+    activations: Tensor, *, over: Literal["positions", "images"] = "positions", reduction: Reduction = "mean"
+) -> Tensor:
+    """Variance of the neurons of a layer, averaged over them.
+
+    The equation does not say what the variance is over. Pass one channel for the uncertainty of one neuron.
+
+    Args:
+        activations: of the clean images, shape (N, units) or (N, C, h, w).
+        over: "positions" takes the variance of each channel within an image, 0 for scalar units; "images" that of
+            each unit or channel mean over the images. Population variance in both.
+        reduction: "mean" or "sum" over the images, or "none" (for "images" the squared deviations of each image).
+
+    Returns:
+        A scalar, or shape (N,) for "none"; in the squared unit of the activations.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    dims = _dims(activations)
+    check({"activations": activations}, dims)
+    check_choice("over", over, ("positions", "images"))
+    maps = precise(activations).flatten(2) if activations.ndim == 4 else precise(activations)[..., None]
+    if over == "positions":
+        return reduce((maps - maps.mean(2, keepdim=True)).square().mean((1, 2)), reduction)
+    neurons = maps.mean(2)
+    return reduce((neurons - neurons.mean(0)).square().mean(1), reduction)
+
+
+def _dims(activations: Tensor) -> str:
+    """Names of the dimensions of a layer's activations."""
+    return "N C h w" if isinstance(activations, Tensor) and activations.ndim == 4 else "N units"
