@@ -1,0 +1,88 @@
+"""Rankings without a model: mean, Borda count, bootstrap over images, agreement of two rankings."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from scipy.stats import kendalltau
+
+
+def plain_mean(responses: np.ndarray) -> np.ndarray:
+    """Mean response of each subject, over the items that it has.
+
+    Args:
+        responses: shape (N, M); NaN is missing.
+
+    Returns:
+        Shape (N,); NaN for a subject without responses.
+    """
+    seen = ~np.isnan(responses)
+    with np.errstate(invalid="ignore"):
+        return np.where(seen, responses, 0.0).sum(1) / seen.sum(1)
+
+
+def borda(responses: np.ndarray) -> np.ndarray:
+    """Borda count: how often a subject's response is above another's to the same item, a tie counting half.
+
+    Args:
+        responses: shape (N, M); NaN is missing, and an item counts for the pairs that have it.
+
+    Returns:
+        Mean over the other subjects, in [0, 1], shape (N,); NaN for a subject that shares no item.
+    """
+    seen = ~np.isnan(responses)
+    values = np.where(seen, responses, 0.0)
+    share = np.full((len(values), len(values)), np.nan)
+    for one in range(len(values)):
+        both = seen[one] & seen
+        above = (values[one] > values) + 0.5 * (values[one] == values)
+        with np.errstate(invalid="ignore"):
+            share[one] = (above * both).sum(1) / both.sum(1)
+    np.fill_diagonal(share, np.nan)
+    known = ~np.isnan(share)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, share, 0.0).sum(1) / known.sum(1)
+
+
+def bootstrap(
+    score: Callable[[np.ndarray], np.ndarray],
+    responses: np.ndarray,
+    clusters: Sequence[str],
+    *,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> np.ndarray:
+    """Scores of resampled images: the uncertainty that comes from which images were taken.
+
+    Args:
+        score: of each subject, from a matrix as `responses`.
+        responses: shape (N, M); NaN is missing.
+        clusters: what is resampled as a whole, the name of the image of each item, length M.
+        replicates: number of resamplings.
+        seed: of the resampling.
+
+    Returns:
+        Shape (replicates, N); NaN where a resampling left a subject no response.
+    """
+    names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    members = [np.flatnonzero(cluster == each) for each in range(len(names))]
+    generator = np.random.default_rng(seed)
+    chosen = generator.integers(len(names), size=(replicates, len(names)))
+    return np.stack([score(responses[:, np.concatenate([members[each] for each in row])]) for row in chosen])
+
+
+def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Kendall's tau-b of a ranking with others.
+
+    Args:
+        score: higher is better, shape (N,).
+        others: scores of the same subjects by name, as plain mean or optimality; NaN is left out.
+
+    Returns:
+        In [-1, 1] by name; NaN where fewer than two subjects remain or all are tied.
+    """
+    result = {}
+    for name, other in others.items():
+        known = ~(np.isnan(score) | np.isnan(other))
+        enough = len(set(score[known])) > 1 and len(set(np.asarray(other)[known])) > 1
+        result[name] = float(kendalltau(score[known], other[known]).statistic) if enough else float("nan")
+    return result

@@ -1,0 +1,150 @@
+"""Have the chains converged, and how many independent draws are they worth? After Vehtari et al. 2021."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm, rankdata
+
+RHAT, ESS = 1.01, 400.0  # the limits that the paper recommends
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Quality of a fit, the worst over the subjects.
+
+    Attributes:
+        sampler: what drew.
+        chains: independent chains.
+        draws: of each chain.
+        rhat: rank-normalised split R-hat, at best 1.
+        bulk_ess: effective draws for the middle of the distribution.
+        tail_ess: effective draws for the 5 % and 95 % quantiles.
+        divergences: of NUTS; 0 for a sampler that has none.
+        seconds: of the fit.
+    """
+
+    sampler: str
+    chains: int
+    draws: int
+    rhat: float
+    bulk_ess: float
+    tail_ess: float
+    divergences: int
+    seconds: float
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps the fit from being trusted, in a line; None: nothing does."""
+        found = []
+        if not self.rhat <= RHAT:
+            found.append(f"R-hat {self.rhat:.3f} above {RHAT}")
+        if not min(self.bulk_ess, self.tail_ess) >= ESS:
+            found.append(f"{min(self.bulk_ess, self.tail_ess):.0f} effective draws, fewer than {ESS:.0f}")
+        if self.divergences:
+            found.append(f"{self.divergences} divergent steps")
+        return f"the fit has not converged: {', '.join(found)}; run more draws" if found else None
+
+
+def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float) -> Diagnostics:
+    """Judge the draws of every subject.
+
+    Args:
+        ability: shape (chains, draws, N), at least 4 draws.
+        sampler: what drew.
+        divergences: that it met.
+        seconds: that it took.
+
+    Returns:
+        The worst over the subjects.
+    """
+    each = [ability[:, :, subject] for subject in range(ability.shape[2])]
+    return Diagnostics(
+        sampler,
+        *ability.shape[:2],
+        rhat=max(rank_normalised_rhat(draws) for draws in each),
+        bulk_ess=min(bulk_ess(draws) for draws in each),
+        tail_ess=min(tail_ess(draws) for draws in each),
+        divergences=divergences,
+        seconds=seconds,
+    )
+
+
+def rank_normalised_rhat(draws: np.ndarray) -> float:
+    """Largest of the split R-hats of the ranks and of the ranks of the distances from the median.
+
+    Args:
+        draws: shape (chains, draws).
+
+    Returns:
+        At least about 1; 1.01 is the usual limit.
+    """
+    folded = np.abs(draws - np.median(draws))
+    return max(_rhat(_normal_scores(_split(draws))), _rhat(_normal_scores(_split(folded))))
+
+
+def bulk_ess(draws: np.ndarray) -> float:
+    """Effective number of draws for the middle of the distribution.
+
+    Args:
+        draws: shape (chains, draws).
+
+    Returns:
+        Positive; NaN for constant draws.
+    """
+    return effective_draws(_normal_scores(_split(draws)))
+
+
+def tail_ess(draws: np.ndarray) -> float:
+    """Effective number of draws for the 5 % and the 95 % quantile, the smaller of the two.
+
+    Args:
+        draws: shape (chains, draws).
+
+    Returns:
+        Positive; NaN for constant draws.
+    """
+    levels = np.quantile(draws, (0.05, 0.95))
+    return min(effective_draws(_split((draws <= level).astype(float))) for level in levels)
+
+
+def effective_draws(draws: np.ndarray) -> float:
+    """Effective number of draws for the mean, by Geyer's initial monotone sequence.
+
+    Args:
+        draws: shape (chains, draws).
+
+    Returns:
+        Positive, at most draws times log10 of their number; NaN for constant draws.
+    """
+    chains, length = draws.shape
+    centred = draws - draws.mean(1, keepdims=True)
+    spectrum = np.abs(np.fft.rfft(centred, n=2 * length, axis=1)) ** 2
+    covariance = np.fft.irfft(spectrum, axis=1)[:, :length].mean(0) / length
+    within = covariance[0] * length / (length - 1)
+    total = covariance[0] + (draws.mean(1).var(ddof=1) if chains > 1 else 0.0)
+    if total <= 0:
+        return float("nan")
+    correlation = 1 - (within - covariance) / total
+    pairs = correlation[: length // 2 * 2].reshape(-1, 2).sum(1)
+    positive = int(np.argmax(pairs < 0)) if (pairs < 0).any() else len(pairs)
+    time = -1 + 2 * np.minimum.accumulate(pairs[:positive]).sum()
+    return float(chains * length / max(time, 1 / np.log10(chains * length)))
+
+
+def _split(draws: np.ndarray) -> np.ndarray:
+    """The first and the second half of each chain as chains of their own."""
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]])
+
+
+def _normal_scores(draws: np.ndarray) -> np.ndarray:
+    """Normal quantiles of the ranks."""
+    rank = rankdata(draws).reshape(draws.shape)
+    return norm.ppf((rank - 0.375) / (draws.size + 0.25))
+
+
+def _rhat(draws: np.ndarray) -> float:
+    """Ratio of the spread of all draws to that inside the chains."""
+    length = draws.shape[1]
+    within = draws.var(1, ddof=1).mean()
+    return float(np.sqrt((length - 1) / length + draws.mean(1).var(ddof=1) / within)) if within > 0 else float("nan")

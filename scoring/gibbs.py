@@ -1,0 +1,140 @@
+"""Gibbs sampling of an item response model on a grid: every conditional distribution is a table, drawn from exactly.
+
+Given the items the abilities are independent of each other, and the items given the abilities: a sweep is two look-ups
+and two categorical draws, for all chains at once. Nothing is tuned and no proposal is rejected.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .curves import Prior, Tables
+
+
+class Draws(NamedTuple):
+    """Posterior draws, single precision.
+
+    Attributes:
+        ability: shape (chains, draws, N).
+        expected: expectation of the ability given the other parameters of the draw, shape (chains, draws, N): the same
+            mean with far less Monte Carlo noise.
+        difficulty: shape (chains, kept, M), those of every `thinning(draws)`-th draw.
+        discrimination: logarithm, shape (chains, kept, M).
+    """
+
+    ability: Tensor
+    expected: Tensor
+    difficulty: Tensor
+    discrimination: Tensor
+
+
+def sample_gibbs(data: Tensor, tables: Tables, chains: int, warmup: int, draws: int, seed: int) -> Draws:
+    """Draw from the posterior, every chain from its own draw of the prior.
+
+    Args:
+        data: statistics of the responses, shape (K, N, M).
+        tables: of the model.
+        chains: run at once.
+        warmup: sweeps of each chain that are thrown away.
+        draws: sweeps of each chain that are kept.
+        seed: of every random choice; no global state is touched.
+
+    Returns:
+        The draws.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    subjects = data.shape[1]
+    settings = len(tables.log_weight)
+    complete = bool((data[-1] == 1).all())  # then the last statistic, whether a response is there, is a constant
+    by_item = data[: -1 if complete else None].flatten(0, 1).T  # (M, K N)
+    of_item = tables.likelihood.transpose(1, 2).contiguous()  # (K, G, T)
+    priors = (tables.ability_prior, tables.difficulty_prior, tables.discrimination_prior)
+    where, hard, steep = (_draw(prior.weight.repeat(chains, 1), generator) for prior in priors)
+    ability = _draw(priors[0].points[where][:, None].repeat(1, subjects, 1), generator)
+    kept, kept_items = [], []
+    for sweep in range(warmup + draws):
+        prior = priors[1].points[hard][:, tables.difficulty] + priors[2].points[steep][:, tables.discrimination]
+        table = tables.likelihood[:, ability]  # (K, C, N, G)
+        if complete:
+            prior, table = prior + table[-1].sum(1), table[:-1]
+        log = by_item @ table.transpose(1, 2).reshape(by_item.shape[1], -1)
+        log = log.view(-1, chains, settings).add_(prior + tables.log_weight)
+        item = _draw(log, generator, blocks=len(tables.discriminations))  # (M, C)
+        log = _from_items(data, item.T, of_item) + priors[0].points[where][:, None]
+        weight = _weigh(log)
+        expected = weight @ tables.ability / weight.sum(-1)
+        ability = _pick(weight, generator)
+        places = (ability, tables.difficulty[item.T], tables.discrimination[item.T])
+        where, hard, steep = (_draw(_given(*each), generator) for each in zip(priors, places, strict=True))
+        if sweep >= warmup:
+            kept.append((_scatter(tables.ability, ability, generator), expected))
+            if (sweep - warmup) % thinning(draws) == 0:
+                kept_items.append((tables.difficulties[places[1]], tables.discriminations[places[2]]))
+    columns = (*zip(*kept, strict=True), *zip(*kept_items, strict=True))
+    return Draws(*(torch.stack(column, 1) for column in columns))
+
+
+def thinning(draws: int) -> int:
+    """Every how many draws of the abilities the items are kept.
+
+    Args:
+        draws: of each chain.
+
+    Returns:
+        At least 1; about a hundred draws of the items remain.
+    """
+    return max(1, draws // 100)
+
+
+def _given(prior: Prior, places: Tensor) -> Tensor:
+    """Log probability of each setting of a prior, given the points that were drawn from it, (chains, H)."""
+    counts = torch.zeros(len(places), prior.points.shape[1])
+    counts.scatter_add_(1, places, torch.ones(places.shape))
+    return counts @ prior.points.T + prior.weight
+
+
+def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:
+    """Log-likelihood of each ability of each subject, (C, N, T), given the items' settings, (C, M)."""
+    statistics, settings = of_item.shape[:2]
+    if item.shape[1] < settings:
+        table = of_item[:, item].transpose(0, 1).flatten(1, 2)  # (C, K M, T)
+        return data.transpose(0, 1).flatten(1) @ table
+    # More items than settings: first add up the responses to the items of each setting.
+    chains = len(item)
+    counts = torch.zeros(chains * settings, statistics * data.shape[1])
+    place = item + settings * torch.arange(chains)[:, None]
+    counts.index_add_(0, place.flatten(), data.flatten(0, 1).T.repeat(chains, 1))
+    counts = counts.view(chains, settings, statistics, -1).permute(0, 3, 2, 1)
+    return counts.flatten(2) @ of_item.flatten(0, 1)
+
+
+def _scatter(grid: Tensor, place: Tensor, generator: torch.Generator) -> Tensor:
+    """Values somewhere within their cells of the grid, so that no two subjects are tied."""
+    return grid[place] + (grid[1] - grid[0]) * (torch.rand(place.shape, generator=generator) - 0.5)
+
+
+def _draw(log: Tensor, generator: torch.Generator, blocks: int = 1) -> Tensor:
+    """One place from each last row of unnormalised log probabilities, which are overwritten."""
+    weight = _weigh(log)
+    if blocks == 1:
+        return _pick(weight, generator)
+    # First a block, then a place in it: running sums of everything would take a third of a sweep.
+    weight = weight.unflatten(-1, (blocks, -1))
+    block = _pick(weight.sum(-1), generator)
+    size = weight.shape[-1]
+    inside = weight.gather(-2, block[..., None, None].expand(*block.shape, 1, size)).squeeze(-2)
+    return block * size + _pick(inside, generator)
+
+
+def _weigh(log: Tensor) -> Tensor:
+    """Unnormalised probabilities, the largest 1, in place of their logarithms."""
+    # Below -80 the exponential nears the denormal numbers, which take ten times as long and change nothing.
+    return log.sub_(log.amax(-1, keepdim=True)).clamp_(min=-80).exp_()
+
+
+def _pick(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """One place from each last row of unnormalised probabilities."""
+    total = weight.cumsum(-1)
+    level = torch.rand(*total.shape[:-1], 1, generator=generator) * total[..., -1:]
+    return torch.searchsorted(total, level, right=True).squeeze(-1).clamp_max(total.shape[-1] - 1)

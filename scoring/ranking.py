@@ -1,0 +1,233 @@
+"""Rank subjects by their responses, with the uncertainty of every rank."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from .agreement import agreement, bootstrap, borda, plain_mean
+from .diagnostics import Diagnostics
+from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
+
+Scoring = Literal["irt", "mean", "borda"]
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Subjects with their scores and ranks, in the order in which they were given. Rank 1 is the best.
+
+    Attributes:
+        method: how the scores came about.
+        subjects: names, length N.
+        score: of each subject; higher is better, shape (N,).
+        low: lower end of the 95 % interval of the score, shape (N,).
+        high: upper end, shape (N,).
+        rank: by score, shape (N,); equal scores share the better rank.
+        rank_low: best rank in the 95 % interval, shape (N,).
+        rank_high: worst rank in it, shape (N,).
+        rank_probability: P(rank of i is r + 1), shape (N, N).
+        beats: P(i ranks above j), a tie counting half, shape (N, N).
+        groups: letters of each subject; two that share a letter cannot be told apart at 95 %.
+        mean: plain mean response, shape (N,).
+        agreement: Kendall's tau with other rankings, by name.
+        bootstrap_low: best rank in the 95 % interval of the plain mean when images are resampled, shape (N,).
+        bootstrap_high: worst rank in it, shape (N,).
+        notes: what a reader should know first; a fit that failed comes before all else.
+        diagnostics: of the fit; None without one.
+        fit: of the item response model; None without one.
+    """
+
+    method: str
+    subjects: tuple[str, ...]
+    score: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    rank: np.ndarray
+    rank_low: np.ndarray
+    rank_high: np.ndarray
+    rank_probability: np.ndarray
+    beats: np.ndarray
+    groups: tuple[str, ...]
+    mean: np.ndarray
+    agreement: dict[str, float]
+    bootstrap_low: np.ndarray
+    bootstrap_high: np.ndarray
+    notes: tuple[str, ...] = ()
+    diagnostics: Diagnostics | None = None
+    fit: IRTFit | None = field(default=None, repr=False)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each subject, the best first."""
+        names = ("score", "low", "high", "rank", "rank_low", "rank_high")
+        columns: dict[str, Any] = {"subject": self.subjects, **{name: getattr(self, name) for name in names}}
+        columns |= {"first": self.rank_probability[:, 0], "group": self.groups, "mean": self.mean}
+        columns |= {"bootstrap_low": self.bootstrap_low, "bootstrap_high": self.bootstrap_high}
+        return pd.DataFrame(columns).sort_values("rank", kind="stable").reset_index(drop=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it but the draws, in types that JSON has; NaN is None."""
+        rows = [dict(zip(self.to_frame().columns, row, strict=True)) for row in self.to_frame().itertuples(index=False)]
+        result = {
+            "method": self.method,
+            "notes": list(self.notes),
+            "rows": rows,
+            "subjects": list(self.subjects),
+            "rank_probability": self.rank_probability.tolist(),
+            "beats": self.beats.tolist(),
+            "agreement": self.agreement,
+            "diagnostics": asdict(self.diagnostics) if self.diagnostics else None,
+        }
+        return _plain(result)
+
+
+def rank_responses(
+    responses: np.ndarray,
+    subjects: Sequence[str],
+    clusters: Sequence[str] | None = None,
+    *,
+    scoring: Scoring = "irt",
+    model: str = "auto",
+    method: Method = "auto",
+    seed: int = 0,
+) -> Ranking:
+    """Rank subjects by their responses to items.
+
+    Args:
+        responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
+        subjects: names, length N.
+        clusters: the image of each item, length M, resampled as a whole; None: every item is its own.
+        scoring: "irt" by ability; "mean" by the plain mean and "borda" by the Borda count, both with intervals by
+            bootstrap.
+        model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, else 2PL.
+        method: of the fit: "fast", "nuts" or "auto".
+        seed: the same seed gives the same ranking.
+
+    Returns:
+        The ranking.
+
+    Raises:
+        ValueError: if the matrix cannot be ranked or the names do not fit it.
+    """
+    values = check_responses(responses)
+    images = [str(item) for item in range(values.shape[1])] if clusters is None else list(clusters)
+    if len(subjects) != len(values) or len(images) != values.shape[1] or len(set(subjects)) < len(values):
+        found = f"{len(set(subjects))} and {len(images)}"
+        raise ValueError(f"expected {len(values)} different subjects and {values.shape[1]} clusters, got {found}")
+    if scoring not in ("irt", "mean", "borda"):
+        raise ValueError(f"expected scoring irt, mean or borda, got {scoring!r}")
+    resampled = bootstrap(plain_mean, values, images, seed=seed)
+    if scoring != "irt":
+        rule = plain_mean if scoring == "mean" else borda
+        draws = resampled if scoring == "mean" else bootstrap(rule, values, images, seed=seed)
+        return make_ranking(scoring, subjects, rule(values), draws, values, resampled)
+    fit = fit_irt(values, choose_model(values, model), method=method, seed=seed)
+    draws = fit.ability.reshape(-1, len(values))
+    name = f"{fit.model.name}, {fit.model.response} responses"
+    return make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
+
+
+def make_ranking(  # noqa: PLR0913, PLR0917 - what every way to rank hands over
+    name: str,
+    subjects: Sequence[str],
+    score: np.ndarray,
+    draws: np.ndarray,
+    responses: np.ndarray,
+    resampled: np.ndarray,
+    fit: IRTFit | None = None,
+) -> Ranking:
+    """Sum up draws of the scores.
+
+    Args:
+        name: of the method.
+        subjects: length N.
+        score: point estimates, shape (N,).
+        draws: of the scores, shape (D, N).
+        responses: that were scored, shape (N, M).
+        resampled: plain means of resampled images, shape (replicates, N).
+        fit: of the item response model.
+
+    Returns:
+        The ranking.
+    """
+    ranks, low, high = _rank_interval(draws)
+    _, bootstrap_low, bootstrap_high = _rank_interval(resampled)
+    tail = (1 - LEVEL) / 2
+    mean = plain_mean(responses)
+    taus = agreement(score, {"mean": mean, "borda": borda(responses)})
+    beats = np.stack([((one[:, None] > draws) + 0.5 * (one[:, None] == draws)).mean(0) for one in draws.T])
+    problem = fit.diagnostics.problem if fit else None
+    notes = [problem] if problem else []
+    if fit and taus["mean"] > 1 - 1e-9:
+        notes.append("the model changes nothing: it ranks as the plain mean does")
+    return Ranking(
+        name,
+        tuple(subjects),
+        score,
+        *np.nanquantile(draws, (tail, 1 - tail), axis=0),
+        rank=_ranks(score[None])[0].astype(int),
+        rank_low=low,
+        rank_high=high,
+        rank_probability=np.stack([(ranks == place).mean(0) for place in range(1, len(score) + 1)], 1),
+        beats=beats,
+        groups=tie_groups(score, beats),
+        mean=mean,
+        agreement=taus,
+        bootstrap_low=bootstrap_low,
+        bootstrap_high=bootstrap_high,
+        notes=tuple(notes),
+        diagnostics=fit.diagnostics if fit else None,
+        fit=fit,
+    )
+
+
+def tie_groups(score: np.ndarray, beats: np.ndarray) -> tuple[str, ...]:
+    """Letters: two subjects share one exactly when all from one to the other, by score, cannot be told apart.
+
+    Args:
+        score: shape (N,).
+        beats: P(i ranks above j), shape (N, N).
+
+    Returns:
+        Letters of each subject, those of the best group first.
+    """
+    order = np.argsort(-score, kind="stable")
+    apart = np.maximum(beats, beats.T)[np.ix_(order, order)] > (1 + LEVEL) / 2
+    groups: list[range] = []
+    for start in range(len(order)):
+        stop = start + 1
+        while stop < len(order) and not apart[start : stop + 1, start : stop + 1].any():
+            stop += 1
+        if not groups or stop > groups[-1].stop:
+            groups.append(range(start, stop))
+    letters = [""] * len(order)
+    for place, group in enumerate(groups):
+        for member in group:
+            letters[order[member]] += chr(ord("a") + place) if place < 26 else f"({place + 1})"
+    return tuple(letters)
+
+
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    """Ranks along the last axis, 1 for the highest; equal scores share the better rank."""
+    return 1 + np.stack([(scores > one[:, None]).sum(1) for one in scores.T], 1)
+
+
+def _rank_interval(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ranks of the draws and the smallest and largest rank of each subject's 95 % interval."""
+    ranks = _ranks(draws)
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(ranks, (tail, 1 - tail), axis=0, method="inverted_cdf")
+    return ranks, low.astype(int), high.astype(int)
+
+
+def _plain(value: Any) -> Any:
+    """The same value in types that JSON has."""
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and np.isnan(value) else value
