@@ -72,10 +72,7 @@ def grad_cam(
     sizes = check_images(inputs=inputs)
     check({"classes": classes}, "N", kind="int64", within=(0, float("inf")), sizes=sizes)
     check_choice("score", score, ("logit", "softmax"))
-    check_choice("layout", layout, (None, "maps", "maps-last", "tokens"))
-    module = _layer(model, layer)
-    if layout is None and any(type(part).__name__ in CHANNELS_LAST for part in model.modules()):
-        layout = "maps-last"
+    module, layout = _layer(model, layer), _layout(model, layout)
     groups = zip(inputs.split(IMAGES), classes.split(IMAGES), strict=True)
     return torch.cat([_maps(*_gradient(model, module, *group, score), layout) for group in groups])
 
@@ -172,6 +169,14 @@ def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
         known = ", ".join(LAYERS)
         raise ValueError(f"expected layer=, the name of a layer, or one of {known}; got {type(model).__name__}")
     return found
+
+
+def _layout(model: nn.Module, layout: Layout | None) -> Layout | None:
+    """The layout that is meant, checked; None where the number of dimensions tells."""
+    check_choice("layout", layout, (None, "maps", "maps-last", "tokens"))
+    if layout is None and any(type(part).__name__ in CHANNELS_LAST for part in model.modules()):
+        return "maps-last"
+    return layout
 
 
 def _known_layers(model: nn.Module) -> Iterator[nn.Module]:

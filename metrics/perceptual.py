@@ -1,9 +1,10 @@
 """How visible the change of an image is to people."""
 
+from functools import partial
 from math import nan
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from .common import check_pairs, defined, in_groups, values_at_once
@@ -102,14 +103,7 @@ def dists(
         raise ValueError(f"expected images of 3 channels, got {sizes['C']}")
     precision = torch.promote_types(inputs.dtype, torch.float32)
     layers = load_features(features, precision, inputs.device)
-    weights = stage_weights(inputs.to(precision))
-
-    def difference(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
-        with torch.no_grad():
-            stages = stage_features(layers, torch.cat((inputs, adv_inputs)))
-        alike = [_stage_similarity(maps.flatten(2), *pair) for maps, pair in zip(stages, weights, strict=True)]
-        return 1 - torch.stack(alike).sum(0)
-
+    difference = partial(_stage_difference, layers, stage_weights(inputs.to(precision)))
     values = inputs.new_full((sizes["N"],), nan, dtype=precision)
     values[success] = in_groups(difference, inputs[success], adv_inputs[success], at_once=FEATURES_OF)
     return reduce(values, reduction)
@@ -216,6 +210,15 @@ def _colour_error(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     change = framed[:, 1:-1, 1:-1].unflatten(0, inputs.shape[:2])
     chroma = torch.einsum("nchw,ic->nihw", change, change.new_tensor(YIQ[1:]))
     return 255 * chroma.flatten(2).square().mean(2).sum(1).sqrt()
+
+
+def _stage_difference(
+    layers: nn.Sequential, weights: list[tuple[Tensor, Tensor]], inputs: Tensor, adv_inputs: Tensor
+) -> Tensor:
+    """1 minus the similarity of the images, summed over the stages of the network."""
+    stages = stage_features(layers, torch.cat((inputs, adv_inputs)))
+    alike = [_stage_similarity(maps.flatten(2), *pair) for maps, pair in zip(stages, weights, strict=True)]
+    return 1 - torch.stack(alike).sum(0)
 
 
 def _stage_similarity(maps: Tensor, mean_weights: Tensor, structure_weights: Tensor) -> Tensor:

@@ -52,24 +52,15 @@ def empirical_boundary_distance(
         ValueError: if shapes, types or values are not as described.
     """
     sizes = _check_examples(inputs, labels)
-    check({"directions": directions}, "m C H W", sizes={name: sizes[name] for name in "CHW"})
-    check({"magnitudes": magnitudes}, "g", kind="number", within=(0, INFINITE))
-    if not len(magnitudes) or not len(directions) or (magnitudes.diff() <= 0).any():
-        raise ValueError("expected directions and increasing magnitudes, got none or others")
-    grid = [float(magnitude) for magnitude in magnitudes]
+    grid = _checked_grid(directions, magnitudes, sizes)
     distance = precise(inputs).new_full((sizes["N"],), grid[-1])
     right = _right(model, inputs, labels)
     distance[~right] = 0
     left = right.nonzero()[:, 0]
     for magnitude in grid:
-        tried = 0
-        while len(left) and tried < len(directions):
-            group = directions[tried : tried + max(IMAGES // len(left), 1)]
-            moved = (inputs[left][:, None] + magnitude / 255 * group).clamp(0, 1).to(inputs.dtype).flatten(0, 1)
-            held = _right(model, moved, labels[left].repeat_interleave(len(group)))
-            held = held.unflatten(0, (len(left), len(group))).all(1)
-            distance[left[~held]] = magnitude
-            left, tried = left[held], tried + len(group)
+        held = _held(model, inputs[left], labels[left], directions, magnitude / 255)
+        distance[left[~held]] = magnitude
+        left = left[held]
     return reduce(distance, reduction)
 
 
@@ -111,11 +102,8 @@ def boundary_steps(
     sizes = _check_examples(inputs, labels)
     if not step_size > 0 or limit < 1:
         raise ValueError(f"expected step_size > 0 and limit >= 1, got {step_size} and {limit}")
-    steps = precise(inputs).new_full((sizes["N"],), torch.nan)
-    right = _right(model, inputs, labels)
-    steps[~right] = 0
-    left = right.nonzero()[:, 0]
-    moved = inputs[left]
+    steps = defined(precise(inputs).new_zeros(sizes["N"]), ~_right(model, inputs, labels))
+    left, moved = steps.isnan().nonzero()[:, 0], inputs[steps.isnan()]
     for step in range(1, limit + 1):
         if not len(left):
             break
@@ -224,10 +212,30 @@ def _check_examples(inputs: Tensor, labels: Tensor) -> dict[str, int]:
     return check({"labels": labels}, "N", kind="int64", within=(0, INFINITE), sizes=sizes)
 
 
+def _checked_grid(directions: Tensor, magnitudes: Tensor, sizes: dict[str, int]) -> list[float]:
+    """The magnitudes, after the check of the directions and of their order."""
+    check({"directions": directions}, "m C H W", sizes={name: sizes[name] for name in "CHW"})
+    check({"magnitudes": magnitudes}, "g", kind="number", within=(0, INFINITE))
+    if not len(magnitudes) or not len(directions) or (magnitudes.diff() <= 0).any():
+        raise ValueError("expected directions and increasing magnitudes, got none or others")
+    return [float(magnitude) for magnitude in magnitudes]
+
+
 def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
     """Which images the model classifies correctly."""
     with torch.no_grad():
         return torch.cat([model(part).argmax(1) for part in images.split(IMAGES)]) == labels
+
+
+def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
+    """Which images stay right after a step along any of the directions; a fallen one is not tried again."""
+    left, tried = torch.arange(len(images), device=images.device), 0
+    while len(left) and tried < len(directions):
+        group = directions[tried : tried + max(IMAGES // len(left), 1)]
+        moved = (images[left][:, None] + length * group).clamp(0, 1).to(images.dtype).flatten(0, 1)
+        right = _right(model, moved, labels[left].repeat_interleave(len(group)))
+        left, tried = left[right.unflatten(0, (len(left), len(group))).all(1)], tried + len(group)
+    return torch.zeros_like(labels, dtype=torch.bool).index_fill_(0, left, True)
 
 
 def _gradient(model: Model, images: Tensor, labels: Tensor) -> Tensor:
