@@ -201,7 +201,8 @@ def judge_pair(a: Row, b: Row) -> Pair:
     gap = (a.result.adv_inputs - b.result.adv_inputs)[attacked.to(a.result.adv_inputs.device)]
     difference = float(gap.abs().max()) if len(gap) else 0.0
     p_success, p_distance = mcnemar(first, second), wilcoxon(near, far)
-    verdict, weaker = _decide(names, (p_success, p_distance), (first, second), (near, far), a)
+    minimum_norm = find_attack(a.implementation.attack).kind == "minimum-norm"
+    verdict, weaker = decide_pair(names, (p_success, p_distance), (first, second), (near, far), minimum_norm)
     if failed:
         verdict, weaker = "broken", " and ".join(failed)
     elif difference <= SAME_IMAGE:
@@ -209,14 +210,22 @@ def judge_pair(a: Row, b: Row) -> Pair:
     return Pair(*names, verdict, p_success, p_distance, difference, weaker)
 
 
-def _decide(
+def decide_pair(
     names: tuple[str, str],
     p_values: tuple[float, float],
-    success: tuple[Tensor, Tensor],
+    success: tuple[Any, Any],
     distance: tuple[Any, Any],
-    row: Row,
+    minimum_norm: bool,
 ) -> tuple[Verdict, str]:
-    minimum_norm = find_attack(row.implementation.attack).kind == "minimum-norm"
+    """The verdict "weaker" with the name of the weaker, or "equivalent", from the tests on success and on distances.
+
+    Args:
+        names: of the two.
+        p_values: of the McNemar test on success and of Wilcoxon's test on the distances.
+        success: of each on the same attacked images, shape (n,), bool.
+        distance: of each where both succeed, shape (m,).
+        minimum_norm: the distances count too, and each test is at half the level.
+    """
     tests = 2 if minimum_norm else 1
     if p_values[0] * tests < SIGNIFICANT:
         return "weaker", names[0] if success[0].sum() < success[1].sum() else names[1]
