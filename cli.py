@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from .commands import attacks, evaluate
+from .commands import attacks, check, evaluate, results
 from .errors import DavylampError
 
 app = typer.Typer(
@@ -18,6 +18,9 @@ app.command("attacks")(attacks.list_attacks)
 app.command("compare")(attacks.compare_libraries)
 app.command("evaluate")(evaluate.evaluate_models)
 app.command("status")(evaluate.show_status)
+app.command("table")(results.show_table)
+app.command("curve")(results.show_curves)
+app.command("check")(check.check_results)
 app.command("quickstart")(attacks.quickstart)
 
 

@@ -1,0 +1,136 @@
+"""The commands about results: tables of a folder, curves of a folder."""
+
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InvalidInput
+from .evaluate import Folder
+from .options import Json
+
+Bootstrap = Annotated[int, typer.Option(min=0, help="replicates of the intervals; 0: none")]
+Seed = Annotated[int, typer.Option(min=0, help="of the resampling")]
+Csv = Annotated[bool, typer.Option("--csv", help="CSV instead of tables")]
+
+
+class By(str, Enum):
+    """What a row of a table is about."""
+
+    attacks = "attacks"
+    models = "models"
+    pairs = "pairs"
+
+
+class Against(str, Enum):
+    """What the budget of a curve is."""
+
+    epsilon = "epsilon"
+    grey_levels = "grey-levels"
+    queries = "queries"
+
+
+def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
+    folder: Folder,
+    by: Annotated[By, typer.Option(help="a row for each")] = By.attacks,
+    metric: Annotated[list[str] | None, typer.Option(help="a symbol: MR, FR@10, RA, l2 ... (repeatable)")] = None,
+    transfer: Annotated[bool, typer.Option("--transfer", help="made on x tested on, for each attack")] = False,
+    defence: Annotated[tuple[str, str] | None, typer.Option(help="the original model and the defended one")] = None,
+    pooled: Annotated[bool, typer.Option("--pooled", help="mean over images, not over cells")] = False,
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    as_csv: Csv = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="a LaTeX tabular")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a results folder as the papers' tables: any metric, with n and a 95 % bootstrap interval over images."""
+    from ..report.results import FORMATS, print_results, print_transfer
+
+    asked = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json}
+    formats = [name for name, wanted in asked.items() if wanted]
+    if len(formats) > 1:
+        raise InvalidInput(f"expected one format, got {' and '.join(f'--{name}' for name in formats)}")
+    drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
+    if transfer:
+        if defence or metric or pooled or by is not By.attacks:
+            raise InvalidInput("expected --transfer without --by, --metric, --pooled and --defence: it shows the rates")
+        from ..engine.transfer_table import build_transfer, transfer_rows
+
+        found = build_transfer(folder, **drawing)
+        if not formats:
+            print_transfer(found)
+            return
+        table = transfer_rows(found)
+    else:
+        table = _build(folder, by, metric, defence, pooled=pooled, **drawing)
+    if not formats:
+        print_results(table)
+        return
+    print(FORMATS[formats[0]](table), end="" if formats != ["json"] else "\n")  # noqa: T201 - the product
+    if formats != ["json"]:
+        _warn(table.notes)
+
+
+def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
+    folder: Folder,
+    against: Annotated[Against, typer.Option(help="what the budget is; grey-levels: RoBIC's unit")] = Against.epsilon,
+    norm: Annotated[str | None, typer.Option(help="only linf, l2, l1, l0 or unrestricted")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
+    budget: Annotated[list[str] | None, typer.Option(help="a column of the table, as 4/255 (repeatable)")] = None,
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="draw them: FILE.svg, .png or .pdf")] = None,
+    as_csv: Csv = False,
+    as_json: Json = False,
+) -> None:
+    """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; draw them with -o."""
+    from ..adapters.parameters import parse_number
+    from ..engine.curves import build_curves
+    from ..report.results import curves_csv, curves_json, print_curves
+
+    if as_csv and as_json:
+        raise InvalidInput("expected one format, got --csv and --json")
+    curves = build_curves(
+        folder,
+        against=against.value,
+        norm=norm,
+        models=model,
+        budgets=[parse_number(text, "budget") for text in budget] if budget else None,
+        bootstrap=bootstrap,
+        seed=seed,
+    )
+    if out is not None:
+        from ..report.curve_figure import draw_curves
+
+        draw_curves(curves, out)
+    if as_json:
+        print(curves_json(curves))  # noqa: T201
+    elif as_csv:
+        print(curves_csv(curves), end="")  # noqa: T201
+        _warn(curves.notes)
+    else:
+        print_curves(curves)
+
+
+def _build(
+    folder: Path, by: By, metric: list[str] | None, defence: tuple[str, str] | None, *, pooled: bool, **drawing: Any
+) -> Any:
+    if defence is None:
+        from ..engine.table import build_table
+
+        return build_table(folder, by=by.value, metrics=metric, pooled=pooled, **drawing)
+    if pooled or by is not By.attacks:
+        raise InvalidInput("expected --defence without --by and --pooled: its rows are the attacks on both models")
+    from ..engine.defence_table import build_defence
+
+    return build_defence(folder, *defence, metrics=metric, **drawing)
+
+
+def _warn(notes: Sequence[str]) -> None:
+    """Say on standard error what a document has no place for."""
+    for line in notes:
+        print(f"- {line}", file=sys.stderr)  # noqa: T201

@@ -1,0 +1,190 @@
+"""What tables and curves need of a results folder: every cell and clean prediction as arrays, and what is missing."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..adapters import find_attack
+from ..adapters.judge import allowed_radius
+from ..errors import Unavailable
+from ..metrics import fooling_rate_at_k, observable_transfer_rate
+from .cell import Cell, Subject
+from .load import HEAVY
+from .store import Damaged, Record, ResultsStore
+
+_RATE = "FR@"
+
+
+@dataclass(frozen=True, eq=False)
+class Clean:
+    """A model on the clean images: arrays of shape (n,) by column, and the logits, (n, K)."""
+
+    subject: Subject
+    columns: Mapping[str, np.ndarray]
+    logits: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A finished cell: arrays of shape (n,) by column, and why some metrics were not measured."""
+
+    cell: Cell
+    columns: Mapping[str, np.ndarray]
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_minimum(self) -> bool:
+        """Whether its distances are the smallest that the attack found: minimum-norm attacks and searches."""
+        return self.cell.is_best or find_attack(self.cell.row.attack).kind == "minimum-norm"
+
+    @property
+    def usable(self) -> np.ndarray:
+        """Images that prove something, (n,) bool: attacked, no violation, and within the radius."""
+        own, norm = self.columns, self.cell.threat_model.norm
+        distance = own["l2" if norm == "unrestricted" else norm]
+        within = own["success"] | (distance <= allowed_radius(self.cell.threat_model))
+        return own["attacked"] & ~own["violated"] & within
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """A results folder.
+
+    Args:
+        store: the folder.
+        done: finished cells, ordered by model, attack and key.
+        failed: cells without a result, with the reason of each.
+        running: cells of which only some pieces are there.
+        clean: by key of the subject.
+        damaged: a line for each file that was left out because it cannot be trusted.
+        transfers: what other models predict on a cell's examples, (n,), by key of the cell and of the tested subject.
+    """
+
+    store: ResultsStore
+    done: tuple[Outcome, ...]
+    failed: tuple[tuple[Cell, str], ...]
+    running: tuple[Cell, ...]
+    clean: Mapping[str, Clean]
+    damaged: tuple[str, ...]
+    transfers: Mapping[str, Mapping[str, np.ndarray]]
+
+    @property
+    def subjects(self) -> dict[str, Subject]:
+        """Every model on its images by key, ordered by name."""
+        cells = [*(own.cell for own in self.done), *(cell for cell, _ in self.failed)]
+        found = {own.key: own for own in (*(each.subject for each in self.clean.values()), *(c.subject for c in cells))}
+        return dict(sorted(found.items(), key=lambda item: (item[1].model, item[1].data, item[1].images, item[0])))
+
+    @property
+    def notes(self) -> list[str]:
+        """A line for everything that is not in the numbers: failed, unfinished and damaged."""
+        lines = [f"failed: {cell.attack} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
+        lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
+        return lines + [f"left out: {line}; `davylamp evaluate` computes it again" for line in self.damaged]
+
+
+def read_outcomes(folder: str | Path, symbols: Sequence[str] = ()) -> Outcomes:
+    """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
+
+    Args:
+        folder: where `davylamp evaluate` put it.
+        symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
+
+    Raises:
+        Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    store = ResultsStore(folder, create=False)
+    damaged: list[str] = []
+    clean = {key: _clean(record) for key, record in _records(store, "clean", damaged)}
+    transfers = _transfers(store, damaged) if "OTR" in symbols else {}
+    done, failed = [], []
+    for key, record in _records(store, "cells", damaged, failed):
+        cell = Cell.from_spec(record.meta["spec"])
+        outcome = Outcome(cell, _light(record), record.meta["unmeasured"])
+        logits = clean[cell.subject.key].logits if cell.subject.key in clean else None
+        extra = {name: _rate(outcome, record, logits, name) for name in symbols if is_rate(name)}
+        if key in transfers:
+            extra["OTR"] = transfer_rate(outcome, transfers[key])
+        done.append(Outcome(cell, {**outcome.columns, **extra}, outcome.unmeasured))
+    finished = {own.cell.key for own in done} | {cell.key for cell, _ in failed}
+    parts = {key.partition("-")[0]: record for key, record in _records(store, "parts", damaged)}
+    running = [Cell.from_spec(record.meta["spec"]) for key, record in parts.items() if key not in finished]
+    if not done and not failed:
+        known = f"{len(running)} under way, {len(damaged)} damaged" if running or damaged else "it is empty"
+        raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
+    done.sort(key=lambda own: (own.cell.subject.model, own.cell.attack, own.cell.key))
+    return Outcomes(store, tuple(done), tuple(failed), tuple(running), clean, tuple(damaged), transfers)
+
+
+def is_rate(symbol: str) -> bool:
+    """Whether a symbol is the fooling rate at some K: "FR@10"."""
+    return symbol.startswith(_RATE) and symbol[len(_RATE) :].isdigit() and int(symbol[len(_RATE) :]) > 0
+
+
+def details(cell: Cell) -> dict[str, str]:
+    """What tells apart two cells of one implementation and threat model, the model and the seed aside."""
+    own = dict(cell.parameters)
+    own |= {f"{name} of": list(values) for name, values in cell.grid.items()}
+    own |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
+    own |= {"data": f"{cell.subject.data} ({cell.subject.images})"}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in own.items()}
+
+
+def _records(store: ResultsStore, kind: Any, damaged: list[str], failed: list[Any] | None = None) -> Any:
+    for key, record in store.read_all(kind):
+        if isinstance(record, Damaged):
+            damaged.append(str(record))
+        elif not record.failed:
+            yield key, record
+        elif failed is not None:
+            failed.append((Cell.from_spec(record.meta["spec"]), str(record.meta["reason"])))
+
+
+def _light(record: Record) -> dict[str, np.ndarray]:
+    names = [name for name in record.table.column_names if name not in HEAVY]
+    return {name: record.table[name].to_numpy() for name in names}
+
+
+def _clean(record: Record) -> Clean:
+    return Clean(Subject(**record.meta["subject"]), _light(record), logits_of(record, "logits"))
+
+
+def logits_of(record: Record, name: str) -> Tensor:
+    """A column of logits, shape (n, K), float32."""
+    column = record.table[name].combine_chunks()
+    return torch.tensor(column.flatten().to_numpy()).view(len(column), -1)
+
+
+def _rate(outcome: Outcome, record: Record, logits: Tensor | None, symbol: str) -> np.ndarray:
+    values = np.full(len(record.table), np.nan)
+    if logits is not None:
+        k = int(symbol.removeprefix(_RATE))
+        found = fooling_rate_at_k(logits, logits_of(record, "adv_logits"), k, reduction="none")
+        values = np.where(outcome.usable, found.numpy(), np.nan)
+    return values
+
+
+def _transfers(store: ResultsStore, damaged: list[str]) -> dict[str, dict[str, np.ndarray]]:
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for key, record in _records(store, "transfer", damaged):
+        cell, _, tested = key.partition("-")
+        found.setdefault(cell, {})[tested] = record.table["adv_predicted"].to_numpy()
+    return found
+
+
+def transfer_rate(
+    outcome: Outcome, tested: Mapping[str, np.ndarray], over: Literal["fooled", "valid"] = "fooled"
+) -> np.ndarray:
+    """`observable_transfer_rate` of each image over the tested models, (n,); a violation fools nobody."""
+    labels = outcome.columns["label"]
+    own = np.where(outcome.usable, outcome.columns["adv_predicted"], labels)
+    others = torch.tensor(np.stack([own, *tested.values()]))
+    clean = torch.tensor(outcome.columns["predicted"]).expand(len(others), -1)
+    return observable_transfer_rate(clean, others, torch.tensor(labels), 0, over=over, reduction="none").numpy()
