@@ -17,7 +17,8 @@ class Classifier(nn.Module):
     The input is cast to the model's own dtype and device, so a library that hands over float64 arrays (ART's decision
     based attacks under NumPy 2) works on a float32 model, and a half-precision model works everywhere. `train()` has
     no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied:
-    it is put in evaluation mode and its parameters stop requiring gradients.
+    it is put in evaluation mode and its parameters stop requiring gradients; `handed_over_training` says whether it was
+    in training mode before.
 
     Args:
         model: returns logits of shape (N, num_classes) for images (N, C, H, W).
@@ -58,6 +59,7 @@ class Classifier(nn.Module):
             raise InvalidInput("expected mean and std together, got only one of them")
         if std is not None and min(std) <= 0:
             raise InvalidInput(f"expected every std > 0, got {list(std)}")
+        self.handed_over_training = model.training
         self.model = model
         self.num_classes = num_classes
         self.name = name or type(model).__name__

@@ -268,6 +268,7 @@ class _Evaluation:
             "reason": outcome.reason,
             "unmeasured": dict(outcome.unmeasured or {}),
             "seconds": outcome.seconds,
+            **({} if outcome.probes is None else {"probes": dict(outcome.probes)}),
             "attack_seconds": outcome.attack_seconds,
             "device": task.device,
             "python": platform.python_version(),

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from ..errors import StoreMismatch, Unavailable
 
 FORMAT = 1
-Kind = Literal["clean", "cells", "parts", "transfer"]
+Kind = Literal["clean", "cells", "parts", "transfer", "checks"]
 _MARK = b"davylamp"
 _SEAL = b"sha256:"
 _UNSEALED = _SEAL + b"0" * 64
@@ -46,8 +46,8 @@ class ResultsStore:
     """A results folder. Files are written whole or not at all; folders of several machines merge by copying.
 
     `clean/` has the predictions on clean images by subject, `cells/` the records by cell, `parts/` the finished pieces
-    of cells under way, `transfer/` the same examples on other models, `images/` adversarial images, `locks/` who is at
-    work on what.
+    of cells under way, `transfer/` the same examples on other models, `checks/` what running a cell again on a few
+    images told, `images/` adversarial images, `locks/` who is at work on what.
 
     Args:
         folder: made if it is not there.

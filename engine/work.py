@@ -14,7 +14,10 @@ from ..adapters import AttackResult, Classifier, run_attack
 from ..adapters.zoo import Data, load_data, load_model
 from .cell import Cell, Subject, strip_best
 from .compare import choose_targets
+from .outcomes import logits_of
+from .probes import probe_model
 from .records import clean_table, result_table
+from .store import Record
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,10 @@ class Task:
 
 
 class Outcome(NamedTuple):
-    """What came of a task: a table, or the reason why there is none; `unmeasured` metrics with their reasons."""
+    """What came of a task: a table, or the reason why there is none; `unmeasured` metrics with their reasons.
+
+    `probes` are those of the model, for "clean".
+    """
 
     task: Task
     table: pa.Table | None
@@ -104,6 +110,7 @@ class Outcome(NamedTuple):
     attack_seconds: float = 0.0
     reason: str = ""
     unmeasured: Mapping[str, str] | None = None
+    probes: Mapping[str, Any] | None = None
 
 
 class Workbench:
@@ -146,7 +153,10 @@ class Workbench:
 
     def _do(self, task: Task, classifier: Classifier, data: Data, progress: Callable[[int], object] | None) -> Outcome:
         if task.cell is None:
-            return Outcome(task, clean_table(classifier, data.inputs.to(classifier.device), data.labels, data.names))
+            inputs = data.inputs.to(classifier.device)
+            table = clean_table(classifier, inputs, data.labels, data.names)
+            logits = logits_of(Record(table, {}), "logits")
+            return Outcome(task, table, probes=probe_model(classifier, inputs, data.labels, logits))
         if task.kind == "transfer":
             return Outcome(task, _transfer(task, classifier, data.labels))
         span = task.cell.span(task.shard)

@@ -1,0 +1,71 @@
+"""The command about trust: the failure indicators of a results folder."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .options import Json, show_progress
+
+_COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
+
+
+def check_results(
+    folder: Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")],
+    run: Annotated[bool, typer.Option("--run", help="also run each cell again, on a few images")] = False,
+    model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
+    images: Annotated[int, typer.Option(help="images of each cell for --run")] = 8,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps; for --run")] = "cpu",
+    strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if an indicator fails")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what speaks against the results of a folder: masked gradients, weak or broken attacks, wrong models."""
+    import json
+    from dataclasses import asdict
+
+    from ..engine.checks import STATES, check_folder
+    from ..report.tables import make_console, print_table
+
+    notes = _probe(folder, model, images, device) if run else []
+    checks = check_folder(folder, models=model)
+    counts = Counter(check.state for check in checks)
+    if as_json:
+        told = {"counts": {state: counts[state] for state in STATES}, "checks": [asdict(check) for check in checks]}
+        print(json.dumps({**told, "notes": notes}, indent=2))  # noqa: T201 - standard output is the product
+    else:
+        console = make_console()
+        title = ", ".join(f"{counts[state]} {state}" for state in ("pass", "warn", "fail", "unknown"))
+        print_table(f"{folder}: {title}", _COLUMNS, _rows(checks), console)
+        for note in notes:
+            console.print(f"- {note}", highlight=False, markup=False)
+    if strict and counts["fail"]:
+        raise typer.Exit(2)
+
+
+def _probe(folder: Path, models: list[str] | None, images: int, device: str) -> list[str]:
+    from ..engine.outcomes import read_outcomes
+    from ..engine.probe_folder import probe_folder
+
+    cells = sum(models is None or own.cell.subject.model in models for own in read_outcomes(folder).done)
+    with show_progress(cells) as progress:
+        return probe_folder(folder, only=models, images=images, device=device, progress=progress).notes
+
+
+def _rows(checks: list[Any]) -> list[list[Any]]:
+    """The worst first; what is unknown for one reason, and what passes, in one line for each indicator."""
+    from ..engine.checks import STATES
+
+    rows: list[list[Any]] = []
+    for state in STATES:
+        own = [check for check in checks if check.state == state]
+        groups: dict[Any, list[Any]] = {}
+        for check in own:
+            folded = {"pass": check.name, "unknown": (check.name, check.detail, check.advice)}
+            groups.setdefault(folded.get(state, len(groups)), []).append(check)
+        for group in groups.values():
+            first, one = group[0], len(group) == 1
+            subject = first.subject if one else f"{len(group)} subjects"
+            detail = first.detail if one or state == "unknown" else ""
+            rows.append([state, first.title, subject, len(first.images) or None, detail or "-", first.advice or "-"])
+    return rows

@@ -1,0 +1,192 @@
+"""The failure indicators by name: title, paper, what to do, and every threshold with its reason."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+State = Literal["pass", "warn", "fail", "unknown"]
+STATES: tuple[State, ...] = ("fail", "warn", "unknown", "pass")
+
+# A passing check of proportions or pairs: no image says otherwise. Failing: the exact test at compare's 5 %, or:
+LOST_WARN, LOST_FAIL = 0.1, 0.5  # share of successes gone on 8 bits: compare's tenth; most of them
+SEED_WARN, SEED_FAIL = 0.05, 0.2  # share of images whose outcome depends on the seed: half and twice compare's tenth
+NET_DISAGREEMENT = 0.1  # of two libraries, short of significance: compare's tenth
+NEARER = 0.95  # a distance counts as smaller below this share of the other: searches stop within a few per cent
+GRADIENT_FAIL = 0.1  # share of images without a usable gradient: compare's tenth; a single one warns
+SAME_PASS = 1e-5  # relative to the largest logit: what the same batch may differ by (atomic sums on a GPU)
+SAME_BATCH = 1e-2  # relative to the largest logit: what another batch size may differ by (TF32, half precision)
+SHRINK_WARN, SHRINK_FAIL = 0.9, 0.5  # median distance with four times the steps relative to the one without
+FEWEST = 6  # images: with fewer, no outcome of an exact paired test is significant at 5 %
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """What an indicator is called, who proposed it, and what to do when it fires.
+
+    Args:
+        name: kebab-case id.
+        title: for tables; the papers' name where they have one.
+        advice: what to do when it warns or fails.
+        source: paper and the item there, or "davylamp".
+    """
+
+    name: str
+    title: str
+    advice: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """What an indicator says about a model or a cell.
+
+    Args:
+        name: of the indicator, kebab-case.
+        title: of the indicator.
+        state: "pass", "warn", "fail", or "unknown" where data is missing.
+        subject: the model, or "attack (threat model) on model".
+        cell: key of the cell; "" for a model.
+        images: names of the images concerned.
+        detail: one line with the numbers, or why it is unknown.
+        advice: what to do; "" for a pass.
+        source: paper and the item there, or "davylamp".
+    """
+
+    name: str
+    title: str
+    state: State
+    subject: str
+    cell: str
+    images: tuple[str, ...]
+    detail: str
+    advice: str
+    source: str
+
+
+_CARLINI, _PINTOR = "Carlini et al. 2019", "Pintor et al. 2022"
+_ALL = (
+    # Of a model.
+    Indicator(
+        "eval-mode",
+        "Model in evaluation mode",
+        "make train(False) reach every layer, and give batch norm running statistics",
+        "davylamp",
+    ),
+    Indicator(
+        "deterministic",
+        "Unstable predictions",
+        "switch dropout and noise off, or attack the expectation (torchattacks:eot-pgd) and say so",
+        f"{_PINTOR}, unstable predictions; {_CARLINI}, ensemble over randomness",
+    ),
+    Indicator(
+        "zero-epsilon",
+        "Predictions unchanged at epsilon = 0",
+        "make the prediction of an image independent of its batch and of earlier calls, then evaluate again",
+        "davylamp",
+    ),
+    Indicator("logits", "Logits, not probabilities", "return what goes into the softmax, unscaled", "davylamp"),
+    Indicator(
+        "gradients",
+        "Unavailable gradients",
+        "replace what has no usable gradient by a differentiable stand-in (BPDA), or use attacks without gradients",
+        f"{_PINTOR}, unavailable gradients; {_CARLINI}, non-differentiable components",
+    ),
+    Indicator(
+        "normalisation",
+        "Normalisation and labels",
+        "give Classifier the mean and std that the weights were trained with, once; check the order of the classes",
+        f"davylamp; {_CARLINI}, clean model accuracy",
+    ),
+    # Of a cell, from its records.
+    Indicator(
+        "bounds",
+        "Bounds and epsilon respected",
+        "use another library's implementation, or the @repaired row; images outside the rules prove nothing",
+        "davylamp",
+    ),
+    Indicator(
+        "returns",
+        "All-black or clean returns",
+        "use another library's implementation, or the @repaired row; these images say nothing about the model",
+        "davylamp",
+    ),
+    Indicator(
+        "eight-bit",
+        "Success lost on 8 bits",
+        "report the success on 8 bits, or run with --pixels; ask the attack for a margin (confidence)",
+        "davylamp; Bonnet et al. 2021, RoBIC",
+    ),
+    Indicator(
+        "single-step",
+        "Single step beats iterations",
+        "look for masked gradients; lower the step size; raise the steps",
+        f"{_CARLINI}, basic sanity tests",
+    ),
+    Indicator(
+        "black-box",
+        "Black-box or transfer attack beats white-box",
+        "look for masked gradients; count the worst case over all attacks, image by image",
+        f"{_CARLINI}, gradient-free and transferability attacks",
+    ),
+    # Of an attack over its cells.
+    Indicator(
+        "epsilon-growth",
+        "Success does not grow with epsilon",
+        "scale the step size with the radius; look for masked gradients",
+        f"{_CARLINI}, basic sanity tests",
+    ),
+    Indicator(
+        "seeds",
+        "Seed spread",
+        "add restarts, and count an image as fooled if any seed fools it",
+        f"davylamp; {_CARLINI}, investigate attack hyperparameters",
+    ),
+    Indicator(
+        "libraries",
+        "Libraries disagree",
+        "compare the implementations (davylamp compare ATTACK) and trust the stronger one",
+        "davylamp",
+    ),
+    # Of a cell, by running it again.
+    Indicator(
+        "more-steps",
+        "Incomplete optimisation",
+        "raise the steps until four times as many find nothing more",
+        f"{_PINTOR}, incomplete optimisation; {_CARLINI}, attacks have converged",
+    ),
+    Indicator(
+        "unbounded",
+        "Unconstrained attack failure",
+        "fix the attack or its parameters first: with no bound every image can be changed into another one",
+        f"{_PINTOR}, unconstrained attack failure; {_CARLINI}, attacks eventually reach 100 %",
+    ),
+    Indicator(
+        "random-noise",
+        "Random noise beats the attack",
+        "look for masked gradients: an attack must find what chance finds",
+        f"{_CARLINI}, attack with random noise",
+    ),
+    Indicator(
+        "active-test",
+        "Active test: planted example missed",
+        "do not trust this attack on this model: it missed an example that is known to be there",
+        "Zimmermann et al. 2022, binarization test",
+    ),
+)
+INDICATORS: Mapping[str, Indicator] = {indicator.name: indicator for indicator in _ALL}
+
+
+def make_check(
+    name: str, state: State, subject: str, cell: str, detail: str, *, images: Iterable[str] = (), advice: str = ""
+) -> Check:
+    """A check of a known indicator; `advice` in place of the indicator's own."""
+    own = INDICATORS[name]
+    advice = "" if state == "pass" else advice or (own.advice if state in ("warn", "fail") else "")
+    return Check(name, own.title, state, subject, cell, tuple(map(str, images)), detail, advice, own.source)
+
+
+def pick(names: np.ndarray, mask: np.ndarray) -> list[str]:
+    """The names where a mask holds."""
+    return [str(name) for name in names[np.asarray(mask, bool)]]
