@@ -15,14 +15,14 @@ from .store import Damaged, Record, ResultsStore
 __all__ = ["INDICATORS", "STATES", "Check", "State", "check_folder"]
 
 
-def check_folder(folder: str | Path, *, models: Sequence[str] | None = None) -> list[Check]:
+def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None = None) -> list[Check]:
     """Every indicator of every model, finished cell and attack of a folder; nothing is run.
 
     What only a run can tell (`probe_folder`) is "unknown" until it was run. Failed cells have no checks: `status` and
     `table` name them.
 
     Args:
-        folder: a results folder.
+        folder: a results folder, or what was read of it.
         models: only these; None: all.
 
     Returns:

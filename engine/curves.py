@@ -40,7 +40,7 @@ class Curves:
 
 
 def build_curves(
-    folder: str | Path,
+    folder: str | Path | Outcomes,
     *,
     against: Against = "epsilon",
     norm: str | None = None,
@@ -59,7 +59,7 @@ def build_curves(
     averaged.
 
     Args:
-        folder: a results folder.
+        folder: a results folder, or what was read of it.
         against: "epsilon", "queries", or "grey-levels": epsilon in RoBIC's unit, linf times 255 and l2 as the root mean
             square change times 255.
         norm: only this one.

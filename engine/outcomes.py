@@ -89,17 +89,19 @@ class Outcomes:
         return lines + [f"left out: {line}; `davylamp evaluate` computes it again" for line in self.damaged]
 
 
-def read_outcomes(folder: str | Path, symbols: Sequence[str] = ()) -> Outcomes:
+def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) -> Outcomes:
     """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
 
     Args:
-        folder: where `davylamp evaluate` put it.
+        folder: where `davylamp evaluate` put it; what was read before is handed back as it is.
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
 
     Raises:
         Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
         StoreMismatch: if it was written in another format.
     """
+    if isinstance(folder, Outcomes):
+        return folder
     store = ResultsStore(folder, create=False)
     damaged: list[str] = []
     clean = {key: _clean(record) for key, record in _records(store, "clean", damaged)}

@@ -54,7 +54,7 @@ class Table:
 
 
 def build_table(
-    folder: str | Path,
+    folder: str | Path | Outcomes,
     *,
     by: By = "attacks",
     metrics: Sequence[str] | None = None,
@@ -76,7 +76,7 @@ def build_table(
     `epsilon`, `targeted`, `setting`; then, for all, `cells` and `failed` ones, `images` attacked, `violations`.
 
     Args:
-        folder: a results folder.
+        folder: a results folder, or what was read of it.
         by: what a row is about.
         metrics: symbols: those of `METRICS`, "FR@10" for any K, and `MEASUREMENTS` ("RA", "RA_worst", "seconds", ...);
             None: the table's own, as far as the folder has them.

@@ -53,11 +53,13 @@ class Transfer:
     notes: tuple[str, ...]
 
 
-def build_transfer(folder: str | Path, *, over: Over = "fooled", bootstrap: int = 1000, seed: int = 0) -> Transfer:
+def build_transfer(
+    folder: str | Path | Outcomes, *, over: Over = "fooled", bootstrap: int = 1000, seed: int = 0
+) -> Transfer:
     """Transfer rates between all models of a folder that see the same images.
 
     Args:
-        folder: a results folder, evaluated with `--transfer simple` or `full`.
+        folder: a results folder, evaluated with `--transfer simple` or `full`, or what was read of it with "OTR".
         over: the rate is over the examples that fool the model that they were made on ("fooled"), or over all images
             that it gets right ("valid"). That the tested model is right on the clean image is not asked.
         bootstrap: replicates, over images; 0: no intervals.
@@ -72,7 +74,7 @@ def build_transfer(folder: str | Path, *, over: Over = "fooled", bootstrap: int 
     """
     outcomes = read_outcomes(folder, ["OTR"])
     if not any(own.cell.key in outcomes.transfers for own in outcomes.done):
-        raise Unsupported(f"no example of {folder} was tested on another model: evaluate with --transfer full")
+        raise Unsupported(f"no example of {outcomes.store.folder} was tested on another model: evaluate with --transfer full")
     shared: dict[tuple[str, str], list[Subject]] = {}
     for subject in outcomes.subjects.values():
         shared.setdefault((subject.data, subject.data_digest), []).append(subject)
