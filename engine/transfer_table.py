@@ -74,7 +74,8 @@ def build_transfer(
     """
     outcomes = read_outcomes(folder, ["OTR"])
     if not any(own.cell.key in outcomes.transfers for own in outcomes.done):
-        raise Unsupported(f"no example of {outcomes.store.folder} was tested on another model: evaluate with --transfer full")
+        own = outcomes.store.folder
+        raise Unsupported(f"no example of {own} was tested on another model: evaluate with --transfer full")
     shared: dict[tuple[str, str], list[Subject]] = {}
     for subject in outcomes.subjects.values():
         shared.setdefault((subject.data, subject.data_digest), []).append(subject)
