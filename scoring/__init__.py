@@ -1,1 +1,33 @@
 """Rankings of models, attacks and defences by item response theory; imports nothing else of the project."""
+
+from .agreement import Dropped, agreement, bootstrap, borda, drop_each, plain_mean
+from .curves import ResponseModel
+from .diagnostics import Diagnostics, diagnose
+from .irt import IRTFit, choose_model, fit_irt
+from .items import describe_items, differential_items
+from .ranking import Ranking, rank_responses
+from .responses import Responses, build_responses
+from .tables import RULES, rank_table
+
+__all__ = [
+    "RULES",
+    "Diagnostics",
+    "Dropped",
+    "IRTFit",
+    "Ranking",
+    "ResponseModel",
+    "Responses",
+    "agreement",
+    "bootstrap",
+    "borda",
+    "build_responses",
+    "choose_model",
+    "describe_items",
+    "diagnose",
+    "differential_items",
+    "drop_each",
+    "fit_irt",
+    "plain_mean",
+    "rank_responses",
+    "rank_table",
+]

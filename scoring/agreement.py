@@ -1,9 +1,10 @@
 """Rankings without a model: mean, Borda count, bootstrap over images, agreement of two rankings."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, rankdata
 
 
 def plain_mean(responses: np.ndarray) -> np.ndarray:
@@ -70,6 +71,44 @@ def bootstrap(
     return np.stack([score(responses[:, np.concatenate([members[each] for each in row])]) for row in chosen])
 
 
+class Dropped(NamedTuple):
+    """What leaving something out does to a ranking.
+
+    Attributes:
+        name: of what is left out.
+        tau: Kendall's tau-b of the rankings with and without it, of the subjects that both have.
+        moved: largest change of a rank among them.
+    """
+
+    name: str
+    tau: float
+    moved: int
+
+
+def drop_each(
+    score: Callable[[np.ndarray], np.ndarray], names: Sequence[str], *, axis: Literal["subjects", "items"]
+) -> list[Dropped]:
+    """Rank again without each subject, or without each item (or metric), in turn.
+
+    Args:
+        score: of each subject that is kept, from the places in `names` that are kept.
+        names: of the subjects or items.
+        axis: which of the two they are.
+
+    Returns:
+        One record for each name, the most influential first.
+    """
+    everything = np.arange(len(names))
+    full = score(everything)
+    records = []
+    for place, name in enumerate(names):
+        kept = np.delete(everything, place)
+        before, after = full[kept] if axis == "subjects" else full, score(kept)
+        moved = np.abs(rankdata(-before) - rankdata(-after)).max()
+        records.append(Dropped(name, agreement(before, {"": after})[""], int(np.ceil(moved))))
+    return sorted(records, key=lambda record: record.tau)
+
+
 def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Kendall's tau-b of a ranking with others.
 
@@ -84,5 +123,5 @@ def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, 
     for name, other in others.items():
         known = ~(np.isnan(score) | np.isnan(other))
         enough = len(set(score[known])) > 1 and len(set(np.asarray(other)[known])) > 1
-        result[name] = float(kendalltau(score[known], other[known]).statistic) if enough else float("nan")
+        result[name] = float(kendalltau(score[known], other[known])[0]) if enough else float("nan")
     return result

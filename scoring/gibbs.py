@@ -29,6 +29,22 @@ class Draws(NamedTuple):
     discrimination: Tensor
 
 
+class State(NamedTuple):
+    """Where the chains are, as places in the tables.
+
+    Attributes:
+        ability: shape (chains, N).
+        where: setting of the prior of the abilities, shape (chains,).
+        hard: setting of the prior of the difficulties, shape (chains,).
+        steep: setting of the prior of the discriminations, shape (chains,).
+    """
+
+    ability: Tensor
+    where: Tensor
+    hard: Tensor
+    steep: Tensor
+
+
 def sample_gibbs(data: Tensor, tables: Tables, chains: int, warmup: int, draws: int, seed: int) -> Draws:
     """Draw from the posterior, every chain from its own draw of the prior.
 
@@ -44,30 +60,21 @@ def sample_gibbs(data: Tensor, tables: Tables, chains: int, warmup: int, draws: 
         The draws.
     """
     generator = torch.Generator().manual_seed(seed)
-    subjects = data.shape[1]
-    settings = len(tables.log_weight)
-    complete = bool((data[-1] == 1).all())  # then the last statistic, whether a response is there, is a constant
-    by_item = data[: -1 if complete else None].flatten(0, 1).T  # (M, K N)
-    of_item = tables.likelihood.transpose(1, 2).contiguous()  # (K, G, T)
     priors = (tables.ability_prior, tables.difficulty_prior, tables.discrimination_prior)
-    where, hard, steep = (_draw(prior.weight.repeat(chains, 1), generator) for prior in priors)
-    ability = _draw(priors[0].points[where][:, None].repeat(1, subjects, 1), generator)
+    settings = [_draw(prior.weight.repeat(chains, 1), generator) for prior in priors]
+    first = priors[0].points[settings[0]][:, None].repeat(1, data.shape[1], 1)
+    state = State(_draw(first, generator), *settings)
+    of_item = tables.likelihood.transpose(1, 2).contiguous()  # (K, G, T)
     kept, kept_items = [], []
     for sweep in range(warmup + draws):
-        prior = priors[1].points[hard][:, tables.difficulty] + priors[2].points[steep][:, tables.discrimination]
-        table = tables.likelihood[:, ability]  # (K, C, N, G)
-        if complete:
-            prior, table = prior + table[-1].sum(1), table[:-1]
-        log = by_item @ table.transpose(1, 2).reshape(by_item.shape[1], -1)
-        log = log.view(-1, chains, settings).add_(prior + tables.log_weight)
-        item = _draw(log, generator, blocks=len(tables.discriminations))  # (M, C)
-        log = _from_items(data, item.T, of_item) + priors[0].points[where][:, None]
+        item = _draw_items(data, tables, state, generator)
+        log = _from_items(data, item, of_item) + priors[0].points[state.where][:, None]
         weight = _weigh(log)
-        expected = weight @ tables.ability / weight.sum(-1)
         ability = _pick(weight, generator)
-        places = (ability, tables.difficulty[item.T], tables.discrimination[item.T])
-        where, hard, steep = (_draw(_given(*each), generator) for each in zip(priors, places, strict=True))
+        places = (ability, tables.difficulty[item], tables.discrimination[item])
+        state = State(ability, *(_draw(_given(*each), generator) for each in zip(priors, places, strict=True)))
         if sweep >= warmup:
+            expected = weight @ tables.ability / weight.sum(-1)
             kept.append((_scatter(tables.ability, ability, generator), expected))
             if (sweep - warmup) % thinning(draws) == 0:
                 kept_items.append((tables.difficulties[places[1]], tables.discriminations[places[2]]))
@@ -89,9 +96,26 @@ def thinning(draws: int) -> int:
 
 def _given(prior: Prior, places: Tensor) -> Tensor:
     """Log probability of each setting of a prior, given the points that were drawn from it, (chains, H)."""
-    counts = torch.zeros(len(places), prior.points.shape[1])
-    counts.scatter_add_(1, places, torch.ones(places.shape))
-    return counts @ prior.points.T + prior.weight
+    return _tally(places, prior.points.shape[1]) @ prior.points.T + prior.weight
+
+
+def _tally(places: Tensor, size: int) -> Tensor:
+    """How often each of `size` places occurs in each row, (rows, size)."""
+    return torch.zeros(len(places), size).scatter_add_(1, places, torch.ones(places.shape))
+
+
+def _draw_items(data: Tensor, tables: Tables, state: State, generator: torch.Generator) -> Tensor:
+    """A setting for each item, (C, M), given abilities and priors."""
+    complete = bool((data[-1] == 1).all())  # then the last statistic, whether a response is there, is a constant
+    informative = tables.likelihood[: -1 if complete else None]  # (K, T, G)
+    hard = tables.difficulty_prior.points[state.hard][:, tables.difficulty]
+    prior = hard + tables.discrimination_prior.points[state.steep][:, tables.discrimination] + tables.log_weight
+    if complete:
+        prior += _tally(state.ability, len(tables.ability)) @ tables.likelihood[-1]
+    by_item = data[: len(informative)].flatten(0, 1).T  # (M, K N)
+    table = informative[:, state.ability.T.contiguous()].view(by_item.shape[1], -1)  # (K N, C G)
+    log = (by_item @ table).view(-1, *prior.shape).add_(prior)
+    return _draw(log, generator, blocks=len(tables.discriminations)).T
 
 
 def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:

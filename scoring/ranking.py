@@ -129,7 +129,7 @@ def rank_responses(
     return make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
 
 
-def make_ranking(  # noqa: PLR0913, PLR0917 - what every way to rank hands over
+def make_ranking(
     name: str,
     subjects: Sequence[str],
     score: np.ndarray,
