@@ -11,7 +11,7 @@ from ..errors import InvalidInput
 from ..metrics import half_distortion
 from ..metrics.cost import LEVELS
 
-LEVEL = 0.95
+_TAILS = (0.025, 0.975)  # of a 95 % interval
 _AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are held at once
 _GUESSES = np.geomspace(1e-6, 1e3, 256)  # rates of an exponential over the mean distance
 _HALVINGS = 40
@@ -106,7 +106,7 @@ def bands(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not len(ordered):
         return np.full(draws.shape[1], math.nan), np.full(draws.shape[1], math.nan)
     ends = []
-    for share in ((1 - LEVEL) / 2, (1 + LEVEL) / 2):
+    for share in _TAILS:
         place = np.ceil(share * known).astype(int).clip(1) - 1
         ends.append(np.take_along_axis(ordered, place[None], axis=0)[0])
     return ends[0], ends[1]

@@ -240,7 +240,7 @@ def _markdown(text: str) -> str:
 
 
 def _latex_line(cells: Sequence[str]) -> str:
-    escaped = ["".join(_LATEX.get(character, character) for character in cell) for cell in cells]
+    escaped = ["".join(_LATEX.get(character, character) for character in " ".join(cell.split())) for cell in cells]
     line = " & ".join(escaped) + r" \\"
     return f"{{}}{line}" if line.startswith("[") else line  # or it would be an argument of the line before
 

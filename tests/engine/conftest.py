@@ -1,9 +1,16 @@
 """A small evaluation on the digits whose every number can be recomputed."""
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import torch
+from torch import Tensor
 
+from davylamp.adapters import ThreatModel
 from davylamp.adapters.zoo import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.cell import Cell, Subject
+from davylamp.metrics import adversarial_confidence_increase
 
 ATTACKS = (
     AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 5}),
@@ -30,3 +37,76 @@ def small_folder(small_plan, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     evaluate(small_plan, ResultsStore(folder))
     return folder
+
+
+class FolderWriter:
+    """Records written by hand: logits, outcomes and distances are the caller's, so that every table has a truth."""
+
+    def __init__(self, folder):
+        self.store = ResultsStore(folder)
+
+    def clean(self, model: str, logits: Tensor, labels: Tensor, *, data: str = "demo", digest: str = "d") -> Subject:
+        subject = Subject(model, f"digest-{model}", data, digest, len(labels))
+        right = (logits.argmax(1) == labels).double()
+        own = {"predicted": logits.argmax(1), "CA": right, "CC": logits.softmax(1)[range(len(labels)), labels].double()}
+        table = self._table(labels, own, "logits", logits)
+        self.store.write("clean", subject.key, table, self._meta(subject, subject.key))
+        return subject
+
+    def cell(self, subject: Subject, attack: str, logits: Tensor, adv_logits: Tensor, labels: Tensor, **own) -> Cell:
+        """A finished cell; `own` are arguments of Cell, and columns in place of the plain ones."""
+        norm, epsilon = own.pop("norm", "linf"), own.pop("epsilon", 0.1)
+        given = {name: own.pop(name) for name in ("parameters", "seed", "target", "measures") if name in own}
+        threat_model = ThreatModel(norm, epsilon, bool(given.get("target")))
+        cell = Cell(subject, attack, threat_model, **{"measures": ("effect",), **given})
+        n, attacked = len(labels), logits.argmax(1) == labels
+        violated = own.pop("violated", torch.zeros(n, dtype=torch.bool))
+        success = own.pop("success", attacked & (adv_logits.argmax(1) != labels) & ~violated)
+        sizes = own.pop("sizes", torch.full((n,), epsilon or 0.1, dtype=torch.double))
+        rise = adversarial_confidence_increase(logits, adv_logits, labels, reduction="none").double()
+        columns = {
+            "attacked": attacked,
+            "success": success,
+            "violated": violated,
+            "robust": attacked & ~success & ~violated,
+            "predicted": logits.argmax(1),
+            "adv_predicted": adv_logits.argmax(1),
+            "forwards": torch.full((n,), 3),
+            "backwards": torch.full((n,), 2),
+            "seconds": torch.full((n,), 0.5, dtype=torch.double),
+            "distance": torch.where(attacked, torch.where(success, sizes, torch.inf), 0.0),
+            **dict.fromkeys(("l0", "l1", "l2", "linf"), sizes),
+            "MR": torch.where(attacked, success.double(), torch.nan),
+            "AIAC": torch.where(violated, torch.nan, rise),
+            **own,
+        }
+        table = self._table(labels, columns, "adv_logits", adv_logits)
+        self.store.write("cells", cell.key, table, self._meta(subject, cell.key, cell))
+        return cell
+
+    def failed(self, subject: Subject, attack: str, reason: str) -> Cell:
+        cell = Cell(subject, attack, ThreatModel("linf", 0.1))
+        meta = {**self._meta(subject, cell.key, cell), "status": "failed", "reason": reason}
+        self.store.write("cells", cell.key, pa.table({}), meta)
+        return cell
+
+    def transfer(self, cell: Cell, tested: Subject, predicted: Tensor) -> None:
+        table = pa.table({"index": range(len(predicted)), "adv_predicted": predicted.numpy()})
+        self.store.write("transfer", f"{cell.key}-{tested.key}", table, self._meta(tested, cell.key, cell))
+
+    @staticmethod
+    def _table(labels: Tensor, columns: dict, name: str, logits: Tensor) -> pa.Table:
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(logits.float().numpy().reshape(-1)), logits.shape[1])
+        arrays = {key: np.asarray(values) for key, values in columns.items()}
+        return pa.table({"index": range(len(labels)), "label": labels.numpy(), **arrays, name: flat})
+
+    @staticmethod
+    def _meta(subject: Subject, key: str, cell: Cell | None = None) -> dict:
+        spec = {} if cell is None else {"spec": cell.spec}
+        return {"key": key, "subject": subject.spec, "status": "done", "reason": "", "unmeasured": {}, **spec}
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """Writes a results folder by hand; `writer.store.folder` is where."""
+    return FolderWriter(tmp_path / "folder")

@@ -1,0 +1,278 @@
+"""`davylamp table` and `curve` as a user meets them, on a real evaluation whose images are kept."""
+
+import csv
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from davylamp import cli, metrics
+from davylamp.adapters import Classifier
+from davylamp.adapters.zoo import Data
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.bootstrap import Estimate
+from davylamp.engine.curves import build_curves
+from davylamp.engine.table import Table, TableRow
+from davylamp.engine.transfer_table import build_transfer
+from davylamp.report.curve_figure import draw_curves
+from davylamp.report.results import print_results, table_csv, table_json, table_latex, table_markdown
+
+ATTACKS = (
+    AttackChoice("torchattacks:pgd", "linf", 0.02, parameters={"steps": 3}),
+    AttackChoice("torchattacks:fgsm", "linf", 0.02),
+    AttackChoice("best(torchattacks:fgsm)", "linf", 0.5),
+)
+MODELS = ("first", "second")
+
+
+def net(seed):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(192, 4)).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory):
+    """Two linear models, three attacks, 24 images labelled as the first model sees them."""
+    inputs = torch.rand(24, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    nets = {name: net(seed) for seed, name in enumerate(MODELS)}
+    labels = nets["first"](inputs).argmax(1)
+    folder = tmp_path_factory.mktemp("world")
+    config = Config(attacks=ATTACKS, transfer="full", keep_images=True, measures=("effect", "cost", "distance"))
+    models = {name: Classifier(own) for name, own in nets.items()}
+    plan = make_plan(config, models=models, data=Data(inputs, labels, [str(i) for i in range(24)]))
+    evaluate(plan, ResultsStore(folder))
+    return folder, plan, nets, inputs, labels
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run a command in this process; returns exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def runner(*arguments):
+        monkeypatch.setattr(sys, "argv", ["davylamp", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner
+
+
+def test_the_numbers_are_the_metrics_of_the_raw_images(world, run):
+    folder, plan, nets, inputs, labels = world
+    chosen = ["MR", "AIAC", "ACAC", "AMD", "AED", "APCR", "RMSD", "OTR", "CF", "RA"]
+    options = [word for symbol in chosen for word in ("--metric", symbol)]
+    code, out, _ = run("table", folder, "--by", "pairs", *options, "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert len(rows) == len(plan.cells) == 6
+    for cell in plan.cells:
+        (row,) = [r for r in rows if (r["model"], r["implementation"]) == (cell.subject.model, cell.attack)]
+        images = np.load(ResultsStore(folder).images_path(f"{cell.key}-0"))["inputs"]
+        adv = torch.tensor(images).float() / (255 if images.dtype == np.uint8 else 1)
+        own = nets[cell.subject.model]
+        before, after = own(inputs), own(adv)
+        success = (before.argmax(1) == labels) & (after.argmax(1) != labels)
+        clean = torch.stack([each(inputs).argmax(1) for each in nets.values()])
+        others = torch.stack([each(adv).argmax(1) for each in nets.values()])
+        attacked = before.argmax(1) == labels
+        truth = {
+            "MR": metrics.misclassification_ratio(before, after, labels),
+            "AIAC": metrics.adversarial_confidence_increase(before, after, labels),
+            "ACAC": metrics.adversarial_class_confidence(after[attacked], labels[attacked]),
+            "AMD": metrics.maximum_distortion(inputs, adv, success),
+            "AED": metrics.euclidean_distortion(inputs, adv, success),
+            "APCR": metrics.pixel_change_ratio(inputs, adv, success),
+            "RMSD": metrics.pixel_rms_distance(inputs[attacked], adv[attacked]),
+            "OTR": metrics.observable_transfer_rate(clean, others, labels, MODELS.index(cell.subject.model)),
+            "CF": metrics.macro_f1(before, labels),
+            "RA": (attacked & ~success).double().mean(),
+        }
+        for symbol, value in truth.items():
+            assert row["metrics"][symbol]["value"] == pytest.approx(float(value), rel=1e-4, abs=1e-6), symbol
+
+
+def test_plain_output(world, run):
+    code, out, err = run("table", world[0])
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "Effect: mean over models; value [95 % interval] (images)"
+    assert {"Cost", "Distortion"} <= {line.partition(":")[0] for line in out.splitlines()}
+    code, out, _ = run("table", world[0], "--by", "models", "--bootstrap", "0")
+    assert out.splitlines()[0] == "Capability: mean over attacks; value (images)"
+    assert "RA_worst" in out
+
+
+def test_csv_agrees_with_json(world, run):
+    _, text, _ = run("table", world[0], "--csv", "--metric", "MR", "--seed", "3")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    document = json.loads(run("table", world[0], "--json", "--metric", "MR", "--seed", "3")[1])
+    assert len(rows) == len(document["rows"]) == 3
+    for row, own in zip(rows, document["rows"], strict=True):
+        assert row["implementation"] == own["implementation"]
+        assert float(row["MR low"]) == own["metrics"]["MR"]["low"]
+        assert int(row["MR n"]) == own["metrics"]["MR"]["n"]
+
+
+def test_the_seed_decides_the_interval_only(world, run):
+    def found(seed):
+        return json.loads(run("table", world[0], "--json", "--metric", "AED", "--seed", seed)[1])["rows"][0]["metrics"]
+
+    assert found(0) == found(0)
+    assert found(0)["AED"]["low"] != found(1)["AED"]["low"]
+    assert found(0)["AED"]["value"] == found(1)["AED"]["value"]
+
+
+def test_transfer(world, run):
+    code, out, _ = run("table", world[0], "--transfer")
+    assert code == 0
+    assert "Transfer of torchattacks:pgd, linf, 0.02" in out
+    assert "Threat: mean over the attacks" in out
+    (table,) = build_transfer(world[0]).tables
+    _, text, _ = run("table", world[0], "--transfer", "--csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 3 * 9 + 6
+    (one,) = [r for r in rows if [r[k] for k in ("implementation", "made_on", "tested_on")] == [
+        table.attacks[0]["implementation"], "second", "first"
+    ]]  # fmt: skip
+    assert float(one["rate"]) == table.rates[0][1][0].value
+
+
+def test_a_defence(world, run):
+    code, out, _ = run("table", world[0], "--defence", "first", "second", "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert rows[0]["examples"] == "clean"
+    assert len(rows) == 4
+    _, _, nets, inputs, labels = world
+    truth = metrics.accuracy_variance(nets["first"](inputs), nets["second"](inputs), labels)
+    assert rows[0]["metrics"]["CAV"]["value"] == pytest.approx(float(truth))
+    assert rows[0]["metrics"]["MRV"]["value"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--csv", "--json"], "expected one format, got --csv and --json"),
+        (["--transfer", "--metric", "MR"], "expected --transfer without"),
+        (["--defence", "first", "second", "--pooled"], "expected --defence without"),
+        (["--metric", "MRR"], "unknown metric 'MRR'; did you mean MR or MRV"),
+        (["--metric", "ADMS"], "ADMS cannot be had from this folder: it was evaluated without the measures"),
+        (["--defence", "first", "third"], "unknown model 'third'"),
+    ],
+)
+def test_a_mistake_is_one_line(world, run, arguments, message):
+    code, out, err = run("table", world[0], *arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"davylamp: {message}")
+    assert err.count("\n") == 1
+
+
+def test_curves_in_print_and_in_files(world, run, tmp_path):
+    code, out, _ = run("curve", world[0], "--budget", "4/255", "--budget", "0.02", "--bootstrap", "50")
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0] == "Accuracy against linf (pixel range)"
+    assert lines[1].split()[-7:] == ["0.01569", "0.02", "half", "at", "D_half", "R^2", "OPT"]
+    assert len(lines) == 2 + 6
+    text = run("curve", world[0], "--csv", "--budget", "0.02", "--bootstrap", "50")[1]
+    rows = list(csv.DictReader(io.StringIO(text)))
+    document = json.loads(run("curve", world[0], "--json", "--bootstrap", "50")[1])
+    for row in rows:
+        (own,) = [
+            c for c in document["curves"] if all(c[k] == row[k] for k in ("model", "implementation", "setting"))
+        ]  # fmt: skip
+        assert row["half at"] == "" or float(row["half at"]) == (own["half_at"] or float("inf"))
+    best = [c for c in build_curves(world[0], budgets=[0.02], bootstrap=0).curves if c.kind == "distances"]
+    ours = [row for row in rows if row["kind"] == "distances" and float(row["budget"]) == 0.02]
+    assert [float(row["accuracy"]) for row in ours] == [float(c.accuracy[c.budgets == 0.02][0]) for c in best]
+    for name in ("curves.svg", "curves.png"):
+        code, _, _ = run("curve", world[0], "--against", "queries", "--bootstrap", "20", "-o", name)
+        assert code == 0
+        assert (tmp_path / name).stat().st_size > 2000
+
+
+def test_the_figure_says_what_it_shows(world, tmp_path):
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        draw_curves(build_curves(world[0], bootstrap=20), tmp_path / "curves.svg")
+    text = (tmp_path / "curves.svg").read_text(encoding="utf-8")
+    for shown in ("linf distance (pixel range)", "accuracy (share of all images)", "best(torchattacks:fgsm)", *MODELS):
+        assert shown in text
+
+
+def test_curve_mistakes_are_one_line(world, run):
+    for arguments, message in (
+        (["-o", "curves.gif"], "expected a file that ends in .svg, .png, .pdf"),
+        (["-o", "none/curves.svg"], "could not write none/curves.svg"),
+        (["--model", "third"], "unknown model 'third'"),
+        (["--norm", "l2"], "nothing here to draw: the folder has linf"),
+        (["--csv", "--json"], "expected one format"),
+    ):
+        code, _, err = run("curve", world[0], "--bootstrap", "20", *arguments)
+        assert code == 1
+        assert err.startswith(f"davylamp: {message}")
+        assert err.count("\n") == 1
+
+
+def test_without_matplotlib(world, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, _, err = run("curve", world[0], "-o", "curves.svg")
+    assert code == 1
+    assert err.startswith("davylamp: matplotlib is not installed")
+
+
+@pytest.fixture
+def awkward():
+    """A table whose texts mean something to every format."""
+    labels = {"model": '[a]|b_1 & 50% \\x, "q"\n#$', "setting": ""}
+    undefined = Estimate(*[float("nan")] * 3, 0)
+    rows = (TableRow(labels, {"MR": Estimate(0.5, 0.25, float("inf"), 8), "FR@5": undefined}),)
+    return Table("pairs", ("model", "setting"), ("MR", "FR@5"), rows, ("failed: x [bold]",))
+
+
+def test_csv_survives_any_text(awkward):
+    (row,) = csv.DictReader(io.StringIO(table_csv(awkward)))
+    assert row["model"] == awkward.rows[0].labels["model"]
+    assert (row["MR"], row["MR n"], row["FR@5"], row["FR@5 n"]) == ("0.5", "8", "", "0")
+
+
+def test_latex_survives_any_text(awkward):
+    lines = table_latex(awkward).splitlines()
+    assert lines[0] == r"\begin{tabular}{lrr}"
+    assert lines[-3] == (
+        r"{}[a]\textbar{}b\_1 \& 50\% \textbackslash{}x, "
+        r'"q" \#\$ & 0.5 [0.25, inf] (8) & - \\'
+    )
+    assert [lines[1], lines[3], *lines[-2:]] == [r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"]
+
+
+def test_markdown_survives_any_text(awkward):
+    head, rule, line = table_markdown(awkward).splitlines()
+    assert (head, rule) == ("| model | MR | FR@5 |", "| --- | --- | --- |")
+    assert line == '| [a]\\|b_1 & 50% \\\\x, "q" #$ | 0.5 [0.25, inf] (8) | - |'
+
+
+def test_json_has_null_for_what_is_undefined(awkward):
+    document = json.loads(table_json(awkward))
+    assert document["notes"] == ["failed: x [bold]"]
+    assert document["rows"][0]["metrics"] == {
+        "MR": {"value": 0.5, "low": 0.25, "high": None, "n": 8},
+        "FR@5": {"value": None, "low": None, "high": None, "n": 0},
+    }
+
+
+def test_print_shows_notes_and_marks_nothing_up(awkward, capsys):
+    print_results(awkward)
+    out = capsys.readouterr().out
+    assert "- failed: x [bold]" in out
+    assert "[a]|b_1" in out
