@@ -10,36 +10,44 @@ from davylamp.errors import AttackFailed
 
 @pytest.fixture
 def library(monkeypatch, digits):
-    """Replace torchattacks by a function of (inputs, epsilon); search four digits with it, 8 radii up to 0.8."""
+    """Replace torchattacks by a function of (inputs, epsilon, steps); search four digits with it, 8 radii up to 0.8."""
 
-    def runner(function):
-        def run(attack_class, model, inputs, labels, ball, targets=None, **kwargs):
-            return function(inputs, ball.epsilon)
+    def runner(function, **parameters):
+        def run(attack_class, model, inputs, labels, ball, targets=None, *, steps=None, **kwargs):
+            return function(inputs, ball.epsilon, steps)
 
         case = digits.classifier, digits.inputs[:4], digits.labels[:4]
         monkeypatch.setattr(torchattacks, "run", run)
-        return best_effort("torchattacks:pgd", *case, ThreatModel("linf", 0.8), rounds=3)
+        return best_effort("torchattacks:pgd", *case, ThreatModel("linf", 0.8), rounds=3, **parameters)
 
     return runner
 
 
 def test_the_nearest_example_is_kept_wherever_it_was_found(library, digits):
-    other = digits.inputs[[1, 0, 3, 2]]  # another digit: fools the model
+    inputs = digits.inputs[:4]
+    near = run_attack("foolbox:pgd", *(digits.classifier, inputs, digits.labels[:4]), ThreatModel("linf", 0.2))
+    assert near.success.all()
+    shift = {0.8: 1.0, 0.4: 1.9}  # nearest at the largest radius; farther, but in a smaller ball, at the next one
+    result = library(
+        lambda clean, epsilon, _: clean + shift.get(epsilon, 0.0) * (near.adv_inputs - inputs)[: len(clean)]
+    )
+    assert result.budget.tolist() == [0.4] * 4
+    assert result.distance.tolist() == pytest.approx([0.2] * 4)
+    assert torch.allclose(result.adv_inputs, near.adv_inputs, atol=1e-6)
 
-    def nearer_when_large(inputs, epsilon):
-        share = {0.8: 0.7}.get(epsilon, 1.0) if len(inputs) == 4 else 1.0
-        return (inputs + share * (other[: len(inputs)] - inputs)).clamp(inputs - epsilon, inputs + epsilon)
 
-    result = library(nearer_when_large)
-    assert result.success.any()
-    far = (other - digits.inputs[:4]).flatten(1).abs().amax(1)
-    for image in result.success.nonzero()[:, 0].tolist():
-        assert result.distance[image] <= result.budget[image] + 1e-6
-        assert result.distance[image] <= 0.7 * far[image] + 1e-6
+def test_one_combination_that_proves_nothing_leaves_an_unfooled_image_unproven(library):
+    weak = library(lambda inputs, epsilon, steps: inputs + 1e-4)
+    assert weak.robust.all()
+    result = library(
+        lambda inputs, epsilon, steps: inputs + (1e-4 if steps == 1 else torch.nan), grid={"steps": [1, 2]}
+    )
+    assert result.violations == (("nan",),) * 4
+    assert result.violated.all()
 
 
 def test_a_crash_below_the_top_keeps_what_was_found(library, digits):
-    def crash_below_half(inputs, epsilon):
+    def crash_below_half(inputs, epsilon, steps):
         if epsilon < 0.5:
             raise RuntimeError("too small for me")
         return (1 - inputs).clamp(inputs - epsilon, inputs + epsilon)
@@ -53,7 +61,7 @@ def test_a_crash_below_the_top_keeps_what_was_found(library, digits):
 
 
 def test_a_crash_at_the_largest_radius_is_an_error(library):
-    def crash(inputs, epsilon):
+    def crash(inputs, epsilon, steps):
         raise RuntimeError("never")
 
     with pytest.raises(AttackFailed, match="torchattacks:pgd crashed: RuntimeError: never"):
@@ -61,7 +69,7 @@ def test_a_crash_at_the_largest_radius_is_an_error(library):
 
 
 def test_what_proves_nothing_is_neither_fooled_nor_robust(library):
-    result = library(lambda inputs, epsilon: inputs * torch.nan)
+    result = library(lambda inputs, epsilon, steps: inputs * torch.nan)
     assert result.violated.all()
     assert result.budget.isinf().all()
     assert result.violations == (("nan",),) * 4
