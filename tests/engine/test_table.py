@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from davylamp import metrics
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.bootstrap import (
     bands,
     draw_half_distortion,
@@ -392,6 +393,16 @@ def test_violations_and_examples_outside_of_the_radius_are_not_usable(writer):
     writer.cell(subject, "foolbox:ddn", clean, clean, labels, norm="l2", epsilon=0.2, **own)
     (outcome,) = read_outcomes(writer.store.folder).done
     assert outcome.usable.tolist() == [False, False, True]
+
+
+def test_on_8_bit_images_successes_count_although_rounding_left_the_ball(digits, images, tmp_path):
+    attack = AttackChoice("torchattacks:pgd", "linf", 25.5 / 255, parameters={"steps": 3})
+    config = Config(attacks=(attack,), pixels=True, measures=("effect",))
+    evaluate(make_plan(config, models={"cnn": digits.classifier}, data=images), ResultsStore(tmp_path))
+    (outcome,) = read_outcomes(tmp_path).done
+    columns, (row,) = outcome.columns, build_table(tmp_path, metrics=["MR"]).rows
+    assert (columns["linf"] > 25.9 / 255).any()
+    assert row.metrics["MR"].value == columns["success"].sum() / columns["attacked"].sum() > 0.2
 
 
 def test_the_frame_has_four_columns_for_a_metric(writer, case):
