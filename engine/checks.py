@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import UnknownName
 from .cell import Subject
 from .checks_cells import record_checks, run_checks
 from .checks_model import model_checks
@@ -31,8 +32,10 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     Raises:
         Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
         StoreMismatch: if it was written in another format.
+        UnknownName: if a model is not in the folder.
     """
     outcomes = read_outcomes(folder)
+    check_models(outcomes, models)
     probes = {key: record.meta["probes"] for key, record in _readable(outcomes.store, "checks")}
     clean = dict(_readable(outcomes.store, "clean"))
     found = list(_model_by_model(outcomes, clean, probes))
@@ -45,6 +48,14 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
             checks += own
             checks += [check for group in over_cells for check in group if keys[check.cell] == subject.key]
     return checks
+
+
+def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
+    """Raise UnknownName unless every one of the models is in the folder."""
+    known = {subject.model for subject in outcomes.subjects.values()}
+    for name in models or ():
+        if name not in known:
+            raise UnknownName("model", name, known)
 
 
 def _model_by_model(

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from ..adapters import Classifier
 from ..adapters.zoo import Data
-from ..errors import DavylampError, Unavailable
+from ..errors import DavylampError, InvalidInput, Unavailable
 from .cell import Cell, Subject, digest_data, digest_model
+from .checks import check_models
 from .outcomes import Outcomes, logits_of, read_outcomes
 from .probes import probe_model
 from .probes_cell import IMAGES, probe_cell
@@ -50,8 +51,13 @@ def probe_folder(
 
     Raises:
         Unavailable: if there is no such folder or nothing in it, or it cannot be written.
+        UnknownName: if a model of `only` is not in the folder.
+        InvalidInput: if `images` < 1.
     """
+    if images < 1:
+        raise InvalidInput(f"expected images >= 1, got {images}")
     outcomes, bench = read_outcomes(folder), Workbench()
+    check_models(outcomes, only)
     done, kept, notes = 0, 0, []
     for subject in outcomes.subjects.values():
         if only is not None and subject.model not in only:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -34,10 +35,11 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         "normalisation". What the model raised stands under "error".
     """
     few, own = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
+    first = cache(lambda: classifier.predict_logits(few))
     questions: Mapping[str, Callable[[], dict[str, Any]]] = {
         "eval-mode": lambda: probe_mode(classifier),
-        "deterministic": lambda: _differ(classifier.predict_logits(few), classifier.predict_logits(few)),
-        "zero-epsilon": lambda: _differ(classifier.predict_logits(few), classifier.predict_logits(few, batch_size=1)),
+        "deterministic": lambda: _differ(first(), classifier.predict_logits(few)),
+        "zero-epsilon": lambda: _differ(first(), classifier.predict_logits(few, batch_size=1)),
         "logits": lambda: probe_outputs(logits),
         "gradients": lambda: probe_gradients(classifier, few, own),
         "normalisation": lambda: probe_normalisation(classifier, inputs[:LABELLED], labels[:LABELLED], logits),

@@ -1,0 +1,122 @@
+"""`davylamp check` as a user meets it."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from davylamp import cli
+
+FACTORY = """
+import torch
+from torch import nn
+
+class Steps(nn.Module):
+    def forward(self, inputs):
+        return torch.round(inputs * 8) / 8
+
+def linear():
+    torch.manual_seed(0)
+    layer = nn.Linear(108, 4)
+    layer.weight.data *= 20
+    return nn.Sequential(nn.Flatten(), layer)
+
+def masked():
+    return nn.Sequential(Steps(), linear())
+"""
+COMMON = ("--models", "net.py:linear", "--models", "net.py:masked", "--data", "npz:images.npz", "--out", "out")
+ATTACKS = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:pgd", "--epsilon", "0.05", "--param", "steps=5")
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run a command in this process; returns exit code, output, errors."""
+    (tmp_path / "net.py").write_text(FACTORY)
+    monkeypatch.chdir(tmp_path)
+
+    def runner(*arguments):
+        monkeypatch.setattr(sys, "argv", ["davylamp", *arguments])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner
+
+
+@pytest.fixture
+def folder(run, tmp_path):
+    """Two models on images that the plain one gets right."""
+    from davylamp.adapters.zoo import load_model
+
+    inputs = np.random.default_rng(0).integers(0, 33, (8, 3, 6, 6), dtype=np.uint8) * 7
+    labels = load_model("net.py:linear").predict_logits(_tensor(inputs)).argmax(1).numpy()
+    np.savez(tmp_path / "images.npz", inputs=inputs, labels=labels)
+    run("evaluate", *COMMON, *ATTACKS)
+
+
+def _tensor(inputs):
+    import torch
+
+    return torch.from_numpy(inputs).float() / 255
+
+
+def test_check_before_and_after_a_run(run, folder):
+    code, out, _ = run("check", "out", "--json")
+    assert code == 0
+    before = json.loads(out)
+    states = [check["state"] for check in before["checks"]]
+    assert before["counts"] == {state: states.count(state) for state in ("fail", "warn", "unknown", "pass")}
+    code, out, err = run("check", "out", "--run", "--images", "2", "--json")
+    assert (code, err) == (0, "")
+    after = json.loads(out)
+    assert after["notes"] == []
+    found = {(check["name"], check["subject"]): check for check in after["checks"]}
+    assert found["gradients", "net.py:masked"]["state"] == "fail"
+    assert found["gradients", "net.py:linear"]["state"] == "pass"
+    assert found["active-test", "foolbox:pgd (linf 0.05) on net.py:masked"]["state"] == "fail"
+    assert found["active-test", "foolbox:pgd (linf 0.05) on net.py:linear"]["state"] == "pass"
+
+
+def test_the_table_counts_and_folds(run, folder):
+    code, out, _ = run("check", "out")
+    lines = out.splitlines()
+    counts = json.loads(run("check", "out", "--json")[1])["counts"]
+    assert code == 0
+    assert lines[0] == f"out: {', '.join(f'{counts[state]} {state}' for state in ('pass', 'warn', 'fail', 'unknown'))}"
+    assert lines[1].split()[:3] == ["state", "indicator", "subject"]
+    order = [line.split()[0] for line in lines[2:]]
+    assert order == sorted(order, key=["fail", "warn", "unknown", "pass"].index)
+    assert sum("Bounds and epsilon respected" in line for line in lines) == 1
+    assert any("Unavailable gradients" in line and "net.py:masked" in line for line in lines)
+
+
+def test_strict_fails_where_an_indicator_does(run, folder):
+    assert run("check", "out", "--strict")[0] == 2
+    assert run("check", "out", "--strict", "--model", "net.py:linear")[0] == 0
+
+
+def test_a_changed_model_is_not_probed(run, folder, tmp_path):
+    (tmp_path / "net.py").write_text(FACTORY.replace("*= 20", "*= 21"))
+    code, out, _ = run("check", "out", "--run", "--images", "1")
+    assert code == 0
+    assert "- net.py:linear: expected the model that was evaluated" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nowhere",), "expected a results folder"),
+        (("out", "--model", "net.py:linaer"), "did you mean net.py:linear"),
+        (("out", "--run", "--images", "0"), "images >= 1"),
+    ],
+)
+def test_mistakes_get_one_line(run, folder, arguments, words):
+    code, out, err = run("check", *arguments)
+    assert (code, out) == (1, "")
+    assert words in err
+    assert err.count("\n") == 1
