@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -100,7 +101,7 @@ class Cell:
         """What `key` hashes, as JSON types; `from_spec` reads it back."""
         return json.loads(json.dumps(asdict(self)))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """20 hexadecimal digits of a hash over the spec: equal on every machine, different if anything is."""
         return digest_of(self.spec)

@@ -1,6 +1,8 @@
 """Tasks on a Ray cluster: many machines, one GPU or a share of one for each task."""
 
+import logging
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -13,6 +15,12 @@ from ..errors import InvalidInput, MissingLibrary, Unavailable
 from .executors import ATTEMPTS, DIED, Progress, label_of, work_here
 from .work import Outcome, Task
 
+# No message on every machine that has no GPU, no statistics sent home.
+_QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+_REACH_SECONDS = 5
 _KEPT = 4  # models and data sets that were handed over in memory, kept by each worker
 
 
@@ -30,12 +38,14 @@ class RayCluster:
     Raises:
         MissingLibrary: if Ray is not installed.
         Unavailable: if there is no such cluster, or it has no GPU where one is asked for.
-        InvalidInput: if `gpus_per_task` is not positive.
+        InvalidInput: if `gpus_per_task` is not positive, or the address is none.
     """
 
     def __init__(self, address: str | None = None, *, device: str = "cpu", gpus_per_task: float = 1.0):
         if gpus_per_task <= 0:
             raise InvalidInput(f"expected gpus_per_task > 0, got {gpus_per_task}")
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
         try:
             import ray
         except ImportError as error:
@@ -78,9 +88,10 @@ class RayCluster:
         if self._ray.is_initialized():
             return
         address = address or os.environ.get("RAY_ADDRESS") or "local"
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        if address not in ("auto", "local"):
+            _check_reachable(address)
         try:
-            self._ray.init(address=address, logging_level="error", log_to_driver=False, include_dashboard=False)
+            self._ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
         except (OSError, RuntimeError, ValueError, ImportError) as error:
             raise Unavailable(f"expected a Ray cluster at {address}, found none ({_one_line(error)})") from error
 
@@ -103,7 +114,8 @@ class RayCluster:
         return self._stored[id(value)][1]
 
     def _outcome(self, task: Task, reference: Any) -> Outcome:
-        errors = self._ray.exceptions
+        from ray import exceptions as errors
+
         try:
             return Outcome(task, *self._ray.get(reference))
         except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError):
@@ -132,6 +144,18 @@ def _fetch(reference: Any) -> Any:
     import ray
 
     return ray.get(reference)
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for minutes, and prints lines all the while."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidInput(f"expected the address of a Ray cluster as HOST:PORT or auto, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        advice = "start one there with: ray start --head"
+        raise Unavailable(f"expected a Ray cluster at {address}, found none ({error}); {advice}") from error
 
 
 def _one_line(error: Exception) -> str:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -267,8 +268,8 @@ class _Evaluation:
             "status": "done" if outcome.table is not None else "failed",
             "reason": outcome.reason,
             "unmeasured": dict(outcome.unmeasured or {}),
-            "seconds": outcome.seconds,
             **({} if outcome.probes is None else {"probes": dict(outcome.probes)}),
+            "seconds": outcome.seconds,
             "attack_seconds": outcome.attack_seconds,
             "device": task.device,
             "python": platform.python_version(),
@@ -279,6 +280,7 @@ class _Evaluation:
         }
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {}
     for name in _VERSIONS:

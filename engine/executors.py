@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..errors import InvalidInput, UnknownName
 from .work import Outcome, Task, Workbench

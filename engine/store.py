@@ -143,7 +143,7 @@ class ResultsStore:
         """
         path = self.images_path(name)
         try:
-            with np.load(path) as arrays:
+            with path.open("rb") as file, np.load(file) as arrays:
                 return arrays["inputs"]
         except OSError as error:
             raise Unavailable(f"could not read {path} ({error})") from error

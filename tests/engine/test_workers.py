@@ -1,0 +1,129 @@
+"""Workers that die: what they were at is done again, or given up, and the rest goes on."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from davylamp.adapters.zoo import load_model
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
+from davylamp.engine.executors import LocalWorkers, choose_executor, run_serially
+from davylamp.engine.work import Task
+from davylamp.errors import InvalidInput, UnknownName
+
+# FGSM asks for one gradient of its shard, the clean predictions take all images at once: `LOG` gets a line an attack.
+MODEL = """
+import os, signal, time
+from pathlib import Path
+
+import torch
+
+LOG, KILLS, SECONDS = Path({log!r}), {kills}, {seconds}
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(48, 4)
+        self.layer.weight.data = torch.randn(4, 48, generator=torch.Generator().manual_seed(0))
+        self.layer.bias.data.zero_()
+
+    def forward(self, inputs):
+        if inputs.requires_grad and len(inputs) < 6:
+            with LOG.open("a") as file:
+                file.write(str(os.getpid()) + "\\n")
+            if len(LOG.read_text().split()) <= KILLS:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(SECONDS)
+        return self.layer(inputs.flatten(1))
+
+def build():
+    return Model()
+"""
+
+
+def write_model(folder: Path, name: str, kills: int = 0, seconds: float = 0) -> str:
+    """A model file whose process is killed in the first `kills` attacks on it."""
+    file, log = folder / f"{name}.py", folder / f"{name}.log"
+    file.write_text(MODEL.format(log=str(log), kills=kills, seconds=seconds))
+    return f"{file}:build"
+
+
+def write_data(folder: Path, model: str) -> Path:
+    images = np.random.default_rng(0).integers(60, 200, (6, 3, 4, 4), dtype=np.uint8)
+    classifier = load_model(model)
+    labels = classifier.predict_logits(classifier.anchor.new_tensor(np.float32(images) / 255)).argmax(1).numpy()
+    np.savez(folder / "data.npz", inputs=images, labels=labels)
+    return folder / "data.npz"
+
+
+def plan_for(folder: Path, *models: str):
+    """FGSM on each model, six images, a shard of four and one of two."""
+    attack = AttackChoice("torchattacks:fgsm", "linf", 0.05)
+    data = f"npz:{write_data(folder, models[0])}"
+    return make_plan(Config(models, (attack,), data, shard_size=4, measures=("effect", "cost")))
+
+
+def log_of(model: str) -> list[str]:
+    return Path(model.replace(".py:build", ".log")).read_text().split()
+
+
+def test_a_task_whose_worker_is_killed_is_done_again_or_given_up_and_the_rest_goes_on(tmp_path):
+    well = write_model(tmp_path, "well")
+    once, always = write_model(tmp_path, "once", kills=1), write_model(tmp_path, "always", kills=1000)
+    plan = plan_for(tmp_path, always, once, well)
+    summary = evaluate(plan, ResultsStore(tmp_path / "workers"), executor=LocalWorkers(2))
+    (reason,) = summary.failed.values()
+    assert reason == "its worker died 3 times (killed, or out of memory)"
+    assert next(cell.key for cell in plan.cells if cell.subject.model == always) in summary.failed
+    assert len(log_of(once)) == 3
+    # Both of its shards were under way before the first of them was given up.
+    assert 3 <= len(log_of(always)) <= 6
+
+    whole = plan_for(tmp_path, once, well)
+    evaluate(whole, ResultsStore(tmp_path / "serially"), executor=run_serially)
+    ours, theirs = (load(tmp_path / name, heavy=True) for name in ("workers", "serially"))
+    for name in set(theirs.columns) - {"seconds"}:
+        assert [repr(value) for value in ours[name]] == [repr(value) for value in theirs[name]]
+
+
+def test_a_worker_that_is_killed_between_two_tasks_is_replaced(tmp_path):
+    plan = plan_for(tmp_path, write_model(tmp_path, "well"))
+    (subject, source), (cell,) = plan.subjects[0], plan.cells
+    tasks = [Task("attack", subject, source, plan.data, cell=cell, shard=shard) for shard in (0, 1)]
+    told, outcomes = [], LocalWorkers(1)(iter(tasks), lambda *progress: told.append(progress))
+    first = next(outcomes)
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+    (second,) = outcomes
+    assert [outcome.reason for outcome in (first, second)] == ["", ""]
+    assert [len(outcome.table) for outcome in (first, second)] == [4, 2]
+    assert told == [("torchattacks:fgsm", 4), ("torchattacks:fgsm", 2)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_no_worker_outlives_a_driver_that_is_killed(tmp_path):
+    model = write_model(tmp_path, "slow", seconds=60)
+    data = write_data(tmp_path, model)
+    (tmp_path / "slow.log").unlink(missing_ok=True)
+    command = [sys.executable, Path(__file__).with_name("runs.py"), model, data, tmp_path, "orphans"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"orphans": [{"alive": []}]}
+
+
+def test_executors_by_name():
+    assert choose_executor("local") is run_serially
+    assert isinstance(choose_executor("local", workers=2), LocalWorkers)
+    with pytest.raises(InvalidInput, match="expected at least one worker, got 0"):
+        choose_executor("local", workers=0)
+    with pytest.raises(InvalidInput, match="expected --address with --executor ray only"):
+        choose_executor("local", address="auto")
+    with pytest.raises(UnknownName, match="unknown executor 'slurm'"):
+        choose_executor("slurm")
