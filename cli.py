@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from .commands import attacks, check, evaluate, results
+from .commands import attacks, check, evaluate, rank, reproduce, results
 from .errors import DavylampError
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app.command("status")(evaluate.show_status)
 app.command("table")(results.show_table)
 app.command("curve")(results.show_curves)
 app.command("check")(check.check_results)
+app.command("rank")(rank.rank_subjects)
+app.command("reproduce")(reproduce.reproduce)
 app.command("quickstart")(attacks.quickstart)
 
 

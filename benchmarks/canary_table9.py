@@ -25,7 +25,7 @@ def published(table: int) -> list[dict[str, Any]]:
     Args:
         table: 7, 8 or 9.
     """
-    text = files(__package__).joinpath(f"published/canary_table{table}.json").read_text(encoding="utf-8")
+    text = files(__package__ or "").joinpath(f"published/canary_table{table}.json").read_text(encoding="utf-8")
     return json.loads(text)["rows"]
 
 
@@ -112,9 +112,10 @@ def _beside(ranking: Ranking, kind: str) -> dict[str, Any]:
         for place, model in enumerate(ranking.subjects)
     ]
     ours, published_scores = (np.array([row[name] for row in rows]) for name in ("score", "published"))
+    compared: Any = (spearmanr(ours, published_scores)[0], kendalltau(ours, published_scores)[0])
     return {
-        "spearman": float(spearmanr(ours, published_scores)[0]),
-        "kendall": float(kendalltau(ours, published_scores)[0]),
+        "spearman": float(compared[0]),
+        "kendall": float(compared[1]),
         "max_difference": float(np.abs(ours - published_scores).max()),
         "rhat": ranking.diagnostics.rhat if ranking.diagnostics else None,
         "rows": sorted(rows, key=lambda row: row["rank"]),

@@ -1,7 +1,7 @@
 """Rankings without a model: mean, Borda count, bootstrap over images, agreement of two rankings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.stats import kendalltau, rankdata
@@ -123,5 +123,6 @@ def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, 
     for name, other in others.items():
         known = ~(np.isnan(score) | np.isnan(other))
         enough = len(set(score[known])) > 1 and len(set(np.asarray(other)[known])) > 1
-        result[name] = float(kendalltau(score[known], other[known])[0]) if enough else float("nan")
+        tau: Any = kendalltau(score[known], other[known])[0] if enough else float("nan")
+        result[name] = float(tau)
     return result

@@ -1,11 +1,13 @@
 """From a table of results, one row for each cell and image, to a matrix of responses."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 Subjects = Literal["models", "attacks", "implementations", "defences"]
+THREAT = ("norm", "epsilon", "targeted")
 COLUMNS = ("cell", "model", "attack", "implementation", "image", "attacked", "success", "violated")
 
 
@@ -13,8 +15,7 @@ class Responses(NamedTuple):
     """Subjects by items.
 
     Attributes:
-        values: 1 for the subject, 0 against it, NaN missing; a mean where a cell was repeated with other seeds;
-            shape (N, M).
+        values: 1 for the subject, 0 against it, NaN missing; shape (N, M).
         subjects: names, length N.
         items: names, length M.
         images: the image of each item, length M.
@@ -26,7 +27,7 @@ class Responses(NamedTuple):
     images: tuple[str, ...]
 
 
-def build_responses(results: pd.DataFrame, subjects: Subjects = "models") -> Responses:
+def build_responses(results: pd.DataFrame, subjects: Subjects = "models", budget: float | None = None) -> Responses:
     """Who did what on which image.
 
     A model answers right where the attack did not fool it: an image that it gets wrong when clean counts against it. An
@@ -34,9 +35,10 @@ def build_responses(results: pd.DataFrame, subjects: Subjects = "models") -> Res
     is missing. What broke a rule is missing for both.
 
     Args:
-        results: with `COLUMNS`, and `norm`, `epsilon`, `parameters`, `data` where they tell attacks apart.
+        results: with `COLUMNS`, and `norm`, `epsilon`, `parameters`, `data` where they tell items apart.
         subjects: whose strength is scored; items are image x attack for "models" and "defences", image x model for
-            "attacks" and "implementations".
+            "attacks" (and x library) and "implementations".
+        budget: largest distance at which an attack counts as having fooled (column `distance`); None: any.
 
     Returns:
         The matrix, in the order in which subjects and items come in the results; items that nobody has are left out.
@@ -51,26 +53,39 @@ def build_responses(results: pd.DataFrame, subjects: Subjects = "models") -> Res
         raise ValueError(f"expected subjects models, attacks, implementations or defences, got {subjects!r}")
     rows: Any = results
     of_models = subjects in ("models", "defences")
-    attacked, success = rows["attacked"].astype(bool), rows["success"].astype(bool)
-    value = (attacked & ~success if of_models else success).astype(float)
+    attacked, fooled = rows["attacked"].astype(bool), rows["success"].astype(bool)
+    if budget is not None:
+        fooled &= rows["distance"] <= budget
+    value = (attacked & ~fooled if of_models else attacked & fooled).astype(float)
     hidden = rows["violated"].astype(bool) | (False if of_models else ~attacked)
-    threat = _join(rows, [name for name in ("norm", "epsilon", "targeted", "parameters") if name in rows])
-    image = _join(rows, [name for name in ("data", "image") if name in rows])
-    own = rows["model"] if of_models else rows["attack" if subjects == "attacks" else "implementation"]
-    other = rows["implementation"].astype(str) + " " + threat if of_models else rows["model"].astype(str)
-    item = image + " x " + other + ("" if of_models else " " + threat)
-    frame: Any = pd.DataFrame({"subject": own.astype(str), "item": item, "image": image, "value": value.mask(hidden)})
+    image = _join(rows, ("data", "image"))
+    if of_models:
+        own, other = _join(rows, ("model",)), _join(rows, ("implementation", *THREAT, "parameters", "seed"))
+    elif subjects == "attacks":
+        own, other = _told_apart(rows, "attack"), _join(rows, ("model", "library", "seed"))
+    else:
+        own, other = _told_apart(rows, "implementation"), _join(rows, ("model", "seed"))
+    item = image + " x " + other
+    frame: Any = pd.DataFrame({"subject": own, "item": item, "image": image, "value": value.mask(hidden)})
     frame = frame.dropna(subset="value")
     if frame.empty:
         raise ValueError("expected results of attacked images, got none")
     matrix: Any = frame.pivot_table(index="subject", columns="item", values="value", aggfunc="mean", sort=False)
-    images: Any = frame.drop_duplicates("item").set_index("item")["image"].loc[matrix.columns]
+    images: Any = frame.drop_duplicates("item").set_index("item")["image"].loc[list(matrix.columns)]
     return Responses(matrix.to_numpy(), tuple(matrix.index), tuple(matrix.columns), tuple(images))
 
 
-def _join(results: Any, columns: list[str]) -> Any:
-    """The columns as one text for each row."""
-    text = pd.Series("", index=results.index)
-    for column in columns:
-        text = text + (" " if column != columns[0] else "") + results[column].astype(str)
-    return text
+def _told_apart(rows: Any, column: str) -> Any:
+    """Names of the column, with threat model and parameters where an implementation was run with several."""
+    name = _join(rows, (column,))
+    for extra in (THREAT, ("parameters",)):
+        label = _join(rows, extra)
+        several = label.groupby(rows["implementation"]).transform("nunique") > 1
+        name = name.where(~several, name + " " + label)
+    return name
+
+
+def _join(rows: Any, columns: Sequence[str]) -> Any:
+    """Those of the columns that there are, as one text for each row."""
+    texts = [rows[column].map(str) for column in columns if column in rows]
+    return texts[0].str.cat(texts[1:], sep=" ") if texts else pd.Series("", index=rows.index)
