@@ -256,6 +256,10 @@ def test_rows_never_mix_settings_and_say_what_tells_them_apart(writer, case):
     rows = build_table(writer.store.folder, metrics=["MR"]).rows
     found = [(row.labels["epsilon"], row.labels["targeted"], row.labels["setting"]) for row in rows]
     assert found == [(0.1, False, "steps=10"), (0.1, False, "steps=5"), (0.1, True, ""), (0.2, False, "")]
+    writer.cell(subject, "foolbox:pgd", clean, adv, labels, target="least-likely")
+    rows = build_table(writer.store.folder, by="models", metrics=["MR"]).rows
+    found = [(row.labels["epsilon"], row.labels["attacks"], row.labels["setting"]) for row in rows]
+    assert sorted(found) == [(0.1, 1, "target=least-likely"), (0.1, 1, "target=random"), (0.1, 2, ""), (0.2, 1, "")]
 
 
 def test_two_weights_of_one_name_stay_apart(writer, case):
