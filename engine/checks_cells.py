@@ -57,7 +57,7 @@ def _returns(own: Outcome) -> Check:
     columns = own.columns
     black, unchanged = _kinds(own, "black") & columns["attacked"], _kinds(own, "unchanged") & columns["attacked"]
     detail = f"{int(black.sum())} black and {int(unchanged.sum())} clean of {_attacked(own)} images"
-    clean = columns["attacked"] & (columns["linf"] == 0)
+    clean = columns["attacked"] & (columns["linf"] == 0) & (columns["violations"] == "")
     if not (black | unchanged).any() and clean.any() and clean.sum() == columns["attacked"].sum():
         detail = f"all {_attacked(own)} images came back clean, which this attack may do where it fails"
         return make_check(

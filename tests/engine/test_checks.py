@@ -167,6 +167,15 @@ def test_losing_as_many_as_it_wins_is_no_significant_defeat(folder):
     assert folder.one("single-step", cell).state == "warn"
 
 
+def test_other_models_norms_and_aims_are_no_rivals(folder):
+    net, other = folder.model(), folder.model("other")
+    cell = folder.cell(net, "foolbox:pgd", range(4))
+    folder.cell(other, "torchattacks:fgsm", range(20))
+    folder.cell(net, "foolbox:fgm", range(20), norm="l2")
+    folder.cell(net, "art:fgsm", range(20), pixels=True)
+    assert folder.one("single-step", cell).state == "unknown"
+
+
 def test_a_minimum_norm_black_box_counts_within_the_radius(folder):
     net = folder.model()
     cell = folder.cell(net, "foolbox:pgd", range(8), norm="l2")

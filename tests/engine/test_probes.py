@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.call import Returned
 from davylamp.adapters.judge import norm_of
 from davylamp.adapters.zoo import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
@@ -173,6 +174,7 @@ def test_wrong_normalisation(digits, mean, std, wrong, state):
     found = judge(classifier, digits)["normalisation"]
     assert found.state == state
     assert ("16 right with [0, 1], not normalised" in found.detail) == (state == "fail")
+    assert ("too few wrong" in found.detail) == (state == "pass")  # no pass is spent where it could prove nothing
 
 
 def test_labels_of_other_classes_are_guesses(digits):
@@ -270,6 +272,43 @@ def test_too_few_steps_show(digits, cell_of):
     choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"steps": 2, "step_size": 0.02})
     found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=6)
     assert len(found["more-steps"]["fooled"]) > len(found["base"]["fooled"])
+
+
+def test_without_a_bound_the_steps_are_as_long_as_the_ball_is_wide(digits, cell_of):
+    choice = AttackChoice("foolbox:pgd", "linf", 0.02, parameters={"steps": 4, "step_size": 0.005})
+    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=4)
+    assert len(found["base"]["fooled"]) < 4
+    assert found["unbounded"]["radius"] == 0.5
+    assert found["unbounded"]["fooled"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "kind"),
+    [
+        (torch.zeros_like, "returns", "16 black and 0 clean"),
+        (torch.clone, "returns", "0 black and 16 clean"),
+        (lambda inputs: (inputs + 0.2).clamp(0, 1), "bounds", "16 out-of-ball"),
+        (lambda inputs: inputs - 0.1, "bounds", "16 out-of-bounds"),
+        (lambda inputs: inputs * torch.nan, "bounds", "16 nan"),
+    ],
+    ids=["black", "clean", "out-of-ball", "out-of-bounds", "nan"],
+)
+def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
+    """The library call is replaced; the judge, the records and the indicators are those of every evaluation."""
+
+    def broken(_row, _classifier, images, *_):
+        none = torch.zeros_like(images.labels)
+        return Returned(change(images.inputs), none, none, 0.0, ((),) * len(none), limited=False, error=None)
+
+    monkeypatch.setattr("davylamp.adapters.run.call_library", broken)
+    data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
+    plan = make_plan(Config(attacks=(PGD,), measures=()), models={"net": digits.classifier}, data=data)
+    evaluate(plan, ResultsStore(tmp_path))
+    found = {check.name: check for check in check_folder(tmp_path) if check.cell}
+    assert kind in found[name].detail
+    failed = {each for each in ("bounds", "returns") if found[each].state == "fail"}
+    assert failed == ({"bounds", "returns"} if change is torch.zeros_like else {name})  # black is out of the ball, too
+    assert all(found[each].state == "pass" for each in {"bounds", "returns"} - failed)
 
 
 @pytest.mark.parametrize(
