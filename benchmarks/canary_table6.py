@@ -1,0 +1,48 @@
+"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, mean over the pairs of two.
+
+Run: davylamp reproduce canary-table6 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..engine.transfer_table import Over, build_transfer
+from .canary_setting import PRESET, READINGS, SETTING, TRANSFERABLE, paper_name
+from .paper_numbers import find_value
+from .reproduction import Line, Options, Setting, Size, print_result, run_setting
+
+__all__ = ["print_result", "run"]
+_TABLE, _LARGE = "canary_table6", 16 / 255
+_ATTACKS = tuple(
+    choice
+    for choice in PRESET.config.attacks
+    if choice.attack.partition(":")[2] in TRANSFERABLE and choice.epsilon == _LARGE
+)
+_SETTING = Setting(
+    replace(PRESET.config, attacks=_ATTACKS, transfer="full"),
+    default=replace(SETTING.default, images=10),
+    quick=Size(("demo:efficientnet-lite0", "demo:efficientnet-lite1"), 4, SETTING.quick.limits, SETTING.quick.queries),
+)
+_READINGS: Mapping[Over, str] = {"fooled": "of those that fool their own model", "valid": "of all valid images"}
+_LEFT_OUT = "AIAC and ARTC on the tested models are not computed"
+
+
+def run(**options: Any) -> dict[str, Any]:
+    """Run the transferable attacks and test their examples on the other models, beside Table 6.
+
+    Args:
+        **options: those of `reproduction.Options`.
+    """
+    with run_setting(_SETTING, Options(**options)) as own:
+        lines, notes = [], [_LEFT_OUT]
+        for over, reading in _READINGS.items():
+            found = build_transfer(own.folder, over=over)
+            for table in found.tables:
+                for labels, rate in zip(table.attacks, table.of_attack, strict=True):
+                    name = paper_name(labels["implementation"])
+                    published = find_value(_TABLE, "OTR", attack=name)
+                    lines.append(Line(f"{name}, {reading}", "OTR", rate, published, "the paper's 15 models"))
+            notes += [note for note in found.notes if note not in notes]
+        readings = {"OTR": f"{READINGS['OTR']}; and over all that it gets right when clean, the other fair reading"}
+        return own.report(_TABLE, lines, readings=readings, left_out={}, notes=notes)

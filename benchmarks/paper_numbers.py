@@ -1,0 +1,26 @@
+"""The numbers of the papers: `published/*.json`, with their sources."""
+
+import json
+from importlib.resources import files
+from typing import Any
+
+
+def load_published(table: str) -> dict[str, Any]:
+    """A published table: `source`, `rows`, and `unit` or `note`.
+
+    Args:
+        table: name of a file in `published/`, without its ending.
+    """
+    return json.loads(files("davylamp.benchmarks").joinpath(f"published/{table}.json").read_text(encoding="utf-8"))
+
+
+def find_place(table: str, **labels: Any) -> int:
+    """Where a published row is in its table; past the end if it is not there."""
+    rows = load_published(table)["rows"]
+    return next((i for i, row in enumerate(rows) if labels.items() <= row.items()), len(rows))
+
+
+def find_value(table: str, symbol: str, **labels: Any) -> float | None:
+    """The published number of a row, None if there is no such row or it has no such number."""
+    rows, place = load_published(table)["rows"], find_place(table, **labels)
+    return rows[place].get(symbol) if place < len(rows) else None
