@@ -109,7 +109,7 @@ _ALL = (
     Indicator(
         "returns",
         "All-black or clean returns",
-        "use another library's implementation, or the @repaired row; these images say nothing about the model",
+        "look for masked gradients; or use another library's implementation: these images say nothing about the model",
         "davylamp",
     ),
     Indicator(
