@@ -3,7 +3,9 @@
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -69,20 +71,22 @@ class RayCluster:
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
         """Do the tasks; one more than there is room for is handed over, so that no machine waits for this one."""
         running: dict[Any, Task] = {}
-        try:
-            while True:
-                while len(running) <= self.slots and (task := next(tasks, None)) is not None:
-                    running[self._submit(task)] = task
-                if not running:
-                    return
-                ready, _ = self._ray.wait(list(running), num_returns=1)
-                task = running.pop(ready[0])
-                outcome = self._outcome(task, ready[0])
-                progress(label_of(task), task.images)
-                yield outcome
-        finally:
-            for reference in running:
-                self._ray.cancel(reference, force=True)
+        # Ray tells of lost machines on standard output, which belongs to our caller's results.
+        with redirect_stdout(sys.stderr):
+            try:
+                while True:
+                    while len(running) <= self.slots and (task := next(tasks, None)) is not None:
+                        running[self._submit(task)] = task
+                    if not running:
+                        return
+                    ready, _ = self._ray.wait(list(running), num_returns=1)
+                    task = running.pop(ready[0])
+                    outcome = self._outcome(task, ready[0])
+                    progress(label_of(task), task.images)
+                    yield outcome
+            finally:
+                for reference in running:
+                    self._ray.cancel(reference, force=True)
 
     def _connect(self, address: str | None) -> None:
         if self._ray.is_initialized():
