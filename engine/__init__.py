@@ -2,7 +2,9 @@
 
 from .compare import Comparison, Pair, Row, compare
 from .config import AttackChoice, Config, read_config, write_config
+from .curves import Curves, build_curves
 from .defaults import choose_threat_model, default_epsilon
+from .defence_table import build_defence
 from .evaluate import Summary, evaluate
 from .load import load, load_clean, load_transfer
 from .paired import mcnemar, wilcoxon, wilson_interval
@@ -10,11 +12,14 @@ from .plan import Plan, make_plan
 from .saturation import Saturation, saturating_budget
 from .search import SearchResult, best_effort, on_pixels
 from .store import ResultsStore
+from .table import Table, build_table
+from .transfer_table import Transfer, build_transfer
 
 __all__ = [
     "AttackChoice",
     "Comparison",
     "Config",
+    "Curves",
     "Pair",
     "Plan",
     "ResultsStore",
@@ -22,7 +27,13 @@ __all__ = [
     "Saturation",
     "SearchResult",
     "Summary",
+    "Table",
+    "Transfer",
     "best_effort",
+    "build_curves",
+    "build_defence",
+    "build_table",
+    "build_transfer",
     "choose_threat_model",
     "compare",
     "default_epsilon",

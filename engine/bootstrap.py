@@ -14,8 +14,7 @@ from ..metrics.cost import LEVELS
 _TAILS = (0.025, 0.975)  # of a 95 % interval
 _AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are held at once
 _GUESSES = np.geomspace(1e-6, 1e3, 256)  # rates of an exponential over the mean distance
-_HALVINGS = 40
-_GOLDEN = (math.sqrt(5) - 1) / 2
+_NEWTON = 5  # steps from the best guess
 
 
 class Estimate(NamedTuple):
@@ -76,10 +75,12 @@ def draw_means(counts: np.ndarray, values: np.ndarray) -> list[Draws]:
     Returns:
         One for each column.
     """
-    defined = ~np.isnan(values)
-    both = np.concatenate([np.where(defined, values, 0.0), defined], axis=1)
+    defined, endless = ~np.isnan(values), np.isinf(values)
+    both = np.concatenate([np.where(defined & ~endless, values, 0.0), defined], axis=1)
     sums = np.concatenate([counts[rows.start : rows.stop] @ both for rows in _groups(len(counts), len(values))])
     columns = values.shape[1]
+    for image, place in zip(*endless.nonzero(), strict=True):  # PSNR of an image left as it was; not 0 times infinity
+        sums[counts[:, image] > 0, place] = values[image, place]
     return [Draws(sums[:, i], sums[:, columns + i], int(defined[:, i].sum())) for i in range(columns)]
 
 
@@ -170,21 +171,20 @@ def _half(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndarra
         share = 1 - fallen.cumsum(1) / right[:, None]
     met, scale = fallen > 0, steps.mean()
     share, scaled = np.where(met, share, 0.0), steps / scale
-
-    def error(rate: np.ndarray) -> np.ndarray:
-        return (np.square(np.exp(-rate[:, None] * scaled) - share) * met).sum(1)
-
     curves = np.exp(-np.outer(scaled, _GUESSES))
     guess = (met @ np.square(curves) - 2 * share @ curves).argmin(1)
     low, high = np.log(_GUESSES[(guess - 1).clip(0)]), np.log(_GUESSES[(guess + 1).clip(max=len(_GUESSES) - 1)])
-    for _ in range(_HALVINGS):  # golden section, all replicates at once
-        width = _GOLDEN * (high - low)
-        nearer = error(np.exp(high - width)) < error(np.exp(low + width))
-        low, high = np.where(nearer, low, high - width), np.where(nearer, low + width, high)
-    half = math.log(2) / np.exp((low + high) / 2) * scale
-    first = np.take_along_axis(share, met.argmax(1)[:, None], axis=1)[:, 0]
+    rate = np.log(_GUESSES[guess])
+    for _ in range(_NEWTON):  # all replicates at once, on the logarithm of the rate
+        decay = np.exp(rate)[:, None] * scaled
+        fitted = np.exp(-decay)
+        slope, error = -decay * fitted * met, fitted - share
+        first, second = (error * slope).sum(1), (slope * (slope + error * (1 - decay))).sum(1)
+        rate = np.clip(rate - first / np.where(second > 0, second, math.inf), low, high)
+    half = math.log(2) / np.exp(rate) * scale
+    left = np.take_along_axis(share, met.argmax(1)[:, None], axis=1)[:, 0]
     half = np.where(met.any(1), half, math.inf)
-    return np.where((right == 0) | (met.any(1) & (first <= 0)), math.nan, half)
+    return np.where((right == 0) | (met.any(1) & (left <= 0)), math.nan, half)
 
 
 def _by_groups(function: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, like: np.ndarray) -> np.ndarray:
