@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from .commands import attacks, check, evaluate, rank, reproduce, results
+from .commands import attacks, check, evaluate, rank, report, reproduce, results
 from .errors import DavylampError
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.command("curve")(results.show_curves)
 app.command("check")(check.check_results)
 app.command("rank")(rank.rank_subjects)
 app.command("reproduce")(reproduce.reproduce)
+app.command("report")(report.report_results)
+app.command("serve")(report.serve_results)
 app.command("quickstart")(attacks.quickstart)
 
 

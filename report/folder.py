@@ -1,0 +1,136 @@
+"""A results folder as the report needs it: read once, with the first images as pictures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..engine.load import CellState, list_cells
+from ..engine.outcomes import Outcome, Outcomes, details, logits_of, read_outcomes
+from ..engine.store import Damaged, Record, ResultsStore
+from ..engine.table_rows import differing, model_names
+
+
+@dataclass(frozen=True)
+class Example:
+    """One of the first images, under attack or clean: PNG bytes, activation map (h, w), confidence in `predicted`."""
+
+    place: int
+    image: str
+    label: int
+    predicted: int
+    picture: bytes | None
+    cam: np.ndarray | None
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What a report is about.
+
+    Args:
+        path: the results folder.
+        outcomes: finished cells as arrays.
+        states: every cell by key, with its state and what is known of its run.
+        titles: a name for each cell that no other cell of its model has.
+        models: name of each model by key of its subject.
+        clean: the first images by key of the subject.
+        attacked: the same under attack, by key of the cell.
+    """
+
+    path: Path
+    outcomes: Outcomes
+    states: Mapping[str, CellState]
+    titles: Mapping[str, str]
+    models: Mapping[str, str]
+    clean: Mapping[str, tuple[Example, ...]]
+    attacked: Mapping[str, tuple[Example, ...]]
+
+    def model(self, own: Outcome) -> str:
+        """Name of the model that a cell attacks."""
+        return self.models[own.cell.subject.key]
+
+    def title(self, own: Outcome) -> str:
+        """Name of a cell beside the others on its model."""
+        return self.titles[own.cell.key]
+
+
+def read_folder(path: str | Path) -> Folder:
+    """Read everything that a report shows.
+
+    Raises:
+        Unavailable: if there is no such folder, or no cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    outcomes = read_outcomes(path, ["OTR"])
+    states = {state.key: state for state in list_cells(path)}
+    store = ResultsStore(path, create=False)
+    return Folder(
+        Path(path),
+        outcomes,
+        states,
+        name_cells(outcomes),
+        model_names(outcomes),
+        _examples(store, "clean", ""),
+        _examples(store, "cells", "adv_"),
+    )
+
+
+def threat_text(cell: Any) -> str:
+    """A threat model in words: "linf 4/255", "l2, smallest change"."""
+    own = cell.threat_model
+    radius = "smallest change" if own.epsilon is None else epsilon_text(own.norm, own.epsilon)
+    return f"{own.norm} {radius}{', targeted' if own.targeted else ''}"
+
+
+def epsilon_text(norm: str, epsilon: float) -> str:
+    """A radius; of linf as a fraction of 255 where it is a round one."""
+    levels = epsilon * 255
+    if norm == "linf" and abs(levels - round(levels, 2)) < 1e-6:
+        return f"{levels:.4g}/255"
+    return f"{epsilon:.4g}"
+
+
+def name_cells(outcomes: Outcomes) -> dict[str, str]:
+    """A name for every finished cell: implementation and threat model, and what else tells it from like ones."""
+    alike: dict[tuple[str, str], list[Outcome]] = {}
+    for own in outcomes.done:
+        alike.setdefault((own.cell.subject.key, f"{own.cell.attack} {threat_text(own.cell)}"), []).append(own)
+    names = {}
+    for (_, name), cells in alike.items():
+        options = [details(own.cell) | {"seed": str(own.cell.seed)} for own in cells]
+        for own, text in zip(cells, differing(options), strict=True):
+            names[own.cell.key] = f"{name}, {text}" if text else name
+    return names
+
+
+def _examples(store: ResultsStore, kind: Any, prefix: str) -> dict[str, tuple[Example, ...]]:
+    found = {}
+    for key, record in store.read_all(kind):
+        if not isinstance(record, Damaged) and not record.failed:
+            found[key] = tuple(_read_examples(record, prefix))
+    return found
+
+
+def _read_examples(record: Record, prefix: str) -> list[Example]:
+    known = record.table[f"{prefix}picture"].is_valid().to_numpy()
+    part = record.table.filter(known)
+    if not len(part):
+        return []
+    logits = logits_of(Record(part, record.meta), f"{prefix}logits").softmax(1)
+    columns = {name: part[name].to_pylist() for name in ("index", "image", "label")}
+    columns |= {name: part[prefix + name].to_pylist() for name in ("predicted", "picture", "cam")}
+    return [
+        Example(
+            place=columns["index"][row],
+            image=columns["image"][row],
+            label=columns["label"][row],
+            predicted=columns["predicted"][row],
+            picture=columns["picture"][row],
+            cam=None if columns["cam"][row] is None else np.asarray(columns["cam"][row], np.float32),
+            confidence=float(logits[row, columns["predicted"][row]]),
+        )
+        for row in range(len(part))
+    ]

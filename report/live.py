@@ -1,0 +1,161 @@
+"""The report of a folder while an evaluation fills it: read-only, over HTTP, by Waitress."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..engine.cell import Cell
+from ..engine.store import Damaged, ResultsStore
+from ..errors import MissingLibrary, Unavailable
+from .blocks import Section, Text, badge, make_table
+from .build import list_sections, render, render_blocks
+from .folder import threat_text
+
+_SHARE = 5  # a page is made again at most every so many times what making it took
+_LOCAL = ("127.0.0.1", "localhost", "[::1]")
+Start = Callable[[str, list[tuple[str, str]]], Any]
+
+
+class LiveReport:
+    """A WSGI application: `/` is the report with the progress above it, `/progress` that progress alone.
+
+    Args:
+        folder: a results folder; it is only read.
+        hosts: names that a request may ask for, beside this machine's own: a page elsewhere cannot read along under a
+            name of its own.
+
+    Raises:
+        Unavailable: if there is no such folder.
+    """
+
+    def __init__(self, folder: str | Path, *, hosts: Iterable[str] = ()):
+        self.folder, self.hosts = Path(folder), {*_LOCAL, *hosts}
+        self._store = ResultsStore(folder, create=False)
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[str, int], tuple[str, Cell | None, str]] = {}
+        self._made: tuple[str, list[Section]] = ("", [])
+        self._spent, self._when = 0.0, -1e9
+
+    def __call__(self, environ: Mapping[str, Any], start_response: Start) -> list[bytes]:
+        """Answer a request."""
+        status, body = self._answer(environ)
+        headers = [
+            ("Content-Type", "text/html; charset=utf-8"),
+            ("Content-Length", str(len(body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+        ]
+        start_response(status, headers)
+        return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
+
+    def _answer(self, environ: Mapping[str, Any]) -> tuple[str, bytes]:
+        host = str(environ.get("HTTP_HOST", "")).rpartition(":")
+        if (host[0] or host[2]) not in self.hosts:
+            return "403 Forbidden", b"expected a request to this machine by its own name"
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", b"this page is read-only"
+        with self._lock:
+            if environ["PATH_INFO"] == "/":
+                return "200 OK", self._page().encode()
+            if environ["PATH_INFO"] == "/progress":
+                version, blocks = self._progress()
+                version = version if self._may_make() else self._made[0]  # news only when they can be had
+                return "200 OK", f"<!--{version}-->{render_blocks(blocks)}".encode()
+        return "404 Not Found", b"expected / or /progress"
+
+    def _page(self) -> str:
+        version, blocks = self._progress()
+        if version != self._made[0] and self._may_make():
+            start = time.monotonic()
+            self._made = (version, self._sections())
+            self._when, self._spent = time.monotonic(), time.monotonic() - start
+        progress = Section("progress", "Progress", "This page follows the run; it changes nothing.", tuple(blocks))
+        live = {"path": "progress", "version": self._made[0]}
+        return render("Robustness report", [progress, *self._made[1]], source=str(self.folder), live=live)
+
+    def _may_make(self) -> bool:
+        return time.monotonic() - self._when > _SHARE * self._spent
+
+    def _sections(self) -> list[Section]:
+        try:
+            return list_sections(self.folder)
+        except Unavailable as error:
+            return [Section("verdict", "Verdict", "", (Text(f"Nothing to show yet: {error}.", "note"),))]
+
+    def _progress(self) -> tuple[str, list[Any]]:
+        """Which cells are finished, as a text that changes with them; and what to show of all cells."""
+        states = [self._state("cells", key) for key in self._store.keys("cells")]
+        parts = Counter(key.rpartition("-")[0] for key in self._store.keys("parts"))
+        running = [self._state("parts", f"{key}-{self._first_part(key)}") for key in parts]
+        working = len(list((self.folder / "locks").glob("*.lock")))
+        counts = Counter(state for state, _, _ in states)
+        told = ", ".join(f"{counts[name]} {name}" for name in ("done", "failed", "damaged") if counts[name])
+        blocks: list[Any] = [Text(f"{told or 'No cell is finished'}; {working} pieces of work under way.", "lead")]
+        rows = [
+            (
+                badge("unknown", "running"),
+                cell.subject.model,
+                cell.attack,
+                threat_text(cell),
+                f"{parts[cell.key]} of {cell.shards}",
+                "",
+            )
+            for _, cell, _ in running
+            if cell is not None
+        ]
+        rows += [
+            (badge("fail", state), cell.subject.model, cell.attack, threat_text(cell), "", reason)
+            for state, cell, reason in states
+            if state == "failed" and cell is not None
+        ]
+        if rows:
+            columns = ("state", "model", "implementation", "threat model", "pieces", "reason")
+            blocks.append(make_table("progress-cells", "Under way and failed", columns, rows))
+        transfers = len(self._store.keys("transfer"))
+        return f"{len(states)} {transfers} {sorted(counts.items())}", blocks
+
+    def _first_part(self, key: str) -> str:
+        return min(name.rpartition("-")[2] for name in self._store.keys("parts") if name.startswith(f"{key}-"))
+
+    def _state(self, kind: Any, key: str) -> tuple[str, Cell | None, str]:
+        """State, cell and reason of a file, which is read once as long as it stays the same."""
+        path = self._store.path(kind, key)
+        try:
+            stamp = (str(path), path.stat().st_mtime_ns)
+            if stamp not in self._seen:
+                meta = self._store.read(kind, key).meta
+                self._seen[stamp] = (str(meta["status"]), Cell.from_spec(meta["spec"]), str(meta["reason"]))
+            return self._seen[stamp]
+        except Damaged as damage:
+            return "damaged", None, str(damage)
+        except FileNotFoundError:  # the run has just put the parts together
+            return "gone", None, ""
+
+
+def serve(folder: str | Path, *, host: str = "127.0.0.1", port: int = 8000, started: Callable[[str], object]) -> None:
+    """Serve the report of a folder until it is interrupted.
+
+    Args:
+        folder: a results folder.
+        host: address to listen at.
+        port: 0: any that is free.
+        started: called with the address once it answers.
+
+    Raises:
+        MissingLibrary: without Waitress.
+        Unavailable: if there is no such folder, or the port is taken.
+    """
+    try:
+        from waitress.server import create_server
+    except ImportError as error:
+        raise MissingLibrary("waitress", "serve") from error
+    application = LiveReport(folder, hosts=[host])
+    try:
+        server: Any = create_server(application, host=host, port=port, threads=4, ident="davylamp")
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"could not listen at {host}:{port} ({error}); choose another with --port") from error
+    started(f"http://{host}:{server.effective_port}/")
+    server.run()

@@ -1,0 +1,107 @@
+"""Who is more robust, with the uncertainty of every rank."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..engine.bootstrap import Estimate
+from ..scoring import Ranking, Responses, build_responses, rank_responses
+from .blocks import Column, Section, Text, make_table
+from .figures import Bar, draw_intervals
+from .folder import Folder
+
+MOST = 1000  # responses that are fitted while a page is made, in a few seconds; above, plain means are ranked
+_LEAD = (
+    "Scores from every image under every attack: 1 where the model withstood it, 0 where it was fooled or wrong when "
+    "clean, nothing where the example broke a rule."
+)
+
+
+def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
+    """Models, then implementations: scores and ranks with intervals, tie groups, who beats whom."""
+    results = response_frame(folder)
+    blocks: list[Any] = []
+    for kind, title in (("models", "Models"), ("implementations", "Implementations")):
+        try:
+            responses = build_responses(results, kind)  # type: ignore[arg-type]
+            if len(responses.subjects) < 2:
+                raise ValueError(f"a ranking needs two or more {kind}, here there is one")
+            ranking, note = _rank(responses, seed)
+        except ValueError as error:
+            blocks.append(Text(f"{title}: {error}.", "note"))
+            continue
+        blocks += _blocks(kind, title, ranking, note)
+    return Section("ranking", "Ranking", _LEAD, tuple(blocks))
+
+
+def response_frame(folder: Folder) -> pd.DataFrame:
+    """What `build_responses` needs, one row for each cell and image."""
+    frames = []
+    for own in folder.outcomes.done:
+        cell, columns = own.cell, own.columns
+        about = {
+            "cell": cell.key,
+            "model": folder.model(own),
+            "attack": cell.row.attack,
+            "implementation": cell.attack,
+            "norm": cell.threat_model.norm,
+            "epsilon": cell.threat_model.epsilon,
+            "targeted": cell.threat_model.targeted,
+            "parameters": str(sorted(cell.parameters.items())),
+            "data": cell.subject.data,
+        }
+        names = ("image", "attacked", "success", "violated")
+        frames.append(pd.DataFrame({name: columns[name] for name in names}).assign(**about))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _rank(responses: Responses, seed: int) -> tuple[Ranking, str]:
+    known = int((~np.isnan(responses.values)).sum())
+    if known > MOST:
+        ranking = rank_responses(responses.values, responses.subjects, responses.images, scoring="mean", seed=seed)
+        note = f"Plain means, bootstrapped over the images: {known} responses are more than are fitted for a page."
+        return ranking, f"{note} `davylamp rank FOLDER` fits the item response model."
+    return rank_responses(responses.values, responses.subjects, responses.images, seed=seed), ""
+
+
+def _blocks(kind: str, title: str, ranking: Ranking, note: str) -> list[Any]:
+    order = np.argsort(ranking.rank, kind="stable")
+    means = ranking.method == "mean"
+    bars = [Bar(ranking.subjects[i], *_score(ranking, i)[:3], int(i)) for i in order]
+    axis = "mean response" if means else "ability (logits)"
+    caption = f"{title}: {axis} with 95 % intervals"
+    blocks: list[Any] = [Text(told, "warn") for told in ranking.notes]
+    blocks += [Text(note, "note")] if note else []
+    blocks.append(draw_intervals(f"ranking-{kind}", bars, axis=axis, caption=caption, whole=means))
+    columns = (
+        "rank", Column("95 % interval", "ranks that remain plausible"), kind[:-1],
+        Column("score", f"{axis} with its 95 % interval"), Column("mean", "plain mean response"),
+        Column("P(first)", "probability of rank 1"), Column("group", "a shared letter: not told apart at 95 %"),
+    )  # fmt: skip
+    rows = [_row(ranking, int(i)) for i in order]
+    taus = ", ".join(f"{name} {tau:.2f}" for name, tau in ranking.agreement.items())
+    told = f"Method: {ranking.method}. Kendall's tau with other rankings: {taus}."
+    blocks.append(make_table(f"ranking-{kind}-table", f"Ranking of {kind}", columns, rows, note=told))
+    blocks.append(_beats(kind, ranking, order))
+    return blocks
+
+
+def _row(ranking: Ranking, i: int) -> tuple[Any, ...]:
+    score = _score(ranking, i)
+    interval = f"{ranking.rank_low[i]} to {ranking.rank_high[i]}"
+    first = float(ranking.rank_probability[i, 0])
+    mean = float(ranking.mean[i])
+    return int(ranking.rank[i]), interval, ranking.subjects[i], score, mean, first, ranking.groups[i]
+
+
+def _score(ranking: Ranking, i: int) -> Estimate:
+    value, low, high = (float(own[i]) for own in (ranking.score, ranking.low, ranking.high))
+    return Estimate(value, low, high, int(np.isfinite(value)))
+
+
+def _beats(kind: str, ranking: Ranking, order: Sequence[int] | np.ndarray) -> Any:
+    rows = [(ranking.subjects[i], *("" if i == j else float(ranking.beats[i, j]) for j in order)) for i in order]
+    columns = ("P(row beats column)", *(ranking.subjects[j] for j in order))
+    return make_table(f"ranking-{kind}-beats", f"Probability that one of the {kind} ranks above another", columns, rows)
