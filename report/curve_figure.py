@@ -36,7 +36,7 @@ def draw_curves(curves: Curves, path: str | Path) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingLibrary("matplotlib", "report") from error
+        raise MissingLibrary("matplotlib", "plot") from error
     panels: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves.curves:
         panels.setdefault((curve.labels["norm"], curve.labels["model"]), []).append(curve)

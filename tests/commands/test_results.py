@@ -228,7 +228,7 @@ def test_without_matplotlib(world, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, _, err = run("curve", world[0], "-o", "curves.svg")
     assert code == 1
-    assert err.startswith("davylamp: matplotlib is not installed")
+    assert err.startswith('davylamp: matplotlib is not installed; run: pip install "davylamp[plot]"')
 
 
 @pytest.fixture
