@@ -48,7 +48,7 @@ def run(**options: Any) -> dict[str, Any]:
 def _distances(run: Run, classifier: Classifier, count: int) -> Iterator[tuple[str, Estimate]]:
     data = run.plan.data.load(classifier)
     inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
-    directions = orthogonal_directions(min(count, inputs[0].numel()), inputs)
+    directions = orthogonal_directions(min(count, inputs[0].numel()), inputs[0])
     values = {
         "EBD": empirical_boundary_distance(classifier, inputs, labels, directions, _GRID, reduction="none"),
         "EBD2": boundary_steps(classifier, inputs, labels, reduction="none"),

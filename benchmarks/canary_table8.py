@@ -21,6 +21,7 @@ from .reproduction import Line, Options, print_result, run_setting
 __all__ = ["print_result", "run"]
 _TABLE = "canary_table8"
 _SYMBOLS = ("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS")
+_MISSING: tuple[str, ...] = ("AdvGan (white)", "LSA (black)", "TREMBA (black)")
 _KINDS = {"white": TABLE8_WHITE, "black": TABLE8_BLACK}
 
 
@@ -41,8 +42,9 @@ def run(**options: Any) -> dict[str, Any]:
             )
             for kind, model, symbol, estimate in mean_over_attacks(own.folder)
         ]
-        missing = dict.fromkeys(("AdvGan (white)", "LSA (black)", "TREMBA (black)"), "no library here has it")
-        return own.report(_TABLE, lines, readings=readings_of(_SYMBOLS), left_out=missing)
+        return own.report(
+            _TABLE, lines, readings=readings_of(_SYMBOLS), left_out=dict.fromkeys(_MISSING, "no library here has it")
+        )
 
 
 def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:

@@ -13,7 +13,7 @@ from .reproduction import Line, Options, build_rows, print_result, run_setting
 __all__ = ["print_result", "run"]
 _TABLE = "fooling_table1"
 _READINGS = {
-    "FR_AUC": "trapezoids over K = 1, 2, 5, 10, 20, 50, 100, divided by 99; the paper gives neither axis nor normaliser, "
+    "FR_AUC": "trapezoids over K = 1, 2, 5, 10, 20, 50, 100, divided by 99; the paper gives no axis and normaliser, "
     "and its 0.02 of DeepFool cannot be had so (`davylamp reproduce checks`)"
 }
 

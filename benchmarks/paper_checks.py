@@ -22,11 +22,12 @@ CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
 )
 
 
-def run(**_: Any) -> dict[str, Any]:
+def run(*, quick: bool = False, seed: int = 0) -> dict[str, Any]:  # noqa: ARG001 - the contract of reproductions
     """Every check.
 
     Args:
-        **_: options of reproductions that run models; they change nothing here.
+        quick: changes nothing: there is nothing to wait for.
+        seed: changes nothing: nothing is drawn.
 
     Returns:
         "checks", each with paper, statement, printed, computed, allowed, holds, note; "held" and "failed", counts.

@@ -82,6 +82,7 @@ class Options:
         limit: only this many images.
         out: folder that keeps the results and resumes from them; None: a temporary one.
         device: where to compute.
+        seed: of every random choice.
         progress: called with an attack and the number of images just attacked.
     """
 
@@ -92,6 +93,7 @@ class Options:
     limit: int | None = None
     out: str | Path | None = None
     device: str = "cpu"
+    seed: int = 0
     progress: Callable[[str, int], object] | None = None
 
 
@@ -136,7 +138,7 @@ class Run:
             notes: further lines.
 
         Returns:
-            JSON types only; what is undefined is None.
+            JSON types only; what is undefined or infinite is None.
         """
         labels = [*OTHER, *([REDUCED] if self.reduced else [])]
         return {
@@ -197,7 +199,7 @@ def run_setting(setting: Setting, options: Options) -> Iterator[Run]:
     images = options.limit or (setting.config.limit if options.full else size.images)
     models = load_models(size.models if options.models is None else options.models, options.device)
     name, data = _find_data(setting.data if options.data is None else options.data)
-    config = replace(config, data=name, limit=images, device=options.device)
+    config = replace(config, data=name, limit=images, device=options.device, seeds=(options.seed,))
     plan = make_plan(config, models=models, data=data)
     with tempfile.TemporaryDirectory() as temporary:
         key = digest_of(sorted(cell.key for cell in plan.cells))[:8]  # another size never mixes with this one
@@ -237,7 +239,7 @@ def print_result(result: Mapping[str, Any], console: Console) -> None:
     rows = [
         (
             *(line[name] for name in ("row", "symbol", "ours")),
-            "-" if line["low"] is None else f"{line['low']:.3g} - {line['high']:.3g}",
+            _interval(line["low"], line["high"]),
             *(line[name] for name in ("n", "published", "difference", "beside")),
         )
         for line in result["lines"]
@@ -248,6 +250,12 @@ def print_result(result: Mapping[str, Any], console: Console) -> None:
     told += [f"left out: {row}: {reason}" for row, reason in result["left_out"].items()]
     for text in [*told, *result["notes"], f"{result['seconds']:.0f} s"]:
         console.print(f"- {text}", highlight=False, markup=False)
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None:
+        return "-"
+    return f"{low:.3g} - {'unbounded' if high is None else format(high, '.3g')}"
 
 
 def _shrink(choice: AttackChoice, size: Size) -> AttackChoice:

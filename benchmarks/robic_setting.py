@@ -64,11 +64,12 @@ def compare_budgets(
     """
     size = "quick" if options.quick else "full" if options.full else "default"
     config = choose(attacks, *({parameter: budget} for budget in budgets[size]))
-    models = ("demo:efficientnet-lite0",)
-    with run_setting(Setting(config, default=Size(models, 8), quick=Size(models, 3)), options) as run:
-        found = sorted(half_distortions(run), key=lambda own: (own[0].attack, own[0].parameters[parameter]))
+    models, limits = ("demo:efficientnet-lite0",), {parameter: max(budgets[size])}
+    setting = Setting(config, default=Size(models, 8, limits), quick=Size(models, 3, limits))
+    with run_setting(setting, options) as run:
+        found = sorted(half_distortions(run), key=lambda own: (_row(own[0]), own[0].parameters[parameter]))
         lines = [
-            Line(f"{NAMES[cell.attack]}, {parameter} {cell.parameters[parameter]}", "D_half", estimate, None, "a curve")
+            Line(f"{_row(cell)}, {parameter} {cell.parameters[parameter]}", "D_half", estimate, None, "a curve")
             for cell, estimate in found
         ]
         stated = [row for row in load_published("robic_figures")["rows"] if row["figure"] == figure]
@@ -77,6 +78,10 @@ def compare_budgets(
         missing = sorted({name for row in stated for name in row["attacks"]} - known)
         left_out = dict.fromkeys(missing, "no library here has it")
         return run.report("robic_figures", lines, readings=READINGS, left_out=left_out, notes=notes)
+
+
+def _row(cell: Cell) -> str:
+    return f"{NAMES[cell.attack]} on {cell.subject.model}"
 
 
 def _told(row: Mapping[str, Any]) -> str:
