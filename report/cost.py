@@ -43,7 +43,12 @@ def write_cost(folder: Folder) -> Section:
             caption = f"{model}, {threat}: success against queries; filled: on the Pareto front"
             blocks.append(
                 draw_dots(
-                    f"cost-{len(blocks)}", dots, x_axis="passes per image", y_axis="share fooled", caption=caption
+                    f"cost-{len(blocks)}",
+                    dots,
+                    libraries,
+                    x_axis="passes per image",
+                    y_axis="share fooled",
+                    caption=caption,
                 )
             )
     columns = (

@@ -73,7 +73,7 @@ def draw_intervals(name: str, bars: Sequence[Bar], *, axis: str, caption: str, w
         whole: the axis runs from 0 to 1.
     """
     tips: dict[str, str] = {}
-    with _axes(7.2, 0.8 + 0.34 * len(bars)) as (figure, axes):
+    with _axes(5.6, 0.2 + 0.32 * len(bars), left=0.25 + 0.085 * max(len(bar.label) for bar in bars)) as (figure, axes):
         for row, bar in enumerate(bars):
             colour, tip = SERIES[bar.series % len(SERIES)], f"{name}-{row}"
             axes.plot([bar.low, bar.high], [row, row], color=colour, linewidth=5, alpha=0.35, solid_capstyle="round")
@@ -91,7 +91,7 @@ def draw_intervals(name: str, bars: Sequence[Bar], *, axis: str, caption: str, w
 def draw_curves(name: str, lines: Sequence[Line], *, x_axis: str, caption: str, log: bool = False) -> Figure:
     """Accuracies between 0 and 1 against a budget, with bands and a legend."""
     tips: dict[str, str] = {}
-    with _axes(7.2, 3.9) as (figure, axes):
+    with _axes(6.0, 3.2, below=0.55 + _legend_height(len(lines))) as (figure, axes):
         for place, line in enumerate(lines):
             colour, style = SERIES[line.series % len(SERIES)], _DASHES[line.dash % len(_DASHES)]
             tip = f"{name}-{place}"
@@ -108,14 +108,16 @@ def draw_curves(name: str, lines: Sequence[Line], *, x_axis: str, caption: str, 
         axes.set_xlabel(x_axis)
         axes.set_ylabel("robust accuracy")
         axes.grid()
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2, frameon=False, fontsize=9)
+        _add_legend(figure)
         return Figure(name, _to_svg(figure, name, caption, tips), caption)
 
 
-def draw_dots(name: str, dots: Sequence[Dot], *, x_axis: str, y_axis: str, caption: str) -> Figure:
-    """Points with names; the best ones, which nothing beats in both directions, are joined by a line."""
+def draw_dots(
+    name: str, dots: Sequence[Dot], series: Sequence[str], *, x_axis: str, y_axis: str, caption: str
+) -> Figure:
+    """Points with names; `series` are named by the legend; the best points are filled and joined by a line."""
     tips: dict[str, str] = {}
-    with _axes(7.2, 3.9) as (figure, axes):
+    with _axes(6.0, 3.0, below=0.55 + _legend_height(len(series))) as (figure, axes):
         front = sorted((dot.x, dot.y) for dot in dots if dot.best)
         axes.step([x for x, _ in front], [y for _, y in front], where="post", color=_FAINT, linewidth=1, zorder=1)
         for place, dot in enumerate(dots):
@@ -131,6 +133,9 @@ def draw_dots(name: str, dots: Sequence[Dot], *, x_axis: str, y_axis: str, capti
                 markersize=8,
                 gid=tip,
             )
+        for place, label in enumerate(series):
+            axes.plot([], [], _MARKERS[place % len(_MARKERS)], color=SERIES[place % len(SERIES)], label=label)
+        _add_legend(figure)
         axes.set_xscale("log")
         axes.set_xlim(min(dot.x for dot in dots) / 1.3, max(dot.x for dot in dots) * 1.3)
         _plain_ticks(axes)
@@ -144,7 +149,7 @@ def draw_dots(name: str, dots: Sequence[Dot], *, x_axis: str, y_axis: str, capti
 def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, caption: str) -> Figure:
     """A bar for each count, from 0 upwards."""
     tips = {}
-    with _axes(7.2, 2.6) as (figure, axes):
+    with _axes(6.0, 1.9) as (figure, axes):
         for place, count in enumerate(counts):
             tip = f"{name}-{place}"
             axes.bar([place], [count], color=SERIES[0], width=0.8)[0].set_gid(tip)
@@ -158,7 +163,8 @@ def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, c
 
 
 @contextmanager
-def _axes(width: float, height: float) -> Iterator[tuple[Any, Any]]:
+def _axes(width: float, height: float, *, left: float = 0.65, below: float = 0.55) -> Iterator[tuple[Any, Any]]:
+    """A canvas whose axes are of this size, with room beside and below, in inches; `tight` would draw it twice."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure as Canvas
@@ -184,8 +190,18 @@ def _axes(width: float, height: float) -> Iterator[tuple[Any, Any]]:
         "ytick.color": _INK,
     }
     with rc_context(style):
-        figure = Canvas(figsize=(width, height))
-        yield figure, figure.add_subplot()
+        size = left + width + 0.2, below + height + 0.15
+        figure = Canvas(figsize=size)
+        yield figure, figure.add_axes((left / size[0], below / size[1], width / size[0], height / size[1]))
+
+
+def _legend_height(entries: int) -> float:
+    return 0.1 + 0.21 * -(-entries // 2)
+
+
+def _add_legend(figure: Any) -> None:
+    left = figure.axes[0].get_position().x0
+    figure.legend(loc="lower left", bbox_to_anchor=(left, 0), ncols=2, frameon=False, fontsize=9, borderaxespad=0)
 
 
 def _plain_ticks(axes: Any) -> None:
@@ -196,6 +212,8 @@ def _plain_ticks(axes: Any) -> None:
     steps = [digit * 10.0**power for power in range(-3, 9) for digit in (1, 2, 5)]
     inside = [step for step in (0.0, *steps) if low <= step <= high]
     shown = inside if len(inside) <= 9 else [step for step in inside if f"{step:e}"[0] in "01"]
+    if len(shown) < 2:
+        shown = [float(f"{low + share * (high - low):.2g}") for share in (0.2, 0.5, 0.8)]
     axes.xaxis.set_major_locator(FixedLocator(shown))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -205,7 +223,7 @@ def _to_svg(figure: Any, name: str, caption: str, tips: Mapping[str, str]) -> Ma
     """The drawing with the page's colours, a description, and what is under the pointer said."""
     file = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    figure.savefig(file, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.05, metadata=nothing)
+    figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     text = file.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)

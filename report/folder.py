@@ -12,6 +12,8 @@ from ..engine.outcomes import Outcome, Outcomes, details, logits_of, read_outcom
 from ..engine.store import Damaged, Record, ResultsStore
 from ..engine.table_rows import differing, model_names
 
+RATE = "FR@5"  # the fooling rate at K that a page shows
+
 
 @dataclass(frozen=True)
 class Example:
@@ -64,7 +66,7 @@ def read_folder(path: str | Path) -> Folder:
         Unavailable: if there is no such folder, or no cell in it.
         StoreMismatch: if it was written in another format.
     """
-    outcomes = read_outcomes(path, ["OTR"])
+    outcomes = read_outcomes(path, ["OTR", RATE])
     states = {state.key: state for state in list_cells(path)}
     store = ResultsStore(path, create=False)
     return Folder(

@@ -4,25 +4,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..engine.table import Table, TableRow
-from ..engine.table_metrics import MEASUREMENTS
+from ..engine.table_metrics import MEASUREMENTS, drop_absent
 from ..metrics import METRICS
 from .blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, make_table, plain
-from .folder import Folder, epsilon_text
+from .folder import RATE, Folder, epsilon_text
 
 FIRST = "RA"
 _LABELS = {"targeted": "targeted", "knowledge": "knowledge", "setting": "setting"}
 _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
-_WHOLE = ("CF", "CA", "CC", "D_half", "OPT")  # not a column of a cell's record
 
 
 def present_symbols(folder: Folder) -> list[str]:
     """Symbols that some cell has a value for, in the order of `METRICS`; then the plain measurements."""
-    done = folder.outcomes.done
-    found = [s for s in METRICS if s in _WHOLE or any(_is_known(own.columns.get(s)) for own in done)]
-    return [s for s in found if s != "FR@K"] + [name for name in MEASUREMENTS if name != "RA_worst"]
+    symbols = [RATE if symbol == "FR@K" else symbol for symbol in METRICS]
+    symbols += [name for name in MEASUREMENTS if name != "RA_worst"]
+    return list(drop_absent(symbols, folder.outcomes, explicit=False))
 
 
 def write_leaderboard(pairs: Table) -> Section:
@@ -156,7 +153,3 @@ def _heat_entry(row: TableRow | None, symbol: str) -> Entry:
 
 def _number(row: TableRow | None, symbol: str) -> Sequence[float] | None:
     return None if row is None else tuple(float(f"{value:.6g}") for value in row.metrics[symbol][:3])
-
-
-def _is_known(column: np.ndarray | None) -> bool:
-    return column is not None and column.dtype != object and not bool(np.isnan(column.astype(float)).all())

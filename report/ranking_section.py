@@ -20,20 +20,15 @@ _LEAD = (
 
 
 def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
-    """Models, then implementations: scores and ranks with intervals, tie groups, who beats whom."""
-    results = response_frame(folder)
-    blocks: list[Any] = []
-    for kind, title in (("models", "Models"), ("implementations", "Implementations")):
-        try:
-            responses = build_responses(results, kind)  # type: ignore[arg-type]
-            if len(responses.subjects) < 2:
-                raise ValueError(f"a ranking needs two or more {kind}, here there is one")
-            ranking, note = _rank(responses, seed)
-        except ValueError as error:
-            blocks.append(Text(f"{title}: {error}.", "note"))
-            continue
-        blocks += _blocks(kind, title, ranking, note)
-    return Section("ranking", "Ranking", _LEAD, tuple(blocks))
+    """Scores and ranks of the models with intervals, tie groups, who beats whom."""
+    try:
+        responses = build_responses(response_frame(folder), "models")
+        if len(responses.subjects) < 2:
+            raise ValueError("a ranking needs two or more models, here there is one")
+        ranking, note = _rank(responses, seed)
+    except ValueError as error:
+        return Section("ranking", "Ranking", _LEAD, (Text(f"No ranking: {error}.", "note"),))
+    return Section("ranking", "Ranking", _LEAD, tuple(_blocks(ranking, note)))
 
 
 def response_frame(folder: Folder) -> pd.DataFrame:
@@ -66,25 +61,25 @@ def _rank(responses: Responses, seed: int) -> tuple[Ranking, str]:
     return rank_responses(responses.values, responses.subjects, responses.images, seed=seed), ""
 
 
-def _blocks(kind: str, title: str, ranking: Ranking, note: str) -> list[Any]:
+def _blocks(ranking: Ranking, note: str) -> list[Any]:
     order = np.argsort(ranking.rank, kind="stable")
     means = ranking.method == "mean"
     bars = [Bar(ranking.subjects[i], *_score(ranking, i)[:3], int(i)) for i in order]
     axis = "mean response" if means else "ability (logits)"
-    caption = f"{title}: {axis} with 95 % intervals"
+    caption = f"Models: {axis} with 95 % intervals"
     blocks: list[Any] = [Text(told, "warn") for told in ranking.notes]
     blocks += [Text(note, "note")] if note else []
-    blocks.append(draw_intervals(f"ranking-{kind}", bars, axis=axis, caption=caption, whole=means))
+    blocks.append(draw_intervals("ranking-models", bars, axis=axis, caption=caption, whole=means))
     columns = (
-        "rank", Column("95 % interval", "ranks that remain plausible"), kind[:-1],
+        "rank", Column("95 % interval", "ranks that remain plausible"), "model",
         Column("score", f"{axis} with its 95 % interval"), Column("mean", "plain mean response"),
         Column("P(first)", "probability of rank 1"), Column("group", "a shared letter: not told apart at 95 %"),
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
     taus = ", ".join(f"{name} {tau:.2f}" for name, tau in ranking.agreement.items())
     told = f"Method: {ranking.method}. Kendall's tau with other rankings: {taus}."
-    blocks.append(make_table(f"ranking-{kind}-table", f"Ranking of {kind}", columns, rows, note=told))
-    blocks.append(_beats(kind, ranking, order))
+    blocks.append(make_table("ranking-table", "Ranking of models", columns, rows, note=told))
+    blocks.append(_beats(ranking, order))
     return blocks
 
 
@@ -101,7 +96,7 @@ def _score(ranking: Ranking, i: int) -> Estimate:
     return Estimate(value, low, high, int(np.isfinite(value)))
 
 
-def _beats(kind: str, ranking: Ranking, order: Sequence[int] | np.ndarray) -> Any:
+def _beats(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Any:
     rows = [(ranking.subjects[i], *("" if i == j else float(ranking.beats[i, j]) for j in order)) for i in order]
     columns = ("P(row beats column)", *(ranking.subjects[j] for j in order))
-    return make_table(f"ranking-{kind}-beats", f"Probability that one of the {kind} ranks above another", columns, rows)
+    return make_table("ranking-beats", "Probability that one model ranks above another", columns, rows)

@@ -45,31 +45,28 @@ def write_verdict(folder: Folder, table: Table, warnings: str) -> Section:
 
 
 def judge_first_places(groups: Sequence[Group]) -> list[str]:
-    """A sentence for each threat model: who is first, and whether a paired test tells it from the second."""
-    lines = []
-    for key, members in _groups_by_threat(groups):
-        ranked = sorted(members, key=lambda group: -robust_to_all(group).mean())
-        first, second = ranked[0], ranked[1] if len(ranked) > 1 else None
-        share = f"{robust_to_all(first).mean():.3g}"
-        name = first.labels["model"]
-        if second is None:
-            lines.append(f"{key}: {name} keeps {share} of its images in the worst case; it is the only model.")
-            continue
-        a, b = first.parts[0][0].cell.subject, second.parts[0][0].cell.subject
-        if a.data_digest != b.data_digest:
-            lines.append(
-                f"{key}: {name} leads with {share}; the models saw different images, so no paired test is possible."
-            )
-            continue
-        p = mcnemar(robust_to_all(first), robust_to_all(second))
-        told = "distinguishable" if p < SIGNIFICANT else "not distinguishable"
-        other = f"{second.labels['model']} ({robust_to_all(second).mean():.3g})"
-        lines.append(
-            f"{key}: {name} leads with {share}, {told} from {other}: exact McNemar p = {p:.2g} on {a.images} images."
+    """A sentence for each threat model with a radius: who is first, and whether a paired test tells it apart."""
+    lines = [f"{threat}: {_judge_first(members)}" for threat, members in _groups_by_threat(groups)]
+    return lines or ["No attack inside a ball was run, so there is no worst case; see Curves for the smallest changes."]
+
+
+def _judge_first(groups: Sequence[Group]) -> str:
+    first, *rest = sorted(groups, key=lambda group: -robust_to_all(group).mean())
+    name, share = first.labels["model"], f"{robust_to_all(first).mean():.3g}"
+    if not rest:
+        return f"{name} keeps {share} of its images in the worst case; it is the only model."
+    second = rest[0]
+    other, other_share = second.labels["model"], f"{robust_to_all(second).mean():.3g}"
+    a, b = first.parts[0][0].cell.subject, second.parts[0][0].cell.subject
+    if a.data_digest != b.data_digest:
+        return (
+            f"{name} leads with {share}; {other} ({other_share}) saw different images, so no paired test is possible."
         )
-    if not lines:
-        lines.append("No attack inside a ball was run, so there is no worst case; see Curves for the smallest changes.")
-    return lines
+    if share == other_share:
+        return f"{name} and {other} are level at {share} on {a.images} images."
+    p = mcnemar(robust_to_all(first), robust_to_all(second))
+    told = "distinguishable" if p < SIGNIFICANT else "not distinguishable"
+    return f"{name} leads with {share}, {told} from {other} ({other_share}): exact McNemar p = {p:.2g}, n = {a.images}."
 
 
 def robust_to_all(group: Group) -> np.ndarray:

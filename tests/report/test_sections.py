@@ -1,0 +1,67 @@
+"""Parts of the page by themselves, on cases small enough to work out by hand."""
+
+import numpy as np
+import pytest
+
+from davylamp.report.blocks import entry, plain
+from davylamp.report.cost import Price, mark_front
+from davylamp.report.figures import Bar, Dot, Line, draw_curves, draw_dots, draw_intervals
+from davylamp.report.folder import epsilon_text
+
+
+def test_the_front_is_what_nothing_beats():
+    prices = [
+        Price(None, success, passes, 1.0)
+        for success, passes in ((0.5, 10), (0.5, 20), (0.9, 20), (0.9, 20), (0.4, 5), (0.0, 1), (0.8, 30))
+    ]
+    assert [price.front for price in mark_front(prices)] == [True, False, True, True, True, False, False]
+
+
+def test_a_radius_is_written_as_it_is_said():
+    assert epsilon_text("linf", 4 / 255) == "4/255"
+    assert epsilon_text("linf", 0.5 / 255) == "0.5/255"
+    assert epsilon_text("linf", 0.3) == "76.5/255"
+    assert epsilon_text("linf", 0.1234567) == "0.1235"
+    assert epsilon_text("l2", 0.5) == "0.5"
+
+
+def test_what_is_undefined_is_null():
+    assert plain({"a": [float("nan"), np.float64(1.5), np.int64(2), float("inf")]}) == {"a": [None, 1.5, 2, None]}
+    assert entry(float("nan"))[:2] == ("-", None)
+    assert entry(True)[:2] == ("yes", True)
+
+
+@pytest.mark.parametrize("name", ["<script>x</script>", "a $b$ & $c$", 'quote " end', "\\frac{1}{2} $\\alpha$"])
+def test_names_in_drawings_stay_text(name):
+    figure = draw_intervals("one", [Bar(name, 0.5, 0.25, 0.75)], axis="share", caption=name)
+    assert "<script" not in figure.svg
+    assert "mathdefault" not in figure.svg
+    assert figure.svg.count("<title>") == 1
+    import xml.etree.ElementTree as ElementTree
+
+    tree = ElementTree.fromstring(str(figure.svg).replace("xlink:href", "href"))
+    texts = [node.text for node in tree.iter() if node.tag.endswith("text")]
+    assert name in texts
+    assert tree.attrib["aria-label"] == name
+    title = next(node.text for node in tree.iter() if node.tag.endswith("title"))
+    assert title == f"{name}: 0.5, 95 % interval 0.25 to 0.75"
+
+
+def test_drawings_say_their_points_and_wear_the_colours_of_the_page():
+    line = Line("pgd", [0, 1, 2], [1, 0.5, 0.25], [0.9, 0.4, 0.1], [1, 0.6, 0.4])
+    curves = draw_curves("two", [line], x_axis="epsilon", caption="c")
+    dots = draw_dots("three", [Dot("cw", 10, 0.5, best=True)], ["art"], x_axis="passes", y_axis="share", caption="c")
+    for figure in (curves, dots):
+        assert "var(--series-0)" in figure.svg
+        assert "#0a0a" not in figure.svg
+        assert "#01010" not in figure.svg
+    assert "<title>cw: 10, 0.5, on the front</title>" in dots.svg
+
+
+def test_two_drawings_on_a_page_share_no_ids():
+    import re
+
+    bars = [Bar("a", 0.5, 0.25, 0.75)]
+    ids = [re.findall(r' id="([^"]+)"', draw_intervals(name, bars, axis="x", caption="c").svg) for name in ("a", "b")]
+    assert ids[0]
+    assert not set(ids[0]) & set(ids[1])
