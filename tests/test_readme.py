@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, flags=re.DOTALL)
 COMMANDS = [
-    line.partition("#")[0].strip()
+    re.split("#| > ", line)[0].strip()
     for language, block in BLOCKS
     for line in block.splitlines()
     if not language and line.startswith("davylamp ")
