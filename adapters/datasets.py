@@ -167,7 +167,7 @@ def _read_images(items: Sequence[_Item], size: _Size, *, as_rgb: bool) -> Data:
                 f"expected images of one size, got {sizes} ({items[0].path}, {item.path}); give resize and crop"
             )
     labels = torch.tensor([item.label for item in items], dtype=torch.int64)
-    return Data(torch.stack(images).float() / 255, labels, [item.name for item in items])
+    return Data(torch.stack(images).float().div_(255), labels, [item.name for item in items])
 
 
 def _read_image(path: Path, size: _Size, as_rgb: bool) -> Tensor:
@@ -234,6 +234,6 @@ def _to_inputs(images: np.ndarray, path: Path) -> Tensor:
     if images.dtype != np.uint8 and images.dtype.kind != "f":
         raise InvalidInput(f"expected images as uint8 or floats in [0, 1] in {path}, got {images.dtype}")
     inputs = torch.from_numpy(np.array(images, dtype=np.float32, order="C"))
-    inputs = inputs / 255 if images.dtype == np.uint8 else inputs
+    inputs = inputs.div_(255) if images.dtype == np.uint8 else inputs  # in place: thousands of images are gigabytes
     check_images(inputs)
     return inputs

@@ -47,7 +47,7 @@ def run_serially(tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]
 
 
 class LocalWorkers:
-    """Does tasks in several processes, each with its share of the machine's cores.
+    """Does tasks in several processes, each with its share of the machine's cores; they stay for the next call.
 
     Args:
         workers: how many processes.
@@ -57,10 +57,11 @@ class LocalWorkers:
         if workers < 1:
             raise InvalidInput(f"expected at least one worker, got {workers}")
         self.workers = workers
+        self._all = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
         """Do the tasks; a task whose worker dies is tried again, with the machine to itself."""
-        idle = [_Worker(max(1, (os.cpu_count() or 1) // self.workers)) for _ in range(self.workers)]
+        idle = list(self._all)
         running: dict[Future[Outcome], tuple[Task, _Worker]] = {}
         lost: deque[Task] = deque()
         deaths: Counter[str] = Counter()
@@ -86,7 +87,7 @@ class LocalWorkers:
                     progress(label_of(task), task.images)
                     yield outcome
         finally:
-            for worker in [*idle, *(worker for _, worker in running.values())]:
+            for _, worker in running.values():
                 worker.stop()
 
 
@@ -114,6 +115,7 @@ class _Worker:
     def stop(self) -> None:
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
+            self.pool = None
 
 
 def _next(tasks: Iterator[Task], lost: deque[Task], *, alone: bool) -> Task | None:

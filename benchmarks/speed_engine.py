@@ -1,0 +1,181 @@
+"""What a whole evaluation costs: over the attacks themselves, with two workers, in memory, and when nothing is left.
+
+- overhead: wall time of planning and evaluating PGD through the three libraries (clean predictions, every metric,
+  files) over the sum of the same attacks called directly on the libraries, alternating (goal <= 1.10);
+- workers: one process against two, one thread of torch each, the two's start included (goal >= 1.8);
+- memory: the largest resident set of an evaluation of FGSM on a small CNN with every metric, at 224 x 224, as the
+  images grow (goal: 1000 under 4 GB);
+- resume: a folder of finished cells looked through again, and loaded.
+
+    python benchmarks/speed_engine.py [--quick] [--images 8] [--steps 40] [--rounds 3]
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import nn
+
+from davylamp.adapters.zoo import load_data, load_model
+from davylamp.benchmarks.speed_adapters import LIBRARIES, library_call
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
+from davylamp.engine.executors import Executor, LocalWorkers, run_serially
+from davylamp.engine.load import list_cells
+
+MODEL = "demo:efficientnet-lite0"
+SIDE = 224
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def pgd(steps: int) -> tuple[AttackChoice, ...]:
+    """What `library_call` does, as a cell of each library."""
+    own = {"steps": steps, "step_size": 1 / 255, "random_start": False}
+    return tuple(AttackChoice(f"{library}:pgd", "linf", 4 / 255, parameters=own) for library in LIBRARIES)
+
+
+def run(config: Config, executor: Executor = run_serially) -> None:
+    """Plan and evaluate into a folder that is thrown away; a cell that fails is an error here."""
+    with tempfile.TemporaryDirectory() as folder:
+        summary = evaluate(make_plan(config), ResultsStore(folder), executor=executor)
+    if summary.failed:
+        raise RuntimeError(f"expected every cell to run, got {summary.failed}")
+
+
+def print_overhead(images: int, steps: int, rounds: int) -> None:
+    """The whole evaluation over the bare attacks."""
+    classifier = load_model(MODEL)
+    data = load_data("demo:imagenet", limit=images, resize=classifier.resize, crop=classifier.crop)
+    right = classifier.check(data.inputs, data.labels).argmax(1) == data.labels
+    inputs, labels = data.inputs[right], data.labels[right]
+    config = Config((MODEL,), pgd(steps), limit=images)
+
+    def bare() -> None:
+        for library in LIBRARIES:
+            library_call(library, classifier, inputs, labels, steps)
+
+    bare()
+    whole, direct = [], []
+    for turn in range(rounds):
+        for is_whole in (True, False) if turn % 2 else (False, True):
+            (whole if is_whole else direct).append(seconds(lambda: run(config)) if is_whole else seconds(bare))
+    ratios = sorted(a / b for a, b in zip(whole, direct, strict=True))
+    print(
+        f"overhead: evaluation {statistics.median(whole):.1f} s, bare attacks {statistics.median(direct):.1f} s: "
+        f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} - {ratios[-1]:.3f}); PGD, {steps} steps, {len(labels)} of "
+        f"{images} images attacked, {torch.get_num_threads()} threads, {rounds} rounds"
+    )
+
+
+def print_workers(images: int, steps: int) -> None:
+    """One process and two, a thread each; shards small enough to share out."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    config = Config((MODEL,), pgd(steps), limit=images, shard_size=max(1, images // 4))
+    one = seconds(lambda: run(config))
+    with patch("os.cpu_count", return_value=2):
+        two = seconds(lambda: run(config, LocalWorkers(2)))
+    torch.set_num_threads(threads)
+    print(f"workers: one {one:.1f} s, two {two:.1f} s: {one / two:.2f} times as fast; {os.cpu_count()} cores")
+
+
+def small_cnn() -> nn.Module:
+    """Ten classes, few channels: the images weigh more than the model."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 7, 4), nn.ReLU(), nn.Conv2d(8, 16, 5, 4), nn.ReLU(), nn.Flatten(), nn.Linear(2704, 10)
+        )
+
+
+def write_images(path: Path, count: int) -> None:
+    """Random images of 8 bits."""
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (count, 3, SIDE, SIDE), dtype=np.uint8)
+    np.savez(path, inputs=images, labels=generator.integers(0, 10, count))
+
+
+def peak_memory() -> int:
+    """The largest resident set of this process in MB; `getrusage` would count what its parent had before the fork."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
+
+
+def measure_memory(data: str) -> None:
+    """Run in a process of its own: MB resident before and at most, and the seconds that it took."""
+    torch.set_num_threads(1)
+    before = peak_memory()
+    config = Config((f"{__file__}:small_cnn",), (AttackChoice("torchattacks:fgsm", "linf", 4 / 255),), f"npz:{data}")
+    spent = seconds(lambda: run(config))
+    print(before, peak_memory(), round(spent))
+
+
+def print_memory(counts: tuple[int, ...]) -> None:
+    """The largest resident set for several numbers of images."""
+    with tempfile.TemporaryDirectory() as folder:
+        for count in counts:
+            data = Path(folder, f"{count}.npz")
+            write_images(data, count)
+            command = [sys.executable, __file__, "--memory-of", str(data)]
+            before, most, spent = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+            print(f"memory: {count} images: {most} MB at most, {before} MB of them libraries; {spent} s", flush=True)
+
+
+def print_resume(cells: int) -> None:
+    """A folder of finished cells, looked through again."""
+    attack = AttackChoice("torchattacks:fgsm", "linf", 4 / 255)
+    with tempfile.TemporaryDirectory() as folder:
+        data, results = Path(folder, "images.npz"), Path(folder, "results")
+        write_images(data, 4)
+        config = Config(
+            (f"{__file__}:small_cnn",), (attack,), f"npz:{data}", seeds=tuple(range(cells)), measures=("effect",)
+        )
+        first = seconds(lambda: evaluate(make_plan(config), ResultsStore(results)))
+        plan = make_plan(config)
+        again = seconds(lambda: evaluate(plan, ResultsStore(results)))
+        listed, loaded = seconds(lambda: list_cells(results)), seconds(lambda: load(results))
+    print(
+        f"resume: {cells} finished cells: {again:.2f} s to see that nothing is left, {listed:.2f} s to list, "
+        f"{loaded:.2f} s to load; running them took {first:.0f} s"
+    )
+
+
+def main() -> None:
+    """Print a line or a few for each question."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="little of everything: that it runs, not how fast")
+    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if options.memory_of:
+            measure_memory(options.memory_of)
+            return
+        images, steps, rounds = (2, 2, 1) if options.quick else (options.images, options.steps, options.rounds)
+        print_overhead(images, steps, rounds)
+        print_workers(images, steps)
+        if sys.platform == "linux":
+            print_memory((20, 60) if options.quick else (100, 300, 1000))
+        print_resume(10 if options.quick else 300)
+
+
+if __name__ == "__main__":
+    main()
