@@ -22,6 +22,7 @@ from davylamp.engine.store import ResultsStore
 
 ATTACKS = tuple(f"{library}:{name}" for name in ("fgsm", "pgd", "deepfool", "cw") for library in ("art", "foolbox"))
 ATTACKS += tuple(f"torchattacks:{name}" for name in ("fgsm", "pgd", "deepfool", "cw"))
+Head = Mapping[str, Any]
 _MINIMUM = ("deepfool", "cw")
 _STRENGTH: Mapping[str, float] = {"fgsm": 0.0, "pgd": 0.7, "deepfool": 0.5, "cw": 0.8}
 
@@ -33,6 +34,7 @@ def write_results(
     attacks: Sequence[str] = ATTACKS,
     images: int = 1000,
     classes: int = 1000,
+    image: str = "image",
     seed: int = 0,
 ) -> ResultsStore:
     """Fill a results folder.
@@ -43,6 +45,7 @@ def write_results(
         attacks: implementations, by the names of the catalogue.
         images: how many.
         classes: of the logits.
+        image: what the names of the images begin with.
         seed: of everything.
 
     Returns:
@@ -50,32 +53,33 @@ def write_results(
     """
     store, generator = ResultsStore(folder), np.random.default_rng(seed)
     toughness, labels = generator.normal(size=images), generator.integers(classes, size=images)
+    head = {"index": np.arange(images), "image": [f"{image}-{n:04d}.png" for n in range(images)], "label": labels}
     for place, model in enumerate(models):
         subject = Subject(model, f"{place:020d}", "synthetic", "0" * 20, images)
         predicted = np.where(generator.random(images) < 0.9, labels, (labels + 1) % classes)
-        store.write("clean", subject.key, _clean(predicted, labels, classes, generator), _meta(subject, "clean"))
+        store.write("clean", subject.key, _clean(head, predicted, classes, generator), _meta(subject, "clean"))
         for attack in attacks:
             name = attack.partition(":")[2]
             threat_model = ThreatModel("l2") if name in _MINIMUM else ThreatModel("linf", 4 / 255)
             cell = Cell(subject, attack, threat_model, {"steps": 10}, measures=MEASURES, version="1.0")
             reach = toughness + 0.5 * place - _STRENGTH[name] + 0.3 * generator.normal(size=images)
-            table = _attacked(cell, reach, predicted, labels, classes, generator)
+            table = _attacked(cell, reach, head, predicted, classes, generator)
             meta = _meta(subject, "attack") | {"key": cell.key, "spec": cell.spec}
             store.write("cells", cell.key, table, meta)
     return store
 
 
-def _clean(predicted: np.ndarray, labels: np.ndarray, classes: int, generator: np.random.Generator) -> pa.Table:
-    right = predicted == labels
+def _clean(head: Head, predicted: np.ndarray, classes: int, generator: np.random.Generator) -> pa.Table:
+    right = predicted == head["label"]
     return pa.table(
         {
-            **_head(labels),
+            **head,
             "predicted": predicted,
             "CA": right.astype(float),
             "CC": np.where(right, 0.8, 0.1),
             "logits": _logits(predicted, classes, generator),
-            "cam": _maps(len(labels), generator),
-            "picture": _pictures(len(labels), generator),
+            "cam": _maps(len(right), generator),
+            "picture": _pictures(len(right), generator),
         }
     )
 
@@ -83,18 +87,19 @@ def _clean(predicted: np.ndarray, labels: np.ndarray, classes: int, generator: n
 def _attacked(
     cell: Cell,
     reach: np.ndarray,
+    head: Head,
     predicted: np.ndarray,
-    labels: np.ndarray,
     classes: int,
     generator: np.random.Generator,
 ) -> pa.Table:
+    labels = head["label"]
     count, attacked = len(labels), predicted == labels
     distance = np.exp(reach / 2) if cell.threat_model.epsilon is None else np.full(count, cell.threat_model.epsilon)
     success = attacked & ((reach < 0.5) if cell.threat_model.epsilon is not None else (reach < 2))
     adv_predicted = np.where(success, (labels + 3) % classes, predicted)
     own = np.where(success, distance, math.nan)
     columns: dict[str, Any] = {
-        **_head(labels),
+        **head,
         "target": pa.nulls(count, pa.int64()),
         "attacked": attacked,
         "success": success,
@@ -119,11 +124,6 @@ def _attacked(
     columns["adv_cam"] = _maps(count, generator)
     columns["adv_picture"] = _pictures(count, generator)
     return pa.table(columns)
-
-
-def _head(labels: np.ndarray) -> dict[str, Any]:
-    count = len(labels)
-    return {"index": np.arange(count), "image": [f"image-{place:04d}.png" for place in range(count)], "label": labels}
 
 
 def _logits(predicted: np.ndarray, classes: int, generator: np.random.Generator) -> pa.Array:

@@ -1,5 +1,6 @@
 """The commands about attacks: the catalogue, one attack through every library, the quickstart."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -97,6 +98,9 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
 def quickstart(
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the results and of report.html")] = Path(
+        "quickstart"
+    ),
 ) -> None:
     """Compare three attacks across the libraries on a real ImageNet model and real images, in about three minutes."""
     from ..adapters.zoo import load_data, load_model
@@ -112,10 +116,26 @@ def quickstart(
         done = list(run_quickstart(classifier, images, seed=seed, progress=progress))
     for trial, comparison in done:
         _print_comparison(comparison, trial.title)
+    page = _keep_quickstart(out, done, classifier, images, (model, data))
+    console.print(f"\nReport: {page}   (open it in a browser; it needs no network)", highlight=False)
     console.print(
-        "\nTry next: davylamp compare pgd --defaults   (the same attack with each library's own defaults)",
+        "Try next: davylamp compare pgd --defaults   (the same attack with each library's own defaults)",
         highlight=False,
     )
+
+
+def _keep_quickstart(out: Path, done: list[Any], classifier: Any, images: Any, names: tuple[str, str]) -> Path:
+    """The trials as a results folder with its report inside."""
+    from ..adapters.zoo import Data as Images
+    from ..engine.keep import keep_comparison
+    from ..engine.store import ResultsStore
+    from ..report.build import build_report, write_file
+
+    store = ResultsStore(out)
+    for trial, comparison in done:
+        seen = Images(*(part[: trial.images] for part in (images.inputs, images.labels, images.names)))
+        keep_comparison(store, comparison, classifier, seen, model=names[0], data_name=names[1], preset="quickstart")
+    return write_file(build_report(out), out / "report.html")
 
 
 def _print_comparison(comparison: Any, title: str, *, defaults: bool = False) -> None:

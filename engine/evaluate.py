@@ -207,7 +207,7 @@ class _Evaluation:
 
     def _save(self, outcome: Outcome) -> None:
         task = outcome.task
-        meta = self._meta(outcome)
+        meta = describe_run(outcome, preset=self.plan.config.preset)
         if task.kind == "attack":
             self._save_attack(outcome, meta)
         else:
@@ -257,27 +257,29 @@ class _Evaluation:
         for shard in range(cell.shards):
             self.store.remove("parts", f"{cell.key}-{shard}")
 
-    def _meta(self, outcome: Outcome) -> dict[str, Any]:
-        task = outcome.task
-        subject: Subject = task.subject
-        about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": subject.key}
-        return {
-            **about,
-            "subject": subject.spec,
-            "kind": task.kind,
-            "status": "done" if outcome.table is not None else "failed",
-            "reason": outcome.reason,
-            "unmeasured": dict(outcome.unmeasured or {}),
-            **({} if outcome.probes is None else {"probes": dict(outcome.probes)}),
-            "seconds": outcome.seconds,
-            "attack_seconds": outcome.attack_seconds,
-            "device": task.device,
-            "python": platform.python_version(),
-            "platform": platform.machine(),
-            "versions": _versions(),
-            "preset": self.plan.config.preset,
-            "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        }
+
+def describe_run(outcome: Outcome, *, preset: str = "") -> dict[str, Any]:
+    """What is stored beside a table: the spec, how it went, where and with which versions."""
+    task = outcome.task
+    subject: Subject = task.subject
+    about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": subject.key}
+    return {
+        **about,
+        "subject": subject.spec,
+        "kind": task.kind,
+        "status": "done" if outcome.table is not None else "failed",
+        "reason": outcome.reason,
+        "unmeasured": dict(outcome.unmeasured or {}),
+        **({} if outcome.probes is None else {"probes": dict(outcome.probes)}),
+        "seconds": outcome.seconds,
+        "attack_seconds": outcome.attack_seconds,
+        "device": task.device,
+        "python": platform.python_version(),
+        "platform": platform.machine(),
+        "versions": _versions(),
+        "preset": preset,
+        "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
 
 
 @cache

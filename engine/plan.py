@@ -123,7 +123,7 @@ def _cell(
         pixels=config.pixels,
         measures=config.measures,
         shard_size=config.shard_size,
-        version=_version(row.library),
+        version=library_version(row.library),
     )
 
 
@@ -149,7 +149,8 @@ def _rows(choice: AttackChoice, config: Config) -> list[Implementation]:
     return [row for row in chosen if choice.norm in row.classes] or chosen
 
 
-def _version(library: Library) -> str:
+def library_version(library: Library) -> str:
+    """The installed version of an attack library; "" if it is not installed."""
     try:
         return version(_PACKAGES[library])
     except PackageNotFoundError:

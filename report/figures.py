@@ -169,7 +169,7 @@ def _axes(width: float, height: float, *, left: float = 0.65, below: float = 0.5
         from matplotlib import rc_context
         from matplotlib.figure import Figure as Canvas
     except ImportError as error:
-        raise MissingLibrary("matplotlib", "report") from error
+        raise MissingLibrary("matplotlib", "plot") from error
     style: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": "davylamp",

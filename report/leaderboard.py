@@ -34,13 +34,13 @@ def write_leaderboard(pairs: Table) -> Section:
     rows = [
         (Entry(name, name), *(_heat_entry(own.get(model), first) for model in models)) for name, own in found.items()
     ]
-    table = make_table("leaderboard-table", "Leaderboard", ("attack", *models), rows)
+    table = make_table("leaderboard-table", "Every attack on every model", ("attack", *models), rows)
     values = {
         symbol: [[_number(own.get(model), symbol) for model in models] for own in found.values()] for symbol in shown
     }
     data = {"first": first, "values": plain(values), "about": {symbol: _direction(symbol) for symbol in shown}}
     choices = tuple((symbol, f"{symbol} - {describe(symbol)[0]}") for symbol in shown)
-    return Section("leaderboard", title, lead, (Heat("leaderboard", title, table, choices, data),))
+    return Section("leaderboard", title, lead, (Heat("leaderboard-heat", title, table, choices, data),))
 
 
 def write_metrics(attacks: Table, models: Table, pairs: Table, folder: Folder) -> Section:

@@ -1,5 +1,6 @@
 """The report of a folder while an evaluation fills it: read-only, over HTTP, by Waitress."""
 
+import socket
 import threading
 import time
 from collections import Counter
@@ -153,9 +154,12 @@ def serve(folder: str | Path, *, host: str = "127.0.0.1", port: int = 8000, star
     except ImportError as error:
         raise MissingLibrary("waitress", "serve") from error
     application = LiveReport(folder, hosts=[host])
-    try:
-        server: Any = create_server(application, host=host, port=port, threads=4, ident="davylamp")
-    except (OSError, ValueError) as error:
-        raise Unavailable(f"could not listen at {host}:{port} ({error}); choose another with --port") from error
-    started(f"http://{host}:{server.effective_port}/")
-    server.run()
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise Unavailable(f"could not listen at {host}:{port} ({error}); choose another with --port") from error
+        server = create_server(application, sockets=[listener], threads=4, ident="davylamp")
+        started(f"http://{host}:{listener.getsockname()[1]}/")
+        server.run()

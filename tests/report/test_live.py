@@ -56,7 +56,7 @@ def test_it_answers_reads_only_and_this_machine_only(ask):
 def test_it_shows_what_is_under_way_and_why_cells_failed(ask, store):
     import pyarrow as pa
 
-    key, record = next(iter(store.read_all("cells")))
+    _, record = next(iter(store.read_all("cells")))
     spec = {**record.meta["spec"], "seed": 1}
     other = Cell.from_spec(spec)
     meta = {**record.meta, "key": other.key, "spec": other.spec}
@@ -77,7 +77,7 @@ def test_news_are_told_once_and_the_report_is_made_again_then_only(ask, store):
     assert "the report" in first
     ask()
     assert len(ask.made) == 1
-    key, record = next(iter(store.read_all("cells")))
+    _, record = next(iter(store.read_all("cells")))
     other = Cell.from_spec({**record.meta["spec"], "seed": 3})
     store.write("cells", other.key, record.table, {**record.meta, "key": other.key, "spec": other.spec})
     assert ask("/progress")[1].startswith("<!--3 0")

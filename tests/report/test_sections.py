@@ -1,5 +1,7 @@
 """Parts of the page by themselves, on cases small enough to work out by hand."""
 
+import xml.etree.ElementTree as ET
+
 import numpy as np
 import pytest
 
@@ -37,9 +39,7 @@ def test_names_in_drawings_stay_text(name):
     assert "<script" not in figure.svg
     assert "mathdefault" not in figure.svg
     assert figure.svg.count("<title>") == 1
-    import xml.etree.ElementTree as ElementTree
-
-    tree = ElementTree.fromstring(str(figure.svg).replace("xlink:href", "href"))
+    tree = ET.fromstring(str(figure.svg).replace("xlink:href", "href"))
     texts = [node.text for node in tree.iter() if node.tag.endswith("text")]
     assert name in texts
     assert tree.attrib["aria-label"] == name

@@ -1,0 +1,70 @@
+"""A folder's cells give the config that makes them again, and a comparison becomes cells like any other."""
+
+import numpy as np
+import pytest
+
+from davylamp.adapters import Classifier, ThreatModel
+from davylamp.adapters.zoo import Data
+from davylamp.engine import compare, load, load_clean, make_plan
+from davylamp.engine.again import configs_of
+from davylamp.engine.config import config_from, read_config, write_config
+from davylamp.engine.keep import keep_comparison
+from davylamp.engine.store import ResultsStore
+
+
+@pytest.fixture
+def data(digits):
+    return Data(digits.inputs[:6], digits.labels[:6], [f"{place}.png" for place in range(6)])
+
+
+def test_the_same_cells_again_key_by_key(digits, data, tmp_path):
+    settings = {
+        "attacks": [
+            "fgsm",
+            {"attack": "pgd", "epsilon": "8/255", "parameters": {"steps": 3}},
+            {"attack": "best(foolbox:pgd)", "parameters": {"steps": 2}, "grid": {"steps": [2, 4]}},
+            {"attack": "foolbox:deepfool", "norm": "l2"},
+            {"attack": "pgd", "target": "least-likely", "epsilon": 0.1},
+            {"attack": "torchattacks:pgd", "defaults": True, "epsilon": 0.1},
+        ],
+        "seeds": [0, 3],
+        "max_queries": 30,
+        "limit": 6,
+        "measures": ["effect", "cost"],
+        "shard_size": 4,
+    }
+    models = {"digits": Classifier(digits.module)}
+    plan = make_plan(config_from(settings), models=models, data=data)
+    (again,) = configs_of(plan.cells)
+    (tmp_path / "again.toml").write_text(write_config(again), encoding="utf-8")
+    second = make_plan(read_config(tmp_path / "again.toml"), models=models, data=data)
+    assert {cell.key for cell in second.cells} == {cell.key for cell in plan.cells}
+    assert len(plan.cells) > 12
+
+
+def test_a_comparison_becomes_a_folder(digits, data, tmp_path):
+    classifier = Classifier(digits.module)
+    comparison = compare("fgsm", classifier, data.inputs, data.labels, ThreatModel("linf", 0.1))
+    store = ResultsStore(tmp_path / "kept")
+    keep_comparison(store, comparison, classifier, data, model="digits", data_name="six", preset="quickstart")
+    records = load(tmp_path / "kept")
+    for row in comparison.rows:
+        own = records[records["implementation"] == row.implementation.name]
+        assert own["success"].sum() / own["attacked"].sum() == row.metrics["MR"]
+        np.testing.assert_array_equal(own["forwards"], row.result.forwards.numpy())
+        assert own["linf"].tolist() == row.result.distances.linf.tolist()
+        assert own["image"].tolist() == data.names
+    assert set(load_clean(tmp_path / "kept")["model"]) == {"digits"}
+
+
+def test_a_row_without_a_result_becomes_a_failed_cell(digits, data, tmp_path):
+    from dataclasses import replace
+
+    classifier = Classifier(digits.module)
+    comparison = compare("fgsm", classifier, data.inputs, data.labels, ThreatModel("linf", 0.1))
+    broken = replace(
+        comparison, rows=(replace(comparison.rows[0], result=None, error="it crashed"), *comparison.rows[1:])
+    )
+    store = ResultsStore(tmp_path / "kept")
+    keep_comparison(store, broken, classifier, data, model="digits", data_name="six")
+    assert list(load(tmp_path / "kept").attrs["failed"].values()) == ["it crashed"]
