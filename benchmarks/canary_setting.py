@@ -50,7 +50,7 @@ FAMILIES: Mapping[str, str] = {
 TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-ni-fgsm")
 PRESET = find_preset("canary")
 _DEFAULT = {"steps": 10, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3}
-_QUICK = {"steps": 3, "binary_search_steps": 1, "samples": 1, "translations": 2, "rotations": 2}
+_QUICK = {"steps": 3, "binary_search_steps": 1, "candidates": 3, "samples": 1, "translations": 2, "rotations": 2}
 SETTING = Setting(
     PRESET.config,
     default=Size(("demo:*",), 4, _DEFAULT, 100),

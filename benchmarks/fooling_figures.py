@@ -10,7 +10,7 @@ from typing import Any
 
 from ..engine.bootstrap import Estimate
 from .fooling_setting import LEFT_OUT, SETTING, paper_name
-from .paper_numbers import find_value, load_published
+from .paper_numbers import find_place, find_value, load_published
 from .reproduction import Line, Options, build_rows, print_result, run_setting
 
 __all__ = ["print_result", "run"]
@@ -32,6 +32,7 @@ def run(**options: Any) -> dict[str, Any]:
     with run_setting(SETTING, Options(**options)) as own:
         found, notes = build_rows(own.folder, _SYMBOLS, "attacks")
         rows = {name: row.metrics for row in found.rows if (name := paper_name(row.labels))}
+        rows = dict(sorted(rows.items(), key=lambda item: find_place("fooling_table1", attack=item[0])))
         lines = [
             Line(name, symbol, estimate, find_value(_TABLE, symbol, attack=name), "text of 3.1")
             for name, metrics in rows.items()

@@ -16,8 +16,8 @@ _NAMES: Mapping[str, str] = {
 _LIMITS = {"steps": 10, "binary_search_steps": 2}
 SETTING = Setting(
     find_preset("fooling").config,
-    default=Size(("demo:*",), 8, _LIMITS, 60),
-    quick=Size(("demo:efficientnet-lite0",), 4, {"steps": 3, "binary_search_steps": 1}, 12),
+    default=Size(("demo:*",), 8, _LIMITS, 100),
+    quick=Size(("demo:efficientnet-lite0",), 3, {"steps": 3, "binary_search_steps": 2, "candidates": 3}, 40),
 )
 LEFT_OUT = {"GD-UAP": "no library here has it"}
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from .fooling_setting import LEFT_OUT, SETTING, paper_name
-from .paper_numbers import load_published
+from .paper_numbers import find_place, load_published
 from .reproduction import Line, Options, build_rows, print_result, run_setting
 
 __all__ = ["print_result", "run"]
@@ -31,7 +31,7 @@ def run(**options: Any) -> dict[str, Any]:
         found, notes = build_rows(own.folder, ["FR_AUC"], "pairs")
         lines = [
             Line(f"{row.labels['model']}, {name}", symbol, estimate, fmean(published[name]), "mean of 4 models")
-            for row in found.rows
+            for row in sorted(found.rows, key=lambda row: find_place(_TABLE, attack=paper_name(row.labels)))
             if (name := paper_name(row.labels))
             for symbol, estimate in row.metrics.items()
         ]

@@ -22,5 +22,5 @@ def find_place(table: str, **labels: Any) -> int:
 
 def find_value(table: str, symbol: str, **labels: Any) -> float | None:
     """The published number of a row, None if there is no such row or it has no such number."""
-    rows, place = load_published(table)["rows"], find_place(table, **labels)
-    return rows[place].get(symbol) if place < len(rows) else None
+    rows = load_published(table)["rows"]
+    return next((row[symbol] for row in rows if labels.items() <= row.items() and symbol in row), None)
