@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .curves import Prior, Tables
+from .grid import Prior, Tables
 
 
 class Draws(NamedTuple):
@@ -19,12 +19,14 @@ class Draws(NamedTuple):
         ability: shape (chains, draws, N).
         expected: expectation of the ability given the other parameters of the draw, shape (chains, draws, N): the same
             mean with far less Monte Carlo noise.
+        steepness: mean log discrimination of the items, shape (chains, draws).
         difficulty: shape (chains, kept, M), those of every `thinning(draws)`-th draw.
         discrimination: logarithm, shape (chains, kept, M).
     """
 
     ability: Tensor
     expected: Tensor
+    steepness: Tensor
     difficulty: Tensor
     discrimination: Tensor
 
@@ -75,9 +77,10 @@ def sample_gibbs(data: Tensor, tables: Tables, chains: int, warmup: int, draws: 
         state = State(ability, *(_draw(_given(*each), generator) for each in zip(priors, places, strict=True)))
         if sweep >= warmup:
             expected = weight @ tables.ability / weight.sum(-1)
-            kept.append((_scatter(tables.ability, ability, generator), expected))
+            steepness = tables.discriminations[places[2]]
+            kept.append((_scatter(tables.ability, ability, generator), expected, steepness.mean(1)))
             if (sweep - warmup) % thinning(draws) == 0:
-                kept_items.append((tables.difficulties[places[1]], tables.discriminations[places[2]]))
+                kept_items.append((tables.difficulties[places[1]], steepness))
     columns = (*zip(*kept, strict=True), *zip(*kept_items, strict=True))
     return Draws(*(torch.stack(column, 1) for column in columns))
 

@@ -6,9 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from .curves import ResponseModel, make_tables, statistics
+from .curves import ResponseModel, statistics
 from .diagnostics import Diagnostics, diagnose
 from .gibbs import Draws, sample_gibbs, thinning
+from .grid import make_tables
 from .nuts import sample_nuts
 
 Method = Literal["auto", "fast", "nuts"]
@@ -20,7 +21,8 @@ class IRTFit:
     """Posterior of an item response model.
 
     Abilities are in logits: one more multiplies the odds at an item of average discrimination by e. Where the priors
-    are hierarchical the abilities of every draw have mean 0, and difficulties count from there.
+    are hierarchical every draw is brought to abilities of mean 0 and discriminations of geometric mean 1: only that
+    much do the responses fix.
 
     Attributes:
         model: that was fitted.
@@ -81,7 +83,7 @@ def fit_irt(
         responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
         model: with its priors.
         method: "fast" draws from exact tables on a grid, "nuts" is Pyro's NUTS on the model as written, many times
-            slower; "auto" is "fast", run again four times as long where its chains have not converged.
+            slower; "auto" is "fast", run again three times as long where its chains have not converged.
         chains: independent, at least 2.
         warmup: draws of each chain that are thrown away.
         draws: of each chain that are kept, at least 4.
@@ -107,7 +109,7 @@ def fit_irt(
     tables = make_tables(model, *values.shape)
     fit = _finish(model, sample_gibbs(data, tables, chains, warmup, draws, seed), "grid", 0, 0.0)
     if method == "auto" and fit.diagnostics.problem:
-        fit = _finish(model, sample_gibbs(data, tables, chains, warmup, 4 * draws, seed), "grid", 0, 0.0)
+        fit = _finish(model, sample_gibbs(data, tables, chains, warmup, 3 * draws, seed), "grid", 0, 0.0)
     return replace(fit, diagnostics=replace(fit.diagnostics, seconds=time.perf_counter() - start))
 
 
@@ -142,11 +144,13 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
 
 def _finish(model: ResponseModel, found: Draws, sampler: str, divergences: int, seconds: float) -> IRTFit:
     """Bring the draws to their scale and sum them up."""
-    ability, expected, difficulty, discrimination = (np.asarray(part, dtype=float) for part in found)
+    ability, expected, steepness, difficulty, discrimination = (np.asarray(part, dtype=float) for part in found)
     if model.hierarchical:
-        mean = ability.mean(2, keepdims=True)
-        ability = expected = ability - mean
-        difficulty = difficulty - mean[:, :: thinning(ability.shape[1])]
+        centre, scale = ability.mean(2, keepdims=True), np.exp(steepness)[..., None]
+        ability = expected = (ability - centre) * scale
+        every = slice(None, None, thinning(ability.shape[1]))
+        difficulty = (difficulty - centre[:, every]) * scale[:, every]
+        discrimination = discrimination - steepness[:, every, None]
     return IRTFit(
         model,
         ability,

@@ -52,7 +52,8 @@ def sample_nuts(
         torch.stack([torch.stack([draw[part] for draw in run]) for run in runs]).float() for part in range(3)
     )
     every = slice(None, None, thinning(draws))
-    return Draws(ability, ability, difficulty[:, every], discrimination[:, every]), divergences
+    draws_of_items = difficulty[:, every], discrimination[:, every]
+    return Draws(ability, ability, discrimination.mean(2), *draws_of_items), divergences
 
 
 def _item_response(data: Tensor, model: ResponseModel) -> tuple[Tensor, Tensor, Tensor]:
@@ -62,19 +63,23 @@ def _item_response(data: Tensor, model: ResponseModel) -> tuple[Tensor, Tensor, 
 
     dist: Any = pyro.distributions
     subjects, items = data.shape[1:]
-    one, mean, spreads = torch.ones(()).to(data), torch.zeros(()).to(data), torch.ones(3).to(data)
+    one = torch.ones(()).to(data)
+    sizes = {"ability": subjects, "difficulty": items}
+    sizes |= {"mean": 1} if model.hierarchical else {}
+    sizes |= {"discrimination": items} if model.name != "1pl" else {}
+    sizes |= {"precision": items} if model.response == "beta" else {}
+    # One site for all that is normal: NUTS handles each site on its own, at each of its steps.
+    standard = pyro.sample("standard", dist.Normal(0 * one, one).expand([sum(sizes.values())]).to_event(1))
+    part = dict(zip(sizes, standard.split(list(sizes.values())), strict=True))
+    ability, difficulty = part["ability"], part["difficulty"]
+    discrimination = part.get("discrimination", torch.zeros_like(difficulty))
     if model.hierarchical:
-        mean = pyro.sample("mean", dist.Normal(0 * one, MEAN * one))
-        spreads = pyro.sample("spreads", dist.HalfNormal(torch.tensor(HALF_NORMAL).to(data)).to_event(1))
-    standard = dist.Normal(0 * one, one)
-    ability = mean + spreads[0] * pyro.sample("ability", standard.expand([subjects]).to_event(1))
-    difficulty = spreads[1] * pyro.sample("difficulty", standard.expand([items]).to_event(1))
-    discrimination, last = torch.zeros(items).to(data), torch.zeros(items).to(data)
-    if model.name != "1pl":
-        discrimination = spreads[2] * pyro.sample("discrimination", standard.expand([items]).to_event(1))
-    if model.response == "beta":
-        last = PRECISION * pyro.sample("precision", standard.expand([items]).to_event(1)).exp()
-    elif model.name == "3pl":
+        scales = torch.tensor(HALF_NORMAL).to(data)
+        spreads = pyro.sample("spreads", dist.HalfNormal(scales).to_event(1))
+        ability = MEAN * part["mean"] + spreads[0] * ability
+        difficulty, discrimination = spreads[1] * difficulty, spreads[2] * discrimination
+    last = PRECISION * part["precision"].exp() if model.response == "beta" else torch.zeros_like(difficulty)
+    if model.response == "bernoulli" and model.name == "3pl":
         guessing = dist.Beta(*(value * one for value in GUESSING))
         last = pyro.sample("guessing", guessing.expand([items]).to_event(1))
     settings = Settings(*line_of(model.curve, discrimination.exp(), difficulty), last)

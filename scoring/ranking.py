@@ -160,8 +160,9 @@ def make_ranking(
     beats = np.stack([((one[:, None] > draws) + 0.5 * (one[:, None] == draws)).mean(0) for one in draws.T])
     problem = fit.diagnostics.problem if fit else None
     notes = [problem] if problem else []
-    if fit and taus["mean"] > 1 - 1e-9:
-        notes.append("the model changes nothing: it ranks as the plain mean does")
+    reversed_pairs = np.sign(score[:, None] - score) * np.sign(mean[:, None] - mean) < 0
+    if fit and not reversed_pairs.any():
+        notes.append("the model changes nothing: no two subjects stand the other way round by plain mean")
     return Ranking(
         name,
         tuple(subjects),

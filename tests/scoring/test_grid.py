@@ -1,0 +1,82 @@
+"""The sampler against an integral over everything, and the grid against a finer one."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta
+
+from davylamp.scoring import ResponseModel, fit_irt
+from davylamp.scoring import grid as module
+from davylamp.scoring.curves import coefficients, statistics
+from davylamp.scoring.grid import make_tables
+
+from .simulation import simulate
+
+
+def exact_means(table):
+    """Posterior mean abilities of two subjects and one item of CANARY's model, by adding up a fine grid of all."""
+    theta, log_a, b = np.linspace(-5, 5, 61), np.linspace(-4, 4, 41), np.linspace(-4.5, 4.5, 46)
+    c = np.linspace(0.005, 0.8, 40)
+    slope, intercept, guess = (part[..., None] for part in np.meshgrid(np.exp(log_a), b, c, indexing="ij"))
+    weight = np.exp(-(log_a**2) / 2)[:, None, None] * np.exp(-(b**2) / 2)[:, None] * beta(5, 17).pdf(c)
+    curve = guess + (1 - guess) / (1 + np.exp(-(slope * theta + intercept)))
+    prior = np.exp(-(theta**2) / 2)
+    likelihood = [(curve**x * (1 - curve) ** (1 - x) * prior) for x in table[:, 0]]
+    evidence, moment = [part.sum(-1) for part in likelihood], [(part * theta).sum(-1) for part in likelihood]
+    total = (weight * evidence[0] * evidence[1]).sum()
+    return np.array([(weight * moment[0] * evidence[1]).sum(), (weight * evidence[0] * moment[1]).sum()]) / total
+
+
+@pytest.mark.parametrize("table", [[[0.9], [0.2]], [[1.0], [0.0]]])
+def test_published_model_against_the_integral(table):
+    table = np.array(table)
+    model = ResponseModel("3pl", "bernoulli", "intercept", hierarchical=False)
+    fit = fit_irt(table, model, chains=32, draws=600)
+    assert fit.expected == pytest.approx(exact_means(table), abs=0.01)
+
+
+def test_a_finer_grid_changes_nothing(monkeypatch):
+    truth = simulate(12, 30, seed=3)
+    coarse = fit_irt(truth.responses, ResponseModel("2pl"), method="fast", draws=500)
+    line = module._line
+    monkeypatch.setattr(module, "_line", lambda reach, step: line(reach, step / 1.7))
+    fine = fit_irt(truth.responses, ResponseModel("2pl"), method="fast", draws=500)
+    assert np.abs(coarse.expected - fine.expected).max() < 0.15 * fine.ability.std((0, 1)).max()
+    assert coarse.ability.std((0, 1)) == pytest.approx(fine.ability.std((0, 1)), rel=0.15)
+
+
+@pytest.mark.parametrize("response", ["bernoulli", "beta"])
+def test_the_likelihood_is_that_of_the_distribution(response):
+    generator = np.random.default_rng(0)
+    values = generator.random((4, 3)) if response == "beta" else generator.integers(0, 2, (4, 3)).astype(float)
+    values[0, 0] = np.nan
+    model = ResponseModel("2pl", response)
+    tables = make_tables(model, 4, 3)
+    setting, ability = 17, 20
+    ours = (statistics(values, response) * tables.likelihood[:, ability, setting, None, None]).sum(0)
+    theta = tables.ability[ability]
+    a = tables.discriminations[tables.discrimination[setting]].exp()
+    mean = torch.sigmoid(a * (theta - tables.difficulties[tables.difficulty[setting]])).double()
+    if response == "beta":
+        precision = 10 * np.exp(-1.5 + setting % 5)
+        inside = torch.from_numpy((values * 3 + 0.5) / 4)
+        theirs = torch.distributions.Beta(mean * precision, (1 - mean) * precision, validate_args=False).log_prob(
+            inside
+        )
+    else:
+        theirs = torch.distributions.Bernoulli(mean, validate_args=False).log_prob(torch.from_numpy(values))
+    seen = ~np.isnan(values)
+    assert ours[seen].numpy() == pytest.approx(theirs[seen].numpy(), rel=1e-3)
+    assert (ours[~seen] == 0).all()
+
+
+def test_curves():
+    settings = module.Settings(*(torch.tensor([value]) for value in (2.0, -1.0, 0.2)))
+    table = coefficients(ResponseModel("3pl"), torch.tensor([0.7]), settings)
+    expected = 0.2 + 0.8 / (1 + np.exp(-(2 * 0.7 - 1)))
+    assert table[1].item() == pytest.approx(np.log1p(-expected), rel=1e-5)
+    assert (table[0] + table[1]).item() == pytest.approx(np.log(expected), rel=1e-5)
+    a, b = torch.tensor(1.5), torch.tensor(0.4)
+    slopes = {curve: module.line_of(curve, a, b) for curve in ("difficulty", "intercept", "paper")}
+    values = {curve: (slope * 0.9 + offset).item() for curve, (slope, offset) in slopes.items()}
+    assert values == pytest.approx({"difficulty": 0.75, "intercept": 1.75, "paper": 1.702 * 0.75})

@@ -1,0 +1,156 @@
+"""The fit finds what was simulated, agrees with NUTS and with girth, and leaves no trace."""
+
+import random
+
+import girth
+import numpy as np
+import pyro
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from davylamp.scoring import ResponseModel, choose_model, fit_irt
+
+from .simulation import simulate
+
+
+@pytest.mark.parametrize(
+    ("model", "missing", "ability", "difficulty"),
+    [("1pl", 0.0, 0.95, 0.85), ("2pl", 0.0, 0.95, 0.85), ("2pl", 0.3, 0.93, 0.8), ("3pl", 0.0, 0.9, 0.75)],
+)
+def test_recovers_what_was_simulated(model, missing, ability, difficulty):
+    truth = simulate(24, 100, model=model, missing=missing, seed=2)
+    fit = fit_irt(truth.responses, ResponseModel(model), method="fast", draws=300, warmup=60)
+    # 100 items know an ability to about 0.24: a correlation of 0.97 is what can be had.
+    assert np.corrcoef(fit.expected, truth.ability)[0, 1] > ability
+    assert spearmanr(fit.difficulty, truth.difficulty)[0] > difficulty
+    low, high = np.quantile(fit.ability, (0.025, 0.975), axis=(0, 1))
+    # 24 intervals of 95 %: fewer than 20 cover with a probability of 0.006
+    assert np.count_nonzero((low < truth.ability) & (truth.ability < high)) >= 20
+    assert np.polyfit(truth.ability, fit.expected, 1)[0] == pytest.approx(1, abs=0.25)  # the scale is the simulated one
+    if model == "2pl" and not missing:
+        assert np.corrcoef(np.log(fit.discrimination), np.log(truth.discrimination))[0, 1] > 0.5
+
+
+def test_intervals_cover_as_often_as_they_say():
+    hits = total = 0
+    for seed in range(8):
+        truth = simulate(8, 30, model="1pl", seed=seed)
+        fit = fit_irt(truth.responses, ResponseModel("1pl"), method="fast", draws=200, warmup=60, seed=seed)
+        low, high = np.quantile(fit.ability, (0.1, 0.9), axis=(0, 1))
+        hits += np.count_nonzero((low < truth.ability) & (truth.ability < high))
+        total += 8
+    assert 0.66 < hits / total < 0.94  # 80 %, give or take three standard errors
+
+
+def test_grid_and_nuts_agree():
+    truth = simulate(5, 12, model="1pl", seed=3)
+    fast = fit_irt(truth.responses, ResponseModel("1pl"))
+    slow = fit_irt(truth.responses, ResponseModel("1pl"), method="nuts", chains=2, warmup=100, draws=150)
+    assert slow.diagnostics.sampler == "nuts"
+    deviation = slow.ability.std((0, 1))
+    assert np.abs(fast.expected - slow.expected).max() < 0.3 * deviation.max()
+    assert fast.ability.std((0, 1)) == pytest.approx(deviation, rel=0.25)
+    assert np.abs(fast.difficulty - slow.difficulty).max() < 0.45
+    assert fast.difficulty_deviation == pytest.approx(slow.difficulty_deviation, rel=0.35)
+
+
+def test_published_model_agrees_with_nuts():
+    table = np.random.default_rng(0).random((5, 2)).round(2)
+    model = ResponseModel("3pl", "bernoulli", "intercept", hierarchical=False)
+    fast = fit_irt(table, model, chains=16, draws=400)
+    slow = fit_irt(table, model, method="nuts", chains=2, warmup=80, draws=150)
+    assert np.abs(fast.expected - slow.expected).max() < 0.2
+    assert fast.ability.std((0, 1)) == pytest.approx(slow.ability.std((0, 1)), rel=0.2)
+
+
+def test_agrees_with_girth():
+    truth = simulate(50, 25, seed=5)
+    theirs = girth.twopl_mml(truth.responses.T.astype(int))
+    ability = girth.ability_eap(truth.responses.T.astype(int), theirs["Difficulty"], theirs["Discrimination"])
+    fit = fit_irt(truth.responses, ResponseModel("2pl"), method="fast", draws=300, warmup=60)
+    assert np.corrcoef(fit.expected, ability)[0, 1] > 0.96
+    usual = np.abs(theirs["Difficulty"]) < 3
+    assert np.corrcoef(fit.difficulty[usual], theirs["Difficulty"][usual])[0, 1] > 0.92
+    assert spearmanr(fit.discrimination, theirs["Discrimination"])[0] > 0.8
+
+
+def test_continuous_scores_get_a_beta_response():
+    generator = np.random.default_rng(0)
+    ability = np.linspace(-2, 2, 12)
+    mean = 1 / (1 + np.exp(-(ability[:, None] - generator.normal(size=15))))
+    scores = generator.beta(20 * mean, 20 * (1 - mean))
+    scores[0, 0], scores[1, 1] = 0.0, 1.0  # the ends are finite
+    model = choose_model(scores)
+    assert model.response == "beta"
+    fit = fit_irt(scores, model, method="fast", draws=300, warmup=100)
+    assert np.corrcoef(fit.expected, ability)[0, 1] > 0.98
+    coins = fit_irt(scores, ResponseModel("2pl", "bernoulli"), method="fast", draws=300, warmup=60)
+    # Fractional coin flips throw away how exact the scores are.
+    assert fit.ability.std((0, 1)).mean() < 0.6 * coins.ability.std((0, 1)).mean()
+
+
+def test_extreme_subjects_are_finite():
+    responses = simulate(8, 30, seed=2).responses
+    responses[0], responses[1] = 1, 0
+    fit = fit_irt(responses, ResponseModel("1pl"), method="fast", draws=200, warmup=60)
+    assert np.isfinite(fit.ability).all()
+    assert fit.expected.argmax() == 0
+    assert fit.expected.argmin() == 1
+
+
+def test_same_seed_same_fit_and_no_trace():
+    responses = simulate(6, 10, seed=4).responses
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    pyro.clear_param_store()
+    pyro.param("mine", torch.ones(1))
+    for method, draws in (("fast", 50), ("nuts", 4)):
+        settings = {"method": method, "chains": 2, "warmup": 4, "draws": draws}
+        first, second = (fit_irt(responses, ResponseModel("1pl"), seed=7, **settings) for _ in range(2))
+        other = fit_irt(responses, ResponseModel("1pl"), seed=8, **settings)
+        assert np.array_equal(first.ability, second.ability)
+        assert not np.array_equal(first.ability, other.ability)
+    assert list(pyro.get_param_store()) == ["mine"]
+    pyro.clear_param_store()
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert np.array_equal(before[1], np.random.get_state()[1])
+    assert before[2] == random.getstate()
+
+
+def test_the_order_of_subjects_and_items_does_not_matter():
+    truth = simulate(10, 40, seed=6)
+    rows, columns = np.random.default_rng(0).permutation(10), np.random.default_rng(1).permutation(40)
+    fit = fit_irt(truth.responses, ResponseModel("2pl"), method="fast", draws=600)
+    turned = fit_irt(truth.responses[rows][:, columns], ResponseModel("2pl"), method="fast", draws=600)
+    assert np.abs(turned.expected - fit.expected[rows]).max() < 0.15 * fit.ability.std((0, 1)).max()
+    assert np.corrcoef(turned.difficulty, fit.difficulty[columns])[0, 1] > 0.99
+
+
+@pytest.mark.parametrize(
+    ("responses", "message"),
+    [
+        (np.ones((1, 4)), "at least 2 subjects"),
+        (np.ones(4), "at least 2 subjects"),
+        (np.full((3, 4), 0.5), "nothing to rank by"),
+        (np.array([[1.0, 0], [np.nan, np.nan]]), "1 and 0 without"),
+        (np.array([[1.0, np.nan], [0, np.nan]]), "0 and 1 without"),
+        (np.array([[1.0, 2], [0, 1]]), r"in \[0, 1\], got 0 to 2"),
+    ],
+)
+def test_tables_that_cannot_be_fitted(responses, message):
+    with pytest.raises(ValueError, match=message):
+        fit_irt(responses, ResponseModel())
+
+
+def test_wrong_options():
+    responses = np.eye(3)
+    with pytest.raises(ValueError, match="auto, fast or nuts, got 'svi'"):
+        fit_irt(responses, ResponseModel(), method="svi")
+    with pytest.raises(ValueError, match="at least 2 chains and 4 draws, got 1 and 100"):
+        fit_irt(responses, ResponseModel(), chains=1, draws=100)
+    with pytest.raises(ValueError, match="got '4pl'"):
+        choose_model(responses, "4pl")
+    with pytest.raises(ValueError, match="got scores between"):
+        choose_model(responses / 2, "3pl")
+    assert choose_model(responses).name == "1pl"
+    assert choose_model(np.eye(10)).name == "2pl"

@@ -1,0 +1,142 @@
+"""Ranks, their probabilities, letters, the companions without a model, and what is said first."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from davylamp.scoring import ResponseModel, agreement, bootstrap, borda, drop_each, plain_mean, rank_responses
+from davylamp.scoring.diagnostics import Diagnostics
+from davylamp.scoring.irt import fit_irt
+from davylamp.scoring.ranking import make_ranking, tie_groups
+
+from .simulation import simulate
+
+NAMES = [f"model {place}" for place in range(8)]
+
+
+@pytest.fixture(scope="module")
+def ranked():
+    truth = simulate(8, 60, model="1pl", seed=1)
+    return truth, rank_responses(truth.responses, NAMES, method="fast")
+
+
+def test_a_ranking_is_consistent(ranked):
+    _, ranking = ranked
+    probability = ranking.rank_probability
+    assert probability.sum(0) == pytest.approx(np.ones(8))
+    assert probability.sum(1) == pytest.approx(np.ones(8))
+    assert ranking.beats + ranking.beats.T == pytest.approx(np.ones((8, 8)))
+    draws = ranking.fit.ability.reshape(-1, 8)
+    order = (-draws).argsort(1).argsort(1) + 1
+    assert probability[:, 0] == pytest.approx((order == 1).mean(0))
+    assert ranking.beats[0, 1] == pytest.approx((draws[:, 0] > draws[:, 1]).mean())
+    for place in range(8):
+        assert ranking.rank_low[place] <= ranking.rank[place] <= ranking.rank_high[place]
+        inside = probability[place, ranking.rank_low[place] - 1 : ranking.rank_high[place]].sum()
+        assert inside >= 0.95
+        assert ranking.low[place] < ranking.score[place] < ranking.high[place]
+    assert sorted(ranking.rank) == list(range(1, 9))
+
+
+def test_rank_intervals_cover_the_truth(ranked):
+    truth, ranking = ranked
+    true_rank = (-truth.ability).argsort().argsort() + 1
+    assert np.count_nonzero((ranking.rank_low <= true_rank) & (true_rank <= ranking.rank_high)) >= 7
+    assert np.count_nonzero((ranking.bootstrap_low <= true_rank) & (true_rank <= ranking.bootstrap_high)) >= 6
+
+
+def test_complete_1pl_changes_nothing_and_says_so(ranked):
+    _, ranking = ranked
+    assert ranking.agreement["mean"] > 0.9  # ties of the mean are none of the model
+    assert "the model changes nothing" in ranking.notes[-1]
+    frame, document = ranking.to_frame(), ranking.to_dict()
+    assert list(frame["rank"]) == sorted(ranking.rank)
+    assert json.loads(json.dumps(document, allow_nan=False))["rows"][0]["subject"] == frame["subject"][0]
+
+
+def test_a_fit_that_failed_is_said_first():
+    truth = simulate(4, 20, model="1pl", seed=2)
+    fit = fit_irt(truth.responses, ResponseModel("1pl"), method="fast", chains=2, draws=6, warmup=0)
+    draws = fit.ability.reshape(-1, 4)
+    mean = plain_mean(truth.responses)
+    ranking = make_ranking("1pl", NAMES[:4], fit.expected, draws, truth.responses, mean[None], fit)
+    assert ranking.notes[0].startswith("the fit has not converged: ")
+    assert Diagnostics("nuts", 4, 100, 1.0, 999, 999, 1, 0.0).problem
+
+
+def test_letters():
+    score = np.array([1.0, 3.0, 2.0])
+    beats = np.array([[0.5, 0.01, 0.3], [0.99, 0.5, 0.9], [0.7, 0.1, 0.5]])
+    assert tie_groups(score, beats) == ("b", "a", "ab")
+    assert tie_groups(score, np.full((3, 3), 0.5)) == ("a", "a", "a")
+    assert tie_groups(score, (score[:, None] > score).astype(float)) == ("c", "a", "b")
+
+
+def test_borda_and_mean_by_brute_force():
+    generator = np.random.default_rng(0)
+    responses = generator.integers(0, 3, (5, 9)) / 2
+    responses[0, 1] = responses[3, :4] = np.nan
+    expected = []
+    for one in range(5):
+        shares = []
+        for other in set(range(5)) - {one}:
+            both = ~np.isnan(responses[[one, other]]).any(0)
+            pairs = zip(responses[one, both], responses[other, both], strict=True)
+            shares.append(np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs]))
+        expected.append(np.mean(shares))
+    assert borda(responses) == pytest.approx(expected)
+    assert plain_mean(responses) == pytest.approx(np.nanmean(responses, axis=1))
+
+
+def test_bootstrap_resamples_whole_images():
+    generator = np.random.default_rng(1)
+    of_image = generator.random((2, 50))
+    repeated = np.repeat(of_image, 8, axis=1)  # eight items of an image say the same
+    images = np.repeat([str(place) for place in range(50)], 8)
+    spread = bootstrap(plain_mean, repeated, images, seed=0).std(0)
+    assert spread == pytest.approx(of_image.std(1) / np.sqrt(50), rel=0.15)
+    alone = bootstrap(plain_mean, repeated, [str(place) for place in range(400)], seed=0).std(0)
+    assert (alone < 0.5 * spread).all()
+
+
+def test_agreement_is_kendalls_tau():
+    score, other = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 1, 3, np.nan, 5])
+    found = agreement(score, {"other": other, "flat": np.ones(5)})
+    pairs = list(itertools.combinations((0, 1, 2, 4), 2))
+    signs = [np.sign((score[a] - score[b]) * (other[a] - other[b])) for a, b in pairs]
+    assert found["other"] == pytest.approx(np.mean(signs))
+    assert found["other"] == pytest.approx(kendalltau(score[[0, 1, 2, 4]], other[[0, 1, 2, 4]])[0])
+    assert np.isnan(found["flat"])
+
+
+def test_dropping_what_decides_moves_the_most():
+    table = np.array([[0.9, 0.1, 0.1], [0.5, 0.4, 0.2], [0.1, 0.6, 0.3]])
+    found = drop_each(lambda kept: table[:, kept].mean(1) + table[:, kept].max(1), ["big", "b", "c"], axis="items")
+    assert found[0].name == "big"
+    assert found[0].tau == pytest.approx(-1 / 3)
+    assert found[0].moved == 2
+    same = drop_each(lambda kept: table[kept].mean(1), ["x", "y", "z"], axis="subjects")
+    assert all(record.moved == 0 for record in same)
+
+
+@pytest.mark.parametrize("scoring", ["mean", "borda"])
+def test_scores_without_a_model(scoring):
+    truth = simulate(8, 60, seed=4)
+    ranking = rank_responses(truth.responses, NAMES, scoring=scoring)
+    assert ranking.fit is None
+    assert ranking.diagnostics is None
+    assert (ranking.low <= ranking.score).all()
+    assert (ranking.score <= ranking.high).all()
+    assert ranking.agreement[scoring] == pytest.approx(1)
+
+
+def test_names_must_fit():
+    with pytest.raises(ValueError, match="expected 3 different subjects and 4 clusters, got 2 and 4"):
+        rank_responses(np.eye(3, 4), ["a", "a", "b"])
+    with pytest.raises(ValueError, match="got 3 and 1"):
+        rank_responses(np.eye(3, 4), ["a", "b", "c"], ["x"])
+    with pytest.raises(ValueError, match="got 'elo'"):
+        rank_responses(np.eye(3), ["a", "b", "c"], scoring="elo")

@@ -1,0 +1,84 @@
+"""From results to responses, by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from davylamp.scoring import build_responses
+
+
+def results(**changes):
+    rows = [
+        # model, library, attack, image, attacked, success, violated, distance
+        ("one", "art", "pgd", "x", True, True, False, 0.1),
+        ("one", "art", "pgd", "y", True, False, False, np.inf),
+        ("one", "art", "pgd", "z", False, True, False, 0.0),
+        ("one", "foolbox", "pgd", "x", True, True, False, 0.3),
+        ("one", "foolbox", "pgd", "y", True, True, True, 0.2),
+        ("two", "art", "pgd", "x", True, False, False, np.inf),
+        ("two", "art", "pgd", "y", True, True, False, 0.4),
+    ]
+    names = ["model", "library", "attack", "image", "attacked", "success", "violated", "distance"]
+    frame = pd.DataFrame(rows, columns=names)
+    frame["implementation"] = frame["library"] + ":" + frame["attack"]
+    frame = frame.assign(cell="c", norm="linf", epsilon=0.1, targeted=False, seed=0)
+    return frame.assign(**changes)
+
+
+def as_dict(found):
+    pairs = {(s, i): v for s, row in zip(found.subjects, found.values) for i, v in zip(found.items, row)}  # noqa: B905
+    return {key: value for key, value in pairs.items() if not np.isnan(value)}
+
+
+def test_models_are_right_where_they_are_not_fooled():
+    found = build_responses(results(), "models")
+    assert as_dict(found) == {
+        ("one", "x x art:pgd linf 0.1 False 0"): 0,
+        ("one", "y x art:pgd linf 0.1 False 0"): 1,
+        ("one", "z x art:pgd linf 0.1 False 0"): 0,
+        ("one", "x x foolbox:pgd linf 0.1 False 0"): 0,
+        ("two", "x x art:pgd linf 0.1 False 0"): 1,
+        ("two", "y x art:pgd linf 0.1 False 0"): 0,
+    }
+    assert found.images == ("x", "y", "z", "x")
+
+
+def test_implementations_are_right_where_they_fooled():
+    found = build_responses(results(), "implementations")
+    assert as_dict(found) == {
+        ("art:pgd", "x x one 0"): 1,
+        ("art:pgd", "y x one 0"): 0,
+        ("art:pgd", "x x two 0"): 0,
+        ("art:pgd", "y x two 0"): 1,
+        ("foolbox:pgd", "x x one 0"): 1,
+    }
+
+
+def test_attacks_are_told_apart_by_threat_and_answer_for_each_library():
+    found = build_responses(results(), "attacks")
+    assert found.subjects == ("pgd",)
+    assert ("pgd", "x x one foolbox 0") in as_dict(found)
+    twice = pd.concat([results(), results(epsilon=0.2)], ignore_index=True)
+    assert build_responses(twice, "attacks").subjects == ("pgd linf 0.1 False", "pgd linf 0.2 False")
+
+
+def test_a_budget_makes_far_examples_harmless():
+    found = as_dict(build_responses(results(epsilon=np.nan), "implementations", budget=0.2))
+    assert found["foolbox:pgd", "x x one 0"] == 0
+    assert found["art:pgd", "x x one 0"] == 1
+    models = as_dict(build_responses(results(epsilon=np.nan), "models", budget=0.2))
+    assert models["two", "y x art:pgd linf nan False 0"] == 1
+
+
+def test_the_order_of_rows_does_not_matter():
+    shuffled = results().sample(frac=1, random_state=1)
+    assert as_dict(build_responses(shuffled)) == as_dict(build_responses(results()))
+
+
+def test_tables_that_hold_nothing():
+    with pytest.raises(ValueError, match="got a table without image, violated"):
+        build_responses(results().drop(columns=["image", "violated"]))
+    with pytest.raises(ValueError, match="got 'people'"):
+        build_responses(results(), "people")
+    with pytest.raises(ValueError, match="attacked images, got none"):
+        build_responses(results(violated=True))
