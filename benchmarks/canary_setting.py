@@ -49,12 +49,12 @@ FAMILIES: Mapping[str, str] = {
 }
 TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-ni-fgsm")
 PRESET = find_preset("canary")
-_DEFAULT = {"steps": 10, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3}
+_DEFAULT = {"steps": 8, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3}
 _QUICK = {"steps": 3, "binary_search_steps": 1, "candidates": 3, "samples": 1, "translations": 2, "rotations": 2}
 SETTING = Setting(
     PRESET.config,
-    default=Size(("demo:*",), 4, _DEFAULT, 100),
-    quick=Size(("demo:efficientnet-lite0",), 2, _QUICK, 12),
+    default=Size(("demo:*",), 3, _DEFAULT, 60),
+    quick=Size(("demo:efficientnet-lite0",), 2, _QUICK, 24),
 )
 READINGS: Mapping[str, str] = {
     "AIAC": "after minus before: the signs of the table, not the order of the printed formula",

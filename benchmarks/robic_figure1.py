@@ -9,7 +9,7 @@ from .reproduction import Options, print_result
 from .robic_setting import compare_budgets
 
 __all__ = ["print_result", "run"]
-_BUDGETS = {"quick": (30, 120), "default": (100, 300, 1000), "full": (500, 1000, 2000, 3000, 5000)}
+_BUDGETS = {"quick": (15, 60), "default": (100, 300, 600), "full": (500, 1000, 2000, 3000, 5000)}
 
 
 def run(**options: Any) -> dict[str, Any]:
@@ -19,4 +19,4 @@ def run(**options: Any) -> dict[str, Any]:
         **options: those of `reproduction.Options`.
     """
     attacks = ("art:geoda", "foolbox:hopskipjump")
-    return compare_budgets("1", attacks, "max_queries", _BUDGETS, Options(**options))
+    return compare_budgets("1", attacks, "max_queries", _BUDGETS, Options(**options), images=3)

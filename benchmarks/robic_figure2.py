@@ -9,7 +9,7 @@ from .reproduction import Options, print_result
 from .robic_setting import compare_budgets
 
 __all__ = ["print_result", "run"]
-_STEPS = {"quick": (2, 5), "default": (5, 10, 20), "full": (10, 20, 50, 100, 200)}
+_STEPS = {"quick": (2, 4), "default": (5, 10, 20), "full": (10, 20, 50, 100, 200)}
 
 
 def run(**options: Any) -> dict[str, Any]:
@@ -18,4 +18,4 @@ def run(**options: Any) -> dict[str, Any]:
     Args:
         **options: those of `reproduction.Options`.
     """
-    return compare_budgets("2", ("best(foolbox:pgd)", "foolbox:cw"), "steps", _STEPS, Options(**options))
+    return compare_budgets("2", ("best(foolbox:pgd)", "foolbox:cw"), "steps", _STEPS, Options(**options), images=8)

@@ -51,7 +51,13 @@ def half_distortions(run: Run) -> Iterator[tuple[Cell, Estimate]]:
 
 
 def compare_budgets(
-    figure: str, attacks: Sequence[str], parameter: str, budgets: Mapping[str, Sequence[int]], options: Options
+    figure: str,
+    attacks: Sequence[str],
+    parameter: str,
+    budgets: Mapping[str, Sequence[int]],
+    options: Options,
+    *,
+    images: int,
 ) -> dict[str, Any]:
     """The half-distortion of each attack at growing budgets; the paper prints curves without numbers.
 
@@ -61,11 +67,12 @@ def compare_budgets(
         parameter: that the budget is.
         budgets: by size: "quick", "default", "full".
         options: of the command.
+        images: of the default size.
     """
     size = "quick" if options.quick else "full" if options.full else "default"
     config = choose(attacks, *({parameter: budget} for budget in budgets[size]))
     models, limits = ("demo:efficientnet-lite0",), {parameter: max(budgets[size])}
-    setting = Setting(config, default=Size(models, 8, limits), quick=Size(models, 3, limits))
+    setting = Setting(config, default=Size(models, images, limits), quick=Size(models, 2, limits))
     with run_setting(setting, options) as run:
         found = sorted(half_distortions(run), key=lambda own: (_row(own[0]), own[0].parameters[parameter]))
         lines = [

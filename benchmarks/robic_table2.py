@@ -15,7 +15,7 @@ _TABLE = "robic_table2"
 _SYMBOLS: Mapping[str, str] = {"best(foolbox:pgd)": "D_half_white", "foolbox:hopskipjump": "D_half_black"}
 _SETTING = Setting(
     choose(tuple(_SYMBOLS)),
-    default=Size(("demo:*",), 5, {"steps": 10, "max_queries": 300}),
+    default=Size(("demo:*",), 4, {"steps": 10, "max_queries": 300}),
     quick=Size(("demo:efficientnet-lite0",), 3, {"steps": 3, "max_queries": 60}),
 )
 _FAMILIES = {

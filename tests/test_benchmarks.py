@@ -230,8 +230,8 @@ def test_full_runs_the_papers_own_budgets():
 
     cut = reproduction.shrink(SETTING.config, SETTING.default)
     for before, after in zip(SETTING.config.attacks, cut.attacks, strict=True):
-        assert after.parameters["max_queries"] <= 100
-        assert after.parameters.get("steps", 0) <= 10
+        assert after.parameters["max_queries"] <= 60
+        assert after.parameters.get("steps", 0) <= 8
         assert before.parameters.get("max_queries", 10_000) == 10_000
     assert {own.attack for own in cut.attacks} == {own.attack for own in SETTING.config.attacks}
 
