@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from davylamp.benchmarks.canary_table9 import metrics_under, published, run
-from davylamp.scoring import RULES, rank_table
+from davylamp.scoring import RULES, rank_table, tables
 from davylamp.scoring.tables import scaled
 
 
@@ -70,7 +70,8 @@ def test_constant_metrics_stay_and_missing_ones_are_left_out():
     assert np.isnan(responses[2, 0])
 
 
-def test_propagated_uncertainty_is_wider_or_equal():
+def test_propagated_uncertainty_is_wider_or_equal(monkeypatch):
+    monkeypatch.setattr(tables, "IMPUTATIONS", 2)
     generator = np.random.default_rng(0)
     ability = np.linspace(0, 1, 6)[:, None]
     table = np.clip(ability + 0.15 * generator.normal(size=(6, 5)), 0, 1)
@@ -85,7 +86,7 @@ def test_propagated_uncertainty_is_wider_or_equal():
 
 
 def test_tables_that_cannot_be_ranked():
-    with pytest.raises(ValueError, match="expected metrics among CA, .*got XYZ"):
+    with pytest.raises(ValueError, match=r"expected metrics among CA, .*got XYZ"):
         rank_table(np.eye(2), ["a", "b"], ["CA", "XYZ"])
     with pytest.raises(ValueError, match="no CA, CF, CC in the view of attacks"):
         rank_table(np.eye(2), ["a", "b"], ["CA", "MR"], view="attack")
