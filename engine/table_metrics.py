@@ -97,13 +97,14 @@ def draw_cells(outcomes: Outcomes, symbols: Sequence[str], counts: Mapping[int, 
         counts: from `resample`, by number of images.
     """
     best = best_distances_of(outcomes.done)
+    clean = _draw_clean(outcomes, counts) if "CF" in symbols else {}
     drawn = {}
     for own in outcomes.done:
         weights = counts[own.cell.subject.images]
         columns = np.stack([_column(own, outcomes, symbol) for symbol in symbols], axis=1)
         found = draw_means(weights, columns)
         for place, symbol in enumerate(symbols):
-            special = _draw_special(own, outcomes, symbol, weights, best)
+            special = clean.get(own.cell.subject.key) if symbol == "CF" else _draw_special(own, symbol, weights, best)
             found[place] = found[place] if special is None else special
         drawn[own.cell.key] = found
     return drawn
@@ -140,18 +141,25 @@ def _column(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     return np.full(images, np.nan) if found is None or found.dtype == object else found.astype(float)
 
 
+def _draw_clean(outcomes: Outcomes, counts: Mapping[int, np.ndarray]) -> dict[str, Draws]:
+    """CF by subject: the same for every attack on it."""
+    attacked = {own.cell.subject.key for own in outcomes.done}
+    found = {}
+    for key, clean in outcomes.clean.items():
+        if key in attacked:
+            columns, n = clean.columns, clean.subject.images
+            found[key] = draws_of(draw_macro_f1(counts[n], columns["label"], columns["predicted"]), n)
+    return found
+
+
 def _draw_special(
     own: Outcome,
-    outcomes: Outcomes,
     symbol: str,
     counts: np.ndarray,
     best: Mapping[tuple[object, ...], np.ndarray],
 ) -> Draws | None:
     """The metrics that are no mean over images."""
     columns, n = own.columns, len(own.columns["label"])
-    clean = outcomes.clean.get(own.cell.subject.key)
-    if symbol == "CF" and clean is not None:
-        return draws_of(draw_macro_f1(counts, clean.columns["label"], clean.columns["predicted"]), n)
     if symbol == "D_half" and own.is_minimum:
         return draws_of(draw_half_distortion(counts, columns["distance"]), n)
     if symbol == "OPT":

@@ -28,7 +28,7 @@ from .provenance import write_provenance
 from .ranking_section import write_ranking
 from .transfer_section import write_transfer
 from .trust import summarise_checks, write_trust
-from .verdict import SYMBOLS, write_verdict
+from .verdict import write_verdict
 
 Value = TypeVar("Value")
 
@@ -60,11 +60,10 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     symbols = present_symbols(folder)
     pairs = build_table(outcomes, by="pairs", metrics=symbols, **own)
     attacks, models = (build_table(outcomes, by=by, **own) for by in ("attacks", "models"))
-    worst = build_table(outcomes, by="models", metrics=SYMBOLS, **own)
     about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
     judged = judge_all(outcomes.done, about)
     return [
-        write_verdict(folder, worst, summarise_checks(checks)),
+        write_verdict(folder, models, summarise_checks(checks)),
         write_ranking(folder, seed=seed),
         write_agreement(folder, judged, about),
         write_leaderboard(pairs),

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.load import CellState, list_cells
+from ..engine.cell import Cell
+from ..engine.load import CellState
 from ..engine.outcomes import Outcome, Outcomes, details, logits_of, read_outcomes
 from ..engine.store import Damaged, Record, ResultsStore
 from ..engine.table_rows import differing, model_names
@@ -67,17 +68,13 @@ def read_folder(path: str | Path) -> Folder:
         StoreMismatch: if it was written in another format.
     """
     outcomes = read_outcomes(path, ["OTR", RATE])
-    states = {state.key: state for state in list_cells(path)}
-    store = ResultsStore(path, create=False)
-    return Folder(
-        Path(path),
-        outcomes,
-        states,
-        name_cells(outcomes),
-        model_names(outcomes),
-        _examples(store, "clean", ""),
-        _examples(store, "cells", "adv_"),
-    )
+    states: dict[str, CellState] = {}
+    clean = _examples(outcomes.store, "clean", "", {})
+    attacked = _examples(outcomes.store, "cells", "adv_", states)
+    running = {cell.key: CellState(cell.key, cell, "running", "", {}) for cell in outcomes.running}
+    ordered = sorted((running | states).values(), key=lambda own: (own.cell.subject.model, own.cell.attack, own.key))
+    names = name_cells(outcomes), model_names(outcomes)
+    return Folder(Path(path), outcomes, {own.key: own for own in ordered}, *names, clean, attacked)
 
 
 def threat_text(cell: Any) -> str:
@@ -108,10 +105,18 @@ def name_cells(outcomes: Outcomes) -> dict[str, str]:
     return names
 
 
-def _examples(store: ResultsStore, kind: Any, prefix: str) -> dict[str, tuple[Example, ...]]:
+def _examples(
+    store: ResultsStore, kind: Any, prefix: str, states: dict[str, CellState]
+) -> dict[str, tuple[Example, ...]]:
+    """The first images by key; the states of the cells are noted on the way, so that every file is read once."""
     found = {}
     for key, record in store.read_all(kind):
-        if not isinstance(record, Damaged) and not record.failed:
+        if isinstance(record, Damaged):
+            continue
+        if "spec" in record.meta:
+            meta = dict(record.meta)
+            states[key] = CellState(key, Cell.from_spec(meta["spec"]), meta["status"], meta["reason"], meta)
+        if not record.failed:
             found[key] = tuple(_read_examples(record, prefix))
     return found
 

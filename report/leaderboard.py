@@ -11,15 +11,19 @@ from .blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, 
 from .folder import RATE, Folder, epsilon_text
 
 FIRST = "RA"
+_OF_CURVES = ("D_half", "OPT")
 _LABELS = {"targeted": "targeted", "knowledge": "knowledge", "setting": "setting"}
 _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
 
 
 def present_symbols(folder: Folder) -> list[str]:
-    """Symbols that some cell has a value for, in the order of `METRICS`; then the plain measurements."""
+    """Symbols that some cell has a value for, in the order of `METRICS`; then the plain measurements.
+
+    Those that sum up a curve are beside the curves.
+    """
     symbols = [RATE if symbol == "FR@K" else symbol for symbol in METRICS]
     symbols += [name for name in MEASUREMENTS if name != "RA_worst"]
-    return list(drop_absent(symbols, folder.outcomes, explicit=False))
+    return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if name not in _OF_CURVES]
 
 
 def write_leaderboard(pairs: Table) -> Section:
@@ -107,7 +111,11 @@ def _definitions(pairs: Table, folder: Folder) -> PageTable:
             f"{metric.between[0]:g} to {metric.between[1]:g}",
             metric.unit,
             metric.source,
-            "yes" if symbol in shown else why.get(symbol, _why_absent(metric.function.__module__)),
+            "in Curves"
+            if symbol in _OF_CURVES
+            else "yes"
+            if symbol in shown
+            else why.get(symbol, _why_absent(metric.function.__module__)),
         )
         for symbol, metric in METRICS.items()
     ]

@@ -60,7 +60,8 @@ def collect_versions(states: list[CellState]) -> dict[str, str]:
 
 
 def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple[str, str], ...]:
-    written = sorted(str(state.meta.get("written", "")) for state in states)
+    states = [state for state in states if state.meta]  # cells under way have told nothing yet
+    written = sorted(str(state.meta["written"]) for state in states)
     seconds = sum(float(state.meta.get("seconds", 0)) for state in states)
     versions = collect_versions(states)
     seeds = sorted({state.cell.seed for state in states})
@@ -86,7 +87,7 @@ def _again(folder: Folder) -> list[Code]:
         name = "again.toml" if len(configs) == 1 else f"again-{place + 1}.toml"
         label = f"Configuration: save as {name}. Every parameter that the cells ran with is in it"
         found.append(Code(f"config-{place}", label, write_config(config)))
-        devices = Counter(str(state.meta.get("device", "cpu")) for state in folder.states.values())
+        devices = Counter(str(state.meta.get("device", "cpu")) for state in folder.states.values() if state.meta)
         line = ["davylamp", "evaluate", name, "--device", devices.most_common(1)[0][0], "-o", "again"]
         found.append(Code(f"command-{place}", "Run it again", shlex.join(line)))
     return found

@@ -16,15 +16,13 @@ from .blocks import Column, Entry, Facts, PageTable, Section, Text, entry, make_
 from .figures import Bar, draw_intervals
 from .folder import Folder, threat_text
 
-SYMBOLS = ("CA", "RA_worst")
-
 
 def write_verdict(folder: Folder, table: Table, warnings: str) -> Section:
     """Models, attacks, libraries, images; worst-case robust accuracy; is the first place distinguishable.
 
     Args:
         folder: the results.
-        table: by models, with `SYMBOLS`.
+        table: by models, with CA and RA_worst.
         warnings: what the trust page has found, in a few words.
     """
     groups = group_cells(folder.outcomes, "models")

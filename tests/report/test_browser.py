@@ -152,8 +152,8 @@ def test_tables_sort_by_number_and_by_text_with_what_is_undefined_last(synthetic
     press_heading(synthetic, "metrics-pairs", "implementation")
     names = column(synthetic, "metrics-pairs", "implementation")
     assert names == sorted(names)
-    press_heading(synthetic, "metrics-pairs", "D_half")
-    values = column(synthetic, "metrics-pairs", "D_half")
+    press_heading(synthetic, "curves-epsilon", "half distortion")
+    values = column(synthetic, "curves-epsilon", "half distortion")
     undefined = [value == "-" for value in values]
     assert any(undefined)
     assert undefined == sorted(undefined)
