@@ -76,7 +76,7 @@ class _Evaluation:
         self.locks: dict[str, FileLock] = {}
         self.ran: set[str] = set()
         self.retried: set[str] = set()
-        self.finished: set[str] = set()
+        self.finished: dict[str, str] = {}  # why a cell failed, or nothing
         self.damaged: list[str] = []
         self.waited: set[str] = set()
 
@@ -94,11 +94,8 @@ class _Evaluation:
         finally:
             for name, lock in list(self.locks.items()):
                 self.store.release(name, lock)
-        failed = {}
-        for cell in self.plan.cells:
-            record = self._read("cells", cell.key)
-            if record is not None and record.failed:
-                failed[cell.key] = str(record.meta["reason"])
+        finished = [cell.key for cell in self.plan.cells if self._finished(cell)]
+        failed = {key: self.finished[key] for key in finished if self.finished[key]}
         done = len({cell.key for cell in self.plan.cells} & self.ran)
         return Summary(done, len(kept - self.ran), failed, self.damaged, len(self.waited), time.monotonic() - start)
 
@@ -184,14 +181,18 @@ class _Evaluation:
         return self._finished(cell) or self._is_done("parts", task.name) or self._finished(cell)
 
     def _finished(self, cell: Cell) -> bool:
-        if cell.key not in self.finished and self._is_done("cells", cell.key):
-            self.finished.add(cell.key)  # read and checked once is enough
+        if cell.key not in self.finished and (record := self._read_done("cells", cell.key)) is not None:
+            self.finished[cell.key] = record.meta["reason"]  # read and checked once is enough
         return cell.key in self.finished
 
     def _is_done(self, kind: Kind, key: str) -> bool:
-        """Whether there is a record that is not to be computed again."""
+        return self._read_done(kind, key) is not None
+
+    def _read_done(self, kind: Kind, key: str) -> Record | None:
+        """A record that is not to be computed again."""
         record = self._read(kind, key)
-        return record is not None and not (record.failed and self.retry_failed and key not in self.retried)
+        again = record is not None and record.failed and self.retry_failed and key not in self.retried
+        return None if again else record
 
     def _read(self, kind: Kind, key: str) -> Record | None:
         """A record that can be trusted; a damaged file is noted and counts as not there."""

@@ -14,12 +14,13 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from typing import Protocol
 
-from ..errors import InvalidInput, UnknownName
+from ..errors import InvalidInput, Unavailable, UnknownName
 from .work import Outcome, Task, Workbench
 
 Progress = Callable[[str, int], object]
 ATTEMPTS = 3  # a task whose worker dies as often is given up
 DIED = f"its worker died {ATTEMPTS} times (killed, or out of memory)"
+_GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
 
 
 class Executor(Protocol):
@@ -51,16 +52,27 @@ class LocalWorkers:
 
     Args:
         workers: how many processes.
+
+    Raises:
+        InvalidInput: if there is to be no worker.
+        Unavailable: if this is a worker that runs the script that started it.
     """
 
     def __init__(self, workers: int):
         if workers < 1:
             raise InvalidInput(f"expected at least one worker, got {workers}")
+        # A worker that runs its script again would wait here for work that it was started for.
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise Unavailable(f"expected to start workers from a running script, got one that is imported; {_GUARD}")
         self.workers = workers
         self._all = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
-        """Do the tasks; a task whose worker dies is tried again, with the machine to itself."""
+        """Do the tasks; a task whose worker dies is tried again, with the machine to itself.
+
+        Raises:
+            Unavailable: if no process can be started.
+        """
         idle = list(self._all)
         running: dict[Future[Outcome], tuple[Task, _Worker]] = {}
         lost: deque[Task] = deque()
@@ -77,6 +89,7 @@ class LocalWorkers:
                     task, worker = running.pop(future)
                     idle.append(worker)
                     if isinstance(future.exception(), BrokenProcessPool):
+                        worker.check_start()
                         deaths[task.name] += 1
                         if deaths[task.name] < ATTEMPTS:
                             lost.append(task)
@@ -97,6 +110,7 @@ class _Worker:
     def __init__(self, threads: int):
         self.threads = threads
         self.pool: ProcessPoolExecutor | None = None
+        self.greeting: Future[int] | None = None
 
     def submit(self, task: Task) -> "Future[Outcome]":
         if self.pool is not None:
@@ -110,7 +124,13 @@ class _Worker:
         if context.get_start_method() == "forkserver":
             context.set_forkserver_preload([__name__])  # torch is loaded once for all of them
         self.pool = ProcessPoolExecutor(1, context, initializer=_start, initargs=(self.threads,))
+        self.greeting = self.pool.submit(os.getpid)
         return self.pool.submit(work_here, task)
+
+    def check_start(self) -> None:
+        """Raise Unavailable if the last process died before its first task: no task is to blame."""
+        if self.greeting is not None and isinstance(self.greeting.exception(), BrokenProcessPool):
+            raise Unavailable(f"expected worker processes to start, got one that died at once; {_GUARD}")
 
     def stop(self) -> None:
         if self.pool is not None:

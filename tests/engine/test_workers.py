@@ -107,6 +107,22 @@ def test_a_worker_that_is_killed_between_two_tasks_is_replaced(tmp_path):
     assert told == [("torchattacks:fgsm", 4), ("torchattacks:fgsm", 2)]
 
 
+def test_workers_that_cannot_start_are_no_cell_s_fault(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from davylamp.engine import *\n"
+        "from davylamp.engine.executors import LocalWorkers\n"
+        "config = Config((sys.argv[1],), (AttackChoice('torchattacks:fgsm', 'linf', 0.05),), 'npz:' + sys.argv[2])\n"
+        "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=LocalWorkers(1))\n"
+    )
+    model = write_model(tmp_path, "well")
+    command = [sys.executable, script, model, write_data(tmp_path, model), tmp_path / "results"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert 'a script that starts workers needs `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
+    assert list(tmp_path.glob("results/c*/*")) == []  # nothing is stored as failed
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_no_worker_outlives_a_driver_that_is_killed(tmp_path):
     model = write_model(tmp_path, "slow", seconds=60)
