@@ -163,7 +163,7 @@
         cell.append(make("span", `${format(entry[1])} to ${format(entry[2])}`, { class: "interval" }));
       }));
       all("thead th", box).forEach((head) => head.removeAttribute("aria-sort"));
-      told.textContent = `${about.told || "neither direction speaks for the model"}; darker is more`;
+      told.textContent = `${about.told || "neither direction speaks for the model"}; stronger colour is more`;
     };
     select.addEventListener("change", () => show(select.value));
     box.querySelector(".choice").hidden = false;

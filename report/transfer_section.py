@@ -26,6 +26,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
         "Mean over the attacks: made on (rows), tested on (columns)",
         ("made on", *table.models),
         [(model, *(_heat(value) for value in row)) for model, row in zip(table.models, table.threat_from, strict=True)],
+        note="A mean is undefined where an attack was not run on a model, or its examples not tested on another one.",
     )
     rows = []
     folds = []
