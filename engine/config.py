@@ -107,7 +107,7 @@ def read_config(path: str | Path) -> Config:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
-        import tomli as tomllib
+        import tomli as tomllib  # pyright: ignore[reportMissingImports] - installed on Python 3.10 only
     try:
         found = tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8"))
     except OSError as error:

@@ -43,7 +43,7 @@ def _choice(attack: str, norm: str, epsilon: float | None = None, target: str = 
 _QUERIES = 10_000  # CANARY 5.1: of a black-box attack, per image
 _SMALL, _LARGE = 1 / 255, 16 / 255  # CANARY 5.1
 _TRANSFERABLE = tuple(
-    _choice(f"torchattacks:{attack}", "linf", epsilon, steps=100, **extra)
+    AttackChoice(f"torchattacks:{attack}", "linf", epsilon, "", {"steps": 100, **extra})
     for attack, extra in (
         ("mi-fgsm", {}),
         ("vmi-fgsm", {"samples": 20}),

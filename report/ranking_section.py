@@ -55,7 +55,7 @@ def response_frame(folder: Folder) -> pd.DataFrame:
 def _rank(responses: Responses, seed: int) -> tuple[Ranking, str]:
     known = int((~np.isnan(responses.values)).sum())
     if known > MOST:
-        images = pd.DataFrame(responses.values.T).groupby(list(responses.images), sort=False).mean()
+        images = pd.DataFrame(pd.DataFrame(responses.values.T).groupby(list(responses.images), sort=False).mean())
         ranking = rank_responses(images.to_numpy().T, responses.subjects, list(images.index), scoring="mean", seed=seed)
         note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are more than "
         note += "are fitted for a page."

@@ -25,11 +25,8 @@ def by_hand(name, threat_model, digits, **parameters):
     results = []
     for first in range(0, 16, 6):
         part = slice(first, first + 6)
-        results.append(
-            run_attack(
-                name, digits.classifier, digits.inputs[part], digits.labels[part], threat_model, first=first, **parameters
-            )
-        )
+        inputs, labels = digits.inputs[part], digits.labels[part]
+        results.append(run_attack(name, digits.classifier, inputs, labels, threat_model, first=first, **parameters))
     return results
 
 
