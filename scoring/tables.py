@@ -67,9 +67,10 @@ def rank_table(
     """Rank models or attacks by a table of metrics, as CANARY does, and say how sure that is.
 
     3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17), fractional Bernoulli likelihood. Metrics
-    are brought to [0, 1] by `RULES`, then max-min normalised and rounded to two decimals, as are the abilities of each
-    category; one that is the same for every subject stays as it is. The posterior is that of the published program,
-    which draws from it by Metropolis steps; here the draws are exact and the means have a noise below 0.01.
+    are brought to [0, 1] by `RULES`, then max-min normalised and rounded to two decimals; one that is the same for
+    every subject stays as it is. The abilities of each category are max-min normalised, but not rounded as in the
+    published program: that would make of a noise of 0.001 one of 0.01. The posterior is that of the published program,
+    which draws from it by Metropolis steps; here every conditional draw is exact.
 
     Args:
         values: shape (N, M); NaN is missing.
@@ -98,7 +99,7 @@ def rank_table(
     for place, name in enumerate(names):
         columns = [RULES[metric].category == name for metric in metrics]
         layers.append(_fit(responses[:, columns], model, seed + place))
-    second = np.stack([_normalised(layer.expected) for layer in layers], 1)
+    second = np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
     if len(layers) > 1:
         layers.append(_fit(second, model, seed + len(names)))
     final = layers[-1]
@@ -146,10 +147,10 @@ def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray
     return np.stack(list(columns.values()), 1)
 
 
-def _normalised(value: np.ndarray) -> np.ndarray:
+def _normalised(value: np.ndarray, digits: int = 2) -> np.ndarray:
     """Max-min normalised and rounded; as it is where constant, but inside [0, 1]."""
     low, high = np.nanmin(value), np.nanmax(value)
-    return np.clip(value, 0, 1) if low == high else np.round((value - low) / (high - low), 2)
+    return np.clip(value, 0, 1) if low == high else np.round((value - low) / (high - low), digits)
 
 
 def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:
