@@ -1,0 +1,116 @@
+"""`davylamp rank` as a user meets it."""
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+
+from davylamp import cli
+from davylamp.benchmarks.synthetic_results import write_results
+
+ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rank") / "results"
+    write_results(path, attacks=ATTACKS, images=24, models=("weak", "middle", "strong"))
+    return path
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run a command in this process; returns exit code, output, errors."""
+
+    def runner(*arguments):
+        monkeypatch.setattr(sys, "argv", ["davylamp", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner
+
+
+def test_models_of_a_folder(run, folder):
+    code, out, _ = run("rank", folder, "--items", "2")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith("the model changes nothing")
+    assert "1pl, bernoulli responses" in lines[1]
+    names = [line.split()[1] for line in lines[3:6]]
+    assert names == ["strong", "middle", "weak"]
+    assert "R-hat" in out
+    assert out.count("synthetic image-") == 4
+
+
+def test_json_holds_everything(run, folder):
+    code, out, _ = run("rank", folder, "--subjects", "implementations", "--library", "art", "--norm", "linf", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert {row["subject"] for row in document["rows"]} == set(ATTACKS[:4])
+    assert len(document["rank_probability"]) == 4
+    assert document["diagnostics"]["rhat"] < 1.05
+    assert len(document["differential"]) == len(document["items"]) <= 24
+    assert {"effect", "p", "p_adjusted"} < set(document["differential"][0])
+
+
+def test_csv_of_a_ranking_without_a_model(run, folder, tmp_path):
+    code, out, _ = run("rank", folder, "--method", "borda", "--csv", "--budget", "0.05")
+    assert code == 0
+    (tmp_path / "ranking.csv").write_text(out)
+    table = pd.read_csv(tmp_path / "ranking.csv")
+    assert list(table["rank"]) == sorted(table["rank"])
+    assert {"score", "low", "high", "rank_low", "rank_high", "group"} < set(table.columns)
+
+
+def test_canary_of_a_folder_and_of_a_file(run, folder, tmp_path):
+    code, out, _ = run("rank", folder, "--method", "canary", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert "15 metrics" in document["title"]
+    scores = [row["score"] for row in document["rows"]]
+    assert (scores[0], scores[2]) == (1, 0)
+    path = tmp_path / "metrics.csv"
+    path.write_text("attack,MR,AED,QN\nfast,0.9,0.02,100\nslow,0.5,0.05,20000\nbad,0.2,0.09,50000\n")
+    code, out, _ = run("rank", path, "--subjects", "attacks", "--sensitivity")
+    assert code == 0
+    assert [line.split()[1] for line in out.splitlines() if line.split()[0] in "123"][:3] == ["fast", "slow", "bad"]
+    assert "Ranked without" in out
+
+
+def test_a_fit_that_failed_is_the_first_line(run, folder, monkeypatch):
+    monkeypatch.setattr("davylamp.scoring.diagnostics.ESS", 1e9)
+    code, out, _ = run("rank", folder, "--norm", "linf", "--fit", "fast")
+    assert code == 0
+    assert out.startswith("the fit has not converged: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--json", "--csv"), "expected one format"),
+        (("--library", "art"), "expected --library with --subjects implementations"),
+        (("--norm", "l7"), "attacked images, got none"),
+        (("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"), "at least 2 subjects"),
+    ],
+)
+def test_misuse_is_one_line(run, folder, arguments, message):
+    code, out, err = run("rank", folder, *arguments)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_no_folder_and_unknown_metric_are_one_line(run, tmp_path):
+    code, _, err = run("rank", tmp_path / "none")
+    assert (code, err.count("\n")) == (1, 1)
+    code, _, err = run("rank", tmp_path / "none.csv", "--method", "canary")
+    assert (code, err.count("\n")) == (1, 1)
+    (tmp_path / "odd.csv").write_text("model,XYZ\na,1\nb,2\n")
+    code, _, err = run("rank", tmp_path / "odd.csv", "--method", "canary")
+    assert "got XYZ" in err
