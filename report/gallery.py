@@ -59,10 +59,7 @@ def _picture(folder: Folder, own: Outcome, example: Example) -> Picture | None:
     if before is None or before.picture is None or example.picture is None or not len(row):
         return None
     clean, adv = _pixels(before.picture), _pixels(example.picture)
-    change = adv.astype(np.int16) - clean
-    largest = int(np.abs(change).max())
-    factor = 127 / largest if largest else 1.0
-    amplified = (128 + change * factor).round().clip(0, 255).astype(np.uint8)
+    amplified, factor = amplify(clean, adv)
     uris = {"adv": _thumbnail(adv), "change": _thumbnail(amplified, nearest=True)}
     if example.cam is not None:
         uris["cam"] = _spotlight(example.cam)
@@ -76,6 +73,14 @@ def _picture(folder: Folder, own: Outcome, example: Example) -> Picture | None:
     )
     key = f"{own.cell.subject.key}-{example.place}"
     return Picture(folder.model(own), folder.title(own), example.image, _outcome(own, place), key, uris, lines)
+
+
+def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float]:
+    """The change around mid-grey, uint8, so large that its largest value is white or black; and the factor."""
+    change = adv.astype(np.int16) - clean
+    largest = int(np.abs(change).max())
+    factor = 127 / largest if largest else 1.0
+    return (128 + change * factor).round().clip(0, 255).astype(np.uint8), factor
 
 
 def _outcome(own: Outcome, place: int) -> str:

@@ -3,7 +3,6 @@
 import json
 import re
 
-import numpy as np
 import pytest
 from scipy import stats
 
@@ -133,7 +132,7 @@ def test_thumbnails_keep_to_the_budget(folder):
     assert small.note.startswith(f"{90 - len(small.pictures)} more examples are left out")
 
 
-def test_the_change_is_amplified_to_its_largest_value(folder):
+def test_thumbnails_are_small_pictures(folder):
     import base64
     import io
 
@@ -141,12 +140,10 @@ def test_the_change_is_amplified_to_its_largest_value(folder):
 
     from davylamp.report.gallery import write_gallery
 
-    own = read_folder(folder)
-    picture = write_gallery(own, []).blocks[0].pictures[0]
-    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture.uris["change"].partition(",")[2]))))
-    assert shown.max() > 235
-    assert shown.min() < 20
-    assert max(shown.shape[:2]) == 112
+    picture = write_gallery(read_folder(folder), []).blocks[0].pictures[0]
+    for name in ("adv", "change"):
+        shown = Image.open(io.BytesIO(base64.b64decode(picture.uris[name].partition(",")[2])))
+        assert max(shown.size) == 112
 
 
 def test_a_folder_without_results_is_one_line(tmp_path):

@@ -9,6 +9,7 @@ from davylamp.report.blocks import entry, plain
 from davylamp.report.cost import Price, mark_front
 from davylamp.report.figures import Bar, Dot, Line, draw_curves, draw_dots, draw_intervals
 from davylamp.report.folder import epsilon_text
+from davylamp.report.gallery import amplify
 
 
 def test_the_front_is_what_nothing_beats():
@@ -25,6 +26,14 @@ def test_a_radius_is_written_as_it_is_said():
     assert epsilon_text("linf", 0.3) == "76.5/255"
     assert epsilon_text("linf", 0.1234567) == "0.1235"
     assert epsilon_text("l2", 0.5) == "0.5"
+
+
+def test_the_change_is_amplified_to_its_largest_value():
+    clean = np.array([[100, 100, 100, 3]], np.uint8)
+    shown, factor = amplify(clean, np.array([[102, 96, 100, 4]], np.uint8))
+    assert factor == 127 / 4
+    assert shown.tolist() == [[128 + 64, 1, 128, 160]]  # 63.5 and 31.75 rounded to even and up
+    assert amplify(clean, clean)[0].tolist() == [[128] * 4]
 
 
 def test_what_is_undefined_is_null():
