@@ -94,12 +94,8 @@ class LiveReport:
         working = len(list((self.folder / "locks").glob("*.lock")))
         counts = Counter(state for state, _, _ in states)
         told = ", ".join(f"{counts[name]} {name}" for name in ("done", "failed", "damaged") if counts[name])
-        blocks: list[Any] = [
-            Text(
-                f"{told or 'No cell is finished'}; {working} pieces of work claimed by runs (under way, or killed).",
-                "lead",
-            )
-        ]
+        claimed = f"; {working} pieces of work claimed by runs (under way, or killed)" if working else ""
+        blocks: list[Any] = [Text(f"{told or 'No cell is finished'}{claimed}.", "lead")]
         rows = [
             (
                 badge("unknown", "running"),
