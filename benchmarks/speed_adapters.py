@@ -9,16 +9,17 @@ extra forward passes, distances (goal <= 1.03 for the 40 steps that are PGD's de
     python benchmarks/speed_adapters.py [--quick] [--images 8] [--steps 40] [--rounds 7]
 """
 
-import argparse
 import statistics
 import time
 import warnings
+from collections.abc import Callable
 
 import torch
 
 from davylamp.adapters import Classifier, QueryCounter, ThreatModel, art, foolbox, run_attack, torchattacks
 from davylamp.adapters.catalogue import find_implementation, load_class
 from davylamp.adapters.zoo import load_data, load_model
+from davylamp.benchmarks.figures import Figure, benchmark_parser, finish, ratio_of
 
 THREAT = ThreatModel("linf", 4 / 255)
 LIBRARIES = {"art": art, "foolbox": foolbox, "torchattacks": torchattacks}
@@ -77,8 +78,7 @@ def pass_seconds(classifier: Classifier, inputs: torch.Tensor) -> float:
 
 def main() -> None:
     """Print the cost of counting, then one line per library and way."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few steps, few rounds: that it runs, not how fast")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=7)
@@ -97,21 +97,30 @@ def main() -> None:
         f"PGD, {steps} steps, {images} images, efficientnet-lite0, {torch.get_num_threads()} threads, {rounds} rounds"
     )
     print(f"{'library':14}{'way':12}{'median s':>10}{'ratio':>8}  middle half")
+    figures = [Figure("counting, per forward and backward pass", tracking / real, "of the pass", peer="doing without")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for library in LIBRARIES:
-            functions = ways(library, classifier, inputs, labels, steps)
-            times: dict[str, list[float]] = {name: [] for name in functions}
-            functions["raw"]()
-            for turn in range(rounds):
-                names = list(functions) if turn % 2 else list(reversed(functions))
-                for name in names:
-                    times[name].append(seconds(functions[name]))
-            for name, own in times.items():
-                ratios = sorted(a / b for a, b in zip(own, times["raw"], strict=True))
-                low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-                median = statistics.median(ratios)
-                print(f"{library:14}{name:12}{statistics.median(own):10.2f}{median:8.3f}  {low:.3f} - {high:.3f}")
+            figures += measure(library, ways(library, classifier, inputs, labels, steps), rounds)
+    finish(figures, options.json)
+
+
+def measure(library: str, functions: dict[str, Callable[[], None]], rounds: int) -> list[Figure]:
+    """One line per way of running a library's PGD, all in turns; the figures that have a goal."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    functions["raw"]()
+    for turn in range(rounds):
+        for name in functions if turn % 2 else reversed(functions):
+            times[name].append(seconds(functions[name]))
+    titles = {"counted": "query tracking", "run_attack": "the whole of run_attack"}
+    figures = []
+    for name, own in times.items():
+        settings = {"peer": f"{library}, called directly", "at_most": 1.03, "note": "PGD"}
+        ratio = ratio_of(f"time with {titles.get(name, name)}", own, times["raw"], **settings)
+        spread = f"{ratio.low:.3f} - {ratio.high:.3f}"
+        print(f"{library:14}{name:12}{statistics.median(own):10.2f}{ratio.value:8.3f}  {spread}")
+        figures += [ratio] if name in titles else []
+    return figures
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@
     python benchmarks/speed_engine.py [--quick] [--images 8] [--steps 40] [--rounds 3]
 """
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -27,6 +26,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters.zoo import load_data, load_model
+from davylamp.benchmarks.figures import Figure, benchmark_parser, finish, ratio_of
 from davylamp.benchmarks.speed_adapters import LIBRARIES, library_call
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.executors import Executor, LocalWorkers, run_serially
@@ -57,7 +57,7 @@ def run(config: Config, executor: Executor = run_serially) -> None:
         raise RuntimeError(f"expected every cell to run, got {summary.failed}")
 
 
-def print_overhead(images: int, steps: int, rounds: int) -> None:
+def measure_overhead(images: int, steps: int, rounds: int) -> Figure:
     """The whole evaluation over the bare attacks."""
     classifier = load_model(MODEL)
     data = load_data("demo:imagenet", limit=images, resize=classifier.resize, crop=classifier.crop)
@@ -74,15 +74,12 @@ def print_overhead(images: int, steps: int, rounds: int) -> None:
     for turn in range(rounds):
         for is_whole in (True, False) if turn % 2 else (False, True):
             (whole if is_whole else direct).append(seconds(lambda: run(config)) if is_whole else seconds(bare))
-    ratios = sorted(a / b for a, b in zip(whole, direct, strict=True))
-    print(
-        f"overhead: evaluation {statistics.median(whole):.1f} s, bare attacks {statistics.median(direct):.1f} s: "
-        f"{statistics.median(ratios):.3f} ({ratios[0]:.3f} - {ratios[-1]:.3f}); PGD, {steps} steps, {len(labels)} of "
-        f"{images} images attacked, {torch.get_num_threads()} threads, {rounds} rounds"
-    )
+    note = f"PGD, {steps} steps, {len(labels)} of {images} images attacked, {torch.get_num_threads()} threads"
+    print(f"overhead: evaluation {statistics.median(whole):.1f} s, bare attacks {statistics.median(direct):.1f} s")
+    return ratio_of("time of an evaluation", whole, direct, peer="its attacks, called directly", at_most=1.1, note=note)
 
 
-def print_workers(images: int, steps: int) -> None:
+def measure_workers(images: int, steps: int) -> Figure:
     """One process and two, a thread each; shards small enough to share out."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -91,7 +88,9 @@ def print_workers(images: int, steps: int) -> None:
     with patch("os.cpu_count", return_value=2):
         two = seconds(lambda: run(config, LocalWorkers(2)))
     torch.set_num_threads(threads)
-    print(f"workers: one {one:.1f} s, two {two:.1f} s: {one / two:.2f} times as fast; {os.cpu_count()} cores")
+    print(f"workers: one {one:.1f} s, two {two:.1f} s")
+    note = f"{os.cpu_count()} cores, {one:.0f} s of work for one"
+    return Figure("speed of two workers", one / two, peer="one", at_least=1.8, note=note)
 
 
 def small_cnn() -> nn.Module:
@@ -125,8 +124,9 @@ def measure_memory(data: str) -> None:
     print(before, peak_memory(), round(spent))
 
 
-def print_memory(counts: tuple[int, ...]) -> None:
+def measure_memory_of(counts: tuple[int, ...]) -> Figure:
     """The largest resident set for several numbers of images."""
+    peaks = []
     with tempfile.TemporaryDirectory() as folder:
         for count in counts:
             data = Path(folder, f"{count}.npz")
@@ -134,9 +134,13 @@ def print_memory(counts: tuple[int, ...]) -> None:
             command = [sys.executable, __file__, "--memory-of", str(data)]
             before, most, spent = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
             print(f"memory: {count} images: {most} MB at most, {before} MB of them libraries; {spent} s", flush=True)
+            peaks.append(int(most))
+    grown = ", ".join(f"{count}: {peak} MB" for count, peak in zip(counts, peaks, strict=True))
+    note = f"images of 224 x 224: {grown}"
+    return Figure(f"memory of an evaluation of {counts[-1]} images", peaks[-1] / 1024, "GB", at_most=4, note=note)
 
 
-def print_resume(cells: int) -> None:
+def measure_resume(cells: int) -> Figure:
     """A folder of finished cells, looked through again."""
     attack = AttackChoice("torchattacks:fgsm", "linf", 4 / 255)
     with tempfile.TemporaryDirectory() as folder:
@@ -153,16 +157,16 @@ def print_resume(cells: int) -> None:
         f"resume: {cells} finished cells: {again:.2f} s to see that nothing is left, {listed:.2f} s to list, "
         f"{loaded:.2f} s to load; running them took {first:.0f} s"
     )
+    return Figure(f"time to see that nothing is left of {cells} cells", again, "s", note=f"loaded in {loaded:.1f} s")
 
 
 def main() -> None:
     """Print a line or a few for each question."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="little of everything: that it runs, not how fast")
+    parser = benchmark_parser(__doc__)
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    parser.add_argument("--memory-of", help="(internal) run in a process of its own")
     options = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -170,11 +174,11 @@ def main() -> None:
             measure_memory(options.memory_of)
             return
         images, steps, rounds = (2, 2, 1) if options.quick else (options.images, options.steps, options.rounds)
-        print_overhead(images, steps, rounds)
-        print_workers(images, steps)
+        figures = [measure_overhead(images, steps, rounds), measure_workers(images, steps)]
         if sys.platform == "linux":
-            print_memory((20, 60) if options.quick else (100, 300, 1000))
-        print_resume(10 if options.quick else 300)
+            figures.append(measure_memory_of((20, 60) if options.quick else (100, 300, 1000)))
+        figures.append(measure_resume(10 if options.quick else 300))
+    finish(figures, options.json)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ The loop makes that program's calls, image by image: arrays (H, W, 3) of 0 to 25
 for each image: once as they are, once cut to integers for APCR), `torch.norm` gives AMD, AED and APCR, NumPy's Fourier
 transforms with four filters, two of them thrown away, give FDL and FDH, and `piq.MultiScaleGMSDLoss` with colour gives
 ALMS. OpenCV's part there is NumPy's here (grey images) or left out (drawing a circle), and piq's DISTS is built once
-instead of for every image; both favour the loop. davylamp's side takes the same images as tensors, checks their values
-in every call and computes its default readings; below the total stand the two that differ from the loop's, ALMS and
-FDL with FDH, once more as the loop reads them.
+instead of for every image; both favour the loop. davylamp's side takes the same images as tensors, new ones in every
+round (it looks at a tensor's values once, not for every metric of it), and computes its default readings; below the
+total stand the two that differ from the loop's, ALMS and FDL with FDH, once more as the loop reads them. Where
+`canary-sefi` itself is installed (`make bench` does) its own class is timed, too, on the same images: what it makes of
+them, and its five functions.
 
 Both sides take turns within every round, so that a busy machine slows both; each figure is the median over the rounds,
 the ratio's with the range of its middle half. DISTS (ADMS) has random VGG16 weights and is set beside two passes of the
@@ -16,10 +18,14 @@ Run: python benchmarks/speed_metrics.py [--quick] [--device cuda] [--threads 1] 
 """
 
 import argparse
+import importlib
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import patch
@@ -31,11 +37,15 @@ import torchvision
 from torch import Tensor
 
 from davylamp import metrics
+from davylamp.benchmarks.figures import Figure, benchmark_parser, finish, ratio_of
 
 LUMA = np.array((0.299, 0.587, 0.114), dtype=np.float32)
 CUTOFF = 5  # of the Gaussian filter
 SMALL = 1e-5
+PUBLISHED = "canary_sefi.evaluator.tester.adv_disturbance_aware"
+ALL_FIVE = "speed of AMD, AED, APCR, FDL, FDH and ALMS"
 Call = Callable[[], object]
+Metrics = Callable[..., object]
 
 
 class Pair(NamedTuple):
@@ -59,15 +69,16 @@ def main(arguments: list[str] | None = None) -> None:
     success = torch.ones(images, dtype=torch.bool, device=options.device)
     rounds = 1 if options.quick else options.rounds
     print(f"{images} images of {side} x {side}, {options.device}, {torch.get_num_threads()} threads, {rounds} rounds")
-    print_disturbance(inputs, adv_inputs, success, rounds)
+    figures = measure_disturbance(inputs, adv_inputs, success, rounds)
+    figures.append(measure_published(inputs, adv_inputs, success, rounds))
     few = min(images, 6 if options.device == "cpu" else images)
-    print_dists(inputs[:few], adv_inputs[:few], success[:few], rounds)
+    figures.append(measure_dists(inputs[:few], adv_inputs[:few], success[:few], rounds))
+    finish(figures, options.json)
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
     """Options of the command line."""
-    parser = argparse.ArgumentParser(description="Speed of the disturbance metrics.")
-    parser.add_argument("--quick", action="store_true", help="a few small images, once: does it run?")
+    parser = benchmark_parser("Speed of the disturbance metrics.")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
     parser.add_argument("--images", type=int, default=64)
@@ -75,36 +86,78 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def print_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> None:
-    """One line for each metric without DISTS, one for all of them, and two for the loop's own readings."""
+def measure_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> list[Figure]:
+    """Each metric without DISTS, all of them, and two in the loop's own readings; a printed line for each."""
     device = inputs.device
     pairs = [loop_pair(*pair, device) for pair in zip(loop_arrays(inputs), loop_arrays(adv_inputs), strict=True)]
-    arguments = (inputs, adv_inputs, success)
-    sides: dict[str, tuple[Call, Callable[[Pair], object]]] = {
-        "conversion": (lambda: None, lambda pair: loop_pair(*pair.arrays, device)),
-        "AMD": (lambda: metrics.maximum_distortion(*arguments), loop_maximum),
-        "AED": (lambda: metrics.euclidean_distortion(*arguments), loop_euclidean),
-        "APCR": (lambda: metrics.pixel_change_ratio(*arguments), loop_changed),
-        "FDL, FDH": (lambda: both_bands(*arguments), loop_bands),
-        "ALMS": (lambda: metrics.multi_scale_gmsd(*arguments), loop_gmsd),
-        "published": (lambda: both_bands(*arguments, method="published"), loop_bands),
-        "colour": (lambda: metrics.multi_scale_gmsd(*arguments, chromatic=True), loop_gmsd),
+    sides: dict[str, tuple[Metrics, Callable[[Pair], object]]] = {
+        "conversion": (lambda *_: None, lambda pair: loop_pair(*pair.arrays, device)),
+        "AMD": (metrics.maximum_distortion, loop_maximum),
+        "AED": (metrics.euclidean_distortion, loop_euclidean),
+        "APCR": (metrics.pixel_change_ratio, loop_changed),
+        "FDL, FDH": (both_bands, loop_bands),
+        "ALMS": (metrics.multi_scale_gmsd, loop_gmsd),
+        "all five": (five, lambda pair: [part(pair) for part in LOOP_PARTS]),
+        "FDL, FDH as the loop": (partial(both_bands, method="published"), loop_bands),
+        "ALMS as the loop": (partial(metrics.multi_scale_gmsd, chromatic=True), loop_gmsd),
     }
     taken = {
-        name: turns({"ours": ours, "loop": lambda loop=loop: [loop(pair) for pair in pairs]}, rounds, device)
+        name: turns(
+            {
+                "ours": on_new(ours, inputs, adv_inputs, success),
+                "loop": lambda loop=loop: [loop(pair) for pair in pairs],
+            },
+            rounds,
+            device,
+        )
         for name, (ours, loop) in sides.items()
     }
     print(f"{'metric':22} {'davylamp':>10} {'loop':>10} {'ratio':>7}   (middle half; images per second)")
-    for name in ("AMD", "AED", "APCR", "FDL, FDH", "ALMS"):
-        print_line(name, len(inputs), [taken[name]])
-    five = [taken[name] for name in ("AMD", "AED", "APCR", "FDL, FDH", "ALMS")]
-    print_line("all five", len(inputs), five)
-    print_line("and loop's conversion", len(inputs), [*five, taken["conversion"]])
-    print_line("FDL, FDH as the loop", len(inputs), [taken["published"]])
-    print_line("ALMS as the loop", len(inputs), [taken["colour"]])
+    conversion = taken.pop("conversion")
+    ratios = {name: print_line(name, len(inputs), [each]) for name, each in taken.items()}
+    print_line("and loop's conversion", len(inputs), [taken["all five"], conversion])
+    return [replace(ratios["all five"], name=ALL_FIVE, peer="a loop of the calls of canary-sefi")]
 
 
-def print_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> None:
+def on_new(function: Metrics, inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> Iterator[Call]:
+    """Calls of a function, each on new copies of the images, which are made before the call."""
+    while True:
+        yield partial(function, inputs.clone(), adv_inputs.clone(), success)
+
+
+def five(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> None:
+    """All metrics but DISTS."""
+    for metric in (metrics.maximum_distortion, metrics.euclidean_distortion, metrics.pixel_change_ratio, both_bands):
+        metric(inputs, adv_inputs, success)
+    metrics.multi_scale_gmsd(inputs, adv_inputs, success)
+
+
+def measure_published(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> Figure:
+    """The same metrics by canary-sefi's own class, as it calls them for every image."""
+    name, peer = ALL_FIVE, "canary-sefi 2.1.2"
+    try:
+        tester = importlib.import_module(PUBLISHED).AdvDisturbanceAwareTester()
+    except ImportError as error:
+        return Figure(name, math.nan, peer=peer, at_least=10, note=f"not measured: {error}")
+    tester.device = str(inputs.device)
+    pairs = list(zip(loop_arrays(inputs), loop_arrays(adv_inputs), strict=True))
+
+    def published() -> None:
+        for clean, attacked in pairs:
+            images = {"ori_img": clean, "img": attacked}
+            whole = {f"{key}_forced_int": tester.img_handler(image, forced_int=True) for key, image in images.items()}
+            tester.test_all_handled_img = {key: tester.img_handler(image) for key, image in images.items()} | whole
+            tester.calculate_freq_euclidean_distortion(clean, attacked)
+            tester.calculate_maximum_disturbance(test_all_model=True)
+            tester.calculate_euclidean_distortion(test_all_model=True)
+            tester.calculate_pixel_change_ratio(test_all_model=True)
+            tester.calculate_low_level_metrics_similarity(test_all_model=True)
+
+    taken = turns({"ours": on_new(five, inputs, adv_inputs, success), "loop": published}, rounds, inputs.device)
+    return replace(print_line("all, canary-sefi", len(inputs), [taken]), name=name, peer=peer, at_least=10)
+
+
+def measure_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> Figure:
     """DISTS beside two passes through VGG16 and beside piq, one image at a time."""
     network = torchvision.models.vgg16(weights=None).eval().requires_grad_(False).to(inputs.device)
     reference = piq_dists(network.features)
@@ -120,33 +173,30 @@ def print_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int
         "loop": lambda: [reference(x[None], y[None]) for x, y in zip(inputs, adv_inputs, strict=True)],
         "passes": passes,
     }
-    taken = turns(calls, min(rounds, 3), inputs.device)
+    taken = turns(calls, rounds, inputs.device)
     print_line("ADMS", len(inputs), [taken])
-    low, middle, high = quartiles([ours / two for ours, two in zip(taken["ours"], taken["passes"], strict=True)])
-    print(f"ADMS takes {middle:.2f} ({low:.2f} to {high:.2f}) times two passes through VGG16")
+    return ratio_of("time of ADMS (DISTS)", taken["ours"], taken["passes"], at_most=1.3, peer="two passes of VGG16")
 
 
-def print_line(name: str, images: int, parts: list[dict[str, list[float]]]) -> None:
+def print_line(name: str, images: int, parts: list[dict[str, list[float]]]) -> Figure:
     """Rates of the two sides and their ratio, over the sum of some parts."""
     ours, theirs = (
         [sum(times) for times in zip(*(part[side] for part in parts), strict=True)] for side in ("ours", "loop")
     )
-    low, middle, high = quartiles([loop / mine for mine, loop in zip(ours, theirs, strict=True)])
+    ratio = ratio_of(name, theirs, ours)
     rates = (images / statistics.median(times) for times in (ours, theirs))
-    print(f"{name:22} {next(rates):10.1f} {next(rates):10.1f} {middle:7.1f}   ({low:.1f} to {high:.1f})")
+    spread = f"({ratio.low:.1f} to {ratio.high:.1f})"
+    print(f"{name:22} {next(rates):10.1f} {next(rates):10.1f} {ratio.value:7.1f}   {spread}")
+    return ratio
 
 
-def quartiles(values: list[float]) -> list[float]:
-    """First quartile, median and third quartile."""
-    return np.percentile(values, (25, 50, 75)).tolist()
-
-
-def turns(calls: dict[str, Call], rounds: int, device: torch.device) -> dict[str, list[float]]:
+def turns(calls: dict[str, Call | Iterator[Call]], rounds: int, device: torch.device) -> dict[str, list[float]]:
     """Seconds of each call in every round, after one to warm up."""
-    for call in calls.values():
-        call()
-    measured = [{name: seconds(call, device) for name, call in calls.items()} for _ in range(rounds)]
-    return {name: [each[name] for each in measured] for name in calls}
+    measured = []
+    for _ in range(rounds + 1):
+        ready = {name: next(call) if isinstance(call, Iterator) else call for name, call in calls.items()}
+        measured.append({name: seconds(call, device) for name, call in ready.items()})
+    return {name: [each[name] for each in measured[1:]] for name in calls}
 
 
 def seconds(call: Call, device: torch.device) -> float:
@@ -213,6 +263,9 @@ def loop_bands(pair: Pair) -> list[float]:
     bands = [fourier_bands(image @ LUMA) for image in pair.arrays]
     (low, high), (adv_low, adv_high) = ([loop_tensor(part, device) for part in parts] for parts in bands)
     return [loop_euclidean(pair._replace(tensors=change)) for change in ((high, adv_high), (low, adv_low))]
+
+
+LOOP_PARTS = (loop_maximum, loop_euclidean, loop_changed, loop_bands, loop_gmsd)
 
 
 def fourier_bands(grey: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,12 +7,12 @@ process, beside its processor time: on a machine that is busy with other work on
     python benchmarks/speed_report.py [--quick] [--images 1000] [--rounds 3]
 """
 
-import argparse
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
+from davylamp.benchmarks.figures import Figure, benchmark_parser, finish
 from davylamp.benchmarks.synthetic_results import write_results
 from davylamp.report.build import build_report
 
@@ -39,16 +39,22 @@ def measure(images: int, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="50 images, one round")
+    parser = benchmark_parser((__doc__ or "").partition("\n")[0])
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     own = parser.parse_args()
     images, rounds = (50, 1) if own.quick else (own.images, own.rounds)
     found = measure(images, rounds)
     print(f"3 models x 12 attacks x {images} images: {found['folder_megabytes']:.0f} MB of records")
-    print(f"report: {found['megabytes']:.2f} MB (goal <= 5)")
-    print(f"built in {found['seconds']:.1f} s, {found['processor_seconds']:.1f} s of processor (goal <= 20)")
+    busy = f"{found['processor_seconds']:.1f} s of processor"
+    setting = f"3 models x 12 attacks x {images} images"
+    finish(
+        [
+            Figure("size of a report", found["megabytes"], "MB", at_most=5, note=setting),
+            Figure("time to build it", found["seconds"], "s", at_most=20, note=busy),
+        ],
+        own.json,
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ with an early stop, which Foolbox does not have, would cost at best: the runs up
     python benchmarks/speed_search.py [--quick] [--images 4] [--steps 10] [--rounds 5]
 """
 
-import argparse
 import statistics
 import time
 import warnings
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.zoo import load_data, load_model
+from davylamp.benchmarks.figures import Figure, benchmark_parser, finish, ratio_of
 from davylamp.engine import SearchResult, best_effort
 
 HALVINGS = 5
@@ -80,8 +80,8 @@ def bisection(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int)
     return best_effort("foolbox:pgd", *case, ThreatModel("linf", upper), rounds=HALVINGS, **settings)
 
 
-def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int, rounds: int) -> None:
-    """Print one line for one model and set of images."""
+def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int, rounds: int) -> Figure:
+    """One line for one model and set of images."""
     listed, found = foolbox_list(case, upper, steps), bisection(case, upper, steps)
     ways = {"list": lambda: foolbox_list(case, upper, steps), "bisection": lambda: bisection(case, upper, steps)}
     times: dict[str, list[float]] = {way: [] for way in ways}
@@ -90,23 +90,25 @@ def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, st
             start = time.perf_counter()
             ways[way]()
             times[way].append(time.perf_counter() - start)
-    ratios = sorted(a / b for a, b in zip(times["list"], times["bisection"], strict=True))
-    low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
+    peer, note = "Foolbox's own list of 32 epsilons", f"{len(listed)} images, PGD of {steps} steps"
+    ratio = ratio_of(
+        f"speed of best effort, {name}", times["list"], times["bisection"], peer=peer, note=note, at_least=3
+    )
     seconds = {way: statistics.median(own) for way, own in times.items()}
     early = float((listed / upper * NODES).clamp(max=NODES).mean())
     same = int((listed == found.budget).sum())
     print(
         f"{name:24}{len(listed):>7}{seconds['list']:>10.2f}{seconds['bisection']:>11.2f}"
-        f"{statistics.median(ratios):>8.2f}  {low:.2f} - {high:.2f}{same:>7}/{len(listed)}"
+        f"{ratio.value:>8.2f}  {ratio.low:.2f} - {ratio.high:.2f}{same:>7}/{len(listed)}"
         f"{float(found.runs.double().mean()):>7.1f}{early:>14.1f}"
     )
+    return ratio
 
 
 def main() -> None:
     """Print one line per model."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few images, steps and rounds: that it runs, not how fast")
-    parser.add_argument("--images", type=int, default=4, help="of ImageNet; of the digits 16, 128 and 512 are used")
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--images", type=int, default=4, help="of ImageNet; of the digits 16 and 128 are used")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
@@ -118,9 +120,10 @@ def main() -> None:
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for count in (4,) if options.quick else (16, 128, 512):
-            measure("digits CNN", digits_case(count), 0.2, steps, rounds)
-        measure("efficientnet-lite0", imagenet_case(images), 0.5 / 255, steps, rounds)
+        counts = (4,) if options.quick else (16, 128)
+        figures = [measure("digits CNN", digits_case(count), 0.2, steps, rounds) for count in counts]
+        figures.append(measure("efficientnet-lite0", imagenet_case(images), 0.5 / 255, steps, rounds))
+    finish(figures, options.json)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 Kind = Literal["float", "int64", "bool", "number"]
 Normalisation = Literal["rms", "published", "formula"]
@@ -14,6 +15,7 @@ Sizes = dict[str, int]
 FINITE = (-sys.float_info.max, sys.float_info.max)
 ROWS = 2**16  # rows of logits whose softmax is held at once
 VALUES = {"cpu": 2**19, "other": 2**25}  # colour values of a group: what a processor's cache or a GPU holds
+_EXTREMES = WeakIdKeyDictionary()  # tensor -> its version and extremes, for the next metric of the same images
 
 
 def check(
@@ -67,10 +69,26 @@ def _check_elements(name: str, value: Tensor, kind: Kind, within: tuple[float, f
         raise ValueError(f"expected {name} of type {kind}, got {value.dtype}")
     if kind == "bool" or within is None or not value.numel():
         return
-    low, high = (extreme.item() for extreme in value.aminmax())
+    low, high = _extremes(value)
     if not (within[0] <= low and high <= within[1]):
         allowed = "finite numbers" if within == FINITE else f"values between {within[0]:g} and {within[1]:g}"
         raise ValueError(f"expected {name} to hold {allowed}, got {low:g} to {high:g}")
+
+
+def _extremes(value: Tensor) -> tuple[float, float]:
+    """Least and largest element, NaN if one is; remembered for as long as the tensor lives and is not changed.
+
+    Memory that NumPy may change unseen (which torch cannot resize) and inference tensors (which have no version) are
+    looked at each time.
+    """
+    watched = not value.is_inference() and value.untyped_storage().resizable()
+    known = _EXTREMES.get(value) if watched else None
+    if known is not None and known[0] == value._version:
+        return known[1]
+    low, high = (extreme.item() for extreme in value.aminmax())
+    if watched:
+        _EXTREMES[value] = value._version, (low, high)
+    return low, high
 
 
 def check_logits(**named: Tensor) -> Sizes:

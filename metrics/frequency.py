@@ -22,6 +22,7 @@ from .registry import Reduction, metric, reduce
 Method = Literal["dwt", "published"]
 Band = Literal["low", "high"]
 CUTOFF = 5.0  # of the published program's Gaussian filter, in cycles per image
+SMALL = 1e-5  # what the published program adds to the span that it divides by, and to the high part
 LUMA = (0.299, 0.587, 0.114)
 
 
@@ -54,7 +55,8 @@ def low_frequency_distortion(
         normalisation: what divides the L2 norm, with n = C H W values in an image: "rms" the root of n;
             "published" the root of 3 n, the scale of AED in the paper's Table 5; "formula" nothing, as printed.
         method: "dwt", or "published" for the columns of the paper's tables: grey images, a Gaussian filter of the
-            Fourier transform, each part stretched to 8 bits (n = H W), and the two bands swapped.
+            Fourier transform, each part stretched to 8 bits (n = H W), and the two bands swapped; with the program's
+            centre, one line off for an even size, and its cutting to 8 bits.
         reduction: "mean" or "sum" over the images that count, or "none".
 
     Returns:
@@ -168,12 +170,15 @@ def _filtered(images: Tensor, *, high: bool) -> Tensor:
     levels = grey_levels(images)
     luma = images.new_tensor(LUMA)
     grey = torch.einsum("nchw,c->nhw", levels, luma) if images.shape[1] == 3 else levels[:, 0]
-    height, width = grey.shape[-2:]
-    like = {"dtype": images.dtype, "device": images.device}
-    rows, columns = torch.fft.fftfreq(height, 1 / height, **like), torch.fft.rfftfreq(width, 1 / width, **like)
-    gain = torch.exp(-(rows[:, None].square() + columns.square()) / (2 * CUTOFF**2))
-    part = torch.fft.irfft2(torch.fft.rfft2(grey) * (1 - gain if high else gain), s=(height, width)).abs()
+    gain = torch.exp(-sum(torch.meshgrid(*map(_squared_offset, grey.shape[-2:]), indexing="ij")) / (2 * CUTOFF**2))
+    gain = gain.to(grey)
+    part = torch.fft.ifft2(torch.fft.fft2(grey) * (1 - gain if high else gain)).abs()
     least, most = part.flatten(1).aminmax(dim=1)
-    span = (most - least)[:, None, None]
-    stretched = (part - least[:, None, None]) / span.where(span > 0, 1)
-    return grey_levels(stretched) / 255
+    span = (most - least)[:, None, None] + SMALL
+    stretched = (part - least[:, None, None] + (SMALL if high else 0)) / span
+    return (stretched * 255).floor_() / 255
+
+
+def _squared_offset(size: int) -> Tensor:
+    """Squared distances of the frequencies from the filter's centre, which is one line below 0 for an even size."""
+    return (torch.fft.fftfreq(size, 1 / size, dtype=torch.float64) + size // 2 - (size - 1) // 2).square()

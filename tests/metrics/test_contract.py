@@ -5,11 +5,12 @@ import math
 import re
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 
 from davylamp import metrics
-from davylamp.metrics import METRICS
+from davylamp.metrics import METRICS, maximum_distortion
 
 PAGE = re.findall(
     r"\S+",
@@ -202,3 +203,29 @@ def test_devices_agree(symbol, arguments):
     there = call(symbol, moved)
     here = tensor_of(call(symbol, arguments))
     torch.testing.assert_close(tensor_of(there).cpu(), here, rtol=1e-5, atol=1e-5)
+
+
+def test_images_are_looked_at_again_once_they_changed():
+    images, success = torch.rand(2, 3, 8, 8), torch.ones(2, dtype=torch.bool)
+    assert maximum_distortion(images, images, success) == 0
+    images[0, 0, 0, 0] = 2
+    with pytest.raises(ValueError, match="expected inputs to hold values between 0 and 1, got"):
+        maximum_distortion(images, images, success)
+
+
+@pytest.mark.parametrize("shared_first", [True, False], ids=["from_numpy", "numpy()"])
+def test_memory_that_numpy_may_change_is_always_looked_at(shared_first):
+    success = torch.ones(2, dtype=torch.bool)
+    array = np.zeros((2, 3, 8, 8), dtype=np.float32)
+    images = torch.from_numpy(array) if shared_first else torch.zeros(2, 3, 8, 8)
+    assert maximum_distortion(images, images, success) == 0
+    array = array if shared_first else images.numpy()
+    array[1, 2, 3, 4] = np.nan
+    with pytest.raises(ValueError, match="expected inputs to hold values between 0 and 1, got"):
+        maximum_distortion(images, images, success)
+
+
+def test_inference_tensors_are_accepted():
+    with torch.inference_mode():
+        images = torch.rand(2, 3, 8, 8)
+    assert maximum_distortion(images, images, torch.ones(2, dtype=torch.bool)) == 0
