@@ -30,6 +30,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     seed: int = 0,
     first: int | Tensor = 0,
     spent: Tensor | None = None,
+    logits: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
 ) -> AttackResult:
@@ -50,6 +51,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             image, shape (N,); goes into the seeding, so that the parts of a data set draw different random numbers.
         spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
             result. An image with none left is not asked about and stays as it is.
+        logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
         progress: called with the number of images done after each library call.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's own: `restarts` for a row that
             draws random numbers, `max_queries`, and `batch_size` (default 32; a row that couples its images gets 1).
@@ -73,7 +75,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     check_images(inputs)
     threat_model.check_radius(inputs)
     inputs = inputs.detach().float()
-    logits = classifier.check(inputs, labels)
+    logits = classifier.check(inputs, labels) if logits is None else _check_logits(logits, inputs, labels)
     labels = labels.to(inputs.device, torch.long)
     targets = _check_targets(threat_model, labels, targets, logits.shape[1])
     places = _check_whole("first", first if isinstance(first, Tensor) else torch.arange(len(labels)) + first, labels)
@@ -85,7 +87,10 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     _attack_all(classifier, found, attacked, settings, seed, places, progress or (lambda _: None))
     adv_logits = classifier.predict_logits(found.adv_inputs)
     success = found.accept(adv_logits) & attacked
-    rounded = fooled(classifier.predict_logits(quantise(found.adv_inputs)), labels, targets)
+    rounded = success.clone()
+    if success.any():
+        on_grid = classifier.predict_logits(quantise(found.adv_inputs[success]))
+        rounded[success] = fooled(on_grid, labels[success], None if targets is None else targets[success])
     return AttackResult(
         implementation=row.name,
         threat_model=threat_model,
@@ -97,7 +102,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         labels=labels,
         attacked=attacked,
         success=success,
-        success_8bit=success & rounded,
+        success_8bit=rounded,
         distances=distances_of(inputs, found.adv_inputs),
         forwards=found.forwards,
         backwards=found.backwards,
@@ -230,6 +235,14 @@ def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | 
     if (targets == labels).any():
         raise InvalidInput("expected every target to differ from its label, got some that are equal")
     return targets
+
+
+def _check_logits(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Known logits on the device of the images; InvalidInput unless they and the labels fit the images."""
+    if logits.ndim != 2 or len(logits) != len(inputs) or not bool(torch.isfinite(logits).all()):
+        raise InvalidInput(f"expected finite logits of shape ({len(inputs)}, classes), got {tuple(logits.shape)}")
+    check_labels(labels, len(inputs), logits.shape[1])
+    return logits.to(inputs.device)
 
 
 def _check_whole(name: str, values: Tensor, labels: Tensor) -> Tensor:

@@ -57,11 +57,11 @@ class Figure:
         return "met" if enough and (self.at_most is None or self.value <= self.at_most) else "missed"
 
     def __str__(self) -> str:
-        spread = "" if math.isnan(self.low) else f" ({self.low:.3g} - {self.high:.3g})"
+        spread = "" if math.isnan(self.low) else f" ({self.low:.4g} - {self.high:.4g})"
         goal = f"; goal {self.goal}: {self.verdict}" if self.goal else ""
         against = f" against {self.peer}" if self.peer else ""
         note = f"; {self.note}" if self.note else ""
-        return f"{self.name}{against}: {self.value:.3g} {self.unit}{spread}{goal}{note}"
+        return f"{self.name}{against}: {self.value:.4g} {self.unit}{spread}{goal}{note}"
 
 
 def ratio_of(name: str, above: Sequence[float], below: Sequence[float], **settings: Any) -> Figure:

@@ -99,8 +99,8 @@ def figure_table(figures: Iterable[Figure]) -> list[str]:
         [
             figure.name,
             *[figure.peer] * peers,
-            "not measured" if math.isnan(figure.value) else f"{figure.value:.3g} {figure.unit}".strip(),
-            "" if math.isnan(figure.low) else f"{figure.low:.3g} - {figure.high:.3g}",
+            "not measured" if math.isnan(figure.value) else f"{figure.value:.4g} {figure.unit}".strip(),
+            "" if math.isnan(figure.low) else f"{figure.low:.4g} - {figure.high:.4g}",
             figure.goal,
             figure.verdict,
             figure.note,

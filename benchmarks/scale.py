@@ -131,7 +131,7 @@ def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: 
         for attack, steps in attacks
     )
     with tempfile.TemporaryDirectory() as folder:
-        plan = make_plan(Config((), choices, device=device), models=models, data=data)
+        plan = make_plan(Config(tuple(models), choices, device=device), models=models, data=data)
         start = time.perf_counter()
         summary = evaluate(plan, ResultsStore(folder))
         taken = time.perf_counter() - start
@@ -225,14 +225,14 @@ def report(options: argparse.Namespace) -> str:
         for name in models
         for _, taken in attacks
     )
-    lines = [
-        f"A cell: {fit.start:.2f} s to start, {fit.measuring * 1e3:.0f} ms to measure an image,"
-        f" {fit.step * 1e3:.1f} ms",
-        f"for a step of PGD on {SMALL[0]} ({scale:.2f} times a bare pass); fitted to {len(counts) * len(steps)} cells",
-        f"of {min(counts)} to {max(counts)} images, R^2 {fit.r_squared:.4f}.",
-        f"Unseen: {len(models)} models x {len(attacks)} attacks x {unseen} images: predicted {predicted:.1f},",
-        f"measured {measured:.1f} seconds, {measured / predicted:.2f} times.",
-    ]
+    cells, sizes = len(counts) * len(steps), f"{min(counts)} to {max(counts)} images"
+    told = (
+        f"A cell: {fit.start:.2f} s to start, {fit.measuring * 1e3:.0f} ms to measure an image and",
+        f"{fit.step * 1e3:.1f} ms for a step of PGD on {SMALL[0]} ({scale:.2f} times a bare pass); fitted to {cells}",
+        f"cells of {sizes}, R^2 {fit.r_squared:.4f}. Unseen ({len(models)} models x {len(attacks)} attacks x {unseen}",
+        f"images): predicted {predicted:.1f} s, measured {measured:.1f} s, {measured / predicted:.2f} times.",
+    )
+    lines = [" ".join(told)]
     chosen = dict(list(ARCHITECTURES.items())[:2]) if options.quick else ARCHITECTURES
     timed = {name: time_passes(module, device, batch=batch, rounds=rounds) for name, module in chosen.items()}
     rates = [2 * gflops(chosen[name]) / each.forward / 1e3 for name, each in timed.items()]

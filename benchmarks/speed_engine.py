@@ -29,7 +29,7 @@ from davylamp.adapters.zoo import load_data, load_model
 from davylamp.benchmarks.figures import Figure, benchmark_parser, finish, ratio_of
 from davylamp.benchmarks.speed_adapters import LIBRARIES, library_call
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.executors import Executor, LocalWorkers, run_serially
+from davylamp.engine.executors import Executor, LocalWorkers
 from davylamp.engine.load import list_cells
 
 MODEL = "demo:efficientnet-lite0"
@@ -49,7 +49,7 @@ def pgd(steps: int) -> tuple[AttackChoice, ...]:
     return tuple(AttackChoice(f"{library}:pgd", "linf", 4 / 255, parameters=own) for library in LIBRARIES)
 
 
-def run(config: Config, executor: Executor = run_serially) -> None:
+def run(config: Config, executor: Executor | None = None) -> None:
     """Plan and evaluate into a folder that is thrown away; a cell that fails is an error here."""
     with tempfile.TemporaryDirectory() as folder:
         summary = evaluate(make_plan(config), ResultsStore(folder), executor=executor)

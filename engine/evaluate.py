@@ -14,7 +14,8 @@ import pyarrow as pa
 from filelock import FileLock
 
 from .cell import Cell, Subject
-from .executors import Executor, Progress, run_serially
+from .executors import Executor, Progress, ThisProcess
+from .outcomes import logits_of
 from .plan import Plan
 from .store import Damaged, Kind, Record, ResultsStore
 from .work import Outcome, Task
@@ -47,7 +48,7 @@ def evaluate(
     plan: Plan,
     store: ResultsStore,
     *,
-    executor: Executor = run_serially,
+    executor: Executor | None = None,
     retry_failed: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
@@ -59,14 +60,14 @@ def evaluate(
     Args:
         plan: what to run.
         store: where the records go.
-        executor: where the work is done.
+        executor: where the work is done; None: in this process.
         retry_failed: run failed cells again.
         progress: called with a cell's attack and the number of images just attacked, also for images that were kept.
 
     Raises:
         Unavailable: if the store cannot be written; it stays as it was.
     """
-    return _Evaluation(plan, store, executor, retry_failed, progress or (lambda *_: None)).run()
+    return _Evaluation(plan, store, executor or ThisProcess(), retry_failed, progress or (lambda *_: None)).run()
 
 
 class _Evaluation:
@@ -154,14 +155,16 @@ class _Evaluation:
         return tasks
 
     def _equip(self, task: Task) -> Task:
-        """The task with what only the store has: clean activation maps, or the examples to test."""
+        """The task with what only the store has: clean logits and activation maps, or the examples to test."""
         if task.kind == "transfer" and task.cell:
             task = replace(task, adv_inputs=self._images(task.cell))
-        elif task.cell and "attention" in task.cell.measures:
+        elif task.cell:
             record = self._read("clean", task.subject.key)
             span = task.cell.span(task.shard)
-            if record is not None and not record.failed and record.table["cam"].null_count == 0:
-                task = replace(task, cams=record.table["cam"].slice(span.start, len(span)).to_pylist())
+            if record is not None and not record.failed:
+                task = replace(task, logits=logits_of(record, "logits")[span.start : span.stop].numpy())
+                if "attention" in task.cell.measures and record.table["cam"].null_count == 0:
+                    task = replace(task, cams=record.table["cam"].slice(span.start, len(span)).to_pylist())
         return task
 
     def _images(self, cell: Cell) -> np.ndarray:

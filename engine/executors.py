@@ -31,20 +31,25 @@ class Executor(Protocol):
         ...
 
 
-def run_serially(tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
-    """Do one task after the other in this process."""
-    bench = Workbench()
-    for task in tasks:
-        name, told = label_of(task), 0
+class ThisProcess:
+    """Does one task after the other in this process; what is loaded stays for the next call."""
 
-        def count(images: int, name: str = name) -> None:
-            nonlocal told
-            told += images
-            progress(name, images)
+    def __init__(self) -> None:
+        self._bench = Workbench()
 
-        outcome = bench.do(task, count)
-        progress(name, task.images - told)
-        yield outcome
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
+        """Do the tasks in their order."""
+        for task in tasks:
+            name, told = label_of(task), 0
+
+            def count(images: int, name: str = name) -> None:
+                nonlocal told
+                told += images
+                progress(name, images)
+
+            outcome = self._bench.do(task, count)
+            progress(name, task.images - told)
+            yield outcome
 
 
 class LocalWorkers:
@@ -166,7 +171,7 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
         raise UnknownName("executor", name, ("local", "ray"))
     if address is not None:
         raise InvalidInput(f"expected --address with --executor ray only, got {address}")
-    return run_serially if workers == 1 else LocalWorkers(workers)
+    return ThisProcess() if workers == 1 else LocalWorkers(workers)
 
 
 def label_of(task: Task) -> str:

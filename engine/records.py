@@ -147,11 +147,9 @@ def _adv_cams(
     true, predicted = torch.zeros_like(cams), torch.zeros_like(cams)
     rows = usable.nonzero()[:, 0]
     if len(rows):
-        true[rows] = grad_cam(classifier, result.adv_inputs[rows], result.labels[rows])
-        predicted[rows] = true[rows]
-    moved = (usable & (result.adv_logits.argmax(1) != result.labels)).nonzero()[:, 0]
-    if len(moved):
-        predicted[moved] = grad_cam(classifier, result.adv_inputs[moved], result.adv_logits[moved].argmax(1))
+        classes = torch.stack((result.labels[rows], result.adv_logits[rows].argmax(1)), 1)
+        both = grad_cam(classifier, result.adv_inputs[rows], classes)
+        true[rows], predicted[rows] = both[:, 0], both[:, 1]
     return {"predicted_cams": cams, "true_cams": cams, "predicted_adv_cams": predicted, "true_adv_cams": true}
 
 

@@ -56,6 +56,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     targets: Tensor | None = None,
     seed: int = 0,
     first: int | Tensor = 0,
+    logits: Tensor | None = None,
     grid: Mapping[str, Sequence[Any]] | None = None,
     pixels: bool = False,
     progress: Callable[[int], object] | None = None,
@@ -82,6 +83,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         targets: target classes, shape (N,), for a targeted threat model.
         seed: of every random choice.
         first: place of the first image in the whole data set, or of each, as in `run_attack`.
+        logits: of the clean images, where they are known, as in `run_attack`.
         grid: further parameters, and the values to try of each.
         pixels: success and distance count on the examples rounded to 8 bits, and those are returned.
         progress: called with the number of images that the work since the last call amounts to.
@@ -104,7 +106,8 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     settings = [{**parameters, **choice} for choice in choices]
     top = replace(threat_model, epsilon=radii.upper)
     scaled = [check_support(row, top, scale_step(row, top, own)) for own in settings]
-    start = run_attack(row, classifier, inputs, labels, top, targets=targets, seed=seed, first=first, **scaled[0])
+    known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
+    start = run_attack(row, classifier, inputs, labels, top, **known, **scaled[0])
     inputs, places = inputs.detach().float(), first if isinstance(first, Tensor) else torch.arange(len(inputs)) + first
 
     def attack(rows: Tensor, radius: float, number: int, spent: Tensor) -> AttackResult:
@@ -112,7 +115,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         aims = None if start.targets is None else start.targets[rows]
         own: dict[str, Any] = {"targets": aims, "seed": seed, "first": places[rows.to(places.device)], "spent": spent}
         own |= scale_step(row, ball, settings[number])
-        return run_attack(row, classifier, inputs[rows], start.labels[rows], ball, **own)
+        return run_attack(row, classifier, inputs[rows], start.labels[rows], ball, logits=start.logits[rows], **own)
 
     search = Bisection(start, attack, inputs, radii, searches=len(settings), pixels=pixels, progress=progress)
     for number, own in enumerate(settings):

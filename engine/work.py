@@ -67,6 +67,7 @@ class Task:
         cell: what to run, or whose examples to test; None for "clean".
         shard: which piece of the cell.
         keep_images: hand back the adversarial images too.
+        logits: of the model on the shard's clean images, if they are known.
         cams: clean activation maps of the shard's labels, if they are known.
         adv_inputs: the examples to test on another model.
     """
@@ -79,6 +80,7 @@ class Task:
     cell: Cell | None = None
     shard: int = 0
     keep_images: bool = False
+    logits: np.ndarray | None = None
     cams: Any = None
     adv_inputs: np.ndarray | None = None
 
@@ -162,7 +164,8 @@ class Workbench:
         span = task.cell.span(task.shard)
         part = slice(span.start, span.stop)
         inputs, labels = data.inputs[part].to(classifier.device), data.labels[part].to(classifier.device)
-        result = attack_shard(task.cell, classifier, inputs, labels, first=span.start, progress=progress)
+        logits = None if task.logits is None else torch.tensor(task.logits)
+        result = attack_shard(task.cell, classifier, inputs, labels, first=span.start, logits=logits, progress=progress)
         cams = None if task.cams is None else torch.tensor(task.cams)
         table, unmeasured = result_table(
             result,
@@ -185,6 +188,7 @@ def attack_shard(
     labels: Tensor,
     *,
     first: int = 0,
+    logits: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> AttackResult:
     """Run a cell's attack on some of its images.
@@ -195,6 +199,7 @@ def attack_shard(
         inputs: clean images, shape (N, C, H, W).
         labels: shape (N,).
         first: place of the first of them in the data; with it a shard draws random numbers of its own.
+        logits: of these images, if they are known.
         progress: called with the number of images just attacked.
 
     Raises:
@@ -204,9 +209,11 @@ def attack_shard(
 
     targets = None
     if cell.threat_model.targeted:
-        targets = choose_targets(classifier.check(inputs, labels), labels, cell.target, cell.seed + first)
+        logits = classifier.check(inputs, labels) if logits is None else logits.to(inputs.device)
+        targets = choose_targets(logits, labels, cell.target, cell.seed + first)
     name, threat_model = strip_best(cell.attack), cell.threat_model
-    shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "progress": progress}
+    shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}
+    shared["progress"] = progress
     if cell.is_best:
         return best_effort(
             name,

@@ -1,6 +1,6 @@
 """Where a model looks (Grad-CAM) and how far an attack moves its attention."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isqrt
 from typing import Any, Literal
 
@@ -53,7 +53,8 @@ def grad_cam(
     Args:
         model: classifier in evaluation mode, gives logits (N, K).
         inputs: images in [0, 1], shape (N, C, H, W).
-        classes: whose maps are wanted, shape (N,), int64.
+        classes: whose maps are wanted, shape (N,), or several for each image, shape (N, M), int64; several cost one
+            forward pass.
         layer: name of the layer (as in `model.named_modules()`) or the module itself; None finds the output of the
             last stage, after its activation, for torchvision's classifiers and EfficientNet-Lite, also inside a
             wrapper. For vision transformers that is the first norm of the last block, for Swin the last norm.
@@ -63,18 +64,22 @@ def grad_cam(
             maps-last for Swin, else maps.
 
     Returns:
-        Shape (N, h, w), >= 0.
+        Shape (N, h, w), or (N, M, h, w) for several, >= 0.
 
     Raises:
         ValueError: if shapes, types or values are not as described, no layer is known for the model, or the layer
             takes no part in the score.
     """
     sizes = check_images(inputs=inputs)
-    check({"classes": classes}, "N", kind="int64", within=(0, float("inf")), sizes=sizes)
+    dims = "N M" if isinstance(classes, Tensor) and classes.ndim == 2 else "N"
+    check({"classes": classes}, dims, kind="int64", within=(0, float("inf")), sizes=sizes)
+    if 0 in classes.shape[1:]:
+        raise ValueError(f"expected at least one class for each image, got shape {tuple(classes.shape)}")
     check_choice("score", score, ("logit", "softmax"))
     module, layout = _layer(model, layer), _layout(model, layout)
-    groups = zip(inputs.split(IMAGES), classes.split(IMAGES), strict=True)
-    return torch.cat([_maps(*_gradient(model, module, *group, score), layout) for group in groups])
+    groups = zip(inputs.split(IMAGES), classes.view(len(classes), -1).split(IMAGES), strict=True)
+    each = [_several_maps(*_gradients(model, module, *group, score), layout) for group in groups]
+    return torch.cat(each).view(*classes.shape, *each[0].shape[2:])
 
 
 @metric(
@@ -191,10 +196,10 @@ def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
                 yield module
 
 
-def _gradient(
+def _gradients(
     model: nn.Module, module: nn.Module, inputs: Tensor, classes: Tensor, score: str
-) -> tuple[Tensor, Tensor]:
-    """Output of the module and gradient of the scores with respect to it."""
+) -> tuple[Tensor, list[Tensor]]:
+    """Output of the module and its gradient of the scores of each column of `classes`."""
     caught: list[Tensor] = []
 
     def catch(_module: nn.Module, _inputs: Any, output: Any) -> Tensor:
@@ -213,12 +218,22 @@ def _gradient(
         raise ValueError("expected a model that runs the layer and gives logits of shape (N, K), got another")
     if len(classes) and int(classes.max()) >= logits.shape[1]:
         raise ValueError(f"expected classes below {logits.shape[1]}, got {int(classes.max())}")
+    gradients = []
     with torch.enable_grad():
-        scores = (logits if score == "logit" else logits.softmax(1)).gather(1, classes[:, None]).sum()
-        gradient = torch.autograd.grad(scores, caught[0], allow_unused=True)[0] if scores.requires_grad else None
-    if gradient is None:
-        raise ValueError("expected a layer that the scores depend on, got another")
-    return caught[0].detach(), gradient
+        scores = (logits if score == "logit" else logits.softmax(1)).gather(1, classes).sum(0)
+        for column, own in enumerate(scores):
+            again = column + 1 < len(scores)
+            known = own.requires_grad
+            gradient = torch.autograd.grad(own, caught[0], retain_graph=again, allow_unused=True)[0] if known else None
+            if gradient is None:
+                raise ValueError("expected a layer that the scores depend on, got another")
+            gradients.append(gradient)
+    return caught[0].detach(), gradients
+
+
+def _several_maps(activations: Tensor, gradients: Sequence[Tensor], layout: Layout | None) -> Tensor:
+    """Maps of each gradient, shape (N, M, h, w)."""
+    return torch.stack([_maps(activations, gradient, layout) for gradient in gradients], 1)
 
 
 def _maps(activations: Tensor, gradient: Tensor, layout: Layout | None) -> Tensor:

@@ -307,3 +307,20 @@ def test_images_that_cannot_be_told_apart_go_one_by_one_unless_the_perturbation_
         row = Implementation("pgd", "torchattacks", {"linf": "torchattacks:PGD"}, order="content", universal=universal)
         library(record, wide, row)
     assert sizes == [1, 1, 1, 1, 4]
+
+
+def test_known_logits_spare_a_pass_and_change_nothing(digits):
+    case, asked = digits.first(6), []
+    arguments = ("torchattacks:fgsm", case.classifier, case.inputs, case.labels, LINF)
+    handle = case.classifier.model.register_forward_hook(lambda module, inputs, output: asked.append(len(inputs[0])))
+    whole = run_attack(*arguments)
+    passes = len(asked)
+    again = run_attack(*arguments, logits=whole.logits)
+    handle.remove()
+    assert len(asked) - passes == passes - 1
+    assert torch.equal(whole.adv_inputs, again.adv_inputs)
+    assert torch.equal(whole.attacked, again.attacked)
+    wrong = torch.eye(10)[(case.labels + 1) % 10]
+    assert not run_attack(*arguments, logits=wrong).attacked.any()
+    with pytest.raises(InvalidInput, match=r"expected finite logits of shape \(6, classes\), got \(5, 10\)"):
+        run_attack(*arguments, logits=whole.logits[:5])

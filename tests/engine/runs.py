@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan, work
-from davylamp.engine.executors import LocalWorkers, run_serially
+from davylamp.engine.executors import LocalWorkers
 from davylamp.errors import Unavailable
 
 OUT_OF_SPACE = 3
@@ -60,7 +60,7 @@ def limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def start(folder: Path, prepare=lambda: None, executor=run_serially) -> int:
+def start(folder: Path, prepare=lambda: None, executor=None) -> int:
     """Evaluate in a child; its process id."""
     child = os.fork()
     if child:

@@ -13,7 +13,7 @@ import pytest
 
 from davylamp.adapters.zoo import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.executors import LocalWorkers, choose_executor, run_serially
+from davylamp.engine.executors import LocalWorkers, ThisProcess, choose_executor
 from davylamp.engine.work import Task
 from davylamp.errors import InvalidInput, UnknownName
 
@@ -86,7 +86,7 @@ def test_a_task_whose_worker_is_killed_is_done_again_or_given_up_and_the_rest_go
     assert 3 <= len(log_of(always)) <= 6
 
     whole = plan_for(tmp_path, once, well)
-    evaluate(whole, ResultsStore(tmp_path / "serially"), executor=run_serially)
+    evaluate(whole, ResultsStore(tmp_path / "serially"), executor=ThisProcess())
     ours, theirs = (load(tmp_path / name, heavy=True) for name in ("workers", "serially"))
     for name in set(theirs.columns) - {"seconds"}:
         assert [repr(value) for value in ours[name]] == [repr(value) for value in theirs[name]]
@@ -135,7 +135,7 @@ def test_no_worker_outlives_a_driver_that_is_killed(tmp_path):
 
 
 def test_executors_by_name():
-    assert choose_executor("local") is run_serially
+    assert isinstance(choose_executor("local"), ThisProcess)
     assert isinstance(choose_executor("local", workers=2), LocalWorkers)
     with pytest.raises(InvalidInput, match="expected at least one worker, got 0"):
         choose_executor("local", workers=0)

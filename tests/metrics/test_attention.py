@@ -96,6 +96,19 @@ def test_against_the_definition(score, layer):
         torch.testing.assert_close(cam, expected.detach())
 
 
+@pytest.mark.parametrize("score", ["logit", "softmax"])
+def test_several_classes_are_what_each_gives_alone_for_one_pass(score):
+    model, passes = small_network(), []
+    model.register_forward_hook(lambda *_: passes.append(1))
+    several = torch.stack((CLASSES, CLASSES.flip(0), CLASSES), 1)
+    together = grad_cam(model, INPUTS, several, "2", score=score)
+    assert len(passes) == 1
+    for column in range(3):
+        torch.testing.assert_close(together[:, column], grad_cam(model, INPUTS, several[:, column], "2", score=score))
+    with pytest.raises(ValueError, match="expected at least one class for each image"):
+        grad_cam(model, INPUTS, several[:, :0], "2")
+
+
 def test_the_model_is_left_as_it_was():
     model = small_network().requires_grad_(False)
     with torch.no_grad():
