@@ -1,13 +1,14 @@
 """What an evaluation costs as models, attacks and images grow: measured in the small, fitted, predicted at full size.
 
-A cell of n images is taken to cost
+An evaluation of n images is taken to cost, in seconds,
 
-    start + n (measuring + F forward + B backward)
+    for each model:  model + n clean
+    for each cell:   cell + n (measuring + F forward + B backward)
 
-seconds: `start` once for each cell (clean predictions, probes of the model, files), `measuring` for each image (every
-metric, the records), and F forward and B backward passes of each image, whose seconds are the model's. The first three
-are fitted to cells that differ in images and steps, and the fit is tested on an evaluation of several models and
-attacks that it has not seen. Passes are timed for CANARY's fifteen architectures (random weights: time does not depend
+`model` and `clean` are loading, probes and clean predictions, `cell` files and whatever comes once for an attack,
+`measuring` every metric and the records; an image has F forward and B backward passes, whose seconds are the model's.
+They are fitted to runs that differ in images, steps and attacks, and the fit is tested on an evaluation of several
+models that it has not seen. Passes are timed for CANARY's fifteen architectures (random weights: time does not depend
 on them). F and B of its attacks are those of its Table 5; C&W, SSAH, AdvGAN and TREMBA, for which it prints none, are
 taken to cost as much as EAD. RobustBench: 10 000 images of 32 x 32, AutoAttack's own numbers of iterations, WRN-28-10.
 
@@ -24,36 +25,21 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torchvision
+from scipy.optimize import nnls
 
 from davylamp.adapters import Classifier
 from davylamp.adapters.datasets import Data
 from davylamp.benchmarks.paper_numbers import load_published
+from davylamp.benchmarks.passes import ARCHITECTURES, Passes, build, gflops, time_passes
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.config import SHARD_SIZE
 
-ARCHITECTURES = {
-    "AlexNet": "alexnet",
-    "VGG": "vgg16",
-    "GoogLeNet": "googlenet",
-    "InceptionV3": "inception_v3",
-    "ResNet": "resnet50",
-    "DenseNet": "densenet161",
-    "SqueezeNet": "squeezenet1_1",
-    "MobileNetV3": "mobilenet_v3_large",
-    "ShuffleNetV2": "shufflenet_v2_x2_0",
-    "MNASNet": "mnasnet1_3",
-    "EfficientNetV2": "efficientnet_v2_s",
-    "ViT": "vit_b_16",
-    "RegNet": "regnet_y_8gf",
-    "Swin": "swin_b",
-    "ConvNeXt": "convnext_base",
-}
+ATTACKS = "torchattacks:pgd", "foolbox:pgd"
 SMALL = ("mobilenet_v3_small", "squeezenet1_1")  # of the cells that are run
 WIDE_RESNET_GFLOPS = 5.25  # WRN-28-10 at 32 x 32, multiply-adds of one forward pass
 ROBUSTBENCH = 200, 10_000  # models, images
@@ -65,59 +51,15 @@ UNPRINTED = "EAD"
 HOUR = 3600
 
 
-class Passes(NamedTuple):
-    """Seconds of one image's forward pass, and of the backward pass after it."""
-
-    forward: float
-    backward: float
-
-
 class Fit(NamedTuple):
-    """Seconds of a cell, of an image in it, and of one forward and backward pass; how well they explain the cells."""
+    """Seconds of a model, of an image of it, of a cell, of an image in it, and of one forward and backward pass."""
 
-    start: float
+    model: float
+    clean: float
+    cell: float
     measuring: float
     step: float
     r_squared: float
-
-
-def build(architecture: str, device: str) -> torch.nn.Module:
-    """A torchvision model with random weights."""
-    options = {"init_weights": False} if architecture in ("googlenet", "inception_v3") else {}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return torchvision.models.get_model(architecture, weights=None, **options).eval().to(device)
-
-
-def gflops(architecture: str) -> float:
-    """Multiply-adds of one forward pass at the model's own size, in 1e9, as torchvision states them."""
-    return torchvision.models.get_model_weights(architecture).DEFAULT.meta["_ops"]
-
-
-def time_passes(architecture: str, device: str, *, batch: int, rounds: int) -> Passes:
-    """Median over rounds of the seconds per image."""
-    model = build(architecture, device)
-    inputs = torch.rand(batch, 3, *[299 if architecture == "inception_v3" else 224] * 2, device=device)
-    forward, both = [], []
-    for turn in range(rounds + 1):
-        inputs.requires_grad_(True)
-        with torch.no_grad():
-            forward.append(seconds(lambda: model(inputs), device))
-        both.append(seconds(lambda: torch.autograd.grad(model(inputs).sum(), inputs), device))
-        if not turn:
-            forward.clear(), both.clear()
-    alone = statistics.median(forward) / batch
-    return Passes(alone, statistics.median(both) / batch - alone)
-
-
-def seconds(call: Callable[[], object], device: str) -> float:
-    """Duration of a call, the work queued on a GPU included."""
-    finish = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-    finish()
-    start = time.perf_counter()
-    call()
-    finish()
-    return time.perf_counter() - start
 
 
 def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: int, device: str) -> float:
@@ -141,16 +83,16 @@ def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: 
 
 
 def fit_cells(counts: Iterable[int], steps: Iterable[int], device: str) -> Fit:
-    """Least squares over cells of one model and one attack."""
+    """Least squares, no cost below 0, of the relative errors over runs of one model and one or two attacks."""
     rows, taken = [], []
-    run_cells(SMALL[:1], [("torchattacks:pgd", 1)], min(counts), device)
+    run_cells(SMALL[:1], [(attack, 1) for attack in ATTACKS], min(counts), device)
     for count in counts:
         for step in steps:
-            rows.append((1, count, count * step))
-            taken.append(run_cells(SMALL[:1], [("torchattacks:pgd", step)], count, device))
+            for cells in (1, 2):
+                rows.append((1, count, cells, cells * count, cells * count * step))
+                taken.append(run_cells(SMALL[:1], [(attack, step) for attack in ATTACKS[:cells]], count, device))
     design, values = np.array(rows, dtype=float), np.array(taken)
-    weights = 1 / values  # relative errors
-    found = np.linalg.lstsq(design * weights[:, None], values * weights, rcond=None)[0]
+    found, _ = nnls(design / values[:, None], np.ones(len(values)))
     left = values - design @ found
     return Fit(*found.tolist(), 1 - float(left @ left / ((values - values.mean()) ** 2).sum()))
 
@@ -183,7 +125,7 @@ def canary_tasks(passes: dict[str, Passes], fit: Fit, measuring: float) -> list[
         for own in passes.values()
         for forward, backward in canary_counts()
         for task in shards(
-            1000, measuring + forward * own.forward + backward * own.backward + elsewhere - own.forward, fit.start
+            1000, measuring + forward * own.forward + backward * own.backward + elsewhere - own.forward, fit.cell
         )
     ]
 
@@ -192,7 +134,7 @@ def robustbench_tasks(own: Passes, fit: Fit, measuring: float) -> list[float]:
     """Shards of AutoAttack on 200 models."""
     models, images = ROBUSTBENCH
     per_image = measuring + AUTOATTACK[0] * own.forward + AUTOATTACK[1] * own.backward
-    return models * shards(images, per_image, fit.start)
+    return models * shards(images, per_image, fit.cell)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, markdown: bool) -> str:
@@ -215,22 +157,23 @@ def report(options: argparse.Namespace) -> str:
     device = options.device
     counts, steps, unseen = ((2, 4), (1, 2), 3) if options.quick else ((8, 16, 32), (1, 10), 24)
     fit = fit_cells(counts, steps, device)
-    models, attacks = SMALL, [("foolbox:pgd", 5), ("torchattacks:pgd", 5)]
+    models, attacks = SMALL, [(attack, 5) for attack in ATTACKS]
     measured = run_cells(models, attacks, unseen, device)
     rounds, batch = (1, 1) if options.quick else (3, 64 if device.startswith("cuda") else 4)
     small = {name: time_passes(name, device, batch=batch, rounds=rounds) for name in SMALL}
     scale = fit.step / sum(small[SMALL[0]])  # of a pass inside an attack
     predicted = sum(
-        fit.start + unseen * (fit.measuring + scale * taken * sum(small[name]))
+        fit.model
+        + unseen * fit.clean
+        + sum(fit.cell + unseen * (fit.measuring + scale * taken * sum(small[name])) for _, taken in attacks)
         for name in models
-        for _, taken in attacks
     )
-    cells, sizes = len(counts) * len(steps), f"{min(counts)} to {max(counts)} images"
     told = (
-        f"A cell: {fit.start:.2f} s to start, {fit.measuring * 1e3:.0f} ms to measure an image and",
-        f"{fit.step * 1e3:.1f} ms for a step of PGD on {SMALL[0]} ({scale:.2f} times a bare pass); fitted to {cells}",
-        f"cells of {sizes}, R^2 {fit.r_squared:.4f}. Unseen ({len(models)} models x {len(attacks)} attacks x {unseen}",
-        f"images): predicted {predicted:.1f} s, measured {measured:.1f} s, {measured / predicted:.2f} times.",
+        f"A model costs {fit.model:.2f} s and {fit.clean * 1e3:.0f} ms an image, a cell {fit.cell:.2f} s,",
+        f"{fit.measuring * 1e3:.0f} ms an image to measure, and {fit.step * 1e3:.1f} ms an image for a step of PGD",
+        f"on {SMALL[0]} ({scale:.2f} times a bare pass); fitted to {2 * len(counts) * len(steps)} runs of {min(counts)}",
+        f"to {max(counts)} images, R^2 {fit.r_squared:.4f}. Unseen ({len(models)} models x {len(attacks)} attacks x",
+        f"{unseen} images): predicted {predicted:.1f} s, measured {measured:.1f} s, {measured / predicted:.2f} times.",
     )
     lines = [" ".join(told)]
     chosen = dict(list(ARCHITECTURES.items())[:2]) if options.quick else ARCHITECTURES

@@ -2,7 +2,7 @@
 
 - overhead: wall time of planning and evaluating PGD through the three libraries (clean predictions, every metric,
   files) over the sum of the same attacks called directly on the libraries, alternating (goal <= 1.10);
-- workers: one process against two, one thread of torch each, the two's start included (goal >= 1.8);
+- workers: one process against two on two models, one thread of torch each, the two's start included (goal >= 1.8);
 - memory: the largest resident set of an evaluation of FGSM on a small CNN with every metric, at 224 x 224, as the
   images grow (goal: 1000 under 4 GB);
 - resume: a folder of finished cells looked through again, and loaded.
@@ -32,7 +32,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, 
 from davylamp.engine.executors import Executor, LocalWorkers
 from davylamp.engine.load import list_cells
 
-MODEL = "demo:efficientnet-lite0"
+MODEL, OTHER = "demo:efficientnet-lite0", "demo:efficientnet-lite1"
 SIDE = 224
 
 
@@ -80,10 +80,10 @@ def measure_overhead(images: int, steps: int, rounds: int) -> Figure:
 
 
 def measure_workers(images: int, steps: int) -> Figure:
-    """One process and two, a thread each; shards small enough to share out."""
+    """One process and two, a thread each, on two models; shards small enough to share out."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    config = Config((MODEL,), pgd(steps), limit=images, shard_size=max(1, images // 4))
+    config = Config((MODEL, OTHER), pgd(steps), limit=images, shard_size=max(1, images // 4))
     one = seconds(lambda: run(config))
     with patch("os.cpu_count", return_value=2):
         two = seconds(lambda: run(config, LocalWorkers(2)))

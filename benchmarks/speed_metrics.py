@@ -17,7 +17,6 @@ same images through VGG16, the least that it can cost.
 Run: python benchmarks/speed_metrics.py [--quick] [--device cuda] [--threads 1] [--images 64] [--rounds 9]
 """
 
-import argparse
 import importlib
 import math
 import statistics
@@ -58,7 +57,12 @@ class Pair(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> None:
     """Time both sides and print images per second."""
-    options = parsed(arguments)
+    parser = benchmark_parser("Speed of the disturbance metrics.")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
     images, side = (4, 64) if options.quick else (options.images, 224)
@@ -74,16 +78,6 @@ def main(arguments: list[str] | None = None) -> None:
     few = min(images, 6 if options.device == "cpu" else images)
     figures.append(measure_dists(inputs[:few], adv_inputs[:few], success[:few], rounds))
     finish(figures, options.json)
-
-
-def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """Options of the command line."""
-    parser = benchmark_parser("Speed of the disturbance metrics.")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
-    parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=9)
-    return parser.parse_args(arguments)
 
 
 def measure_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> list[Figure]:
@@ -116,7 +110,7 @@ def measure_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rou
     conversion = taken.pop("conversion")
     ratios = {name: print_line(name, len(inputs), [each]) for name, each in taken.items()}
     print_line("and loop's conversion", len(inputs), [taken["all five"], conversion])
-    return [replace(ratios["all five"], name=ALL_FIVE, peer="a loop of the calls of canary-sefi")]
+    return [replace(ratios["all five"], name=ALL_FIVE, peer="a loop of canary-sefi's calls")]
 
 
 def on_new(function: Metrics, inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> Iterator[Call]:

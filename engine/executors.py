@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import BaseContext
 from typing import Protocol
 
 from ..errors import InvalidInput, Unavailable, UnknownName
 from .work import Outcome, Task, Workbench
 
 Progress = Callable[[str, int], object]
+_LIBRARIES = ("torchattacks", "foolbox", "art.attacks.evasion")  # what is not installed is passed over
 ATTEMPTS = 3  # a task whose worker dies as often is given up
 DIED = f"its worker died {ATTEMPTS} times (killed, or out of memory)"
 _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
@@ -70,6 +73,7 @@ class LocalWorkers:
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise Unavailable(f"expected to start workers from a running script, got one that is imported; {_GUARD}")
         self.workers = workers
+        _start_server()
         self._all = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
@@ -78,6 +82,8 @@ class LocalWorkers:
         Raises:
             Unavailable: if no process can be started.
         """
+        for worker in self._all:
+            worker.start()
         idle = list(self._all)
         running: dict[Future[Outcome], tuple[Task, _Worker]] = {}
         lost: deque[Task] = deque()
@@ -123,14 +129,14 @@ class _Worker:
                 return self.pool.submit(work_here, task)
             except BrokenProcessPool:  # it died since its last task
                 self.stop()
-        # A forked child of a process that has used torch's threads can hang; these start clean.
-        methods = multiprocessing.get_all_start_methods()
-        context = multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
-        if context.get_start_method() == "forkserver":
-            context.set_forkserver_preload([__name__])  # torch is loaded once for all of them
-        self.pool = ProcessPoolExecutor(1, context, initializer=_start, initargs=(self.threads,))
-        self.greeting = self.pool.submit(os.getpid)
+        self.start()
+        assert self.pool is not None
         return self.pool.submit(work_here, task)
+
+    def start(self) -> None:
+        if self.pool is None:
+            self.pool = ProcessPoolExecutor(1, _context(), initializer=_start, initargs=(self.threads,))
+            self.greeting = self.pool.submit(os.getpid)
 
     def check_start(self) -> None:
         """Raise Unavailable if the last process died before its first task: no task is to blame."""
@@ -141,6 +147,20 @@ class _Worker:
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
             self.pool = None
+
+
+def _context() -> BaseContext:
+    """A forked child of a process that has used torch's threads can hang; these children start clean."""
+    methods = multiprocessing.get_all_start_methods()
+    return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+
+
+def _start_server() -> None:
+    """Begin to load torch and the libraries, once for all workers, while this process goes on."""
+    context = _context()
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload([__name__, *_LIBRARIES])
+        forkserver.ensure_running()
 
 
 def _next(tasks: Iterator[Task], lost: deque[Task], *, alone: bool) -> Task | None:

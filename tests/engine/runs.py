@@ -68,7 +68,7 @@ def start(folder: Path, prepare=lambda: None, executor=None) -> int:
     try:
         log_work(folder)
         prepare()
-        evaluate(make_plan(config), ResultsStore(folder), executor=executor)
+        evaluate(make_plan(config), ResultsStore(folder), executor=executor and executor())
     except Unavailable as error:
         print(error, file=sys.stderr)
         os._exit(OUT_OF_SPACE)
@@ -139,7 +139,7 @@ def space():
 
 def orphans():
     folder, log = root / "orphans", Path(model.replace(".py:build", ".log"))
-    child = start(folder, executor=LocalWorkers(2))
+    child = start(folder, executor=lambda: LocalWorkers(2))
     while not log.exists() or len(set(log.read_text().split())) < 2:
         time.sleep(0.05)
     workers = [Path("/proc", pid) for pid in set(log.read_text().split())]
