@@ -168,12 +168,13 @@ def report(options: argparse.Namespace) -> str:
         + sum(fit.cell + unseen * (fit.measuring + scale * taken * sum(small[name])) for _, taken in attacks)
         for name in models
     )
+    runs = 2 * len(counts) * len(steps)
     told = (
         f"A model costs {fit.model:.2f} s and {fit.clean * 1e3:.0f} ms an image, a cell {fit.cell:.2f} s,",
-        f"{fit.measuring * 1e3:.0f} ms an image to measure, and {fit.step * 1e3:.1f} ms an image for a step of PGD",
-        f"on {SMALL[0]} ({scale:.2f} times a bare pass); fitted to {2 * len(counts) * len(steps)} runs of {min(counts)}",
-        f"to {max(counts)} images, R^2 {fit.r_squared:.4f}. Unseen ({len(models)} models x {len(attacks)} attacks x",
-        f"{unseen} images): predicted {predicted:.1f} s, measured {measured:.1f} s, {measured / predicted:.2f} times.",
+        f"{fit.measuring * 1e3:.0f} ms an image to measure, and {fit.step * 1e3:.1f} ms an image for a step of PGD on",
+        f"{SMALL[0]} ({scale:.2f} times a bare pass); fitted to {runs} runs of {min(counts)} to {max(counts)} images,",
+        f"R^2 {fit.r_squared:.4f}. Unseen ({len(models)} models x {len(attacks)} attacks x {unseen} images): predicted",
+        f"{predicted:.1f} s, measured {measured:.1f} s, {measured / predicted:.2f} times.",
     )
     lines = [" ".join(told)]
     chosen = dict(list(ARCHITECTURES.items())[:2]) if options.quick else ARCHITECTURES

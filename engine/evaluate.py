@@ -160,10 +160,10 @@ class _Evaluation:
             task = replace(task, adv_inputs=self._images(task.cell))
         elif task.cell:
             record = self._read("clean", task.subject.key)
-            span = task.cell.span(task.shard)
+            span, measures = task.cell.span(task.shard), task.cell.measures
             if record is not None and not record.failed:
                 task = replace(task, logits=logits_of(record, "logits")[span.start : span.stop].numpy())
-                if "attention" in task.cell.measures and record.table["cam"].null_count == 0:
+                if "attention" in measures and record.table["cam"].null_count == 0:
                     task = replace(task, cams=record.table["cam"].slice(span.start, len(span)).to_pylist())
         return task
 

@@ -259,6 +259,6 @@ def _png(image: Tensor) -> bytes | None:
         return None
     pixels = (quantise(image.detach().float()) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
     file = io.BytesIO()
-    image = Image.fromarray(pixels.squeeze(-1) if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
-    image.save(file, "PNG", compress_level=1)  # three times as fast as the default, a tenth larger
+    picture = Image.fromarray(pixels.squeeze(-1) if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
+    picture.save(file, "PNG", compress_level=1)  # three times as fast as the default, a tenth larger
     return file.getvalue()

@@ -170,8 +170,8 @@ def _filtered(images: Tensor, *, high: bool) -> Tensor:
     levels = grey_levels(images)
     luma = images.new_tensor(LUMA)
     grey = torch.einsum("nchw,c->nhw", levels, luma) if images.shape[1] == 3 else levels[:, 0]
-    gain = torch.exp(-sum(torch.meshgrid(*map(_squared_offset, grey.shape[-2:]), indexing="ij")) / (2 * CUTOFF**2))
-    gain = gain.to(grey)
+    rows, columns = map(_squared_offset, grey.shape[-2:])
+    gain = torch.exp(-(rows[:, None] + columns) / (2 * CUTOFF**2)).to(grey)
     part = torch.fft.ifft2(torch.fft.fft2(grey) * (1 - gain if high else gain)).abs()
     least, most = part.flatten(1).aminmax(dim=1)
     span = (most - least)[:, None, None] + SMALL
