@@ -78,8 +78,8 @@ def _counts(folder: Folder, warnings: str) -> tuple[tuple[str, str], ...]:
     states = Counter(state.status for state in folder.states.values())
     images = sorted({own.cell.subject.images for own in done})
     return (
-        ("Models", str(len(folder.models))),
-        ("Attacks", f"{len(attacks)} ({len({own.cell.attack for own in done})} implementations)"),
+        ("Models", str(len(set(folder.models.values())))),
+        ("Attacks", f"{len(attacks)} in {len({own.cell.attack for own in done})} rows"),
         ("Libraries", ", ".join(sorted({own.cell.row.library for own in done}))),
         ("Images", " and ".join(map(str, images))),
         ("Cells", ", ".join(f"{number} {state}" for state, number in sorted(states.items()))),

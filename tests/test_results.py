@@ -1,0 +1,86 @@
+"""The page of what was measured: goals, ratios, tables, what did not run, and the predictions of scale."""
+
+import json
+import math
+from itertools import permutations
+
+import pytest
+
+from davylamp.benchmarks import results, scale
+from davylamp.benchmarks.figures import Figure, finish, ratio_of, read_figures
+from davylamp.benchmarks.passes import Passes
+
+
+@pytest.mark.parametrize(
+    ("figure", "goal", "verdict"),
+    [
+        (Figure("a", 10, at_least=10), ">= 10", "met"),
+        (Figure("a", 9.99, at_least=10), ">= 10", "missed"),
+        (Figure("a", 1.1, at_most=1.1), "<= 1.1", "met"),
+        (Figure("a", 1.11, at_most=1.1), "<= 1.1", "missed"),
+        (Figure("a", 3), "", ""),
+        (Figure("a", math.nan, at_least=10), ">= 10", ""),
+    ],
+)
+def test_a_goal_is_met_or_missed_or_not_measured(figure, goal, verdict):
+    assert (figure.goal, figure.verdict) == (goal, verdict)
+
+
+def test_a_ratio_is_of_paired_rounds():
+    ratio = ratio_of("speed", [2, 40, 6, 8], [1, 10, 1, 1])
+    assert ratio.value == 5  # the median of 2, 4, 6, 8; that of the times would be 7
+    assert (ratio.low, ratio.high) == (3.5, 6.5)
+    assert math.isnan(ratio_of("speed", [2], [1]).low)
+
+
+def test_figures_come_back_as_they_were_written(tmp_path, capsys):
+    path = tmp_path / "figures.json"
+    written = [Figure("size", 3.25, "MB", at_most=5), ratio_of("speed", [2, 4], [1, 1], peer="Foolbox", at_least=3)]
+    finish(written, path)
+    assert repr(read_figures(json.loads(path.read_text()))) == repr(written)
+    assert capsys.readouterr().out.splitlines() == [
+        "size: 3.25 MB; goal <= 5: met",
+        "speed against Foolbox: 3 x (2.5 - 3.5); goal >= 3: met",
+    ]
+
+
+def test_the_page_says_what_was_missed_and_what_did_not_run():
+    ours, theirs = Figure("size", 6, "MB", at_most=5), Figure("speed", math.nan, peer="a|b", note="not installed")
+    page = results.write_page(
+        {"report": ([ours, theirs], "", 60.0), "search": ([], "no memory", 60.0)}, "", quick=False
+    )
+    assert "| size | 6 MB |  | <= 5 | missed |  |" in page
+    assert "| speed | a\\|b | not measured |  |  |  | not installed |" in page
+    assert "**did not run: no memory**" in page
+    assert "2 minutes" in page
+    assert "Quick" not in page
+
+
+def test_a_script_that_fails_is_told_by_its_last_lines(monkeypatch, tmp_path):
+    (tmp_path / "speed_broken.py").write_text("import sys\nsys.exit('out of\\nluck')\n")
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    figures, error, _ = results.run_script("broken", (), quick=True)
+    assert (figures, error) == ([], "out of / luck")
+
+
+def test_the_longest_task_first_to_whoever_is_free():
+    assert scale.finish_time([3, 1, 2, 2], 1) == 8
+    assert scale.finish_time([3, 1, 2, 2], 2) == 4
+    assert scale.finish_time([5, 1], 4) == 5
+    tasks = [4, 3, 3, 2, 2]
+    best = min(max(sum(order[:cut]), sum(order[cut:])) for order in permutations(tasks) for cut in range(5))
+    assert best <= scale.finish_time(tasks, 2) <= best * 7 / 6  # Graham's bound for two workers
+
+
+def test_shards_add_up_to_the_cell():
+    fit = scale.Fit(0, 0, 2.0, 0.1, 0, 1)
+    assert sum(scale.shards(1000, 0.5, fit.cell)) == pytest.approx(2 + 500)
+    passes = {"a": Passes(0.01, 0.02), "b": Passes(0.03, 0.04)}
+    tasks, counts = scale.canary_tasks(passes, fit, 0.1), scale.canary_counts()
+    assert len(counts) == 20
+    by_hand = sum(
+        2 + 1000 * (0.1 + forward * own.forward + backward * own.backward + other.forward)
+        for own, other in permutations(passes.values(), 2)
+        for forward, backward in counts
+    )
+    assert sum(tasks) == pytest.approx(by_hand)
