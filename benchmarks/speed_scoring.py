@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     figures.append(measure_noise(2 if options.quick else 5))
     figures.append(measure_many_images(60 if options.quick else 1000))
     figures.append(measure_samplers(load_sampler(options.published), 1500 if options.quick else 30_000))
-    figures.append(measure_point_estimate(2 if options.quick else 3, 100 if options.quick else 2000))
+    figures.append(measure_point_estimate(2, 100 if options.quick else 2000))
     finish(figures, options.json)
 
 
