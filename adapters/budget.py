@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .attack import ThreatModel
-from .judge import fooled, inside_rules, norm_of
+from .judge import fooled, inside_rules, norm_of, project
 
 IDLE_CALLS = 100  # questions about spent images only, in a row, after which nothing more is to be learned
 
@@ -17,7 +17,9 @@ class Budget:
     """Query allowance of each image of one library call, and the best example that each has asked about.
 
     The best example is, for a threat model with epsilon, the first one inside the ball that fools the model, or else
-    the one inside it with the smallest margin; without epsilon it is the nearest one that fools the model.
+    the one with the smallest margin, brought back inside if the attack asked about a point outside (as momentum's
+    look-ahead does): an attacker out of queries would hand that in unasked, too. Without epsilon it is the nearest one
+    that fools the model.
     """
 
     def __init__(
@@ -72,7 +74,11 @@ class Budget:
         if self._threat_model.epsilon is None:
             score = norm_of(asked - own, self._threat_model.norm).where(valid & is_fooled, torch.inf)
         else:
-            score = margin.where(~is_fooled, -torch.inf).where(valid, torch.inf)
+            finite = torch.isfinite(asked).flatten(1).all(1) & ~margin.isnan()
+            score = margin.where(~(valid & is_fooled), -torch.inf).where(finite, torch.inf)
+            if not valid.all():
+                asked = asked.clone()
+                asked[~valid] = project(own[~valid], asked[~valid], self._threat_model).clamp(0, 1)
         self._keep_best(asked, score.to(self._score), owners)
 
     def _keep_best(self, asked: Tensor, score: Tensor, owners: Tensor) -> None:

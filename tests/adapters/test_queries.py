@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from davylamp.adapters import run_attack
 from davylamp.adapters.attack import ThreatModel
 from davylamp.adapters.budget import BudgetSpent
 from davylamp.adapters.classifier import Classifier
@@ -149,6 +150,40 @@ def test_the_best_example_within_a_budget_is_inside_the_ball_and_fools(counter):
             assert torch.equal(model.budget.best[i], expected)
         assert norm_of(model.budget.best - case.inputs, "linf")[i] <= 0.8 + 1e-6
     assert fooling
+
+
+def test_a_point_asked_about_outside_of_the_ball_stands_inside_until_a_sound_one_fools():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2, bias=False))
+    with torch.no_grad():
+        net[1].weight.copy_(torch.tensor([[0.0] * 4, [1.0] * 4]))  # class 1 if the values sum up to more than 0
+        net.append(torch.nn.Linear(2, 2))
+        net[2].weight.copy_(torch.eye(2))
+        net[2].bias.copy_(torch.tensor([0.0, -2.5]))
+    inputs, labels = torch.full((1, 1, 2, 2), 0.5), torch.tensor([0])
+    limit = torch.tensor([10])
+    model = QueryCounter(Classifier(net), inputs, labels, ThreatModel("linf", 0.2), max_queries=limit)
+    model(inputs)
+    assert torch.equal(model.best_examples(), inputs)
+    model(inputs + torch.tensor([0.3, 0.6, 0.1, 0.3]).view(1, 1, 2, 2))
+    expected = inputs + torch.tensor([0.2, 0.2, 0.1, 0.2]).view(1, 1, 2, 2)
+    torch.testing.assert_close(model.best_examples(), expected)
+    model(inputs * torch.nan)
+    model(inputs + 0.1)  # sound, but it fools less than the point outside did
+    torch.testing.assert_close(model.best_examples(), expected)
+    model(inputs + 0.15)
+    torch.testing.assert_close(model.best_examples(), inputs + 0.15)
+    model(inputs + 0.5)
+    torch.testing.assert_close(model.best_examples(), inputs + 0.15)
+
+
+@pytest.mark.parametrize(("attack", "budget"), [("ni-fgsm", 60), ("vmi-fgsm", 400), ("si-ni-fgsm", 400)])
+def test_an_attack_that_looks_ahead_is_not_robbed_of_what_it_found(digits, attack, budget):
+    case = digits.first(8)
+    own = {"steps": 50, "step_size": 0.02}
+    arguments = f"torchattacks:{attack}", case.classifier, case.inputs, case.labels, ThreatModel("linf", 0.2)
+    result = run_attack(*arguments, **own, max_queries=budget)
+    assert (result.forwards + result.backwards).tolist() == [budget] * 8
+    assert result.success.float().mean() > 0.5
 
 
 def test_without_radius_the_nearest_fooling_example_stands(counter):
