@@ -33,7 +33,7 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
 
 def read_parameters(options: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """Canonical parameters from options that were given and from texts `name=value`."""
-    from ..adapters.parameters import check_parameter, parse_parameter
+    from ..engine.config import read_parameter
 
     given = {name: value for name, value in options.items() if value is not None}
     for text in texts:
@@ -41,10 +41,7 @@ def read_parameters(options: dict[str, Any], texts: list[str]) -> dict[str, Any]
         if not equals:
             raise InvalidInput(f"expected --param name=value, got {text!r}")
         given[name] = value
-    return {
-        name: parse_parameter(name, value) if isinstance(value, str) else check_parameter(name, value)
-        for name, value in given.items()
-    }
+    return {name: read_parameter(name, value) for name, value in given.items()}
 
 
 @contextmanager

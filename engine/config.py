@@ -14,7 +14,7 @@ from .records import MEASURES
 
 Transfer = Literal["no", "simple", "full"]
 ExecutorName = Literal["local", "ray"]
-_RELATIVE = ("2.5 epsilon / steps", "2 epsilon")
+RELATIVE_STEPS = ("2.5 epsilon / steps", "2 epsilon")
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ def choice_from(item: Any) -> AttackChoice:
         raise InvalidInput(f"expected attack = NAME in every [[attacks]], got {', '.join(values) or 'nothing'}")
     if isinstance(values.get("epsilon"), str):
         values["epsilon"] = parse_number(values["epsilon"], "epsilon")
-    values["parameters"] = {name: _parameter(name, value) for name, value in values.get("parameters", {}).items()}
+    values["parameters"] = {name: read_parameter(name, value) for name, value in values.get("parameters", {}).items()}
     values["grid"] = {
-        name: tuple(_parameter(name, value) for value in _listed(name, several))
+        name: tuple(read_parameter(name, value) for value in _listed(name, several))
         for name, several in values.get("grid", {}).items()
     }
     return AttackChoice(**values)
@@ -192,7 +192,13 @@ def _listed(name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def _parameter(name: str, value: Any) -> Any:
-    if name == "step_size" and value in _RELATIVE:
+def read_parameter(name: str, value: Any) -> Any:
+    """A canonical parameter from a text or a number; a `step_size` may be relative to epsilon (`RELATIVE_STEPS`).
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the value is not of its type.
+    """
+    if name == "step_size" and value in RELATIVE_STEPS:
         return value
     return parse_parameter(name, value) if isinstance(value, str) else check_parameter(name, value)

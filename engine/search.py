@@ -23,12 +23,12 @@ from ..adapters.judge import distances_of, fooled, quantise
 from ..errors import InvalidInput, Unsupported
 from .bisection import Bisection, Radii
 from .compare import matched_parameters
+from .config import RELATIVE_STEPS
 from .defaults import default_epsilon
 
 UPPER = 16  # largest radius of a search that is given none, in customary radii
 MAX_ROUNDS = 24  # float32 images do not tell more halvings apart
 Result = TypeVar("Result", bound=AttackResult)
-RELATIVE_STEPS = ("2.5 epsilon / steps", "2 epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,6 +76,15 @@ def test_a_printed_config_runs_the_same_cells(run, tmp_path):
     assert json.loads(out)["kept"] == 4
 
 
+def test_a_step_may_be_relative_to_the_radius(run):
+    radius = ("--attacks", "foolbox:pgd", "--epsilon", "2/255", "--param", "steps=4")
+    run("evaluate", *COMMON, *radius, "--param", f"step_size={2.5 * 2 / 255 / 4!r}")
+    _, out, _ = run("evaluate", *COMMON, *radius, "--param", "step_size=2.5 epsilon / steps", "--print-config")
+    assert 'step_size = "2.5 epsilon / steps"' in out
+    _, out, _ = run("evaluate", *COMMON, *radius, "--param", "step_size=2.5 epsilon / steps", "--json")
+    assert json.loads(out)["kept"] == 2  # the same cells as with the number
+
+
 def test_a_preset_is_a_config(run):
     code, out, _ = run("evaluate", "--preset", "canary", "--print-config", "--limit", "3")
     assert code == 0
