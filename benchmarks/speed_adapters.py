@@ -6,7 +6,7 @@ the middle half. "counted" is the library on the counting wrapper (goal <= 1.03)
 that is never reached (the best example is kept at every query), "run_attack" the whole verb: checks, the judge's three
 extra forward passes, distances (goal <= 1.03 for the 40 steps that are PGD's default).
 
-    python benchmarks/speed_adapters.py [--quick] [--images 8] [--steps 40] [--rounds 7]
+    python benchmarks/speed_adapters.py [--quick] [--images 4] [--steps 40] [--rounds 4]
 """
 
 import statistics
@@ -79,9 +79,9 @@ def pass_seconds(classifier: Classifier, inputs: torch.Tensor) -> float:
 def main() -> None:
     """Print the cost of counting, then one line per library and way."""
     parser = benchmark_parser(__doc__)
-    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     images, steps, rounds = (1, 1, 2) if options.quick else (options.images, options.steps, options.rounds)
     classifier = load_model("demo:efficientnet-lite0")

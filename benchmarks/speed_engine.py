@@ -7,7 +7,7 @@
   images grow (goal: 1000 under 4 GB);
 - resume: a folder of finished cells looked through again, and loaded.
 
-    python benchmarks/speed_engine.py [--quick] [--images 8] [--steps 40] [--rounds 3]
+    python benchmarks/speed_engine.py [--quick] [--images 8] [--steps 40] [--rounds 2]
 """
 
 import os
@@ -165,7 +165,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--memory-of", help="(internal) run in a process of its own")
     options = parser.parse_args()
     with warnings.catch_warnings():

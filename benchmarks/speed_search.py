@@ -11,7 +11,7 @@ The gain is 32/6 = 5.3 where time is proportional to images; it is less where a 
 many, since bisection splits the images over up to 16 radii. "stopping at the first success" is what an ascending list
 with an early stop, which Foolbox does not have, would cost at best: the runs up to each image's smallest radius.
 
-    python benchmarks/speed_search.py [--quick] [--images 4] [--steps 10] [--rounds 5]
+    python benchmarks/speed_search.py [--quick] [--images 4] [--steps 10] [--rounds 3]
 """
 
 import statistics
@@ -110,7 +110,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--images", type=int, default=4, help="of ImageNet; of the digits 16 and 128 are used")
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     images, steps, rounds = (1, 1, 1) if options.quick else (options.images, options.steps, options.rounds)
     print(f"PGD, linf, {steps} steps, 32 radii, {torch.get_num_threads()} threads, {rounds} rounds")
