@@ -102,12 +102,13 @@ class Classifier(nn.Module):
         chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
         return torch.cat(chunks) if chunks else inputs.new_zeros((0, self.num_classes or 0))
 
-    def check(self, inputs: Tensor, labels: Tensor | None = None) -> Tensor:
+    def check(self, inputs: Tensor, labels: Tensor | None = None, *, logits: Tensor | None = None) -> Tensor:
         """Check images, labels and what the model makes of them; sets `num_classes` when it was not known.
 
         Args:
             inputs: images in [0, 1], shape (N, C, H, W), floating point.
             labels: int64, shape (N,), each in 0..num_classes-1.
+            logits: of the inputs, where they are known; the model is not asked then.
 
         Returns:
             The logits of `inputs`, shape (N, num_classes).
@@ -116,7 +117,7 @@ class Classifier(nn.Module):
             InvalidInput: if the images, the labels or the outputs are not what every attack relies on.
         """
         check_images(inputs)
-        logits = self.predict_logits(inputs)
+        logits = self.predict_logits(inputs) if logits is None else logits.to(inputs.device)
         self._check_outputs(logits, len(inputs))
         self.num_classes = logits.shape[1]
         if labels is not None:

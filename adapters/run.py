@@ -75,7 +75,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     check_images(inputs)
     threat_model.check_radius(inputs)
     inputs = inputs.detach().float()
-    logits = classifier.check(inputs, labels) if logits is None else _check_logits(logits, inputs, labels)
+    logits = classifier.check(inputs, labels, logits=logits)
     labels = labels.to(inputs.device, torch.long)
     targets = _check_targets(threat_model, labels, targets, logits.shape[1])
     places = _check_whole("first", first if isinstance(first, Tensor) else torch.arange(len(labels)) + first, labels)
@@ -235,14 +235,6 @@ def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | 
     if (targets == labels).any():
         raise InvalidInput("expected every target to differ from its label, got some that are equal")
     return targets
-
-
-def _check_logits(logits: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-    """Known logits on the device of the images; InvalidInput unless they and the labels fit the images."""
-    if logits.ndim != 2 or len(logits) != len(inputs) or not bool(torch.isfinite(logits).all()):
-        raise InvalidInput(f"expected finite logits of shape ({len(inputs)}, classes), got {tuple(logits.shape)}")
-    check_labels(labels, len(inputs), logits.shape[1])
-    return logits.to(inputs.device)
 
 
 def _check_whole(name: str, values: Tensor, labels: Tensor) -> Tensor:

@@ -209,7 +209,7 @@ def attack_shard(
 
     targets = None
     if cell.threat_model.targeted:
-        logits = classifier.check(inputs, labels) if logits is None else logits.to(inputs.device)
+        logits = classifier.check(inputs, labels, logits=logits)
         targets = choose_targets(logits, labels, cell.target, cell.seed + first)
     name, threat_model = strip_best(cell.attack), cell.threat_model
     shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}

@@ -71,15 +71,15 @@ def grad_cam(
             takes no part in the score.
     """
     sizes = check_images(inputs=inputs)
-    dims = "N M" if isinstance(classes, Tensor) and classes.ndim == 2 else "N"
-    check({"classes": classes}, dims, kind="int64", within=(0, float("inf")), sizes=sizes)
-    if 0 in classes.shape[1:]:
+    several = isinstance(classes, Tensor) and classes.ndim == 2
+    check({"classes": classes}, "N M" if several else "N", kind="int64", within=(0, float("inf")), sizes=sizes)
+    if several and not classes.shape[1]:
         raise ValueError(f"expected at least one class for each image, got shape {tuple(classes.shape)}")
     check_choice("score", score, ("logit", "softmax"))
     module, layout = _layer(model, layer), _layout(model, layout)
-    groups = zip(inputs.split(IMAGES), classes.view(len(classes), -1).split(IMAGES), strict=True)
-    each = [_several_maps(*_gradients(model, module, *group, score), layout) for group in groups]
-    return torch.cat(each).view(*classes.shape, *each[0].shape[2:])
+    groups = zip(inputs.split(IMAGES), (classes if several else classes[:, None]).split(IMAGES), strict=True)
+    maps = torch.cat([_maps_of_each(*_gradients(model, module, *group, score), layout) for group in groups])
+    return maps if several else maps[:, 0]
 
 
 @metric(
@@ -222,16 +222,17 @@ def _gradients(
     with torch.enable_grad():
         scores = (logits if score == "logit" else logits.softmax(1)).gather(1, classes).sum(0)
         for column, own in enumerate(scores):
-            again = column + 1 < len(scores)
-            known = own.requires_grad
-            gradient = torch.autograd.grad(own, caught[0], retain_graph=again, allow_unused=True)[0] if known else None
+            last = column + 1 == len(scores)
+            gradient = None
+            if own.requires_grad:
+                (gradient,) = torch.autograd.grad(own, caught[0], retain_graph=not last, allow_unused=True)
             if gradient is None:
                 raise ValueError("expected a layer that the scores depend on, got another")
             gradients.append(gradient)
     return caught[0].detach(), gradients
 
 
-def _several_maps(activations: Tensor, gradients: Sequence[Tensor], layout: Layout | None) -> Tensor:
+def _maps_of_each(activations: Tensor, gradients: Sequence[Tensor], layout: Layout | None) -> Tensor:
     """Maps of each gradient, shape (N, M, h, w)."""
     return torch.stack([_maps(activations, gradient, layout) for gradient in gradients], 1)
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from davylamp.adapters import ThreatModel, run_attack, torchattacks
+from davylamp.adapters import Classifier, ThreatModel, run_attack, torchattacks
 from davylamp.adapters.attack import Implementation
 from davylamp.adapters.parameters import check_parameter, parse_number, parse_parameter
 from davylamp.adapters.seeding import call_seed
@@ -320,7 +320,17 @@ def test_known_logits_spare_a_pass_and_change_nothing(digits):
     assert len(asked) - passes == passes - 1
     assert torch.equal(whole.adv_inputs, again.adv_inputs)
     assert torch.equal(whole.attacked, again.attacked)
-    wrong = torch.eye(10)[(case.labels + 1) % 10]
+    wrong = 5 * torch.eye(10)[(case.labels + 1) % 10]
     assert not run_attack(*arguments, logits=wrong).attacked.any()
-    with pytest.raises(InvalidInput, match=r"expected finite logits of shape \(6, classes\), got \(5, 10\)"):
+    with pytest.raises(InvalidInput, match=r"expected model outputs of shape \(6, 10\), got \(5, 10\)"):
         run_attack(*arguments, logits=whole.logits[:5])
+
+
+@pytest.mark.parametrize("name", ["art:pgd", "torchattacks:fab"])  # both have to know how many classes there are
+def test_known_logits_tell_how_many_classes_there_are(digits, name):
+    case = digits.first(4)
+    whole = run_attack(name, Classifier(case.module), case.inputs, case.labels, LINF, steps=2)
+    classifier = Classifier(case.module)
+    again = run_attack(name, classifier, case.inputs, case.labels, LINF, steps=2, logits=whole.logits)
+    assert classifier.num_classes == 10
+    assert torch.equal(whole.adv_inputs, again.adv_inputs)

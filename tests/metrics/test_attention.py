@@ -105,6 +105,8 @@ def test_several_classes_are_what_each_gives_alone_for_one_pass(score):
     assert len(passes) == 1
     for column in range(3):
         torch.testing.assert_close(together[:, column], grad_cam(model, INPUTS, several[:, column], "2", score=score))
+    assert grad_cam(model, INPUTS[:0], CLASSES[:0], "2").shape == (0, *together.shape[2:])
+    assert grad_cam(model, INPUTS[:0], several[:0], "2").shape == (0, 3, *together.shape[2:])
     with pytest.raises(ValueError, match="expected at least one class for each image"):
         grad_cam(model, INPUTS, several[:, :0], "2")
 
