@@ -81,7 +81,8 @@ class Attack:
     """A canonical attack: what the field calls it, whatever the library.
 
     `matched` holds the parameters that `compare` gives to every library unless told otherwise. Its `step_size` may be
-    relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2 epsilon".
+    relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2 epsilon",
+    with any number.
     """
 
     name: str

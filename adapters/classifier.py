@@ -90,6 +90,10 @@ class Classifier(nn.Module):
         inputs = inputs.to(device=self.anchor.device, dtype=self.anchor.dtype)
         if self.mean is not None and self.std is not None:
             inputs = (inputs - self.mean) / self.std
+        if inputs.requires_grad:
+            # A model with its channels last hands such gradients back; ART and torchattacks call view() on them.
+            inputs = inputs.view_as(inputs)
+            inputs.register_hook(Tensor.contiguous)
         return self.model(inputs).float()
 
     @torch.no_grad()

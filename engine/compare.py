@@ -23,6 +23,7 @@ from ..adapters.findings import findings_of
 from ..errors import AttackFailed, InvalidInput, MissingLibrary, Unsupported
 from ..metrics import euclidean_distortion, maximum_distortion
 from .paired import mcnemar, signed_rank_sum, wilcoxon, wilson_interval
+from .relative import resolve_step
 
 Verdict = Literal["identical", "equivalent", "weaker", "broken"]
 
@@ -121,7 +122,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     for name in given:
         if not any(accepts(row, name) for row in fitting):
             raise Unsupported(f"no implementation of {attack} has parameter {name}")
-    shared = given if defaults else matched_parameters(attack, threat_model, given)
+    shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
     targets = None
     if threat_model.targeted:
         targets = choose_targets(classifier.check(inputs, labels), labels, target, seed)
@@ -145,13 +146,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
 
 def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that every library gets: the attack's matched ones, with those `given` in their place."""
-    merged = {**find_attack(attack).matched, **given}
-    relative, epsilon = merged.get("step_size"), threat_model.epsilon
-    if isinstance(relative, str):
-        del merged["step_size"]
-        if epsilon is not None:
-            merged["step_size"] = 2 * epsilon if relative == "2 epsilon" else 2.5 * epsilon / merged["steps"]
-    return merged
+    return resolve_step({**find_attack(attack).matched, **given}, threat_model.epsilon)
 
 
 def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:

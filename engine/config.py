@@ -11,10 +11,10 @@ from ..adapters.zoo import known_models
 from ..errors import InvalidInput, Unavailable, UnknownName
 from .cell import SHARD_SIZE
 from .records import MEASURES
+from .relative import is_relative
 
 Transfer = Literal["no", "simple", "full"]
 ExecutorName = Literal["local", "ray"]
-RELATIVE_STEPS = ("2.5 epsilon / steps", "2 epsilon")
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,12 @@ def _listed(name: str, value: Any) -> list[Any]:
 
 
 def read_parameter(name: str, value: Any) -> Any:
-    """A canonical parameter from a text or a number; a `step_size` may be relative to epsilon (`RELATIVE_STEPS`).
+    """A canonical parameter from a text or a number; a `step_size` may be relative to epsilon ("2 epsilon / steps").
 
     Raises:
         UnknownName: if there is no such parameter.
         InvalidInput: if the value is not of its type.
     """
-    if name == "step_size" and value in RELATIVE_STEPS:
+    if name == "step_size" and is_relative(value):
         return value
     return parse_parameter(name, value) if isinstance(value, str) else check_parameter(name, value)

@@ -4,15 +4,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
-from ..adapters import Classifier, Implementation, ThreatModel, find_implementation, implementations_of
+from ..adapters import (
+    Classifier,
+    Implementation,
+    ThreatModel,
+    find_attack,
+    find_implementation,
+    implementations_of,
+)
 from ..adapters.attack import LIBRARIES, Library
 from ..adapters.catalogue import accepts, check_support
 from ..adapters.zoo import Data
 from ..errors import InvalidInput, UnknownName, Unsupported
 from .cell import Cell, Subject, digest_data, digest_model, strip_best
-from .compare import matched_parameters
 from .config import AttackChoice, Config, expand_models
 from .defaults import choose_threat_model
+from .relative import resolve_step
 from .work import DataSource, ModelSource, Workbench
 
 _PACKAGES: Mapping[Library, str] = {
@@ -98,17 +105,16 @@ def _cell(
 ) -> Cell:
     best = choice.attack.startswith("best(")
     given = dict(choice.parameters)
-    for name in ("max_queries", "batch_size"):
-        if getattr(config, name) is not None:
-            given.setdefault(name, getattr(config, name))
+    if config.batch_size is not None:
+        given.setdefault("batch_size", config.batch_size)
+    if config.max_queries is not None:
+        given["max_queries"] = min(config.max_queries, given.get("max_queries", config.max_queries))
     for name in given:
         if not any(accepts(other, name) for other in rows):
             raise Unsupported(f"no implementation of {row.attack} has parameter {name}")
-    shared = dict(given)
-    if not choice.defaults:
-        matched = matched_parameters(row.attack, threat_model, given)
-        relative = find_relative(row.attack, given)
-        shared = matched | ({"step_size": relative} if best and relative else {})
+    shared = given if choice.defaults else {**find_attack(row.attack).matched, **given}
+    if not best:  # a search resolves a relative step size at each of its radii
+        shared = resolve_step(shared, threat_model.epsilon)
     own = {name: value for name, value in shared.items() if accepts(row, name)}
     if not best:
         check_support(row, threat_model, own)
@@ -125,14 +131,6 @@ def _cell(
         shard_size=config.shard_size,
         version=library_version(row.library),
     )
-
-
-def find_relative(attack: str, given: Mapping[str, object]) -> str:
-    """The step size as a text relative to the radius, if that is how it is set; a search scales it with the radius."""
-    from ..adapters import find_attack
-
-    step_size = {**find_attack(attack).matched, **given}.get("step_size")
-    return step_size if isinstance(step_size, str) else ""
 
 
 def _rows(choice: AttackChoice, config: Config) -> list[Implementation]:

@@ -42,8 +42,18 @@ def _choice(attack: str, norm: str, epsilon: float | None = None, target: str = 
 
 _QUERIES = 10_000  # CANARY 5.1: of a black-box attack, per image
 _SMALL, _LARGE = 1 / 255, 16 / 255  # CANARY 5.1
+_EAD = {  # two forward passes and one backward a step: the 10 000 and 5000 of Table 5
+    "steps": 1000,
+    "binary_search_steps": 5,
+    "initial_const": 0.001,
+    "learning_rate": 0.02,
+    "regularization": 0.01,
+}
+_ITERATED = {"steps": 100, "step_size": "2.5 epsilon / steps"}
 _TRANSFERABLE = tuple(
-    AttackChoice(f"torchattacks:{attack}", "linf", epsilon, "", {"steps": 100, **extra})
+    AttackChoice(
+        f"torchattacks:{attack}", "linf", epsilon, "", {**_ITERATED, "step_size": "2 epsilon / steps", **extra}
+    )
     for attack, extra in (
         ("mi-fgsm", {}),
         ("vmi-fgsm", {"samples": 20}),
@@ -58,18 +68,17 @@ _CANARY = Preset(
         preset="canary",
         attacks=(
             _choice("foolbox:fgsm", "linf", _LARGE),
-            _choice("art:jsma", "l0"),
-            _choice("foolbox:deepfool", "l2"),
-            _choice("foolbox:bim", "linf", _SMALL, steps=100),
-            _choice("foolbox:cw", "l2"),
-            _choice("foolbox:pgd", "linf", _SMALL, steps=100),
-            # Two forward passes and one backward a step: the 10 000 and 5000 of Table 5.
-            _choice("foolbox:ead-en", "l1", binary_search_steps=5, steps=1000),
+            _choice("art:jsma", "l0", 2000, target="random", theta=0.3, max_queries=4000),
+            _choice("foolbox:deepfool", "l2", steps=100, overshoot=0.02, candidates=20),
+            _choice("foolbox:bim", "linf", _SMALL, **_ITERATED),
+            _choice("foolbox:cw", "l2", steps=1000, binary_search_steps=10, initial_const=0.01, learning_rate=0.01),
+            _choice("foolbox:pgd", "linf", _SMALL, random_start=True, **_ITERATED),
+            _choice("foolbox:ead-en", "l1", **_EAD),
             *_TRANSFERABLE,
-            _choice("foolbox:boundary", "l2", max_queries=_QUERIES),
-            _choice("art:spatial", "unrestricted", max_queries=_QUERIES),
-            _choice("torchattacks:spsa", "linf", _LARGE, max_queries=_QUERIES),
-            _choice("foolbox:hopskipjump", "l2", max_queries=_QUERIES),
+            _choice("foolbox:boundary", "l2", steps=10_000, max_queries=_QUERIES),
+            _choice("foolbox:spatial", "unrestricted", max_translation=3, max_rotation=30, translations=5, rotations=5),
+            _choice("torchattacks:spsa", "linf", _LARGE, steps=100, samples=100, max_queries=_QUERIES),
+            _choice("foolbox:hopskipjump", "linf", max_queries=200),  # as Table 5 counts; the program says linf
             _choice("foolbox:genattack", "linf", _LARGE, target="random", max_queries=_QUERIES),
         ),
         transfer="simple",
@@ -79,7 +88,7 @@ _CANARY = Preset(
         *("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "OTR", "CTC", "QNC_F", "QNC_B"),
         *("APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS"),
     ),
-    "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; steps from its query counts",
+    "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; parameters from its authors' Canary_Master",
     ("SSAH", "AdvGAN", "LSA", "TREMBA"),
 )
 

@@ -16,7 +16,7 @@ from .cell import Cell, strip_best
 from .checks_pairs import is_single_step
 from .defaults import default_epsilon
 from .noise import random_points
-from .search import scale_step
+from .relative import resolve_step
 from .work import attack_shard
 
 IMAGES = 8
@@ -192,5 +192,5 @@ def _fixed(cell: Cell, components: int) -> Cell:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)
     threat_model = replace(cell.threat_model, epsilon=epsilon)
-    own = scale_step(cell.row, threat_model, cell.parameters)
+    own = resolve_step(cell.parameters, threat_model.epsilon)
     return replace(cell, attack=strip_best(cell.attack), threat_model=threat_model, parameters=own, grid={})

@@ -12,7 +12,7 @@ from ..adapters.catalogue import check_support
 from ..adapters.classifier import check_images
 from ..errors import InvalidInput, Unsupported
 from .defaults import default_epsilon
-from .search import scale_step
+from .relative import resolve_step
 
 THRESHOLD = 0.01
 DOUBLINGS = range(-4, 5)  # of the customary radius: linf 0.25/255 to 64/255
@@ -81,7 +81,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     if len(chosen) < 2:
         raise InvalidInput(f"expected at least two different budgets, got {list(budgets or ())}")
     balls = [ThreatModel(norm, budget, targets is not None) for budget in chosen]
-    settings = [check_support(row, ball, scale_step(row, ball, parameters)) for ball in balls]
+    settings = [check_support(row, ball, resolve_step(parameters, ball.epsilon)) for ball in balls]
     shared: dict[str, Any] = {"targets": targets, "seed": seed, "progress": progress}
     ratios = []
     for ball, own in zip(balls, settings, strict=True):

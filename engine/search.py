@@ -22,9 +22,8 @@ from ..adapters.classifier import check_images
 from ..adapters.judge import distances_of, fooled, quantise
 from ..errors import InvalidInput, Unsupported
 from .bisection import Bisection, Radii
-from .compare import matched_parameters
-from .config import RELATIVE_STEPS
 from .defaults import default_epsilon
+from .relative import resolve_step
 
 UPPER = 16  # largest radius of a search that is given none, in customary radii
 MAX_ROUNDS = 24  # float32 images do not tell more halvings apart
@@ -88,7 +87,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         pixels: success and distance count on the examples rounded to 8 bits, and those are returned.
         progress: called with the number of images that the work since the last call amounts to.
         **parameters: canonical parameters; `max_queries` holds for the whole search of an image. `step_size` may be
-            relative to the radius: "2.5 epsilon / steps" or "2 epsilon".
+            relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
 
     Returns:
         The result of a minimum-norm implementation called `best(foolbox:pgd)`: queries and seconds of the whole search,
@@ -105,7 +104,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     choices = _combinations(grid or {})
     settings = [{**parameters, **choice} for choice in choices]
     top = replace(threat_model, epsilon=radii.upper)
-    scaled = [check_support(row, top, scale_step(row, top, own)) for own in settings]
+    scaled = [check_support(row, top, resolve_step(own, top.epsilon)) for own in settings]
     known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
     start = run_attack(row, classifier, inputs, labels, top, **known, **scaled[0])
     inputs, places = inputs.detach().float(), first if isinstance(first, Tensor) else torch.arange(len(inputs)) + first
@@ -114,7 +113,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         ball = replace(threat_model, epsilon=radius)
         aims = None if start.targets is None else start.targets[rows]
         own: dict[str, Any] = {"targets": aims, "seed": seed, "first": places[rows.to(places.device)], "spent": spent}
-        own |= scale_step(row, ball, settings[number])
+        own |= resolve_step(settings[number], ball.epsilon)
         return run_attack(row, classifier, inputs[rows], start.labels[rows], ball, logits=start.logits[rows], **own)
 
     search = Bisection(start, attack, inputs, radii, searches=len(settings), pixels=pixels, progress=progress)
@@ -161,24 +160,6 @@ def radii_of(row: Implementation, threat_model: ThreatModel, components: int, ro
     if threat_model.norm == "l0":
         return Radii(float(int(upper)), min(2**rounds, int(upper)), whole=True)
     return Radii(upper, 2**rounds, whole=False)
-
-
-def scale_step(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters at one radius: a step size relative to it as a number, everything else as it is.
-
-    Raises:
-        InvalidInput: for a text that is no relative step size, or one relative to `steps` that are not given.
-    """
-    step = parameters.get("step_size")
-    if not isinstance(step, str):
-        return dict(parameters)
-    if step not in RELATIVE_STEPS:
-        raise InvalidInput(
-            f"expected step_size as a number or one of {', '.join(map(repr, RELATIVE_STEPS))}, got {step!r}"
-        )
-    if step.endswith("steps") and "steps" not in parameters:
-        raise InvalidInput(f"expected steps together with a step_size of {step!r}, got none")
-    return {**parameters, "step_size": matched_parameters(row.attack, threat_model, parameters)["step_size"]}
 
 
 def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:

@@ -66,6 +66,17 @@ def test_gradients_reach_a_float64_input():
     assert inputs.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("settings", [{}, {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}])
+def test_gradients_are_contiguous_however_the_weights_lie(settings):
+    """The libraries call view() on them."""
+    inputs = IMAGES.clone().requires_grad_()
+    plain = Classifier(make_net(), **settings)
+    laid_out = Classifier(make_net(), **settings).to(memory_format=torch.channels_last)
+    (expected,), (got,) = (torch.autograd.grad(own(inputs).sum(), inputs) for own in (plain, laid_out))
+    assert got.is_contiguous()
+    torch.testing.assert_close(got, expected)
+
+
 def test_predictions_do_not_depend_on_how_many_images_are_given():
     classifier = Classifier(make_net())
     many = classifier.predict_logits(IMAGES.repeat(50, 1, 1, 1), batch_size=7)

@@ -40,6 +40,7 @@ def checkpoints(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     for variable in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    monkeypatch.setattr("urllib.request._opener", None)  # made once, with the proxies of that moment
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     folder = tmp_path / "hub" / "checkpoints"
@@ -72,6 +73,7 @@ def test_demo_models_know_the_demo_images(number, accuracy, capsys):
     torch.manual_seed(3)
     state = torch.random.get_rng_state()
     classifier = load_model(f"demo:efficientnet-lite{number}")
+    assert all(w.is_contiguous(memory_format=torch.channels_last) for w in classifier.parameters() if w.ndim == 4)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert (classifier.num_classes, classifier.resize, classifier.crop) == (1000, 256, 224)
     logits = classifier.check(data.inputs, data.labels)

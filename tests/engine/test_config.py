@@ -1,9 +1,14 @@
 """A config survives TOML; a mistake in it gets one line."""
 
+from typing import cast
+
 import pytest
 
+from davylamp.adapters import ThreatModel, run_attack
+from davylamp.adapters.attack import Norm
 from davylamp.engine.config import AttackChoice, Config, config_from, expand_models, read_config, write_config
 from davylamp.engine.presets import PRESETS
+from davylamp.engine.relative import resolve_step
 from davylamp.errors import DavylampError, InvalidInput, UnknownName
 from davylamp.metrics import METRICS
 
@@ -77,6 +82,31 @@ def test_patterns_are_expanded():
     assert resnets == ("torchvision:resnet101", "torchvision:resnet152", "torchvision:resnet18")
     with pytest.raises(UnknownName):
         expand_models(Config(models=("demo:vgg*",)))
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("foolbox:bim", (100, 100)),
+        ("torchattacks:mi-fgsm", (100, 100)),
+        ("torchattacks:vmi-fgsm", (2000, 2000)),
+        ("torchattacks:si-ni-fgsm", (300, 300)),
+        ("foolbox:ead-en", (10_000, 5000)),
+    ],
+)
+def test_an_attack_of_canary_costs_what_its_table_5_counts(digits, name, published):
+    """Printed with a tilde; a minimum-norm attack may stop early, so it may cost less."""
+    choice = next(own for own in PRESETS["canary"].config.attacks if own.attack == name)
+    threat_model = ThreatModel(cast(Norm, choice.norm), choice.epsilon)
+    case = digits.first(1)
+    parameters = resolve_step(choice.parameters, choice.epsilon)
+    result = run_attack(name, case.classifier, case.inputs, case.labels, threat_model, **parameters)
+    cost = (result.forwards.item(), result.backwards.item())
+    if name == "foolbox:ead-en":
+        assert cost <= published
+        assert cost[0] == pytest.approx(2 * cost[1], rel=0.1)
+    else:
+        assert cost == pytest.approx(published, rel=0.06)
 
 
 @pytest.mark.parametrize("name", PRESETS)

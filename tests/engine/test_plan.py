@@ -93,6 +93,21 @@ def test_defaults_pass_nothing_on(digits, images):
     assert cell.parameters == {"max_queries": 50}
 
 
+def test_a_limit_of_queries_holds_for_every_attack(digits, images):
+    choices = tuple(AttackChoice("foolbox:pgd", parameters={"max_queries": own}) for own in (20, 80))
+    cells = make_plan(Config(attacks=choices, max_queries=50), models={"a": digits.classifier}, data=images).cells
+    assert [cell.parameters["max_queries"] for cell in cells] == [20, 50]
+
+
+def test_a_relative_step_becomes_a_number_with_the_library_s_own_defaults_too(digits, images):
+    choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"step_size": "2 epsilon / steps"}, defaults=True)
+    with pytest.raises(InvalidInput, match="expected steps together with a step_size of '2 epsilon / steps', got none"):
+        make_plan(Config(attacks=(choice,)), models={"a": digits.classifier}, data=images)
+    given = replace(choice, parameters={**choice.parameters, "steps": 4})
+    (cell,) = make_plan(Config(attacks=(given,)), models={"a": digits.classifier}, data=images).cells
+    assert cell.parameters == {"steps": 4, "step_size": 0.15}
+
+
 def test_a_search_keeps_its_step_size_relative(digits, images):
     config = Config(attacks=(AttackChoice("best(foolbox:pgd)"), AttackChoice("best(foolbox:pgd)", epsilon=0.3)))
     open_ended, bounded = make_plan(config, models={"a": digits.classifier}, data=images).cells

@@ -121,7 +121,7 @@ def test_a_query_limit_holds_for_the_whole_search(digits, limit):
     assert (result.budget >= free.budget).all()
 
 
-@pytest.mark.parametrize(("text", "factor"), [("2.5 epsilon / steps", 0.5), ("2 epsilon", 2.0)])
+@pytest.mark.parametrize(("text", "factor"), [("2.5 epsilon / steps", 0.5), ("2 epsilon", 2.0), ("0.25 epsilon", 0.25)])
 def test_a_relative_step_follows_the_radius_and_a_number_stays(digits, watched, text, factor):
     effort(digits.first(4), rounds=3, steps=5, step_size=text, random_start=False)
     assert len({epsilon for epsilon, *_ in watched}) > 2
@@ -284,7 +284,7 @@ def test_progress_adds_up_to_the_images_attacked(digits):
         ({"threat_model": ThreatModel("l0", 4)}, Unsupported, "does not have norm l0"),
         ({"rounds": 0}, InvalidInput, "expected rounds as a whole number from 1 to 24, got 0"),
         ({"rounds": 2.5}, InvalidInput, r"got 2\.5"),
-        ({"step_size": "3 epsilon"}, InvalidInput, "expected step_size as a number or one of '2.5 epsilon / steps'"),
+        ({"step_size": "3 radii"}, InvalidInput, "expected step_size as a number, 'K epsilon' or 'K epsilon / steps'"),
         ({"step_size": "2.5 epsilon / steps"}, InvalidInput, "expected steps together with a step_size"),
         ({"grid": {"step_size": []}}, InvalidInput, "expected a list of values of step_size in the grid"),
         ({"grid": {"step_size": "2 epsilon"}}, InvalidInput, "expected a list of values of step_size"),
