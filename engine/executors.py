@@ -20,7 +20,6 @@ from ..errors import InvalidInput, Unavailable, UnknownName
 from .work import Outcome, Task, Workbench
 
 Progress = Callable[[str, int], object]
-_LIBRARIES = ("torchattacks", "foolbox", "art.attacks.evasion")  # what is not installed is passed over
 ATTEMPTS = 3  # a task whose worker dies as often is given up
 DIED = f"its worker died {ATTEMPTS} times (killed, or out of memory)"
 _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
@@ -159,7 +158,7 @@ def _start_server() -> None:
     """Begin to load torch and the libraries, once for all workers, while this process goes on."""
     context = _context()
     if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload([__name__, *_LIBRARIES])
+        context.set_forkserver_preload(["davylamp.engine.preloaded"])
         forkserver.ensure_running()
 
 

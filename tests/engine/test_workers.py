@@ -143,3 +143,18 @@ def test_executors_by_name():
         choose_executor("local", address="auto")
     with pytest.raises(UnknownName, match="unknown executor 'slurm'"):
         choose_executor("slurm")
+
+
+def test_a_library_that_cannot_be_imported_does_not_end_the_workers(monkeypatch):
+    from davylamp.engine import preloaded
+
+    loaded = []
+
+    def import_module(name):
+        if name == "foolbox":
+            raise RuntimeError("built for another NumPy")
+        loaded.append(name)
+
+    monkeypatch.setattr(preloaded, "import_module", import_module)
+    preloaded.preload()
+    assert loaded == [name for name in preloaded.MODULES if name != "foolbox"]
