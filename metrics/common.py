@@ -79,7 +79,8 @@ def _extremes(value: Tensor) -> tuple[float, float]:
     """Least and largest element, NaN if one is; remembered for as long as the tensor lives and is not changed.
 
     Memory that NumPy may change unseen (which torch cannot resize) and inference tensors (which have no version) are
-    looked at each time.
+    looked at each time. What is written through `.data` counts no version: it is not seen before the tensor is changed
+    in another way.
     """
     watched = not value.is_inference() and value.untyped_storage().resizable()
     known = _EXTREMES.get(value) if watched else None

@@ -100,22 +100,17 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
 def _definitions(pairs: Table, folder: Folder) -> PageTable:
     shown = {"FR@K" if symbol.startswith("FR@") else symbol for symbol in pairs.symbols}
     why = {symbol: reason for own in folder.outcomes.done for symbol, reason in own.unmeasured.items()}
+    here = dict.fromkeys(shown, "yes") | dict.fromkeys(_OF_CURVES, "in Curves")
     rows = [
         (
             Entry(symbol, symbol, kind="code"),
             metric.title,
             metric.meaning,
-            {"higher": "higher is more robust", "lower": "lower is more robust"}.get(
-                metric.robust_when or "", "neither"
-            ),
+            f"{metric.robust_when} is more robust" if metric.robust_when else "neither",
             f"{metric.between[0]:g} to {metric.between[1]:g}",
             metric.unit,
             metric.source,
-            "in Curves"
-            if symbol in _OF_CURVES
-            else "yes"
-            if symbol in shown
-            else why.get(symbol, _why_absent(metric.function.__module__)),
+            here.get(symbol) or why.get(symbol) or _why_absent(metric.function.__module__),
         )
         for symbol, metric in METRICS.items()
     ]

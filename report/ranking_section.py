@@ -55,8 +55,8 @@ def response_frame(folder: Folder) -> pd.DataFrame:
 def _rank(responses: Responses, seed: int) -> tuple[Ranking, str]:
     known = int((~np.isnan(responses.values)).sum())
     if known > MOST:
-        images = pd.DataFrame(pd.DataFrame(responses.values.T).groupby(list(responses.images), sort=False).mean())
-        ranking = rank_responses(images.to_numpy().T, responses.subjects, list(images.index), scoring="mean", seed=seed)
+        means = pd.DataFrame(responses.values.T, index=pd.Index(responses.images)).groupby(level=0, sort=False).mean()
+        ranking = rank_responses(means.to_numpy().T, responses.subjects, list(means.index), scoring="mean", seed=seed)
         note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are more than "
         note += "are fitted for a page."
         return ranking, f"{note} `davylamp rank FOLDER` fits the item response model."

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
+from davylamp import cli
 from davylamp.adapters.classifier import Classifier
 
 torch.set_num_threads(1)
@@ -119,3 +121,21 @@ def interpreted(monkeypatch) -> None:
             methods = getattr(module, name).class_type.instance_type.jit_methods
             plain = {method: compiled.py_func for method, compiled in methods.items()}
             monkeypatch.setattr(module, name, type(name, (), plain | {"_ctor": SimpleNamespace(signatures=[None])}))
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    """Run a command in this process, in an empty folder; returns exit code, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def runner(*arguments):
+        monkeypatch.setattr(sys, "argv", ["davylamp", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner

@@ -9,8 +9,6 @@ import sys
 import pytest
 import torch
 
-from davylamp import cli
-
 FACTORY = """
 import torch
 from torch import nn
@@ -25,22 +23,10 @@ def probabilities():
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run a command in this process; returns exit code, output, errors."""
+def run(run, tmp_path):
+    """Run a command where there is a model."""
     (tmp_path / "net.py").write_text(FACTORY)
-    monkeypatch.chdir(tmp_path)
-
-    def runner(*arguments):
-        monkeypatch.setattr(sys, "argv", ["davylamp", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
+    return run
 
 
 @pytest.fixture

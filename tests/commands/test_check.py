@@ -1,12 +1,9 @@
 """`davylamp check` as a user meets it."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
-
-from davylamp import cli
 
 FACTORY = """
 import torch
@@ -30,22 +27,10 @@ ATTACKS = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:pgd", "--epsil
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run a command in this process; returns exit code, output, errors."""
+def run(run, tmp_path):
+    """Run a command where there is a model."""
     (tmp_path / "net.py").write_text(FACTORY)
-    monkeypatch.chdir(tmp_path)
-
-    def runner(*arguments):
-        monkeypatch.setattr(sys, "argv", ["davylamp", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
+    return run
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """`davylamp evaluate` and `status` as a user meets them."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
-from davylamp import cli
 from davylamp.engine import load, load_transfer
 
 FACTORY = """
@@ -30,25 +28,13 @@ PGD = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:pgd", "--epsilon",
 
 
 @pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run a command in this process; returns exit code, output, errors."""
+def run(run, tmp_path):
+    """Run a command where there is a model and images."""
     (tmp_path / "net.py").write_text(FACTORY)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (8, 3, 6, 6), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", inputs=images, labels=np.arange(8) % 2)
-    monkeypatch.chdir(tmp_path)
-
-    def runner(*arguments):
-        monkeypatch.setattr(sys, "argv", ["davylamp", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
+    return run
 
 
 def test_evaluate_then_resume(run):

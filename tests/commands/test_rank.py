@@ -1,12 +1,10 @@
 """`davylamp rank` as a user meets it."""
 
 import json
-import sys
 
 import pandas as pd
 import pytest
 
-from davylamp import cli
 from davylamp.benchmarks.synthetic_results import write_results
 
 ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")
@@ -17,23 +15,6 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("rank") / "results"
     write_results(path, attacks=ATTACKS, images=24, models=("weak", "middle", "strong"))
     return path
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run a command in this process; returns exit code, output, errors."""
-
-    def runner(*arguments):
-        monkeypatch.setattr(sys, "argv", ["davylamp", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
 
 
 def test_models_of_a_folder(run, folder):

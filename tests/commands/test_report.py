@@ -10,7 +10,6 @@ import urllib.request
 
 import pytest
 
-from davylamp import cli
 from davylamp.benchmarks.synthetic_results import write_results
 
 
@@ -19,24 +18,6 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("command") / "results"
     write_results(path, models=("model-a",), attacks=("art:pgd", "foolbox:pgd"), images=8, classes=4)
     return path
-
-
-@pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run a command in this process; returns exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def runner(*arguments):
-        monkeypatch.setattr(sys, "argv", ["davylamp", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
 
 
 def test_report_writes_one_file_and_says_where(run, folder, tmp_path):

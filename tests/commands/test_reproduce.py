@@ -1,28 +1,9 @@
 """`davylamp reproduce` as a user meets it."""
 
 import json
-import sys
 from importlib import import_module
 
-import pytest
-
-from davylamp import cli
 from davylamp.commands.reproduce import REPRODUCTIONS
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    def runner(*arguments):
-        monkeypatch.setattr(sys, "argv", ["davylamp", *arguments])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
 
 
 def test_every_name_is_a_module(run):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from davylamp import cli, metrics
+from davylamp import metrics
 from davylamp.adapters import Classifier
 from davylamp.adapters.zoo import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
@@ -47,24 +47,6 @@ def world(tmp_path_factory):
     plan = make_plan(config, models=models, data=Data(inputs, labels, [str(i) for i in range(24)]))
     evaluate(plan, ResultsStore(folder))
     return folder, plan, nets, inputs, labels
-
-
-@pytest.fixture
-def run(capsys, monkeypatch, tmp_path):
-    """Run a command in this process; returns exit code, output, errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def runner(*arguments):
-        monkeypatch.setattr(sys, "argv", ["davylamp", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
 
 
 def test_the_numbers_are_the_metrics_of_the_raw_images(world, run):
