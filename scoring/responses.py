@@ -76,13 +76,23 @@ def build_responses(results: pd.DataFrame, subjects: Subjects = "models", budget
 
 
 def _told_apart(rows: Any, column: str) -> Any:
-    """Names of the column, with threat model and parameters where an implementation was run with several."""
+    """Names of the column, with as much of threat model and parameters as tells the runs of an implementation apart."""
     name = _join(rows, (column,))
-    for extra in (THREAT, ("parameters",)):
-        label = _join(rows, extra)
-        several = label.groupby(rows["implementation"]).transform("nunique") > 1
+    for label in (_threat(rows), _join(rows, ("parameters",))):
+        several = label.groupby([rows["implementation"], name]).transform("nunique") > 1
         name = name.where(~several, name + " " + label)
     return name
+
+
+def _threat(rows: Any) -> Any:
+    """Norm, radius and goal as one text for each row: "linf 0.03137", "l2", "linf 0.03137 targeted"."""
+    told = {
+        "norm": str,
+        "epsilon": lambda radius: "" if pd.isna(radius) else f" {radius:.4g}",
+        "targeted": lambda targeted: " targeted" if targeted else "",
+    }
+    texts = [rows[column].map(spell) for column, spell in told.items() if column in rows]
+    return texts[0].str.cat(texts[1:]) if texts else pd.Series("", index=rows.index)
 
 
 def _join(rows: Any, columns: Sequence[str]) -> Any:

@@ -59,7 +59,19 @@ def test_attacks_are_told_apart_by_threat_and_answer_for_each_library():
     assert found.subjects == ("pgd",)
     assert ("pgd", "x x one foolbox 0") in as_dict(found)
     twice = pd.concat([results(), results(epsilon=0.2)], ignore_index=True)
-    assert build_responses(twice, "attacks").subjects == ("pgd linf 0.1 False", "pgd linf 0.2 False")
+    assert build_responses(twice, "attacks").subjects == ("pgd linf 0.1", "pgd linf 0.2")
+    aimed = pd.concat([results(), results(targeted=True)], ignore_index=True)
+    assert build_responses(aimed, "attacks").subjects == ("pgd linf 0.1", "pgd linf 0.1 targeted")
+
+
+def test_parameters_tell_apart_only_what_the_threat_does_not():
+    """A step size that follows from the radius differs with it and is no second setting."""
+    runs = [results(parameters=f"steps={steps}", epsilon=radius) for steps, radius in ((1, 0.1), (2, 0.2), (3, 0.2))]
+    names = build_responses(pd.concat(runs, ignore_index=True), "implementations").subjects
+    expected = [
+        f"{name} linf {rest}" for rest in ("0.1", "0.2 steps=2", "0.2 steps=3") for name in ("art:pgd", "foolbox:pgd")
+    ]
+    assert sorted(names) == sorted(expected)
 
 
 def test_a_budget_makes_far_examples_harmless():
