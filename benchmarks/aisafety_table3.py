@@ -27,7 +27,7 @@ def run(**options: Any) -> dict[str, Any]:
     Args:
         **options: those of `reproduction.Options`.
     """
-    setting = setting_of((*_QUERIES, *_TRANSFERRED), transfer="simple", measures=("effect",))
+    setting = setting_of((*_QUERIES, *_TRANSFERRED), images=30, transfer="simple", measures=("effect",))
     with run_setting(setting, Options(**options)) as own:
         found, notes = build_rows(own.folder, ["AAB"], "pairs")
         lines = []
