@@ -55,7 +55,8 @@ def response_frame(folder: Folder) -> pd.DataFrame:
 def _rank(responses: Responses, seed: int) -> tuple[Ranking, str]:
     known = int((~np.isnan(responses.values)).sum())
     if known > MOST:
-        means = pd.DataFrame(responses.values.T, index=pd.Index(responses.images)).groupby(level=0, sort=False).mean()
+        frame: Any = pd.DataFrame(responses.values.T, index=pd.Index(responses.images))
+        means = frame.groupby(level=0, sort=False).mean()  # pandas' stubs take it for a scalar
         ranking = rank_responses(means.to_numpy().T, responses.subjects, list(means.index), scoring="mean", seed=seed)
         note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are more than "
         note += "are fitted for a page."
