@@ -68,7 +68,7 @@ _CANARY = Preset(
         preset="canary",
         attacks=(
             _choice("foolbox:fgsm", "linf", _LARGE),
-            _choice("art:jsma", "l0", 2000, target="random", theta=0.3, max_queries=4000),
+            _choice("art:jsma", "l0", target="random", theta=0.3, max_queries=4000),
             _choice("foolbox:deepfool", "l2", steps=100, overshoot=0.02, candidates=20),
             _choice("foolbox:bim", "linf", _SMALL, **_ITERATED),
             _choice("foolbox:cw", "l2", steps=1000, binary_search_steps=10, initial_const=0.01, learning_rate=0.01),
