@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from davylamp.benchmarks.figures import Figure, benchmark_parser, finish
+from davylamp.benchmarks.speed_scoring import simulated
 from davylamp.scoring import ResponseModel, fit_irt
 
 MODELS = {
@@ -41,7 +42,7 @@ def compare_samplers(name: str, model: ResponseModel, subjects: int, items: int,
         items: simulated.
         draws: of each of NUTS's four chains.
     """
-    responses = simulate(subjects, items)
+    responses, _ = simulated(subjects, items)
     fast = fit_irt(responses, model, draws=4000)
     slow = fit_irt(responses, model, method="nuts", warmup=draws // 2, draws=draws)
     deviation = slow.ability.std((0, 1))
@@ -58,13 +59,6 @@ def compare_samplers(name: str, model: ResponseModel, subjects: int, items: int,
         Figure(f"{name}: abilities, largest log ratio of deviations", spread.max(), "", at_most=4 * noise),
         Figure(f"{name}: difficulties, largest difference of means", difficulty.max(), "sd", at_most=4 * noise),
     ]
-
-
-def simulate(subjects: int, items: int) -> np.ndarray:
-    """Responses under the 2PL, shape (subjects, items)."""
-    generator = np.random.default_rng(1)
-    linear = generator.normal(size=(subjects, 1)) - generator.normal(size=items)
-    return (generator.random((subjects, items)) < 1 / (1 + np.exp(-1.2 * linear))).astype(float)
 
 
 if __name__ == "__main__":

@@ -76,12 +76,14 @@ def build_responses(results: pd.DataFrame, subjects: Subjects = "models", budget
 
 
 def _told_apart(rows: Any, column: str) -> Any:
-    """Names of the column, with as much of threat model and parameters as tells the runs of an implementation apart."""
-    name = _join(rows, (column,))
-    for label in (_threat(rows), _join(rows, ("parameters",))):
-        several = label.groupby([rows["implementation"], name]).transform("nunique") > 1
-        name = name.where(~several, name + " " + label)
-    return name
+    """Names of the column, with as much of threat model and parameters as tells their runs apart."""
+    name, threat, parameters = _join(rows, (column,)), _threat(rows), _join(rows, ("parameters",))
+    several = threat.groupby(name).transform("nunique") > 1
+    name = name.where(~several, name + " " + threat)
+    several = (
+        parameters.groupby([rows["implementation"], name]).transform("nunique") > 1
+    )  # libraries take different ones
+    return name.where(~several, name + " " + parameters)
 
 
 def _threat(rows: Any) -> Any:

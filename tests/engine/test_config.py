@@ -6,6 +6,8 @@ import pytest
 
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.attack import Norm
+from davylamp.benchmarks.canary_setting import paper_name
+from davylamp.benchmarks.paper_numbers import load_published
 from davylamp.engine.config import AttackChoice, Config, config_from, expand_models, read_config, write_config
 from davylamp.engine.presets import PRESETS
 from davylamp.engine.relative import resolve_step
@@ -85,28 +87,30 @@ def test_patterns_are_expanded():
 
 
 @pytest.mark.parametrize(
-    ("name", "published"),
+    ("name", "printed", "counted"),
     [
-        ("foolbox:bim", (100, 100)),
-        ("torchattacks:mi-fgsm", (100, 100)),
-        ("torchattacks:vmi-fgsm", (2000, 2000)),
-        ("torchattacks:si-ni-fgsm", (300, 300)),
-        ("foolbox:ead-en", (10_000, 5000)),
+        ("foolbox:bim", (100, 100), (101, 100)),  # Foolbox looks at its result once more
+        ("torchattacks:mi-fgsm", (100, 100), (100, 100)),
+        ("torchattacks:vmi-fgsm", (2000, 2000), (2100, 2100)),  # 20 samples and the image itself, in 100 steps
+        ("torchattacks:si-ni-fgsm", (300, 300), (300, 300)),
+        ("foolbox:ead-en", (10_000, 5000), None),  # may stop early
     ],
 )
-def test_an_attack_of_canary_costs_what_its_table_5_counts(digits, name, published):
-    """Printed with a tilde; a minimum-norm attack may stop early, so it may cost less."""
+def test_an_attack_of_canary_costs_what_its_table_5_prints(digits, name, printed, counted):
+    row = next(own for own in load_published("canary_table5")["rows"] if own["attack"] == paper_name(name))
+    assert (row["QNC_F"], row["QNC_B"]) == printed
     choice = next(own for own in PRESETS["canary"].config.attacks if own.attack == name)
     threat_model = ThreatModel(cast(Norm, choice.norm), choice.epsilon)
     case = digits.first(1)
     parameters = resolve_step(choice.parameters, choice.epsilon)
     result = run_attack(name, case.classifier, case.inputs, case.labels, threat_model, **parameters)
     cost = (result.forwards.item(), result.backwards.item())
-    if name == "foolbox:ead-en":
-        assert cost <= published
-        assert cost[0] == pytest.approx(2 * cost[1], rel=0.1)
+    if counted is not None:
+        assert cost == counted
     else:
-        assert cost == pytest.approx(published, rel=0.06)
+        assert cost[0] <= printed[0]
+        assert cost[1] <= printed[1]
+        assert cost[0] == pytest.approx(2 * cost[1], rel=0.1)
 
 
 @pytest.mark.parametrize("name", PRESETS)

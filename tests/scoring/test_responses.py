@@ -60,6 +60,10 @@ def test_attacks_are_told_apart_by_threat_and_answer_for_each_library():
     assert ("pgd", "x x one foolbox 0") in as_dict(found)
     twice = pd.concat([results(), results(epsilon=0.2)], ignore_index=True)
     assert build_responses(twice, "attacks").subjects == ("pgd linf 0.1", "pgd linf 0.2")
+    art = results(epsilon=0.2).query("library == 'art'")  # foolbox has the smaller radius only
+    partly = build_responses(pd.concat([results(), art], ignore_index=True), "attacks")
+    assert partly.subjects == ("pgd linf 0.1", "pgd linf 0.2")
+    assert ("pgd linf 0.1", "x x one foolbox 0") in as_dict(partly)
     aimed = pd.concat([results(), results(targeted=True)], ignore_index=True)
     assert build_responses(aimed, "attacks").subjects == ("pgd linf 0.1", "pgd linf 0.1 targeted")
 
