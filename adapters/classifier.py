@@ -61,6 +61,7 @@ class Classifier(nn.Module):
         if std is not None and min(std) <= 0:
             raise InvalidInput(f"expected every std > 0, got {list(std)}")
         self.handed_over_training = model.training
+        self.known_as: dict[str, str] = {}  # digest of the model with folded layers: of the model before
         self.model = model
         self.num_classes = num_classes
         self.name = name or type(model).__name__

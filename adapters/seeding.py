@@ -15,7 +15,8 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - ART and torchattacks draw from the global generator
-        torch.manual_seed(seed)
+        # Without an accelerator torch.manual_seed only writes down a stack trace for each that may come: milliseconds.
+        (torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed)(seed)
         try:
             yield
         finally:

@@ -23,6 +23,7 @@ from torch import nn
 from ..errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
 from .classifier import Classifier
 from .datasets import Data, known_data, load_data
+from .folding import fold_batch_norms
 
 __all__ = ["Data", "known_data", "known_models", "load_data", "load_model"]
 
@@ -36,7 +37,7 @@ def known_models() -> list[str]:
     return [f"demo:{name}" for name in _DEMO_MODELS] + patterns
 
 
-def load_model(name: str, device: str = "cpu") -> Classifier:
+def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifier:
     """Load a pretrained classifier with the preprocessing that its weights were published with.
 
     Loading leaves torch's random state as it was, except for what a factory in a file draws.
@@ -46,6 +47,8 @@ def load_model(name: str, device: str = "cpu") -> Classifier:
             weights or the named ones, a timm model, or a function without arguments in a Python file that returns a
             `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`.
         device: where the model computes.
+        fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
+            1e-5, attacks are faster; not for a factory's model.
 
     Returns:
         The classifier; its `resize`, `crop` and `interpolation` are what image files need. timm's "squash" and
@@ -62,11 +65,11 @@ def load_model(name: str, device: str = "cpu") -> Classifier:
     _check_device(device)
     source, _, rest = name.partition(":")
     if source == "demo" and rest in _DEMO_MODELS:
-        return _load_demo(name, rest, device)
+        return _quickened(_load_demo(name, rest, device), fold=fold)
     if source == "torchvision":
-        return _load_torchvision(name, rest, device)
+        return _quickened(_load_torchvision(name, rest, device), fold=fold)
     if source == "timm":
-        return _load_timm(name, rest, device)
+        return _quickened(_load_timm(name, rest, device), fold=fold)
     if name.endswith(".py"):
         raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
     path, _, factory = name.rpartition(":")
@@ -88,8 +91,7 @@ def _load_demo(name: str, architecture: str, device: str) -> Classifier:
         model = package.EfficientNet.from_name(architecture)
         model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
     mean, std = [127 / 255] * 3, [128 / 255] * 3
-    classifier = Classifier(model, num_classes=1000, mean=mean, std=std, name=name, device=device, resize=256, crop=224)
-    return _laid_out(classifier)
+    return Classifier(model, num_classes=1000, mean=mean, std=std, name=name, device=device, resize=256, crop=224)
 
 
 def _load_torchvision(name: str, rest: str, device: str) -> Classifier:
@@ -103,12 +105,16 @@ def _load_torchvision(name: str, rest: str, device: str) -> Classifier:
     # torch announces a download on standard output, which belongs to our caller's results.
     with _loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
         model = models.get_model(rest.partition(":")[0], weights=weights)
-    return _laid_out(Classifier(model, name=name, device=device, **settings))
+    return Classifier(model, name=name, device=device, **settings)
 
 
-def _laid_out(classifier: Classifier) -> Classifier:
-    """The classifier with the channels of its weights last on a CPU, which `speed_models.py` measures."""
-    return classifier.to(memory_format=torch.channels_last) if classifier.device.type == "cpu" else classifier
+def _quickened(classifier: Classifier, *, fold: bool) -> Classifier:
+    """The classifier with its channels last on a CPU and its batch normalisation folded (`speed_models.py`)."""
+    if classifier.device.type == "cpu":
+        classifier = classifier.to(memory_format=torch.channels_last)
+    if fold and classifier.crop is not None:
+        fold_batch_norms(classifier, classifier.crop)
+    return classifier
 
 
 def _torchvision_weights(rest: str) -> Any:
@@ -158,7 +164,7 @@ def _load_timm(name: str, rest: str, device: str) -> Classifier:
         model = timm.create_model(rest, pretrained=True, pretrained_cfg_overlay=overlay)
     data = resolve_model_data_config(model)
     side = data["input_size"][-1]
-    classifier = Classifier(
+    return Classifier(
         model,
         num_classes=config.num_classes,
         mean=data["mean"],
@@ -169,7 +175,6 @@ def _load_timm(name: str, rest: str, device: str) -> Classifier:
         crop=side,
         interpolation=data["interpolation"],
     )
-    return _laid_out(classifier)
 
 
 def _timm_config(timm: ModuleType, name: str) -> Any:

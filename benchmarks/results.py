@@ -30,7 +30,7 @@ FOLDER = Path(__file__).parent
 SCRIPTS = {
     "adapters": ("What davylamp costs on top of a library", ()),
     "metrics": ("The metrics", ("--threads", "1", "--images", "16")),
-    "models": ("Models with their channels last", ()),
+    "models": ("Models as they are loaded", ()),
     "search": ("Best effort", ()),
     "scoring": ("Rankings", ()),
     "engine": ("Evaluations", ()),

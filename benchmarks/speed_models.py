@@ -1,7 +1,8 @@
-"""Speed of a model with its channels last, as `load_model` lays weights out on a CPU, over the same model without.
+"""Speed of a model as `load_model` prepares it for a CPU, over the same model without each of the two steps.
 
+Channels last against first; then batch normalisation folded into the convolutions against not, both with channels last.
 Forward passes, and forward with backward passes to the image, of the embedded models and of torchvision's with random
-weights; both layouts take turns.
+weights; the ways take turns.
 
 Run: python benchmarks/speed_models.py [--quick] [--threads 2] [--batch 8] [--json FILE]
 """
@@ -12,10 +13,12 @@ import time
 import torch
 
 from davylamp.adapters import Classifier
+from davylamp.adapters.folding import fold_batch_norms
 from davylamp.adapters.zoo import load_model
 from davylamp.benchmarks.figures import Figure, benchmark_parser, finish, ratio_of
 from davylamp.benchmarks.passes import build
 
+SIDE = 224
 TORCHVISION = ("resnet50", "vgg16", "mobilenet_v3_large", "densenet121", "vit_b_16")
 
 
@@ -28,30 +31,36 @@ def main(arguments: list[str] | None = None) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     batch, rounds, names = (2, 1, ()) if options.quick else (options.batch, 5, TORCHVISION)
-    models = {f"efficientnet-lite{n}": load_model(f"demo:efficientnet-lite{n}") for n in (0, 2)}
+    models = {f"efficientnet-lite{n}": load_model(f"demo:efficientnet-lite{n}", fold=False) for n in (0, 2)}
     models |= {name: Classifier(build(name, "cpu")) for name in names}
     figures = []
     for name, model in models.items():
-        figures += compare_layouts(name, model, batch, rounds)
+        figures += compare_ways(name, model, batch, rounds)
     finish(figures, options.json)
 
 
-def compare_layouts(name: str, model: Classifier, batch: int, rounds: int) -> list[Figure]:
-    """How many times as fast one model is with its channels last: forward, and with the gradient of the images."""
-    plain = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
-    last = copy.deepcopy(model).to(memory_format=torch.channels_last)
-    inputs = torch.rand(batch, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[Figure]:
+    """How many times as fast one model is with each step: forward, and with the gradient of the images."""
+    ways = {"plain": copy.deepcopy(model).to(memory_format=torch.contiguous_format)}
+    ways["last"] = copy.deepcopy(model).to(memory_format=torch.channels_last)
+    ways["folded"] = copy.deepcopy(ways["last"])
+    folded = fold_batch_norms(ways["folded"], SIDE)
+    inputs = torch.rand(batch, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     note = f"batch of {batch}, {torch.get_num_threads()} threads"
     figures = []
     for kind, once in (("forward", _forward), ("forward and backward", _both)):
-        times: dict[str, list[float]] = {"plain": [], "last": []}
+        times: dict[str, list[float]] = {way: [] for way in ways}
         for turn in range(rounds + 1):
-            for side, own in (("plain", plain), ("last", last))[:: 1 if turn % 2 else -1]:
+            for way in ways if turn % 2 else reversed(ways):
                 start = time.perf_counter()
-                once(own, inputs)
+                once(ways[way], inputs)
                 if turn:  # the first round warms up
-                    times[side].append(time.perf_counter() - start)
-        figures.append(ratio_of(f"{name}, {kind}", times["plain"], times["last"], peer="channels first", note=note))
+                    times[way].append(time.perf_counter() - start)
+        title = f"{name}, {kind}"
+        figures.append(ratio_of(title, times["plain"], times["last"], peer="channels first", note=note))
+        if folded:
+            own = f"{folded} norms folded, {note}"
+            figures.append(ratio_of(title, times["last"], times["folded"], peer="norms not folded", note=own))
     return figures
 
 

@@ -7,10 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from ..adapters import Classifier, Implementation, ThreatModel, find_implementation
+from ..adapters import Implementation, ThreatModel, find_implementation
 
 SHARD_SIZE = 64  # images that are attacked, measured and saved at once: what a killed run loses at most
 
@@ -126,27 +123,3 @@ def digest_of(value: Any) -> str:
     """20 hexadecimal digits of a hash over JSON types, whatever the order of the keys."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def digest_model(classifier: Classifier) -> str:
-    """A hash over a model's structure, weights, buffers and preprocessing, the same on every device."""
-    made_for = (classifier.resize, classifier.crop, classifier.interpolation)
-    digest = hashlib.sha256(f"{classifier.model!r}{made_for}".encode())
-    for name, tensor in classifier.state_dict().items():
-        digest.update(name.encode())
-        _feed(digest, tensor)
-    return digest.hexdigest()[:20]
-
-
-def digest_data(inputs: Tensor, labels: Tensor) -> str:
-    """A hash over pixels and labels."""
-    digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
-    for tensor in (inputs, labels):
-        _feed(digest, tensor)
-    return digest.hexdigest()[:20]
-
-
-def _feed(digest: Any, tensor: Tensor) -> None:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    digest.update(str(flat.dtype).encode())
-    digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")

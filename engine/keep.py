@@ -4,8 +4,9 @@ import pyarrow as pa
 
 from ..adapters import Classifier
 from ..adapters.catalogue import accepts
+from ..adapters.digest import digest_data, digest_model
 from ..adapters.zoo import Data
-from .cell import Cell, Subject, digest_data, digest_model
+from .cell import Cell, Subject
 from .compare import Comparison, Row
 from .evaluate import describe_run
 from .plan import library_version

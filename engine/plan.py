@@ -14,9 +14,10 @@ from ..adapters import (
 )
 from ..adapters.attack import LIBRARIES, Library
 from ..adapters.catalogue import accepts, check_support
+from ..adapters.digest import digest_data, digest_model
 from ..adapters.zoo import Data
 from ..errors import InvalidInput, UnknownName, Unsupported
-from .cell import Cell, Subject, digest_data, digest_model, strip_best
+from .cell import Cell, Subject, strip_best
 from .config import AttackChoice, Config, expand_models
 from .defaults import choose_threat_model
 from .relative import resolve_step

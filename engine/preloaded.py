@@ -3,7 +3,7 @@
 from contextlib import suppress
 from importlib import import_module
 
-MODULES = ("davylamp.engine.executors", "torchattacks", "foolbox", "art.attacks.evasion")
+MODULES = ("davylamp.engine.executors", "torchvision", "piq", "torchattacks", "foolbox", "art.attacks.evasion")
 
 
 def preload() -> None:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ..adapters import Classifier
+from ..adapters.digest import digest_data, digest_model
 from ..adapters.zoo import Data
 from ..errors import DavylampError, InvalidInput, Unavailable
-from .cell import Cell, Subject, digest_data, digest_model
+from .cell import Cell, Subject
 from .checks import check_models
 from .outcomes import Outcomes, logits_of, read_outcomes
 from .probes import probe_model

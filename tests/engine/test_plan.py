@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel
+from davylamp.adapters.digest import digest_data, digest_model
 from davylamp.engine import AttackChoice, Config, make_plan
-from davylamp.engine.cell import Cell, Subject, digest_data, digest_model
+from davylamp.engine.cell import Cell, Subject
 from davylamp.errors import DavylampError, InvalidInput, Unsupported
 
 SUBJECT = Subject("net", "aa", "digits", "bb", 100)

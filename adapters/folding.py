@@ -1,0 +1,110 @@
+"""Batch normalisation folded into the convolution before it: the same function of the image, with less to compute."""
+
+import copy
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import fuse_conv_bn_eval
+
+from .classifier import Classifier
+from .digest import digest_model
+
+_WITH_ACTIVATION = "BatchNormAct2d"  # timm's, which holds dropout and activation besides
+_TOLERANCE = 1e-3  # of the largest logit; folding right changes them by some 1e-6
+
+
+@torch.no_grad()
+def fold_batch_norms(classifier: Classifier, side: int) -> int:
+    """Fold, in place, each `BatchNorm2d` that takes the output of a `Conv2d` into that convolution.
+
+    Normalisation by fixed statistics and the convolution before it are one affine map; as one layer they take less time
+    and memory, above all for gradients (`benchmarks/speed_models.py`). The layers are found by running the model once;
+    its logits are compared before and after, and where they differ nothing is folded: a model may use a convolution's
+    output besides, or compute its weights. A folded layer's place is taken by what else it did, mostly `nn.Identity`;
+    the output there stays what it was.
+
+    Args:
+        classifier: in `digest_model` it stays what it was.
+        side: of an image that the model takes.
+
+    Returns:
+        How many were folded.
+    """
+    pairs = _find_pairs(classifier, probe := _probe(classifier, side))
+    if not pairs:
+        return 0
+    before, digest, parents = classifier(probe), digest_model(classifier), _parents(classifier.model)
+    originals = [(convolution, convolution.weight, convolution.bias) for convolution, _ in pairs]
+    for convolution, norm in pairs:
+        _fold(convolution, norm)
+        setattr(*parents[norm], _rest(norm))
+    after = torch.full_like(before, torch.nan)
+    with suppress(Exception):  # the model may want something of the layer that is gone
+        after = classifier(probe)
+    if (after - before).abs().max() <= _TOLERANCE * before.abs().max():
+        classifier.known_as[digest_model(classifier)] = digest
+        return len(pairs)
+    for (convolution, weight, bias), (_, norm) in zip(originals, pairs, strict=True):
+        convolution.weight, convolution.bias = weight, bias
+        setattr(*parents[norm], norm)
+    return 0
+
+
+def _probe(classifier: Classifier, side: int) -> Tensor:
+    """Two random images."""
+    return torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)
+
+
+def _find_pairs(classifier: Classifier, probe: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+    """Convolutions and the batch normalisations that take their output as it is, each run once for the probe."""
+    # By the output's id; the output is kept so that no other gets that id, its version tells what was done in place.
+    made: dict[int, tuple[nn.Conv2d, Tensor, int]] = {}
+    runs: dict[nn.Module, int] = {}
+    pairs = []
+
+    def note(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        runs[layer] = runs.get(layer, 0) + 1
+        if isinstance(layer, nn.Conv2d):
+            made[id(output)] = (layer, output, output._version)
+        elif isinstance(layer, nn.BatchNorm2d) and id(inputs[0]) in made:
+            convolution, made_there, version = made[id(inputs[0])]
+            if made_there._version == version:
+                pairs.append((convolution, layer))
+
+    layers = [part for part in classifier.model.modules() if _takes_part(part)]
+    if not any(isinstance(layer, nn.BatchNorm2d) for layer in layers):
+        return []
+    handles = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        classifier(probe)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [pair for pair in pairs if all(runs[layer] == 1 for layer in pair)]
+
+
+def _takes_part(layer: nn.Module) -> bool:
+    """Whether a layer is a convolution or plain batch normalisation by fixed statistics, in float32."""
+    if isinstance(layer, nn.Conv2d):
+        return layer.weight.dtype == torch.float32
+    plain = type(layer) is nn.BatchNorm2d or type(layer).__name__ == _WITH_ACTIVATION
+    return plain and layer.running_mean is not None and not layer.training
+
+
+def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+    """Give the convolution weight and bias of both, computed in double precision and rounded once."""
+    pair: Any = [copy.deepcopy(layer).double() for layer in (convolution, norm)]
+    both = fuse_conv_bn_eval(*pair).float().requires_grad_(False)
+    convolution.weight, convolution.bias = both.weight, both.bias
+
+
+def _rest(norm: Any) -> nn.Module:
+    """What a folded layer still does."""
+    return nn.Sequential(norm.drop, norm.act) if type(norm).__name__ == _WITH_ACTIVATION else nn.Identity()
+
+
+def _parents(model: nn.Module) -> dict[nn.Module, tuple[nn.Module, str]]:
+    """Of each layer, the module that holds it and its name there."""
+    return {layer: (parent, name) for parent in model.modules() for name, layer in parent.named_children()}
