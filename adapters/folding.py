@@ -88,15 +88,16 @@ def _find_pairs(classifier: Classifier, probe: Tensor) -> list[tuple[nn.Conv2d, 
 def _takes_part(layer: nn.Module) -> bool:
     """Whether a layer is a convolution or plain batch normalisation by fixed statistics, in float32."""
     if isinstance(layer, nn.Conv2d):
-        return layer.weight.dtype == torch.float32
+        own = dict(layer.named_parameters(recurse=False)).get("weight")  # none where it is computed from others
+        return own is not None and own.dtype == torch.float32
     plain = type(layer) is nn.BatchNorm2d or type(layer).__name__ == _WITH_ACTIVATION
     return plain and layer.running_mean is not None and not layer.training
 
 
 def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
     """Give the convolution weight and bias of both, computed in double precision and rounded once."""
-    pair: Any = [copy.deepcopy(layer).double() for layer in (convolution, norm)]
-    both = fuse_conv_bn_eval(*pair).float().requires_grad_(False)
+    pair: Any = [copy.deepcopy(layer).cpu().double() for layer in (convolution, norm)]  # not every device has doubles
+    both = fuse_conv_bn_eval(*pair).requires_grad_(False).to(convolution.weight.device, torch.float32)
     convolution.weight, convolution.bias = both.weight, both.bias
 
 

@@ -75,6 +75,11 @@ def without_scale():
     return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), norm(4, affine=False), *head(4))
 
 
+def computed_weight():
+    reparametrised = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+    return nn.Sequential(reparametrised, norm(4), nn.Conv2d(4, 4, 3), norm(4), *head(4))
+
+
 def activated_between():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), norm(4), nn.Conv2d(4, 4, 3), norm(4), *head(4))
 
@@ -89,6 +94,7 @@ def of_the_batch():
         (plain, 2),
         (without_scale, 1),
         (activated_between, 1),
+        (computed_weight, 1),
         (of_the_batch, 0),
         (TwoUses, 0),
         (Asks, 0),
