@@ -1,12 +1,11 @@
 """Batch normalisation folded into the convolution before it: the same function of the image, with less to compute."""
 
-import copy
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import fuse_conv_bn_eval
+from torch.nn.utils import fuse_conv_bn_weights
 
 from .classifier import Classifier
 from .digest import digest_model
@@ -32,10 +31,13 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
     Returns:
         How many were folded.
     """
-    pairs = _find_pairs(classifier, probe := _probe(classifier, side))
+    if not any(isinstance(layer, nn.BatchNorm2d) for layer in _candidates(classifier)):
+        return 0
+    probe = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)
+    pairs, before = _find_pairs(classifier, probe)
     if not pairs:
         return 0
-    before, digest, parents = classifier(probe), digest_model(classifier), _parents(classifier.model)
+    digest, parents = digest_model(classifier), _parents(classifier.model)
     originals = [(convolution, convolution.weight, convolution.bias) for convolution, _ in pairs]
     for convolution, norm in pairs:
         _fold(convolution, norm)
@@ -52,13 +54,8 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
     return 0
 
 
-def _probe(classifier: Classifier, side: int) -> Tensor:
-    """Two random images."""
-    return torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)
-
-
-def _find_pairs(classifier: Classifier, probe: Tensor) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """Convolutions and the batch normalisations that take their output as it is, each run once for the probe."""
+def _find_pairs(classifier: Classifier, probe: Tensor) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], Tensor]:
+    """Convolutions and the norms that take their output as it is, each run once for the probe; and its logits."""
     # By the output's id; the output is kept so that no other gets that id, its version tells what was done in place.
     made: dict[int, tuple[nn.Conv2d, Tensor, int]] = {}
     runs: dict[nn.Module, int] = {}
@@ -73,16 +70,17 @@ def _find_pairs(classifier: Classifier, probe: Tensor) -> list[tuple[nn.Conv2d, 
             if made_there._version == version:
                 pairs.append((convolution, layer))
 
-    layers = [part for part in classifier.model.modules() if _takes_part(part)]
-    if not any(isinstance(layer, nn.BatchNorm2d) for layer in layers):
-        return []
-    handles = [layer.register_forward_hook(note) for layer in layers]
+    handles = [layer.register_forward_hook(note) for layer in _candidates(classifier)]
     try:
-        classifier(probe)
+        logits = classifier(probe)
     finally:
         for handle in handles:
             handle.remove()
-    return [pair for pair in pairs if all(runs[layer] == 1 for layer in pair)]
+    return [pair for pair in pairs if all(runs[layer] == 1 for layer in pair)], logits
+
+
+def _candidates(classifier: Classifier) -> list[nn.Module]:
+    return [layer for layer in classifier.model.modules() if _takes_part(layer)]
 
 
 def _takes_part(layer: nn.Module) -> bool:
@@ -96,9 +94,19 @@ def _takes_part(layer: nn.Module) -> bool:
 
 def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
     """Give the convolution weight and bias of both, computed in double precision and rounded once."""
-    pair: Any = [copy.deepcopy(layer).cpu().double() for layer in (convolution, norm)]  # not every device has doubles
-    both = fuse_conv_bn_eval(*pair).requires_grad_(False).to(convolution.weight.device, torch.float32)
-    convolution.weight, convolution.bias = both.weight, both.bias
+    of_norm = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    mean, variance, scale, shift = map(_doubled, of_norm)
+    device = convolution.weight.device
+    weight, bias = _doubled(convolution.weight), _doubled(convolution.bias)
+    both = fuse_conv_bn_weights(weight, bias, mean, variance, norm.eps, scale, shift)  # pyright: ignore[reportArgumentType]
+    convolution.weight, convolution.bias = (
+        nn.Parameter(tensor.to(device, torch.float32), requires_grad=False) for tensor in both
+    )
+
+
+def _doubled(tensor: Tensor | None) -> Tensor | None:
+    """In double precision, on the CPU: not every device has it."""
+    return None if tensor is None else tensor.detach().cpu().double()
 
 
 def _rest(norm: Any) -> nn.Module:
