@@ -65,11 +65,11 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     _check_device(device)
     source, _, rest = name.partition(":")
     if source == "demo" and rest in _DEMO_MODELS:
-        return _quickened(_load_demo(name, rest, device), fold=fold)
+        return _quickened(_load_demo(name, rest), device, fold=fold)
     if source == "torchvision":
-        return _quickened(_load_torchvision(name, rest, device), fold=fold)
+        return _quickened(_load_torchvision(name, rest), device, fold=fold)
     if source == "timm":
-        return _quickened(_load_timm(name, rest, device), fold=fold)
+        return _quickened(_load_timm(name, rest), device, fold=fold)
     if name.endswith(".py"):
         raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
     path, _, factory = name.rpartition(":")
@@ -78,7 +78,7 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     raise UnknownName("model", name, known_models())
 
 
-def _load_demo(name: str, architecture: str, device: str) -> Classifier:
+def _load_demo(name: str, architecture: str) -> Classifier:
     number = architecture[-1]
     try:
         package = importlib.import_module("efficientnet_lite_pytorch")
@@ -91,10 +91,10 @@ def _load_demo(name: str, architecture: str, device: str) -> Classifier:
         model = package.EfficientNet.from_name(architecture)
         model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
     mean, std = [127 / 255] * 3, [128 / 255] * 3
-    return Classifier(model, num_classes=1000, mean=mean, std=std, name=name, device=device, resize=256, crop=224)
+    return Classifier(model, num_classes=1000, mean=mean, std=std, name=name, resize=256, crop=224)
 
 
-def _load_torchvision(name: str, rest: str, device: str) -> Classifier:
+def _load_torchvision(name: str, rest: str) -> Classifier:
     from torchvision import models
 
     weights = _torchvision_weights(rest)
@@ -105,16 +105,19 @@ def _load_torchvision(name: str, rest: str, device: str) -> Classifier:
     # torch announces a download on standard output, which belongs to our caller's results.
     with _loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
         model = models.get_model(rest.partition(":")[0], weights=weights)
-    return Classifier(model, name=name, device=device, **settings)
+    return Classifier(model, name=name, **settings)
 
 
-def _quickened(classifier: Classifier, *, fold: bool) -> Classifier:
-    """The classifier with its channels last on a CPU and its batch normalisation folded (`speed_models.py`)."""
-    if classifier.device.type == "cpu":
+def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier:
+    """The classifier, loaded on the CPU, with its batch normalisation folded there, on its device (`speed_models.py`).
+
+    Folded on the CPU because other devices may round to fewer bits (TF32) than tells the same function from another.
+    """
+    if torch.device(device).type == "cpu":
         classifier = classifier.to(memory_format=torch.channels_last)
     if fold and classifier.crop is not None:
         fold_batch_norms(classifier, classifier.crop)
-    return classifier
+    return classifier.to(device)
 
 
 def _torchvision_weights(rest: str) -> Any:
@@ -147,7 +150,7 @@ def _torchvision_preprocessing(weights: Any) -> dict[str, Any]:
     }
 
 
-def _load_timm(name: str, rest: str, device: str) -> Classifier:
+def _load_timm(name: str, rest: str) -> Classifier:
     try:
         import timm
         from safetensors import SafetensorError
@@ -170,7 +173,6 @@ def _load_timm(name: str, rest: str, device: str) -> Classifier:
         mean=data["mean"],
         std=data["std"],
         name=name,
-        device=device,
         resize=math.floor(side / data["crop_pct"]),
         crop=side,
         interpolation=data["interpolation"],

@@ -80,9 +80,8 @@ def _told_apart(rows: Any, column: str) -> Any:
     name, threat, parameters = _join(rows, (column,)), _threat(rows), _join(rows, ("parameters",))
     several = threat.groupby(name).transform("nunique") > 1
     name = name.where(~several, name + " " + threat)
-    several = (
-        parameters.groupby([rows["implementation"], name]).transform("nunique") > 1
-    )  # libraries take different ones
+    # Within one implementation only: libraries take different parameters for the same attack.
+    several = parameters.groupby([rows["implementation"], name]).transform("nunique") > 1
     return name.where(~several, name + " " + parameters)
 
 

@@ -126,9 +126,8 @@ def test_timm_norms_keep_their_activation():
     classifier = Classifier(timm.create_model("resnetv2_50", num_classes=7))
     inputs = torch.rand(2, 3, 64, 64)
     before = classifier(inputs)
-    assert (
-        fold_batch_norms(classifier, 64) == 32
-    )  # the two inside each of the 16 blocks; the first of each comes before
+    # The two inside each of the 16 blocks; the first of each comes before the convolution.
+    assert fold_batch_norms(classifier, 64) == 32
     torch.testing.assert_close(classifier(inputs), before, rtol=1e-4, atol=1e-5)
 
 
@@ -151,3 +150,9 @@ def test_models_by_name_are_folded_unless_told_otherwise():
     assert digest_model(folded) == digest_model(whole)
     inputs = torch.rand(2, 3, 224, 224)
     torch.testing.assert_close(folded(inputs), whole(inputs), rtol=1e-4, atol=1e-4)
+
+
+def test_models_for_another_device_are_folded_before_they_go_there():
+    model = load_model("demo:efficientnet-lite0", device="meta")  # where nothing can be computed
+    assert all(part.device.type == "meta" for part in model.state_dict().values())
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in model.modules())
