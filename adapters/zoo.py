@@ -25,7 +25,7 @@ from .classifier import Classifier
 from .datasets import Data, known_data, load_data
 from .folding import fold_batch_norms
 
-__all__ = ["Data", "known_data", "known_models", "load_data", "load_model"]
+__all__ = ["Data", "check_device", "known_data", "known_models", "load_data", "load_model"]
 
 _DEMO_MODELS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 _PROBE_SECONDS = 10
@@ -62,7 +62,7 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
         Unsupported: if the weights have no classification head.
         InvalidInput: if a factory fails or returns no model.
     """
-    _check_device(device)
+    check_device(device)
     source, _, rest = name.partition(":")
     if source == "demo" and rest in _DEMO_MODELS:
         return _quickened(_load_demo(name, rest), device, fold=fold)
@@ -111,7 +111,7 @@ def _load_torchvision(name: str, rest: str) -> Classifier:
 def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier:
     """The classifier, loaded on the CPU, with its batch normalisation folded there, on its device (`speed_models.py`).
 
-    Folded on the CPU because other devices may round to fewer bits (TF32) than tells the same function from another.
+    On the CPU because other devices may round to fewer bits (TF32) than tell one function from another.
     """
     if torch.device(device).type == "cpu":
         classifier = classifier.to(memory_format=torch.channels_last)
@@ -276,7 +276,8 @@ def _check_reachable(url: str, name: str, file: Path) -> None:
         raise Unavailable(f"could not fetch the weights of {name} from {url} ({reason}); {advice}") from error
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise Unavailable if torch cannot compute there."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError) as error:

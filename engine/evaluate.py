@@ -86,11 +86,8 @@ class _Evaluation:
         self._settle()
         kept = {cell.key for cell in self.plan.cells if self._finished(cell)}
         try:
-            for list_tasks in (
-                self._clean_tasks,
-                self._attack_tasks,
-                self._transfer_tasks,
-            ):  # each needs the one before
+            # Each needs the one before.
+            for list_tasks in (self._clean_tasks, self._attack_tasks, self._transfer_tasks):
                 self._work(list_tasks())
         finally:
             for name, lock in list(self.locks.items()):

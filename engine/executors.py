@@ -16,6 +16,7 @@ from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from typing import Protocol
 
+from ..adapters.zoo import check_device
 from ..errors import InvalidInput, Unavailable, UnknownName
 from .work import Outcome, Task, Workbench
 
@@ -176,11 +177,12 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
         name: "local" or "ray".
         workers: processes on this machine; for Ray, tasks at once (0: as many as the cluster has room for).
         address: of a running Ray cluster; None: one is started on this machine.
-        device: where the tasks compute.
+        device: where the tasks compute; one of this machine, except for Ray.
 
     Raises:
         UnknownName: if there is no such executor.
         MissingLibrary: if Ray is not installed.
+        Unavailable: if the device is not there.
     """
     if name == "ray":
         from .cluster import RayCluster
@@ -190,6 +192,7 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
         raise UnknownName("executor", name, ("local", "ray"))
     if address is not None:
         raise InvalidInput(f"expected --address with --executor ray only, got {address}")
+    check_device(device)
     return ThisProcess() if workers == 1 else LocalWorkers(workers)
 
 

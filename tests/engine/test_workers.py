@@ -15,7 +15,7 @@ from davylamp.adapters.zoo import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.executors import LocalWorkers, ThisProcess, choose_executor
 from davylamp.engine.work import Task
-from davylamp.errors import InvalidInput, UnknownName
+from davylamp.errors import InvalidInput, Unavailable, UnknownName
 
 # FGSM asks for one gradient of its shard, the clean predictions take all images at once: `LOG` gets a line an attack.
 MODEL = """
@@ -143,6 +143,8 @@ def test_executors_by_name():
         choose_executor("local", address="auto")
     with pytest.raises(UnknownName, match="unknown executor 'slurm'"):
         choose_executor("slurm")
+    with pytest.raises(Unavailable, match="device that torch can use here, got 'tpu9'"):
+        choose_executor("local", device="tpu9")
 
 
 def test_a_library_that_cannot_be_imported_does_not_end_the_workers(monkeypatch):
