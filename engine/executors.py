@@ -143,10 +143,14 @@ class _Worker:
         if self.greeting is not None and isinstance(self.greeting.exception(), BrokenProcessPool):
             raise Unavailable(f"expected worker processes to start, got one that died at once; {_GUARD}")
 
-    def stop(self) -> None:
+    def stop(self, *, wait: bool = False) -> None:
         if self.pool is not None:
-            self.pool.shutdown(wait=False, cancel_futures=True)
+            self.pool.shutdown(wait=wait, cancel_futures=True)
             self.pool = None
+
+    def __del__(self) -> None:
+        # A pool that is still closing when the interpreter ends can find its pipe closed twice: a traceback at exit.
+        self.stop(wait=True)
 
 
 def _context() -> BaseContext:
