@@ -100,6 +100,7 @@ def _run(
     as_json: bool,
 ) -> None:
     import json
+    import sys
 
     from ..engine.evaluate import evaluate
     from ..engine.executors import choose_executor
@@ -111,8 +112,13 @@ def _run(
     store = ResultsStore(out)
     plan = make_plan(settings)
     total = sum(len(cell.span(shard)) for cell in plan.cells for shard in range(cell.shards))
-    with show_progress(total + sum(subject.images for subject, _ in plan.subjects)) as progress:
-        summary = evaluate(plan, store, executor=chosen, retry_failed=retry_failed, progress=progress)
+    try:
+        with show_progress(total + sum(subject.images for subject, _ in plan.subjects)) as progress:
+            summary = evaluate(plan, store, executor=chosen, retry_failed=retry_failed, progress=progress)
+    except KeyboardInterrupt:
+        line = f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there"
+        print(line, file=sys.stderr)  # noqa: T201
+        raise
     if as_json:
         print(json.dumps(summary._asdict(), indent=2))  # noqa: T201
         return

@@ -6,13 +6,14 @@ for the next task only when it can start on it, so that a task is claimed as lat
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 from typing import Protocol
 
@@ -112,7 +113,7 @@ class LocalWorkers:
                     yield outcome
         finally:
             for _, worker in running.values():
-                worker.stop()
+                worker.kill()
 
 
 class _Worker:
@@ -148,6 +149,13 @@ class _Worker:
             self.pool.shutdown(wait=wait, cancel_futures=True)
             self.pool = None
 
+    def kill(self) -> None:
+        """End the process at once, whatever it does: nobody waits for the outcome."""
+        if self.pool is not None:
+            for process in list(self.pool._processes.values()):  # there is no public way before Python 3.14
+                process.kill()
+            self.stop(wait=True)
+
     def __del__(self) -> None:
         # A pool that is still closing when the interpreter ends can find its pipe closed twice: a traceback at exit.
         self.stop(wait=True)
@@ -164,7 +172,13 @@ def _start_server() -> None:
     context = _context()
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(["davylamp.engine.preloaded"])
-        forkserver.ensure_running()
+        # Ctrl-C reaches every process of a terminal's command; only this one is to answer. Children inherit the mask.
+        resource_tracker.ensure_running()  # which unblocks the signal when it starts
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _next(tasks: Iterator[Task], lost: deque[Task], *, alone: bool) -> Task | None:

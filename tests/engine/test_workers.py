@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -135,6 +136,38 @@ def test_no_worker_outlives_a_driver_that_is_killed(tmp_path):
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"orphans": [{"alive": []}]}
+
+
+def test_ctrl_c_ends_the_workers_at_once_and_says_what_is_kept_in_one_line(tmp_path):
+    model = write_model(tmp_path, "slow", seconds=300)
+    data = write_data(tmp_path, model)
+    (tmp_path / "slow.log").unlink(missing_ok=True)
+    # A shell that starts a command in the background has it ignore the signal.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from davylamp.cli import main; main()"
+    options = ["--attacks", "torchattacks:fgsm", "--norm", "linf", "--epsilon", "0.05", "--limit", "5", "-o", "kept"]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "evaluate",
+        "--models",
+        model,
+        "--data",
+        f"npz:{data}",
+        "--workers",
+        "2",
+        *options,
+    ]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, text=True, **pipes) as process:
+        while not (tmp_path / "slow.log").exists() and process.poll() is None:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1].startswith("davylamp: interrupted; kept keeps what is finished")
 
 
 def test_executors_by_name():
