@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from scipy import stats
+import scipy
 
 from .compare import SIGNIFICANT
 from .indicators import FEWEST, GRADIENT_FAIL, SAME_BATCH, SAME_PASS, Check, State, make_check
@@ -99,7 +99,7 @@ def _judge_normalisation(found: Mapping[str, Any]) -> _Found:
         name = max(better, key=lambda each: better[each]["right"])
         own = better[name]
         return _Found("fail", f"{detail}; {own['right']} right with {name} (p = {own['p'] * len(tried):.2g})")
-    chance = stats.binomtest(right, count, 1 / classes, alternative="greater").pvalue
+    chance = scipy.stats.binomtest(right, count, 1 / classes, alternative="greater").pvalue
     if chance > SIGNIFICANT:
         return _Found("warn", f"{detail}: not better than guessing one of {classes} classes (p = {chance:.2g})")
     others = ", ".join(f"{own['right']} with {name}" for name, own in tried.items())

@@ -1,17 +1,17 @@
-"""Paired statistics of two implementations on the same images; SciPy does the arithmetic."""
+"""Paired statistics of two implementations on the same images; SciPy does the arithmetic, loaded when it is needed."""
 
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
 
 
 def wilson_interval(successes: int, count: int, level: float = 0.95) -> tuple[float, float]:
     """Wilson score interval of a proportion; (NaN, NaN) if `count` is 0."""
     if count == 0:
         return math.nan, math.nan
-    interval = stats.binomtest(successes, count).proportion_ci(level, method="wilson")
+    interval = scipy.stats.binomtest(successes, count).proportion_ci(level, method="wilson")
     return float(interval.low), float(interval.high)
 
 
@@ -29,7 +29,7 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     if only_first + only_second == 0:
         return 1.0
-    return float(stats.binomtest(only_first, only_first + only_second).pvalue)
+    return float(scipy.stats.binomtest(only_first, only_first + only_second).pvalue)
 
 
 def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
@@ -48,10 +48,10 @@ def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
     if not difference.any():
         return 1.0
     # Exact for small samples without ties, as SciPy decides; a zero difference is dropped (Wilcoxon's own rule).
-    return float(np.asarray(stats.wilcoxon(difference, zero_method="wilcox"))[1])
+    return float(np.asarray(scipy.stats.wilcoxon(difference, zero_method="wilcox"))[1])
 
 
 def signed_rank_sum(first: ArrayLike, second: ArrayLike) -> float:
     """Wilcoxon's sum of signed ranks: positive if the first distances tend to be the larger ones."""
     difference = np.asarray(first, float) - np.asarray(second, float)
-    return float((stats.rankdata(np.abs(difference)) * np.sign(difference)).sum())
+    return float((scipy.stats.rankdata(np.abs(difference)) * np.sign(difference)).sum())

@@ -81,7 +81,7 @@ def test_the_check_can_fail(part, source):
         ("davylamp", (*HEAVY, "torch", "typer", "rich")),
         ("davylamp.metrics", (*HEAVY, "typer", "rich", "davylamp.adapters", "davylamp.errors")),
         ("davylamp.adapters", (*HEAVY, "typer", "rich", "torchvision", "davylamp.metrics")),
-        ("davylamp.engine", (*HEAVY, "typer", "rich")),
+        ("davylamp.engine", (*HEAVY, "typer", "rich", "scipy.stats")),
         ("davylamp.cli", (*HEAVY, "torch", "davylamp.adapters", "davylamp.metrics")),
     ],
 )
