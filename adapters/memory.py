@@ -18,7 +18,7 @@ def keep_freed_memory() -> bool:
 
     By default glibc gives every block above 32 MB back at once, and the top of its heap: each layer of each step then
     asks the system for pages anew, which takes as long as the convolutions themselves (`benchmarks/speed_models.py`).
-    The most memory that a process ever has stays what it was; it is given back when the process ends.
+    The most memory that a process ever has stays what it was; `give_memory_back` gives back what is free.
 
     Returns:
         Whether it was done: not where the C library is not glibc, and not where the environment sets malloc's
@@ -31,6 +31,12 @@ def keep_freed_memory() -> bool:
         return False
     # The trim threshold alone would fix the other at 128 KB, far slower than the default.
     return any(mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
+
+
+def give_memory_back() -> None:
+    """Give the system what this process keeps and does not use, as between two tasks of a worker among many."""
+    if keep_freed_memory.cache_info().currsize and keep_freed_memory():
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _chosen_by_user() -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import AttackResult, Classifier, run_attack
+from ..adapters.memory import give_memory_back
 from ..adapters.zoo import Data, load_data, load_model
 from .cell import Cell, Subject, strip_best
 from .compare import choose_targets
@@ -137,7 +138,10 @@ class Workbench:
         except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
             return Outcome(task, None, seconds=time.perf_counter() - start, reason=reason)
-        return outcome._replace(seconds=time.perf_counter() - start)
+        else:
+            return outcome._replace(seconds=time.perf_counter() - start)
+        finally:
+            give_memory_back()  # other workers may need it for their largest task
 
     def model(self, source: ModelSource, device: str) -> Classifier:
         """The classifier of a source, loaded once as long as no other is asked for."""

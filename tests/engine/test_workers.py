@@ -170,6 +170,15 @@ def test_ctrl_c_ends_the_workers_at_once_and_says_what_is_kept_in_one_line(tmp_p
     assert errors.splitlines()[-1].startswith("davylamp: interrupted; kept keeps what is finished")
 
 
+def test_memory_is_given_back_after_each_task(tmp_path, monkeypatch):
+    from davylamp.engine import work
+
+    calls = []
+    monkeypatch.setattr(work, "give_memory_back", lambda: calls.append("back"))
+    evaluate(plan_for(tmp_path, write_model(tmp_path, "well")), ResultsStore(tmp_path / "results"))
+    assert len(calls) == 3  # the clean images, two shards of an attack
+
+
 def test_executors_by_name():
     assert isinstance(choose_executor("local"), ThisProcess)
     assert isinstance(choose_executor("local", workers=2), LocalWorkers)
