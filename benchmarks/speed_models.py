@@ -1,29 +1,30 @@
 """Speed of a model as `load_model` prepares it for a CPU, over the same model without each of the three steps.
 
-Freed memory kept against given back to the system, for a model that is otherwise as torch makes it; then, with memory
-kept, channels last against first; then batch normalisation folded into the convolutions against not. Forward passes,
-and forward with backward passes to the image, of the embedded models and of torchvision's with random weights; the ways
-take turns.
+Channels last against first; then batch normalisation folded into the convolutions against not, both with channels last;
+then, with both, freed memory kept against given back to the system. Forward passes, and forward with backward passes to
+the image, of the embedded models and of torchvision's with random weights; the ways take turns, those of memory each in
+processes of their own.
 
-Run: python benchmarks/speed_models.py [--quick] [--threads 2] [--batch 8] [--json FILE]
+Run: python benchmarks/speed_models.py [--quick] [--threads 2] [--batch 8] [--large-batch 32] [--json FILE]
 """
 
 import copy
-import ctypes
+import json
+import os
+import statistics
+import subprocess
+import sys
 import time
 
 import torch
 
 from davylamp.adapters import Classifier
 from davylamp.adapters.folding import fold_batch_norms
-from davylamp.adapters.memory import keep_freed_memory
 from davylamp.adapters.zoo import load_model
 from davylamp.benchmarks.figures import Figure, benchmark_parser, finish, ratio_of
 from davylamp.benchmarks.passes import build
 
 SIDE = 224
-# Where glibc's malloc arrives by itself once tensors of 32 MB were freed (its dynamic thresholds' upper end).
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = (-3, 1 << 25), (-1, 1 << 26)
 TORCHVISION = ("resnet50", "vgg16", "mobilenet_v3_large", "densenet121", "vit_b_16")
 
 
@@ -32,29 +33,33 @@ def main(arguments: list[str] | None = None) -> None:
     parser = benchmark_parser("Speed of models with their channels last.")
     parser.add_argument("--threads", type=int, help="threads of torch; default: torch's own choice")
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--large-batch", type=int, default=32, help="of the comparison of memory")
+    parser.add_argument("--times", metavar="MODEL", help="only print the seconds of one model, with --large-batch")
     options = parser.parse_args(arguments)
     if options.threads:
         torch.set_num_threads(options.threads)
+    if options.times:
+        print(json.dumps(time_both(options.times, options.large_batch, 1 if options.quick else 5)))
+        return
     batch, rounds, names = (2, 1, ()) if options.quick else (options.batch, 5, TORCHVISION)
     models = {f"efficientnet-lite{n}": load_model(f"demo:efficientnet-lite{n}", fold=False) for n in (0, 2)}
     models |= {name: Classifier(build(name, "cpu")) for name in names}
     figures = []
     for name, model in models.items():
         figures += compare_ways(name, model, batch, rounds)
+    passed = ["--threads", str(torch.get_num_threads())] + (["--quick"] if options.quick else [])
+    for number in (0,) if options.quick else (0, 2):
+        large = 2 if options.quick else options.large_batch
+        figures += compare_memory(f"efficientnet-lite{number}", large, 1 if options.quick else 2, passed)
     finish(figures, options.json)
 
 
 def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[Figure]:
     """How many times as fast one model is with each step: forward, and with the gradient of the images."""
-    plain = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
-    last = copy.deepcopy(model).to(memory_format=torch.channels_last)
-    folded = copy.deepcopy(last)
-    count = fold_batch_norms(folded, SIDE)
-    ways = {"freed": (plain, give_memory_back)}
-    ways |= {way: (net, keep_memory) for way, net in {"plain": plain, "last": last, "folded": folded}.items()}
-    steps = [("freed", "plain", "freed memory given back", ""), ("plain", "last", "channels first", "")]
-    if count:
-        steps.append(("last", "folded", "norms not folded", f"{count} norms folded, "))
+    ways = {"plain": copy.deepcopy(model).to(memory_format=torch.contiguous_format)}
+    ways["last"] = copy.deepcopy(model).to(memory_format=torch.channels_last)
+    ways["folded"] = copy.deepcopy(ways["last"])
+    folded = fold_batch_norms(ways["folded"], SIDE)
     inputs = torch.rand(batch, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     note = f"batch of {batch}, {torch.get_num_threads()} threads"
     figures = []
@@ -62,30 +67,50 @@ def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[
         times: dict[str, list[float]] = {way: [] for way in ways}
         for turn in range(rounds + 1):
             for way in ways if turn % 2 else reversed(ways):
-                net, prepare = ways[way]
-                prepare()
-                once(net, inputs)  # memory is as this way leaves it
                 start = time.perf_counter()
-                once(net, inputs)
+                once(ways[way], inputs)
                 if turn:  # the first round warms up
                     times[way].append(time.perf_counter() - start)
-        for before, after, peer, own in steps:
-            title = f"{name}, {kind}"
-            figures.append(ratio_of(title, times[before], times[after], peer=peer, note=own + note))
+        title = f"{name}, {kind}"
+        figures.append(ratio_of(title, times["plain"], times["last"], peer="channels first", note=note))
+        if folded:
+            own = f"{folded} norms folded, {note}"
+            figures.append(ratio_of(title, times["last"], times["folded"], peer="norms not folded", note=own))
     return figures
 
 
-def keep_memory() -> None:
-    """What `adapters.memory.keep_freed_memory` does, again and again."""
-    keep_freed_memory.cache_clear()
-    keep_freed_memory()
+def compare_memory(name: str, batch: int, rounds: int, options: list[str]) -> list[Figure]:
+    """How many times as fast an embedded model is where its process keeps what tensors free."""
+    command = [sys.executable, __file__, "--times", f"demo:{name}", "--large-batch", str(batch), *options]
+    # A setting of malloc in the environment, here its default, is one that davylamp leaves alone.
+    ways = {"freed": os.environ | {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=7"}, "kept": dict(os.environ)}
+    times: dict[str, list[list[float]]] = {way: [] for way in ways}
+    for turn in range(rounds):
+        for way in ways if turn % 2 else reversed(ways):
+            done = subprocess.run(command, env=ways[way], capture_output=True, text=True, check=True)
+            times[way].append(json.loads(done.stdout.splitlines()[-1]))
+    note = f"batch of {batch}, {torch.get_num_threads()} threads"
+    figures = []
+    for place, kind in enumerate(("forward", "forward and backward")):
+        freed, kept = ([once[place] for once in times[way]] for way in ("freed", "kept"))
+        figures.append(ratio_of(f"{name}, {kind}", freed, kept, peer="freed memory given back", note=note))
+    return figures
 
 
-def give_memory_back() -> None:
-    """The opposite, on glibc; elsewhere nothing, and the ratio is 1."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
-    for setting in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
-        mallopt(*setting)
+def time_both(name: str, batch: int, rounds: int) -> tuple[float, float]:
+    """Median seconds of a forward pass, and of a forward with a backward pass, of one model in this process."""
+    model = load_model(name)
+    inputs = torch.rand(batch, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+    medians = []
+    for once in (_forward, _both):
+        own = []
+        for turn in range(rounds + 1):
+            start = time.perf_counter()
+            once(model, inputs)
+            if turn:
+                own.append(time.perf_counter() - start)
+        medians.append(statistics.median(own))
+    return medians[0], medians[1]
 
 
 @torch.no_grad()
