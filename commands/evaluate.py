@@ -117,7 +117,7 @@ def _run(
             summary = evaluate(plan, store, executor=chosen, retry_failed=retry_failed, progress=progress)
     except KeyboardInterrupt:
         line = f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there"
-        print(line, file=sys.stderr)  # noqa: T201
+        print(line, file=sys.stderr)  # noqa: T201 - the answer to Ctrl-C
         raise
     if as_json:
         print(json.dumps(summary._asdict(), indent=2))  # noqa: T201

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -145,26 +146,19 @@ def test_ctrl_c_ends_the_workers_at_once_and_says_what_is_kept_in_one_line(tmp_p
     # A shell that starts a command in the background has it ignore the signal.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     code += "from davylamp.cli import main; main()"
-    options = ["--attacks", "torchattacks:fgsm", "--norm", "linf", "--epsilon", "0.05", "--limit", "5", "-o", "kept"]
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "evaluate",
-        "--models",
-        model,
-        "--data",
-        f"npz:{data}",
-        "--workers",
-        "2",
-        *options,
-    ]
+    options = f"--models {model} --data npz:{data} --attacks torchattacks:fgsm --norm linf --epsilon 0.05 "
+    options += "--limit 5 --workers 2 -o kept"
+    command = [sys.executable, "-c", code, "evaluate", *options.split()]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, text=True, **pipes) as process:
         while not (tmp_path / "slow.log").exists() and process.poll() is None:
             time.sleep(0.1)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            with suppress(ProcessLookupError):  # all are gone, unless the test fails
+                os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert errors.splitlines()[-1].startswith("davylamp: interrupted; kept keeps what is finished")
