@@ -135,7 +135,7 @@ def _run(
 
 
 def show_status(folder: Folder, as_json: Json = False) -> None:
-    """Show the cells of a results folder: done, failed (with the reason), under way; and damaged files."""
+    """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
     import json
     from collections import Counter
 
@@ -153,7 +153,7 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
             "images": state.cell.subject.images,
             "seed": state.cell.seed,
             "status": state.status,
-            "seconds": state.meta["seconds"],
+            "seconds": state.meta.get("seconds"),
             "reason": state.reason,
         }
         for state in states

@@ -17,6 +17,7 @@ from .cell import Cell, Subject
 from .executors import Executor, Progress, ThisProcess
 from .outcomes import logits_of
 from .plan import Plan
+from .planned import forget_plan, note_plan
 from .store import Damaged, Kind, Record, ResultsStore
 from .work import Outcome, Task
 
@@ -85,6 +86,8 @@ class _Evaluation:
         start = time.monotonic()
         self._settle()
         kept = {cell.key for cell in self.plan.cells if self._finished(cell)}
+        if len(kept) < len(self.plan.cells):
+            note_plan(self.store, self.plan.cells)
         try:
             # Each needs the one before.
             for list_tasks in (self._clean_tasks, self._attack_tasks, self._transfer_tasks):
@@ -93,6 +96,7 @@ class _Evaluation:
             for name, lock in list(self.locks.items()):
                 self.store.release(name, lock)
         finished = [cell.key for cell in self.plan.cells if self._finished(cell)]
+        forget_plan(self.store, self.plan.cells)
         failed = {key: self.finished[key] for key in finished if self.finished[key]}
         done = len({cell.key for cell in self.plan.cells} & self.ran)
         return Summary(done, len(kept - self.ran), failed, self.damaged, len(self.waited), time.monotonic() - start)

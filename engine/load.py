@@ -9,13 +9,14 @@ import pandas as pd
 
 from ..errors import Unavailable
 from .cell import Cell
+from .planned import find_missing
 from .store import Damaged, Kind, Record, ResultsStore
 
 HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
 
 
 class CellState(NamedTuple):
-    """A cell of a folder and how it stands; `meta` has versions, times, device."""
+    """A cell of a folder and how it stands; `meta` has versions, times, device, once some of it is there."""
 
     key: str
     cell: Cell
@@ -91,12 +92,15 @@ def load_transfer(folder: str | Path) -> pd.DataFrame:
 
 
 def list_cells(folder: str | Path) -> list[CellState]:
-    """Every cell of a folder with its state: "done", "failed", "running" (some pieces are there) or "damaged"."""
-    store, found = ResultsStore(folder, create=False), {}
+    """Every cell of a folder with its state: "done", "failed", "running" (a process has it) or "waiting" (none has)."""
+    store = ResultsStore(folder, create=False)
+    running = {name.partition("-")[0] for name in store.claimed()}
+    found = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
     for _, record in store.read_all("parts"):
         if not isinstance(record, Damaged):
             meta = dict(record.meta)
-            found[meta["key"]] = CellState(meta["key"], Cell.from_spec(record.meta["spec"]), "running", "", meta)
+            found[meta["key"]] = CellState(meta["key"], Cell.from_spec(meta["spec"]), "waiting", "", meta)
+    found = {key: state._replace(status="running") if key in running else state for key, state in found.items()}
     for key, record in store.read_all("cells"):
         if isinstance(record, Damaged):
             continue
@@ -108,7 +112,7 @@ def list_cells(folder: str | Path) -> list[CellState]:
 def list_damaged(folder: str | Path) -> list[str]:
     """A line for every file of a folder that cannot be trusted."""
     store = ResultsStore(folder, create=False)
-    kinds: tuple[Kind, ...] = ("clean", "cells", "parts", "transfer")
+    kinds: tuple[Kind, ...] = ("clean", "cells", "parts", "transfer", "plans")
     return [str(record) for kind in kinds for _, record in store.read_all(kind) if isinstance(record, Damaged)]
 
 

@@ -16,6 +16,7 @@ from ..errors import Unavailable
 from ..metrics import fooling_rate_at_k, observable_transfer_rate
 from .cell import Cell, Subject
 from .load import HEAVY
+from .planned import find_missing
 from .store import Damaged, Record, ResultsStore
 
 _RATE = "FR@"
@@ -64,6 +65,7 @@ class Outcomes:
         clean: by key of the subject.
         damaged: a line for each file that was left out because it cannot be trusted.
         transfers: what other models predict on a cell's examples, (n,), by key of the cell and of the tested subject.
+        waiting: cells that an evaluation was asked for and of which nothing is there.
     """
 
     store: ResultsStore
@@ -73,6 +75,7 @@ class Outcomes:
     clean: Mapping[str, Clean]
     damaged: tuple[str, ...]
     transfers: Mapping[str, Mapping[str, np.ndarray]]
+    waiting: tuple[Cell, ...] = ()
 
     @property
     def subjects(self) -> dict[str, Subject]:
@@ -86,6 +89,8 @@ class Outcomes:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
         lines = [f"failed: {cell.attack} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
         lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
+        if self.waiting:
+            lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
         return lines + [f"left out: {line}; `davylamp evaluate` computes it again" for line in self.damaged]
 
 
@@ -118,11 +123,13 @@ def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) ->
     finished = {own.cell.key for own in done} | {cell.key for cell, _ in failed}
     parts = {key.partition("-")[0]: record for key, record in _records(store, "parts", damaged)}
     running = [Cell.from_spec(record.meta["spec"]) for key, record in parts.items() if key not in finished]
+    waiting = tuple(cell for key, cell in find_missing(store).items() if key not in parts)
     if not done and not failed:
-        known = f"{len(running)} under way, {len(damaged)} damaged" if running or damaged else "it is empty"
+        known = f"{len(running)} under way, {len(waiting)} not run yet, {len(damaged)} damaged"
+        known = known if running or waiting or damaged else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
     done.sort(key=lambda own: (own.cell.subject.model, own.cell.attack, own.cell.key))
-    return Outcomes(store, tuple(done), tuple(failed), tuple(running), clean, tuple(damaged), transfers)
+    return Outcomes(store, tuple(done), tuple(failed), tuple(running), clean, tuple(damaged), transfers, waiting)
 
 
 def is_rate(symbol: str) -> bool:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from ..errors import StoreMismatch, Unavailable
 
 FORMAT = 1
-Kind = Literal["clean", "cells", "parts", "transfer", "checks"]
+Kind = Literal["clean", "cells", "parts", "transfer", "checks", "plans"]
 _MARK = b"davylamp"
 _SEAL = b"sha256:"
 _UNSEALED = _SEAL + b"0" * 64
@@ -47,7 +47,7 @@ class ResultsStore:
 
     `clean/` has the predictions on clean images by subject, `cells/` the records by cell, `parts/` the finished pieces
     of cells under way, `transfer/` the same examples on other models, `checks/` what running a cell again on a few
-    images told, `images/` adversarial images, `locks/` who is at work on what.
+    images told, `images/` adversarial images, `plans/` what is still to be run, `locks/` who is at work on what.
 
     Args:
         folder: made if it is not there.
@@ -170,6 +170,20 @@ class ResultsStore:
         """Give a claimed piece of work back."""
         (self.folder / "locks" / f"{name}.lock").unlink(missing_ok=True)
         lock.release()
+
+    def claimed(self) -> set[str]:
+        """Names of the pieces of work that some process has now; what one that died has left is not among them."""
+        return {path.stem for path in (self.folder / "locks").glob("*.lock") if _is_held(path)}
+
+
+def _is_held(path: Path) -> bool:
+    lock = FileLock(path, thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except OSError:  # another process has it, or it is not ours to look at
+        return path.exists()
+    lock.release()
+    return False
 
 
 def _seal(table: pa.Table) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.cell import Cell
+from ..engine.planned import find_missing
 from ..engine.store import Damaged, ResultsStore
 from ..errors import MissingLibrary, Unavailable
 from .blocks import Section, Text, badge, make_table
@@ -93,7 +94,8 @@ class LiveReport:
         running = [self._state("parts", f"{key}-{self._first_part(key)}") for key in parts]
         working = len(list((self.folder / "locks").glob("*.lock")))
         counts = Counter(state for state, _, _ in states)
-        told = ", ".join(f"{counts[name]} {name}" for name in ("done", "failed", "damaged") if counts[name])
+        shown = counts + Counter(waiting=len(set(find_missing(self._store)) - set(parts)))
+        told = ", ".join(f"{shown[name]} {name}" for name in ("done", "failed", "damaged", "waiting") if shown[name])
         claimed = f"; {working} pieces of work claimed by runs (under way, or killed)" if working else ""
         blocks: list[Any] = [Text(f"{told or 'No cell is finished'}{claimed}.", "lead")]
         rows = [

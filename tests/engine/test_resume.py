@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from davylamp.adapters.zoo import load_model
-from davylamp.engine import AttackChoice, ResultsStore, evaluate, load, make_plan, work
+from davylamp.engine import AttackChoice, ResultsStore, build_table, evaluate, load, make_plan, work
 from davylamp.engine.load import list_cells
 
 if sys.platform == "win32":
@@ -132,6 +132,37 @@ def test_folders_of_disjoint_halves_merge_by_copying(small_plan, small_folder, t
     assert_same(tmp_path / "both", small_folder)
     summary = evaluate(small_plan, ResultsStore(tmp_path / "both"))
     assert (summary.done, summary.kept) == (0, 3)
+
+
+def test_what_was_asked_for_and_is_not_there_yet_is_known(small_plan, small_folder, tmp_path):
+    store, stop_at, seen = ResultsStore(tmp_path), small_plan.cells[1], []
+
+    def stop(attack, _):
+        if attack == stop_at.attack:
+            seen.append({state.key: state.status for state in list_cells(tmp_path)})
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(small_plan, store, progress=stop)
+    first, second, third = (cell.key for cell in small_plan.cells)
+    assert seen == [{first: "done", second: "running", third: "waiting"}]
+    states = list_cells(tmp_path)
+    assert {state.key: state.status for state in states} == {first: "done", second: "waiting", third: "waiting"}
+    assert {state.key: state.cell for state in states} == {cell.key: cell for cell in small_plan.cells}
+    assert "not run yet, left out: 2 cells" in build_table(tmp_path).notes[0]
+
+    evaluate(replace(small_plan, cells=small_plan.cells[:2]), store)
+    assert [state.status for state in list_cells(tmp_path) if state.key == third] == ["waiting"]
+    evaluate(small_plan, store)
+    assert {state.status for state in list_cells(tmp_path)} == {"done"}
+    assert build_table(tmp_path).notes == ()
+    assert store.keys("plans") == []
+    assert_same(tmp_path, small_folder)
+
+
+def test_a_finished_folder_may_be_evaluated_again_where_nothing_can_be_written(small_plan, small_folder, monkeypatch):
+    monkeypatch.setattr(ResultsStore, "write", None)
+    assert evaluate(small_plan, ResultsStore(small_folder)).kept == 3
 
 
 @pytest.fixture

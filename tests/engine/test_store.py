@@ -183,7 +183,12 @@ def test_work_is_claimed_once_until_it_is_released(written):
     folder.release("abc-0", lock)
     again = other.claim("abc-0")
     assert again is not None
+    (folder.folder / "locks" / "abc-1.lock").touch()  # as a killed process leaves it
+    assert folder.claimed() == other.claimed() == {"abc-0"}
+    assert other.claim("abc-0") is None  # looking takes and gives nothing
     other.release("abc-0", again)
+    (folder.folder / "locks" / "abc-1.lock").unlink()
+    assert folder.claimed() == set()
     assert list((folder.folder / "locks").iterdir()) == []
 
 

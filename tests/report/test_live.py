@@ -4,6 +4,7 @@ import pytest
 
 from davylamp.benchmarks.synthetic_results import write_results
 from davylamp.engine.cell import Cell
+from davylamp.engine.planned import note_plan
 from davylamp.engine.store import ResultsStore
 from davylamp.report import live
 from davylamp.report.live import LiveReport
@@ -64,9 +65,10 @@ def test_it_shows_what_is_under_way_and_why_cells_failed(ask, store):
     third = Cell.from_spec({**spec, "seed": 2, "shard_size": 2})
     meta = {**record.meta, "key": third.key, "spec": third.spec}
     store.write("parts", f"{third.key}-1", record.table.slice(2, 2), meta)
+    note_plan(store, [third, Cell.from_spec({**spec, "seed": 3}), other])
     status, text = ask("/progress")
     assert status == 200
-    assert "2 done, 1 failed" in text
+    assert "2 done, 1 failed, 1 waiting" in text
     assert "&lt;b&gt;out of memory&lt;/b&gt;" in text
     assert "1 of 3" in text
 
