@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import Data, Json, Libraries, Model, choose_rows, read_parameters, show_progress
+from .options import Data, Json, Libraries, Model, choose_rows, read_parameters
+from .progress import show_progress
 
 
 def list_attacks(

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import Json, show_progress
+from .options import Json
+from .progress import show_progress
 
 _COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
 

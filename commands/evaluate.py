@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
-from .options import Json, Libraries, read_parameters, show_progress
+from .options import Json, Libraries, read_parameters
+from .progress import show_progress
 
 Folder = Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")]
 

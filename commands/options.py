@@ -1,7 +1,5 @@
-"""What the commands share: the types of their options, parameters from text, a progress bar."""
+"""What the commands share: the types of their options, rows, parameters from text."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -42,17 +40,3 @@ def read_parameters(options: dict[str, Any], texts: list[str]) -> dict[str, Any]
             raise InvalidInput(f"expected --param name=value, got {text!r}")
         given[name] = value
     return {name: read_parameter(name, value) for name, value in given.items()}
-
-
-@contextmanager
-def show_progress(total: int) -> Iterator[Callable[[str, int], object]]:
-    """A progress bar on a terminal's standard error; yields what to call with a name and the images just done."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from ..report.tables import make_console
-
-    console = make_console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=total)
-        yield lambda name, images: bar.update(task, description=name, advance=images)
