@@ -31,6 +31,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     seed: Annotated[list[int] | None, typer.Option(help="of every random choice (repeatable)")] = None,
     max_queries: Annotated[int | None, typer.Option(help="forward plus backward passes per image, at most")] = None,
     batch_size: Annotated[int | None, typer.Option(help="images per library call")] = None,
+    shard_size: Annotated[int | None, typer.Option(help="images saved at once: what a killed run loses")] = None,
     pixels: Annotated[bool, typer.Option("--pixels", help="success and distance count on 8-bit images")] = False,
     transfer: Annotated[str | None, typer.Option(help="no, simple or full")] = None,
     keep_images: Annotated[bool, typer.Option("--keep-images", help="every adversarial image, lossless")] = False,
@@ -53,7 +54,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
 
         settings = find_preset(preset).config
     given: dict[str, Any] = {"data": data, "limit": limit, "max_queries": max_queries, "batch_size": batch_size}
-    given |= {"transfer": transfer, "device": device}
+    given |= {"shard_size": shard_size, "transfer": transfer, "device": device}
     given |= {name: tuple(values) for name, values in (("models", models), ("seeds", seed)) if values}
     given |= {"libraries": tuple(library)} if library else {}
     flags = {"repaired": repaired, "pixels": pixels, "keep_images": keep_images}

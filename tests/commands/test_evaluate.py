@@ -72,9 +72,10 @@ def test_a_step_may_be_relative_to_the_radius(run):
 
 
 def test_a_preset_is_a_config(run):
-    code, out, _ = run("evaluate", "--preset", "canary", "--print-config", "--limit", "3")
+    code, out, _ = run("evaluate", "--preset", "canary", "--print-config", "--limit", "3", "--shard-size", "2")
     assert code == 0
     assert "limit = 3" in out
+    assert "shard_size = 2" in out
     assert 'transfer = "simple"' in out
 
 
