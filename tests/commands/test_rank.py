@@ -57,7 +57,7 @@ def test_canary_of_a_folder_and_of_a_file(run, folder, tmp_path):
     scores = [row["score"] for row in document["rows"]]
     assert (scores[0], scores[2]) == (1, 0)
     path = tmp_path / "metrics.csv"
-    path.write_text("attack,MR,AED,QN\nfast,0.9,0.02,100\nslow,0.5,0.05,20000\nbad,0.2,0.09,50000\n")
+    path.write_text("attack,MR,QN\nfast,0.9,100\nslow,0.5,20000\nbad,0.2,50000\n")
     code, out, _ = run("rank", path, "--subjects", "attacks", "--sensitivity")
     assert code == 0
     assert [line.split()[1] for line in out.splitlines() if line.split()[0] in "123"][:3] == ["fast", "slow", "bad"]

@@ -96,7 +96,7 @@ def test_nothing_that_was_saved_is_run_again(disturbed):
 
 def test_runs_killed_at_random_moments_again_and_again(disturbed):
     whole, reports = disturbed[0], disturbed[1]["moments"]
-    assert sum(bool(report["ran"]) for report in reports) > 3
+    assert sum(bool(report["ran"]) for report in reports) > 3  # of two folders: killed at least once amid the work
     for report in reports:
         assert_nothing_twice(report)
         if report["folder"]:
