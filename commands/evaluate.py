@@ -113,9 +113,8 @@ def _run(
     chosen = choose_executor(executor, workers=workers, address=address, device=settings.device)
     store = ResultsStore(out)
     plan = make_plan(settings)
-    total = sum(len(cell.span(shard)) for cell in plan.cells for shard in range(cell.shards))
     try:
-        with show_progress(total + sum(subject.images for subject, _ in plan.subjects)) as progress:
+        with show_progress(plan.images) as progress:
             summary = evaluate(plan, store, executor=chosen, retry_failed=retry_failed, progress=progress)
     except KeyboardInterrupt:
         line = f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there"

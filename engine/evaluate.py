@@ -141,18 +141,15 @@ class _Evaluation:
         return tasks
 
     def _transfer_tasks(self) -> list[Task]:
-        """Every cell's examples on the other models that see the same images."""
-        config, subjects, tasks = self.plan.config, self.plan.subjects, []
-        if config.transfer == "no":
-            return []
-        first = subjects[0][0]
-        for subject, source in subjects:
-            for cell in self.plan.cells:
-                same = cell.subject.data_digest == subject.data_digest and cell.subject != subject
-                wanted = config.transfer == "full" or first in (subject, cell.subject)
-                record = self._read("cells", cell.key) if same and wanted else None
-                if record is not None and not record.failed:
-                    tasks.append(Task("transfer", subject, source, self.plan.data, config.device, cell))
+        """Every cell's examples on the other models that see the same images; a failed cell has none."""
+        plan, tasks = self.plan, []
+        for subject, cell in plan.transfers:
+            record = self._read("cells", cell.key)
+            if record is not None and not record.failed:
+                source = plan.source(subject)
+                tasks.append(Task("transfer", subject, source, plan.data, plan.config.device, cell))
+            else:
+                self.progress("", subject.images)
         return tasks
 
     def _equip(self, task: Task) -> Task:

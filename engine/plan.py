@@ -50,6 +50,24 @@ class Plan:
         """Where the model of a subject comes from."""
         return next(source for known, source in self.subjects if known == subject)
 
+    @property
+    def transfers(self) -> list[tuple[Subject, Cell]]:
+        """The models that each cell's examples are tried on: others that see the same images."""
+        first, rule = self.subjects[0][0], self.config.transfer
+        return [
+            (subject, cell)
+            for subject, _ in self.subjects
+            for cell in self.cells
+            if cell.subject.data_digest == subject.data_digest and cell.subject != subject
+            if rule == "full" or (rule == "simple" and first in (subject, cell.subject))
+        ]
+
+    @property
+    def images(self) -> int:
+        """Images that go through a task, counted once for each: what progress is told of."""
+        tasks = [subject for subject, _ in (*self.subjects, *self.transfers)]
+        return sum(subject.images for subject in (*tasks, *(cell.subject for cell in self.cells)))
+
 
 def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None, data: Data | None = None) -> Plan:
     """Load every model once, to hash it, and list the cells.

@@ -1,6 +1,7 @@
 """`davylamp evaluate` and `status` as a user meets them."""
 
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -88,6 +89,29 @@ def test_a_failed_cell_is_told_and_shown(run):
     _, out, _ = run("status", "out", "--json")
     states = {cell["attack"]: cell["status"] for cell in json.loads(out)["cells"]}
     assert states == {"foolbox:pgd": "done", "torchattacks:apgd-dlr": "failed"}
+
+
+@pytest.mark.parametrize("transfer", ["no", "simple", "full"])
+def test_progress_ends_where_all_is_done_also_with_failed_cells_and_transfers(run, monkeypatch, transfer):
+    told = []
+
+    @contextmanager
+    def show(total):
+        told.append([total, 0, 0])
+
+        def add(name, images):
+            told[-1][1 if name else 2] += images
+
+        yield add
+
+    monkeypatch.setattr("davylamp.commands.evaluate.show_progress", show)
+    attacks = ("--attacks", "foolbox:fgsm", "--attacks", "torchattacks:apgd-dlr", "--norm", "linf")
+    models = ("--models", "net.py:pair", "--models", "net.py:one", *COMMON[4:])
+    for _ in range(2):
+        run("evaluate", *models, *attacks, "--shard-size", "3", "--transfer", transfer)
+    transfers = {"no": 0, "simple": 4, "full": 4}[transfer]
+    assert [sum(rest) for _, *rest in told] == [total for total, *_ in told] == [(2 + 4 + transfers) * 8] * 2
+    assert told[1][1] == 0  # all was there
 
 
 def test_status_counts_and_names_damage(run, tmp_path):
