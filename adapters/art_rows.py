@@ -37,6 +37,7 @@ GRADIENT: tuple[Implementation, ...] = (
         {"random_start": "num_random_init"},
         targeted="yes",
         random=("numpy",),
+        own_radii=True,
     ),
     Implementation(
         "fgm",
@@ -46,8 +47,9 @@ GRADIENT: tuple[Implementation, ...] = (
         targeted="yes",
         random=("numpy",),
         findings=("B2",),
+        own_radii=True,
     ),
-    Implementation("bim", "art", classes("BasicIterativeMethod", "linf"), _ITERATED, targeted="yes"),
+    Implementation("bim", "art", classes("BasicIterativeMethod", "linf"), _ITERATED, targeted="yes", own_radii=True),
     Implementation(
         "least-likely",
         "art",
@@ -55,6 +57,7 @@ GRADIENT: tuple[Implementation, ...] = (
         _ITERATED,
         targeted="only",
         aims_at="least-likely",
+        own_radii=True,
     ),
     Implementation(
         "pgd",
@@ -64,6 +67,7 @@ GRADIENT: tuple[Implementation, ...] = (
         targeted="yes",
         random=("numpy",),
         findings=("B2", "clip-before-project"),
+        own_radii=True,
     ),
     Implementation(
         "mi-fgsm",
@@ -72,6 +76,7 @@ GRADIENT: tuple[Implementation, ...] = (
         {**_ITERATED, "decay": "decay"},
         targeted="yes",
         findings=("B2", "clip-before-project"),
+        own_radii=True,
     ),
     Implementation(
         "apgd-ce",

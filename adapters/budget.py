@@ -69,7 +69,8 @@ class Budget:
         asked = asked.to(self._inputs)
         own, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
         margin = _margin(logits, self._labels[owners], targets)
-        valid = inside_rules(own, asked, self._threat_model)
+        rules = self._threat_model.pick(owners)
+        valid = inside_rules(own, asked, rules)
         is_fooled = fooled(logits, self._labels[owners], targets)
         if self._threat_model.epsilon is None:
             score = norm_of(asked - own, self._threat_model.norm).where(valid & is_fooled, torch.inf)
@@ -78,7 +79,7 @@ class Budget:
             score = margin.where(~(valid & is_fooled), -torch.inf).where(finite, torch.inf)
             if not valid.all():
                 asked = asked.clone()
-                asked[~valid] = project(own[~valid], asked[~valid], self._threat_model).clamp(0, 1)
+                asked[~valid] = project(own[~valid], asked[~valid], rules.pick(~valid)).clamp(0, 1)
         self._keep_best(asked, score.to(self._score), owners)
 
     def _keep_best(self, asked: Tensor, score: Tensor, owners: Tensor) -> None:

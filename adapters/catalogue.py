@@ -112,6 +112,12 @@ def accepts(row: Implementation, parameter: str) -> bool:
     return parameter in accepted(row)
 
 
+def takes_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -> bool:
+    """Whether one call of the row can give every image a radius of its own."""
+    start = "random_start"
+    return row.own_radii and not {**library_defaults(row, norm), **parameters}.get(start, False)
+
+
 def accepted(row: Implementation) -> list[str]:
     """The canonical parameters that a row takes, its own first."""
     own = [name for name in row.params if name not in SUPPLIED]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .attack import ThreatModel
+from .attack import OwnRadii, ThreatModel
 from .foolbox_rows import ROWS
 
 __all__ = ["ROWS", "run"]
@@ -49,12 +49,14 @@ def run(
     own = _by_norm(attack_class, threat_model, inputs, kwargs)
     attack = attack_class(**{word: value for word, value in own.items() if word in taken})
     rest = {word: value for word, value in own.items() if word not in taken}
+    if isinstance(threat_model, OwnRadii) and attack.abs_stepsize is None:  # Foolbox would multiply the wrong shapes
+        attack.abs_stepsize = attack.rel_stepsize * threat_model.reach
     if issubclass(attack_class, FixedEpsilonAttack):
-        rest["epsilons"] = threat_model.epsilon
+        rest["epsilons"] = [threat_model.radius]
     elif issubclass(attack_class, MinimizationAttack):
         rest["epsilons"] = None
     _, clipped, _ = attack(wrapped, inputs, criterion, **rest)
-    return clipped
+    return clipped[0] if isinstance(clipped, list) else clipped
 
 
 def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The rows of Foolbox, as data; `foolbox.py` runs them."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from .attack import Implementation
@@ -57,11 +58,14 @@ def _in_three(kind: str) -> dict[str, str]:
     return {norm: f"{norm.capitalize()}{kind}" for norm in ("linf", "l2", "l1")}
 
 
+# Classes that take a tensor of radii, one for each image.
+_with_radii = partial(_row, own_radii=True)
+
 _GRADIENT = (
-    _row("fgsm", {"linf": "LinfFastGradientAttack"}, _START, random=("torch",)),
-    _row("fgm", {"l2": "L2FastGradientAttack", "l1": "L1FastGradientAttack"}, _START, random=("torch",)),
-    _row("bim", _in_three("BasicIterativeAttack"), _ITERATED, **_SEEDED),
-    _row(
+    _with_radii("fgsm", {"linf": "LinfFastGradientAttack"}, _START, random=("torch",)),
+    _with_radii("fgm", {"l2": "L2FastGradientAttack", "l1": "L1FastGradientAttack"}, _START, random=("torch",)),
+    _with_radii("bim", _in_three("BasicIterativeAttack"), _ITERATED, **_SEEDED),
+    _with_radii(
         "least-likely",
         {"linf": "LinfBasicIterativeAttack"},
         _ITERATED,
@@ -69,20 +73,22 @@ _GRADIENT = (
         aims_at="least-likely",
         random=("torch",),
     ),
-    _row("pgd", _in_three("ProjectedGradientDescentAttack"), _ITERATED, **_SEEDED),
-    _row(
+    _with_radii("pgd", _in_three("ProjectedGradientDescentAttack"), _ITERATED, **_SEEDED),
+    _with_radii(
         "adam-pgd",
         _in_three("AdamProjectedGradientDescentAttack"),
         _ITERATED,
         findings=("step-per-component",),
         **_SEEDED,
     ),
-    _row("adam-bim", _in_three("AdamBasicIterativeAttack"), _ITERATED, **_SEEDED, findings=("B3",)),
-    _row("adam-bim", {"l2": ".L2AdamIterative", "l1": ".L1AdamIterative"}, _ITERATED, variant="repaired", **_SEEDED),
+    _with_radii("adam-bim", _in_three("AdamBasicIterativeAttack"), _ITERATED, **_SEEDED, findings=("B3",)),
+    _with_radii(
+        "adam-bim", {"l2": ".L2AdamIterative", "l1": ".L1AdamIterative"}, _ITERATED, variant="repaired", **_SEEDED
+    ),
     _row("sparse-l1-descent", {"l1": "SparseL1DescentAttack"}, _SPARSE, **_SEEDED, findings=("targeted-mask",)),
     _row("sparse-l1-descent", {"l1": ".SparseL1Descent"}, _SPARSE, variant="repaired", **_SEEDED),
-    _row("mi-fgsm", _in_three("MomentumIterativeFastGradientMethod"), _MOMENTUM, **_SEEDED, findings=("B4",)),
-    _row("mi-fgsm", {"linf": ".LinfMomentumIterative"}, _MOMENTUM, variant="repaired", **_SEEDED),
+    _with_radii("mi-fgsm", _in_three("MomentumIterativeFastGradientMethod"), _MOMENTUM, **_SEEDED, findings=("B4",)),
+    _with_radii("mi-fgsm", {"linf": ".LinfMomentumIterative"}, _MOMENTUM, variant="repaired", **_SEEDED),
     _row(
         "virtual-adversarial",
         {"l2": "VirtualAdversarialAttack"},

@@ -1,13 +1,15 @@
 """The only judge: what a library returns is measured here, and no library's own success flag is ever believed."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from .attack import Distances, Norm, ThreatModel
+from .attack import Distances, Norm, OwnRadii, ThreatModel
 
 BOX_TOLERANCE = 1e-6
+Radius = TypeVar("Radius", float, Tensor)
+
 RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
 
 
@@ -48,19 +50,27 @@ def distances_of(inputs: Tensor, adv_inputs: Tensor) -> Distances:
 
 def allowed_radius(threat_model: ThreatModel) -> float:
     """Radius up to which a change counts as inside the ball: epsilon and the stated rounding tolerance."""
-    if threat_model.epsilon is None:
-        return float("inf")
-    if threat_model.norm == "l0":
-        return threat_model.epsilon
-    relative = 0.0 if threat_model.norm == "linf" else RADIUS_TOLERANCE
-    return threat_model.epsilon * (1 + relative) + 1e-6
+    return float("inf") if threat_model.epsilon is None else _with_tolerance(threat_model.epsilon, threat_model.norm)
+
+
+def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
+    """`allowed_radius`; where every image has a radius of its own, of each, shape (n,)."""
+    if isinstance(threat_model, OwnRadii):
+        return _with_tolerance(threat_model.radii, threat_model.norm)
+    return allowed_radius(threat_model)
+
+
+def _with_tolerance(radius: Radius, norm: Norm) -> Radius:
+    if norm == "l0":
+        return radius
+    return radius * (1 + (0.0 if norm == "linf" else RADIUS_TOLERANCE)) + 1e-6
 
 
 def inside_rules(inputs: Tensor, adv_inputs: Tensor, threat_model: ThreatModel) -> Tensor:
     """Whether each image is finite, inside [0, 1] and inside the ball, up to the tolerances, shape (N,) bool."""
     flat = adv_inputs.flatten(1)
     in_box = (flat >= -BOX_TOLERANCE).all(1) & (flat <= 1 + BOX_TOLERANCE).all(1)
-    return in_box & (norm_of(adv_inputs - inputs, threat_model.norm) <= allowed_radius(threat_model))
+    return in_box & (norm_of(adv_inputs - inputs, threat_model.norm) <= allowed_radii(threat_model))
 
 
 def judge_images(
@@ -87,7 +97,7 @@ def judge_images(
     images = returned.where(finite.view(-1, 1, 1, 1), inputs)
     flat = images.flatten(1)
     bounded = fixed_budget and threat_model.epsilon is not None
-    far = norm_of(images.double() - inputs.double(), threat_model.norm) > allowed_radius(threat_model)
+    far = norm_of(images.double() - inputs.double(), threat_model.norm) > allowed_radii(threat_model)
     broken = {
         "nan": ~finite,
         "out-of-bounds": (flat.amin(1) < -BOX_TOLERANCE) | (flat.amax(1) > 1 + BOX_TOLERANCE),
@@ -104,15 +114,16 @@ def judge_images(
 
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
     """The images moved onto the ball where they are outside of it by more than rounding; others bit by bit the same."""
-    delta, epsilon = images - inputs, threat_model.epsilon
+    delta, epsilon = images - inputs, threat_model.radius
     if epsilon is None or threat_model.norm == "unrestricted":
         return images
     size = norm_of(delta.double(), threat_model.norm)
-    outside = (size > allowed_radius(threat_model)).view(-1, 1, 1, 1)
+    outside = (size > allowed_radii(threat_model)).view(-1, 1, 1, 1)
     if not outside.any():
         return images
     if threat_model.norm == "linf":
-        shrunk = delta.clamp(-epsilon, epsilon)
+        bound = torch.as_tensor(epsilon).to(delta)
+        shrunk = delta.clamp(-bound, bound)
     elif threat_model.norm == "l0":
         flat = delta.flatten(1)
         kept = flat.abs().topk(int(epsilon), dim=1).indices

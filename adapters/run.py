@@ -10,10 +10,11 @@ from ..errors import AttackFailed, InvalidInput, Unsupported
 from .attack import AttackResult, Implementation, ThreatModel
 from .attacks import ATTACKS
 from .call import Images, Returned, call_library
-from .catalogue import check_support, find_implementation, load_class
+from .catalogue import find_implementation, load_class
 from .classifier import Classifier, check_images, check_labels
-from .judge import allowed_radius, distances_of, fooled, judge_images, norm_of, quantise
+from .judge import allowed_radii, distances_of, fooled, judge_images, norm_of, quantise
 from .queries import distinguishable
+from .radii import check_settings, own_radii, pick_words
 from .seeding import call_seed
 
 DEFAULT_BATCH_SIZE = 32
@@ -30,6 +31,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     seed: int = 0,
     first: int | Tensor = 0,
     spent: Tensor | None = None,
+    radii: Tensor | None = None,
     logits: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
     **parameters: Any,
@@ -51,6 +53,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             image, shape (N,); goes into the seeding, so that the parts of a data set draw different random numbers.
         spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
             result. An image with none left is not asked about and stays as it is.
+        radii: a radius for each image instead of one for all, shape (N,), 0 < radius <= epsilon, for a row that takes
+            them (`takes_radii`). The `step_size` may then be a tensor of one for each image, too.
         logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
         progress: called with the number of images done after each library call.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's own: `restarts` for a row that
@@ -68,7 +72,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         AttackFailed: if the library crashed on every batch; its error is the cause.
     """
     row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
-    settings = check_support(row, threat_model, parameters)
+    settings = check_settings(row, threat_model, parameters, radii)
     load_class(row, threat_model.norm)
     if not 0 <= seed < 2**32:
         raise InvalidInput(f"expected a seed from 0 to 2**32 - 1, got {seed}")
@@ -83,7 +87,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     if logits.shape[1] < row.min_classes:
         raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
     attacked = logits.argmax(1) == labels
-    found = _Found(Images(inputs, labels, targets), threat_model, row, spent)
+    rules = threat_model if radii is None else own_radii(threat_model, radii, labels)
+    found = _Found(Images(inputs, labels, targets), rules, row, spent)
     _attack_all(classifier, found, attacked, settings, seed, places, progress or (lambda _: None))
     adv_logits = classifier.predict_logits(found.adv_inputs)
     success = found.accept(adv_logits) & attacked
@@ -134,7 +139,7 @@ class _Found:
         # An image that ran out of queries may rightly come back as it was.
         failure = "input" if call.limited else self.row.failure
         verdict = judge_images(
-            clean, call.adv_inputs, self.threat_model, fixed_budget=self.fixed_budget, failure=failure
+            clean, call.adv_inputs, self.threat_model.pick(rows), fixed_budget=self.fixed_budget, failure=failure
         )
         self.forwards[rows] += call.forwards
         self.backwards[rows] += call.backwards
@@ -167,7 +172,7 @@ class _Found:
 
     def _within_radius(self, adv_inputs: Tensor) -> Tensor:
         size = norm_of(adv_inputs.double() - self.images.inputs.double(), self.threat_model.norm)
-        return size <= allowed_radius(self.threat_model)
+        return size <= allowed_radii(self.threat_model)
 
     def _is_better(self, rows: Tensor, adv_inputs: Tensor, classifier: Classifier) -> Tensor:
         images = self.images.pick(rows)
@@ -176,7 +181,7 @@ class _Found:
             for new in (adv_inputs, self.adv_inputs[rows])
         )
         hit = fooled(classifier.predict_logits(adv_inputs), images.labels, images.targets)
-        return hit & (size <= allowed_radius(self.threat_model)) & (~self.success[rows] | (size < previous))
+        return hit & (size <= allowed_radii(self.threat_model.pick(rows))) & (~self.success[rows] | (size < previous))
 
 
 def _attack_all(
@@ -202,7 +207,8 @@ def _attack_all(
         for rows in _batches(row, still.nonzero()[:, 0], found, batch_size):
             allowance = own["max_queries"] - found.used[rows] if "max_queries" in own else None
             drawn = call_seed(seed, int(places[rows[0]]), restart)
-            call = call_library(row, classifier, found.images.pick(rows), found.threat_model, kwargs, drawn, allowance)
+            rules, words = found.threat_model.pick(rows), pick_words(kwargs, rows, classifier.device)
+            call = call_library(row, classifier, found.images.pick(rows), rules, words, drawn, allowance)
             calls, error = calls + 1, call.error or error
             found.merge(rows, call, classifier, first=restart == 0)
             progress(len(rows))

@@ -46,7 +46,10 @@ def run(
     """
     taken = inspect.signature(attack_class.__init__).parameters
     words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
-    words: dict[str, Any] = {word: words["eps"] if value == "epsilon" else value for word, value in words.items()}
+    words: dict[str, Any] = {
+        word: threat_model.reach if isinstance(value, str) and value == "epsilon" else value
+        for word, value in words.items()
+    }
     if "n_classes" in taken:
         known = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
         words["n_classes"] = min(words.get("n_classes", taken["n_classes"].default), known)
@@ -68,9 +71,10 @@ def run(
 def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
     """Norm and radius in every word that torchattacks has for them; each class takes its own."""
     channels, components = inputs.shape[1], inputs[0].numel()
+    epsilon: Any
     if name in _THREE_CHANNELS and channels != 3:
         raise ValueError(f"expected images with 3 channels for torchattacks' {name}, got {channels}")
-    epsilon = threat_model.epsilon
+    epsilon = threat_model.radius
     if threat_model.norm == "l0":
         return _words_of_count(name, channels, components, epsilon)
     if epsilon is None:  # no radius: that of a ball which holds the whole box

@@ -1,6 +1,7 @@
 """The rows of torchattacks: what each class is, what its arguments mean in canonical words, and what is known of it."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from .attack import Implementation
@@ -50,16 +51,21 @@ _EAD_REPAIRS = (
 )
 _L2_STEPS = "in l2 APGDT gets one image at a time: it takes the first one's step size for all"
 
+# Classes that take a tensor of radii, one for each image.
+_with_radii = partial(_row, own_radii=True)
+
 _GRADIENT = (
-    _row("fgsm", {"linf": "FGSM"}, **_TARGETED),
-    _row("fgm", {"l2": "PGDL2"}, fixed=_ONE_STEP, **_TARGETED, findings=("B1",)),
-    _row("fgm", {"l2": "PGDL2"}, fixed={**_ONE_STEP, "eps_for_division": 1e-20}, variant="repaired", **_TARGETED),
-    _row("r-fgsm", {"linf": "RFGSM"}, _ITERATED, **_BOTH),
+    _with_radii("fgsm", {"linf": "FGSM"}, **_TARGETED),
+    _with_radii("fgm", {"l2": "PGDL2"}, fixed=_ONE_STEP, **_TARGETED, findings=("B1",)),
+    _with_radii(
+        "fgm", {"l2": "PGDL2"}, fixed={**_ONE_STEP, "eps_for_division": 1e-20}, variant="repaired", **_TARGETED
+    ),
+    _with_radii("r-fgsm", {"linf": "RFGSM"}, _ITERATED, **_BOTH),
     _row("f-fgsm", {"linf": "FFGSM"}, {"step_size": "alpha"}, **_BOTH),
-    _row("bim", {"linf": "BIM"}, _ITERATED, **_TARGETED),
-    _row("least-likely", {"linf": "BIM"}, _ITERATED, targeted="only", aims_at="least-likely"),
-    _row("pgd", {"linf": "PGD", "l2": "PGDL2"}, _STARTED, **_BOTH, findings=("B1", "radius-uniform")),
-    _row(
+    _with_radii("bim", {"linf": "BIM"}, _ITERATED, **_TARGETED),
+    _with_radii("least-likely", {"linf": "BIM"}, _ITERATED, targeted="only", aims_at="least-likely"),
+    _with_radii("pgd", {"linf": "PGD", "l2": "PGDL2"}, _STARTED, **_BOTH, findings=("B1", "radius-uniform")),
+    _with_radii(
         "pgd",
         {"l2": "PGDL2"},
         _STARTED,
@@ -68,10 +74,12 @@ _GRADIENT = (
         **_BOTH,
         findings=("radius-uniform",),
     ),
-    _row("eot-pgd", {"linf": "EOTPGD"}, {**_STARTED, "samples": "eot_iter"}, **_BOTH),
-    _row("trades-pgd", {"linf": "TPGD"}, _ITERATED, **_DRAWN),
-    _row("jitter", {"linf": "Jitter"}, _STARTED, **_BOTH),
-    _row("upgd", {"linf": "UPGD"}, {**_STARTED, "decay": "decay", "samples": "eot_iter"}, **_BOTH, findings=_NAN),
+    _with_radii("eot-pgd", {"linf": "EOTPGD"}, {**_STARTED, "samples": "eot_iter"}, **_BOTH),
+    _with_radii("trades-pgd", {"linf": "TPGD"}, _ITERATED, **_DRAWN),
+    _with_radii("jitter", {"linf": "Jitter"}, _STARTED, **_BOTH),
+    _with_radii(
+        "upgd", {"linf": "UPGD"}, {**_STARTED, "decay": "decay", "samples": "eot_iter"}, **_BOTH, findings=_NAN
+    ),
     _row(
         "smoothed-pgd",
         {"linf": "PGDRS", "l2": "PGDRSL2"},
@@ -83,13 +91,13 @@ _GRADIENT = (
 )
 
 _TRANSFER = (
-    _row("mi-fgsm", {"linf": "MIFGSM"}, _MOMENTUM, **_TARGETED, findings=_NAN),
-    _row("ni-fgsm", {"linf": "NIFGSM"}, _MOMENTUM, **_TARGETED, findings=_NAN),
-    _row("si-ni-fgsm", {"linf": "SINIFGSM"}, {**_MOMENTUM, "scales": "m"}, **_TARGETED, findings=_NAN),
+    _with_radii("mi-fgsm", {"linf": "MIFGSM"}, _MOMENTUM, **_TARGETED, findings=_NAN),
+    _with_radii("ni-fgsm", {"linf": "NIFGSM"}, _MOMENTUM, **_TARGETED, findings=_NAN),
+    _with_radii("si-ni-fgsm", {"linf": "SINIFGSM"}, {**_MOMENTUM, "scales": "m"}, **_TARGETED, findings=_NAN),
     _row("vmi-fgsm", {"linf": "VMIFGSM"}, _VARIANCE, **_BOTH, findings=_NAN),
     _row("vni-fgsm", {"linf": "VNIFGSM"}, _VARIANCE, **_BOTH, findings=_NAN),
-    _row("di-fgsm", {"linf": "DIFGSM"}, _DIVERSE, **_BOTH, findings=("decay-off", "nan-momentum")),
-    _row(
+    _with_radii("di-fgsm", {"linf": "DIFGSM"}, _DIVERSE, **_BOTH, findings=("decay-off", "nan-momentum")),
+    _with_radii(
         "ti-fgsm",
         {"linf": "TIFGSM"},
         {**_DIVERSE, "kernel_size": "len_kernel"},

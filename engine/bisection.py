@@ -1,6 +1,9 @@
-"""Bisection over a grid of radii, synchronous over images: those on the same node run as one call of the attack."""
+"""Bisection over a grid of radii, synchronous over images.
 
-from collections.abc import Callable
+A round is one run of the attack where the library takes a radius for each image, else one for each node.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -34,9 +37,9 @@ class Radii(NamedTuple):
 
 
 class Attack(Protocol):
-    """One run on some of the images: their rows, radius and number of the settings, and what each has cost so far."""
+    """One run on some of the images: their rows and radii, the number of the settings, what each has cost so far."""
 
-    def __call__(self, rows: Tensor, radius: float, number: int, spent: Tensor) -> AttackResult: ...  # noqa: D102
+    def __call__(self, rows: Tensor, radii: Tensor, number: int, spent: Tensor) -> AttackResult: ...  # noqa: D102
 
 
 class Bisection:
@@ -54,7 +57,7 @@ class Bisection:
         inputs: Tensor,
         radii: Radii,
         *,
-        searches: int,
+        mixed: Sequence[bool],
         pixels: bool,
         progress: Callable[[int], object] | None,
     ):
@@ -65,9 +68,9 @@ class Bisection:
         self.runs = torch.zeros_like(best.labels)
         self._distance = torch.full_like(best.distances.l2, torch.inf)
         self._closed = ~best.attacked
-        self._progress, self._planned = progress or (lambda _: None), (radii.halvings + 1) * searches
-        self._done = self._told = 0
-        self._keep(torch.arange(len(best.labels), device=best.labels.device), radii.count, 0, best)
+        self._progress, self._planned = progress or (lambda _: None), (radii.halvings + 1) * len(mixed)
+        self._mixed, self._done, self._told = mixed, 0, 0
+        self._keep(torch.arange(len(best.labels), device=best.labels.device), self.node - 1, 0, best)
         self._count(best.attacked.nonzero()[:, 0])
 
     def descend(self, number: int, max_queries: int | None) -> None:
@@ -85,20 +88,27 @@ class Bisection:
                 done |= self.best.forwards + self.best.backwards >= max_queries
             if done.all():
                 return
-            for node in aim[~done].unique().tolist():
-                rows = (~done & (aim == node)).nonzero()[:, 0]
-                hit = self._run(rows, node, number)
-                high[rows] = high[rows].where(~hit, node)
-                low[rows] = low[rows].where(hit, node)
+            for rows in self._groups((~done).nonzero()[:, 0], aim, number):
+                nodes = aim[rows]
+                hit = self._run(rows, nodes, number)
+                high[rows] = high[rows].where(~hit, nodes)
+                low[rows] = low[rows].where(hit, nodes)
             aim = (low + high) // 2
 
-    def _run(self, rows: Tensor, node: int, number: int) -> Tensor:
-        """Attack these images at a node; whether it succeeded, shape (rows,) bool."""
+    def _groups(self, rows: Tensor, aim: Tensor, number: int) -> list[Tensor]:
+        """The images of each run: all of them, or those with the same node."""
+        if self._mixed[number]:
+            return [rows]
+        return [rows[aim[rows] == node] for node in aim[rows].unique()]
+
+    def _run(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
+        """Attack these images at their nodes; whether it succeeded, shape (rows,) bool."""
         best = self.best
         self._count(rows)
         try:
             spent = (best.forwards + best.backwards)[rows]
-            result = self._attack(rows, self._radii.at(node), number, spent)
+            radii = torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double)
+            result = self._attack(rows, radii, number, spent)
         except AttackFailed as error:
             self._errors.append(str(error))
             self._closed[rows] = True
@@ -109,7 +119,7 @@ class Bisection:
         best.backwards[rows] += result.backwards
         best.seconds[rows.cpu()] += result.seconds
         self._errors += result.errors
-        return self._keep(rows, node, number, result)
+        return self._keep(rows, nodes, number, result)
 
     def finish(self) -> AttackResult:
         """Report the images that needed fewer runs than planned; the best, with the radius of each image's node."""
@@ -128,7 +138,7 @@ class Bisection:
             self._progress(new)
             self._told += new
 
-    def _keep(self, rows: Tensor, node: int, number: int, result: AttackResult) -> Tensor:
+    def _keep(self, rows: Tensor, nodes: Tensor, number: int, result: AttackResult) -> Tensor:
         """Take what is nearer than the best so far; which images succeeded, shape (rows,) bool."""
         hit, distance = result.success, result.distance
         if self._pixels:
@@ -141,8 +151,9 @@ class Bisection:
         pairs = [(getattr(self.best, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
         for mine, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
             mine[own] = new[nearer]
-        lower = rows[hit & (node < self.node[rows])]
-        self.node[lower] = node
+        below = hit & (nodes < self.node[rows])
+        lower = rows[below]
+        self.node[lower] = nodes[below]
         for i in lower.tolist():
             self.choice[i] = number
         for i, taken, kinds in zip(rows.tolist(), nearer.tolist(), result.violations, strict=True):

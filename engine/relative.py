@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from ..errors import InvalidInput
 
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) epsilon( / steps)?")
@@ -14,12 +16,12 @@ def is_relative(value: object) -> bool:
     return isinstance(value, str) and bool(_RELATIVE.fullmatch(value))
 
 
-def resolve_step(parameters: Mapping[str, Any], epsilon: float | None) -> dict[str, Any]:
+def resolve_step(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
     """The parameters with a relative `step_size` as the number that it is at one radius.
 
     Args:
         parameters: canonical ones.
-        epsilon: the radius; None: an attack that looks for it by itself gets no step size then.
+        epsilon: the radius, or one for each image; None: an attack that looks for it by itself gets no step size then.
 
     Raises:
         InvalidInput: for a text that is no relative step size, or one relative to `steps` that are not given.

@@ -17,7 +17,7 @@ from ..adapters import (
     find_implementation,
     run_attack,
 )
-from ..adapters.catalogue import check_support
+from ..adapters.catalogue import check_support, takes_radii
 from ..adapters.classifier import check_images
 from ..adapters.judge import distances_of, fooled, quantise
 from ..errors import InvalidInput, Unsupported
@@ -63,8 +63,9 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
 ) -> SearchResult:
     """Make a minimum-norm attack of a fixed-budget one: search each image for its smallest successful radius.
 
-    One run at the largest radius, then bisection: at most rounds + 1 runs for an image; images on the same radius run
-    together. For an attack that succeeds at every radius above its first success this is the minimum over the whole
+    One run at the largest radius, then bisection: at most rounds + 1 runs for an image. The images of a round run
+    together where the library takes a radius for each of them (`Implementation.own_radii`), else those on the same
+    radius do. For an attack that succeeds at every radius above its first success this is the minimum over the whole
     grid; for another it is a radius at which it succeeds although it fails one step below.
 
     Every combination of a `grid` is searched; from the second on an image is tried below its best radius so far only:
@@ -100,23 +101,27 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     """
     row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
     check_images(inputs)
-    radii = radii_of(row, threat_model, inputs[0].numel(), rounds)
+    nodes = radii_of(row, threat_model, inputs[0].numel(), rounds)
     choices = _combinations(grid or {})
     settings = [{**parameters, **choice} for choice in choices]
-    top = replace(threat_model, epsilon=radii.upper)
+    top = replace(threat_model, epsilon=nodes.upper)
     scaled = [check_support(row, top, resolve_step(own, top.epsilon)) for own in settings]
     known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
     start = run_attack(row, classifier, inputs, labels, top, **known, **scaled[0])
     inputs, places = inputs.detach().float(), first if isinstance(first, Tensor) else torch.arange(len(inputs)) + first
 
-    def attack(rows: Tensor, radius: float, number: int, spent: Tensor) -> AttackResult:
-        ball = replace(threat_model, epsilon=radius)
+    def attack(rows: Tensor, radii: Tensor, number: int, spent: Tensor) -> AttackResult:
+        ball = replace(threat_model, epsilon=float(radii.max()))
         aims = None if start.targets is None else start.targets[rows]
         own: dict[str, Any] = {"targets": aims, "seed": seed, "first": places[rows.to(places.device)], "spent": spent}
-        own |= resolve_step(settings[number], ball.epsilon)
+        if bool((radii == ball.epsilon).all()):
+            own |= resolve_step(settings[number], ball.epsilon)
+        else:
+            own |= {"radii": radii, **resolve_step(settings[number], radii)}
         return run_attack(row, classifier, inputs[rows], start.labels[rows], ball, logits=start.logits[rows], **own)
 
-    search = Bisection(start, attack, inputs, radii, searches=len(settings), pixels=pixels, progress=progress)
+    mixed = [takes_radii(row, threat_model.norm, own) for own in scaled]
+    search = Bisection(start, attack, inputs, nodes, mixed=mixed, pixels=pixels, progress=progress)
     for number, own in enumerate(settings):
         search.descend(number, own.get("max_queries"))
     names = {"implementation": f"best({row.name})", "threat_model": threat_model, "parameters": parameters}
@@ -124,7 +129,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         **{**vars(search.finish()), **names},
         runs=search.runs,
         chosen=tuple(None if number is None else choices[number] for number in search.choice),
-        upper=radii.upper,
+        upper=nodes.upper,
         rounds=rounds,
     )
     return on_pixels(result, classifier, inputs) if pixels else result

@@ -19,13 +19,14 @@ def effort(case, name="foolbox:pgd", threat_model=LINF, **parameters):
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Every call of the attack that a search makes: its radius, its parameters, the places of its images."""
+    """Every call of the attack that a search makes: its radii, its parameters, the places of its images."""
     calls = []
 
     def watch(row, classifier, inputs, labels, threat_model, **own):
         first = own["first"]
         places = first.tolist() if isinstance(first, torch.Tensor) else [first + i for i in range(len(inputs))]
-        calls.append((threat_model.epsilon, own, places))
+        radii = torch.full((len(inputs),), threat_model.epsilon, dtype=torch.double)
+        calls.append((own.get("radii", radii), own, places))
         return run_attack(row, classifier, inputs, labels, threat_model, **own)
 
     monkeypatch.setattr(search, "run_attack", watch)
@@ -87,7 +88,7 @@ def test_queries_seconds_and_examples_are_those_of_the_whole_search(digits, watc
     assert result.runs.tolist() == [5] * 6
     assert result.upper == 0.16
     assert result.rounds == 4
-    assert sorted({epsilon for epsilon, *_ in watched})[0] <= float(result.budget.min())
+    assert min(float(radii.min()) for radii, *_ in watched) <= float(result.budget.min())
     delta = (result.adv_inputs - digits.inputs[:6]).flatten(1)
     assert torch.allclose(delta.abs().amax(1).double(), result.distance)
     assert torch.equal(result.adv_logits.argmax(1) != result.labels, result.success)
@@ -111,6 +112,22 @@ def test_an_image_gets_what_it_would_get_alone(digits):
         assert torch.allclose(alone.adv_inputs[0], together.adv_inputs[image], atol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "parameters"), [("foolbox:pgd", PGD), ("art:fgsm", {}), ("torchattacks:pgd", PGD)])
+def test_a_round_is_one_call_where_the_library_takes_radii_and_finds_the_same(
+    digits, watched, monkeypatch, name, parameters
+):
+    mixed = effort(digits, name, rounds=5, **parameters)
+    assert len(watched) == 6
+    watched.clear()
+    monkeypatch.setattr(search, "takes_radii", lambda *_: False)
+    apart = effort(digits, name, rounds=5, **parameters)
+    assert len(watched) > 12
+    assert all(len(radii.unique()) == 1 for radii, *_ in watched)
+    assert torch.equal(mixed.budget, apart.budget)
+    assert torch.equal(mixed.runs, apart.runs)
+    assert torch.allclose(mixed.adv_inputs, apart.adv_inputs, atol=1e-6)
+
+
 @pytest.mark.parametrize("limit", [8, 20, 37, 61])
 def test_a_query_limit_holds_for_the_whole_search(digits, limit):
     free = effort(digits.first(6), rounds=5, **PGD)
@@ -124,8 +141,10 @@ def test_a_query_limit_holds_for_the_whole_search(digits, limit):
 @pytest.mark.parametrize(("text", "factor"), [("2.5 epsilon / steps", 0.5), ("2 epsilon", 2.0), ("0.25 epsilon", 0.25)])
 def test_a_relative_step_follows_the_radius_and_a_number_stays(digits, watched, text, factor):
     effort(digits.first(4), rounds=3, steps=5, step_size=text, random_start=False)
-    assert len({epsilon for epsilon, *_ in watched}) > 2
-    assert all(own["step_size"] == pytest.approx(factor * epsilon) for epsilon, own, _ in watched)
+    assert len(torch.cat([radii for radii, *_ in watched]).unique()) > 2
+    for radii, own, _ in watched:
+        steps = torch.as_tensor(own["step_size"], dtype=torch.double).expand(len(radii))
+        assert torch.allclose(steps, factor * radii)
     watched.clear()
     effort(digits.first(4), rounds=3, steps=5, step_size=0.01, random_start=False)
     assert {own["step_size"] for _, own, _ in watched} == {0.01}
@@ -233,7 +252,7 @@ def test_a_targeted_search_ends_at_the_target(digits):
 
 def test_l0_radii_are_whole_numbers(digits, watched):
     result = effort(digits.first(2), "art:jsma", ThreatModel("l0", 40), rounds=3)
-    assert {epsilon for epsilon, *_ in watched} <= {5.0, 10, 15, 20, 25, 30, 35, 40}
+    assert set(torch.cat([radii for radii, *_ in watched]).tolist()) <= {5.0, 10, 15, 20, 25, 30, 35, 40}
     assert (result.runs <= 4).all()
     assert (result.distance[result.success] <= result.budget[result.success]).all()
     row = search.find_implementation("art:jsma")
