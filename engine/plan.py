@@ -21,6 +21,7 @@ from .cell import Cell, Subject, strip_best
 from .config import AttackChoice, Config, expand_models
 from .defaults import choose_threat_model
 from .relative import resolve_step
+from .search import check_search, combinations
 from .work import DataSource, ModelSource, Workbench
 
 _PACKAGES: Mapping[Library, str] = {
@@ -110,7 +111,11 @@ def _cells(config: Config, subject: Subject, components: int) -> Iterator[Cell]:
         fitting = [row for row in rows if threat_model.norm in row.classes]
         for row in fitting:
             for seed in config.seeds:
-                yield _cell(config, choice, subject, row, threat_model, seed, fitting)
+                cell = _cell(config, choice, subject, row, threat_model, seed, fitting)
+                if cell.is_best:
+                    settings = [{**cell.parameters, **values} for values in combinations(cell.grid)]
+                    check_search(row, threat_model, components, settings)
+                yield cell
 
 
 def _cell(
@@ -128,7 +133,7 @@ def _cell(
         given.setdefault("batch_size", config.batch_size)
     if config.max_queries is not None:
         given["max_queries"] = min(config.max_queries, given.get("max_queries", config.max_queries))
-    for name in given:
+    for name in (*given, *choice.grid):
         if not any(accepts(other, name) for other in rows):
             raise Unsupported(f"no implementation of {row.attack} has parameter {name}")
     shared = given if choice.defaults else {**find_attack(row.attack).matched, **given}

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..adapters.parameters import check_parameter
 from ..errors import InvalidInput
 
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) epsilon( / steps)?")
@@ -24,7 +25,7 @@ def resolve_step(parameters: Mapping[str, Any], epsilon: float | Tensor | None) 
         epsilon: the radius, or one for each image; None: an attack that looks for it by itself gets no step size then.
 
     Raises:
-        InvalidInput: for a text that is no relative step size, or one relative to `steps` that are not given.
+        InvalidInput: for a text that is no relative step size, or one relative to `steps` that are not given or wrong.
     """
     step = parameters.get("step_size")
     if not isinstance(step, str):
@@ -37,4 +38,5 @@ def resolve_step(parameters: Mapping[str, Any], epsilon: float | Tensor | None) 
     rest = {name: value for name, value in parameters.items() if name != "step_size"}
     if epsilon is None:
         return rest
-    return {**rest, "step_size": float(found[1]) * epsilon / (parameters["steps"] if found[2] else 1)}
+    steps = check_parameter("steps", parameters["steps"]) if found[2] else 1
+    return {**rest, "step_size": float(found[1]) * epsilon / steps}

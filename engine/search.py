@@ -26,6 +26,7 @@ from .defaults import default_epsilon
 from .relative import resolve_step
 
 UPPER = 16  # largest radius of a search that is given none, in customary radii
+ROUNDS = 8
 MAX_ROUNDS = 24  # float32 images do not tell more halvings apart
 Result = TypeVar("Result", bound=AttackResult)
 
@@ -51,7 +52,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     labels: Tensor,
     threat_model: ThreatModel,
     *,
-    rounds: int = 8,
+    rounds: int = ROUNDS,
     targets: Tensor | None = None,
     seed: int = 0,
     first: int | Tensor = 0,
@@ -101,11 +102,10 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     """
     row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
     check_images(inputs)
-    nodes = radii_of(row, threat_model, inputs[0].numel(), rounds)
-    choices = _combinations(grid or {})
+    choices = combinations(grid or {})
     settings = [{**parameters, **choice} for choice in choices]
+    nodes, scaled = check_search(row, threat_model, inputs[0].numel(), settings, rounds)
     top = replace(threat_model, epsilon=nodes.upper)
-    scaled = [check_support(row, top, resolve_step(own, top.epsilon)) for own in settings]
     known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
     start = run_attack(row, classifier, inputs, labels, top, **known, **scaled[0])
     inputs, places = inputs.detach().float(), first if isinstance(first, Tensor) else torch.arange(len(inputs)) + first
@@ -135,8 +135,27 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     return on_pixels(result, classifier, inputs) if pixels else result
 
 
-def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the values; one empty combination without a grid."""
+def check_search(
+    row: Implementation,
+    threat_model: ThreatModel,
+    components: int,
+    settings: Sequence[Mapping[str, Any]],
+    rounds: int = ROUNDS,
+) -> tuple[Radii, list[dict[str, Any]]]:
+    """The radii of a search over images of `components` = C x H x W, and its settings at the largest of them.
+
+    Raises:
+        Unsupported: for a minimum-norm or universal row, a threat model without a ball, or what the row cannot do.
+        UnknownName: if a parameter is not in the vocabulary.
+        InvalidInput: if a parameter or the number of rounds has a wrong value.
+    """
+    radii = radii_of(row, threat_model, components, rounds)
+    top = replace(threat_model, epsilon=radii.upper)
+    return radii, [check_support(row, top, resolve_step(own, radii.upper)) for own in settings]
+
+
+def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values; one empty combination without a grid. InvalidInput for one without values."""
     for name, values in grid.items():
         if isinstance(values, str) or not len(values):
             raise InvalidInput(f"expected a list of values of {name} in the grid, got {values!r}")

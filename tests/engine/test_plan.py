@@ -126,6 +126,14 @@ def test_a_search_keeps_its_step_size_relative(digits, images):
         (Config(attacks=(AttackChoice("foolbox:nothing"),)), DavylampError),
         (Config(attacks=(AttackChoice("apgd-t"),), libraries=("foolbox",)), InvalidInput),
         (Config(libraries=("cleverhans",)), DavylampError),
+        (Config(attacks=(AttackChoice("foolbox:pgd", parameters={"steps": 0}),)), InvalidInput),
+        (Config(attacks=(AttackChoice("foolbox:pgd", parameters={"steps": "5"}),)), InvalidInput),
+        (Config(attacks=(AttackChoice("best(foolbox:cw)"),)), Unsupported),
+        (Config(attacks=(AttackChoice("best(art:uap)", "linf"),)), Unsupported),
+        (Config(attacks=(AttackChoice("best(foolbox:spatial)"),)), Unsupported),
+        (Config(attacks=(AttackChoice("best(foolbox:pgd)", parameters={"steps": 0}),)), InvalidInput),
+        (Config(attacks=(AttackChoice("best(foolbox:pgd)", grid={"steps": (5, 0)}),)), InvalidInput),
+        (Config(attacks=(AttackChoice("best(foolbox:pgd)", grid={"overshoot": (0.1,)}),)), Unsupported),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_runs(config, error, digits, images):
