@@ -3,13 +3,14 @@
 Both find the smallest of 32 radii (k/32 of the largest) at which PGD fools each image. Foolbox is called as its own
 interface offers it: one attack object, `epsilons=[...]` of all 32, on plain PyTorch images. It has no early stop there
 for an attack with a fixed budget: every image is run at every radius. davylamp runs 6 of the 32, all images in one call
-with a radius for each, and counts, judges and measures besides. The ways take turns; the figure is the median over the rounds of
-Foolbox's time over davylamp's (goal >= 3), with the range of the middle half. The radii that the two find are compared
-too; they may differ where PGD is not monotone in the radius, and then bisection's may be the larger.
+with a radius for each, and counts, judges and measures besides. The ways take turns; the figure is the median over the
+rounds of Foolbox's time over davylamp's (goal >= 3), with the range of the middle half. The radii that the two find are
+compared too; they may differ where PGD is not monotone in the radius, and then bisection's may be the larger.
 
 The gain is 32/6 = 5.3, less what counting, judging and measuring cost. Attacks that take one radius for all images lose
-more where a call costs as much for one image as for many: bisection splits their images over up to 16 radii. "stopping at the first success" is what an ascending list
-with an early stop, which Foolbox does not have, would cost at best: the runs up to each image's smallest radius.
+more where a call costs as much for one image as for many: bisection splits their images over up to 16 radii. "stopping
+at the first success" is what an ascending list with an early stop, which Foolbox does not have, would cost at best: the
+runs up to each image's smallest radius.
 
     python benchmarks/speed_search.py [--quick] [--images 4] [--steps 10] [--rounds 3]
 """
