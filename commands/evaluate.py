@@ -40,6 +40,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     workers: Annotated[int, typer.Option(help="processes on this machine")] = 1,
     address: Annotated[str | None, typer.Option(help="of a Ray cluster; without it one is started here")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if a cell failed")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="write the TOML and stop")] = False,
     as_json: Json = False,
 ) -> None:
@@ -68,7 +69,9 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     if print_config:
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product
         return
-    _run(settings, out, executor, workers, address, retry_failed=retry_failed, as_json=as_json)
+    failed = _run(settings, out, executor, workers, address, retry_failed=retry_failed, as_json=as_json)
+    if strict and failed:
+        raise typer.Exit(2)
 
 
 def _choices(
@@ -100,7 +103,8 @@ def _run(
     *,
     retry_failed: bool,
     as_json: bool,
-) -> None:
+) -> int:
+    """Evaluate and tell how it went; the number of cells that failed."""
     import json
     import sys
 
@@ -122,7 +126,7 @@ def _run(
         raise
     if as_json:
         print(json.dumps(summary._asdict(), indent=2))  # noqa: T201
-        return
+        return len(summary.failed)
     console = make_console()
     kept = f", {summary.kept} kept" if summary.kept else ""
     console.print(
@@ -133,6 +137,7 @@ def _run(
         console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
     for line in summary.damaged:
         console.print(f"- computed again: {line}", highlight=False, markup=False)
+    return len(summary.failed)
 
 
 def show_status(folder: Folder, as_json: Json = False) -> None:

@@ -89,6 +89,10 @@ def test_a_failed_cell_is_told_and_shown(run):
     _, out, _ = run("status", "out", "--json")
     states = {cell["attack"]: cell["status"] for cell in json.loads(out)["cells"]}
     assert states == {"foolbox:pgd": "done", "torchattacks:apgd-dlr": "failed"}
+    command = ("evaluate", "--models", "net.py:pair", *COMMON[4:], "--norm", "linf", "--strict", "--attacks")
+    assert run(*command, "torchattacks:apgd-dlr")[0] == 2
+    assert run(*command, "torchattacks:apgd-dlr", "--json")[0] == 2
+    assert run(*command, "foolbox:pgd")[0] == 0
 
 
 @pytest.mark.parametrize("transfer", ["no", "simple", "full"])
