@@ -1,9 +1,9 @@
 """Speed of a model as `load_model` prepares it for a CPU, over the same model without each of the three steps.
 
 Channels last against first; then batch normalisation folded into the convolutions against not, both with channels last;
-then, with both, freed memory kept against given back to the system. Forward passes, and forward with backward passes to
-the image, of the embedded models and of torchvision's with random weights; the ways take turns, those of memory each in
-processes of their own.
+then, with both, freed memory kept against given back to the system; and many images in passes of 64 against in one.
+Forward passes, and forward with backward passes to the image, of the embedded models and of torchvision's with random
+weights; the ways take turns, those of memory each in processes of their own.
 
 Run: python benchmarks/speed_models.py [--quick] [--threads 2] [--batch 8] [--large-batch 32] [--json FILE]
 """
@@ -19,6 +19,7 @@ import time
 import torch
 
 from davylamp.adapters import Classifier
+from davylamp.adapters.classifier import PASS_SIZE
 from davylamp.adapters.folding import fold_batch_norms
 from davylamp.adapters.zoo import load_model
 from davylamp.benchmarks.figures import Figure, benchmark_parser, finish, ratio_of
@@ -51,6 +52,8 @@ def main(arguments: list[str] | None = None) -> None:
     for number in (0,) if options.quick else (0, 2):
         large = 2 if options.quick else options.large_batch
         figures += compare_memory(f"efficientnet-lite{number}", large, 1 if options.quick else 2, passed)
+    many, rounds = (PASS_SIZE + 1, 1) if options.quick else (8 * PASS_SIZE, 3)
+    figures.append(compare_passes("efficientnet-lite0", many, rounds))
     finish(figures, options.json)
 
 
@@ -95,6 +98,23 @@ def compare_memory(name: str, batch: int, rounds: int, options: list[str]) -> li
         freed, kept = ([once[place] for once in times[way]] for way in ("freed", "kept"))
         figures.append(ratio_of(f"{name}, {kind}", freed, kept, peer="freed memory given back", note=note))
     return figures
+
+
+@torch.no_grad()
+def compare_passes(name: str, count: int, rounds: int) -> Figure:
+    """How many times as fast many images are asked about in passes of `PASS_SIZE`."""
+    model = load_model(f"demo:{name}")
+    inputs = torch.rand(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+    ways = {"whole": model._pass, "parts": model}
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(rounds + 1):
+        for way in ways if turn % 2 else reversed(ways):
+            start = time.perf_counter()
+            ways[way](inputs)
+            if turn:
+                times[way].append(time.perf_counter() - start)
+    note = f"passes of {PASS_SIZE}, {torch.get_num_threads()} threads"
+    return ratio_of(f"{name}, forward", times["whole"], times["parts"], peer=f"{count} images in one pass", note=note)
 
 
 def time_both(name: str, batch: int, rounds: int) -> tuple[float, float]:
