@@ -59,15 +59,21 @@ def test_an_image_is_judged_by_its_own_radius(digits, monkeypatch):
     assert torch.equal(result.success, digits.module(result.adv_inputs).argmax(1) != digits.labels)
 
 
-def test_an_image_out_of_queries_hands_in_an_example_of_its_own_ball(digits):
-    radii = SHARES * 0.2
-    case = digits.classifier, digits.inputs, digits.labels
-    own = {"steps": 10, "step_size": 0.5 * radii, "random_start": False, "max_queries": 5, "radii": radii}
-    result = run_attack("torchattacks:pgd", *case, ThreatModel("linf", 0.2), batch_size=6, **own)
+@pytest.mark.parametrize("name", ["torchattacks:pgd", "torchattacks:ni-fgsm"])
+def test_an_image_out_of_queries_hands_in_an_example_of_its_own_ball(digits, name):
+    """NI-FGSM asks about points outside of the ball; a point outside of one image's may be inside of another's."""
+    radii, case = SHARES * 0.2, (digits.classifier, digits.inputs, digits.labels)
+    own = {"steps": 10, "max_queries": 5} | ({"random_start": False} if "pgd" in name else {})
+    result = run_attack(name, *case, ThreatModel("linf", 0.2), step_size=0.5 * radii, radii=radii, **own)
     assert (result.forwards + result.backwards <= 5).all()
-    size = norm_of(result.adv_inputs - digits.inputs, "linf")
-    assert (size <= radii + 1e-6).all()
-    assert (size > 0.5 * radii).all()
+    assert result.violations == ((),) * 16
+    assert (norm_of(result.adv_inputs - digits.inputs, "linf") <= radii + 1e-6).all()
+    for radius in radii.unique().tolist():
+        single, rows = (
+            run_attack(name, *case, ThreatModel("linf", radius), step_size=0.5 * radius, **own),
+            radii == radius,
+        )
+        assert torch.allclose(result.adv_inputs[rows], single.adv_inputs[rows], atol=1e-6)
 
 
 @pytest.mark.parametrize(

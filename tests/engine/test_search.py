@@ -128,6 +128,14 @@ def test_a_round_is_one_call_where_the_library_takes_radii_and_finds_the_same(
     assert torch.allclose(mixed.adv_inputs, apart.adv_inputs, atol=1e-6)
 
 
+def test_settings_of_a_grid_that_start_at_random_are_searched_radius_by_radius(digits, watched):
+    grid = {"random_start": [False, True, False]}
+    result = effort(digits.first(6), rounds=4, steps=3, step_size="2.5 epsilon / steps", grid=grid)
+    assert result.success.all()
+    assert all("radii" not in own for _, own, _ in watched if own["random_start"])
+    assert any("radii" in own for _, own, _ in watched)
+
+
 @pytest.mark.parametrize("limit", [8, 20, 37, 61])
 def test_a_query_limit_holds_for_the_whole_search(digits, limit):
     free = effort(digits.first(6), rounds=5, **PGD)
