@@ -21,6 +21,9 @@ def check_settings(
         UnknownName: if a parameter is not in the vocabulary.
         InvalidInput: if a parameter has a wrong value, or there are not as many step sizes as radii.
     """
+    if radii is not None and not (isinstance(radii, Tensor) and radii.ndim == 1 and len(radii)):
+        got = f"a tensor of shape {tuple(radii.shape)}" if isinstance(radii, Tensor) else type(radii).__name__
+        raise InvalidInput(f"expected radii as a tensor, one for each image, got {got}")
     steps = parameters.get("step_size")
     if isinstance(steps, Tensor):
         if radii is None:
@@ -39,9 +42,9 @@ def check_settings(
 def own_radii(threat_model: ThreatModel, radii: Tensor, labels: Tensor) -> OwnRadii:
     """The threat model with these radii; InvalidInput unless each image has one above 0 and at most epsilon."""
     if radii.shape != labels.shape or not bool(((radii > 0) & (radii <= (threat_model.epsilon or 0))).all()):
-        got = f"{tuple(radii.shape)} from {float(radii.min()):g} to {float(radii.max()):g}" if len(radii) else "none"
+        got = f"{tuple(radii.shape)} from {float(radii.min()):g} to {float(radii.max()):g}"
         raise InvalidInput(f"expected {len(labels)} radii above 0 and at most {threat_model.epsilon}, got {got}")
-    return OwnRadii(**vars(threat_model), radii=radii.to(labels.device, torch.double))
+    return OwnRadii(**vars(threat_model), radii=radii.detach().to(labels.device, torch.double))
 
 
 def pick_words(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:

@@ -103,13 +103,22 @@ class Bisection:
 
     def _run(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
         """Attack these images at their nodes; whether it succeeded, shape (rows,) bool."""
-        best = self.best
         self._count(rows)
+        return self._attempt(rows, nodes, number)
+
+    def _attempt(self, rows: Tensor, nodes: Tensor, number: int) -> Tensor:
+        best = self.best
         try:
             spent = (best.forwards + best.backwards)[rows]
             radii = torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double)
             result = self._attack(rows, radii, number, spent)
         except AttackFailed as error:
+            if len(nodes.unique()) > 1:  # one radius may be to blame: each for itself
+                hit = torch.zeros_like(self._closed[rows])
+                for node in nodes.unique():
+                    own = nodes == node
+                    hit[own] = self._attempt(rows[own], nodes[own], number)
+                return hit
             self._errors.append(str(error))
             self._closed[rows] = True
             for i in rows.tolist():

@@ -108,6 +108,9 @@ class _Evaluation:
             for outcome in self.executor(self._claimed(tasks, taken), self.progress):
                 self._save(outcome)
             tasks = [task for task in taken if not self._has(task)]
+            for task in taken:
+                if task not in tasks:
+                    self.progress("", task.images)
             self.waited |= {task.cell.key for task in taken if task.cell and task not in tasks}
             if tasks:
                 time.sleep(_POLL_SECONDS)
@@ -122,6 +125,7 @@ class _Evaluation:
                 taken.append(task)
             elif self._has(task):  # another process finished it between the look and the claim
                 self.store.release(task.name, lock)
+                self.progress("", task.images)
             else:
                 self.locks[task.name] = lock
                 yield self._equip(task)

@@ -128,12 +128,14 @@ def _cell(
     rows: list[Implementation],
 ) -> Cell:
     best = choice.attack.startswith("best(")
-    given = dict(choice.parameters)
+    given, grid = dict(choice.parameters), dict(choice.grid)
     if config.batch_size is not None:
         given.setdefault("batch_size", config.batch_size)
     if config.max_queries is not None:
         given["max_queries"] = min(config.max_queries, given.get("max_queries", config.max_queries))
-    for name in (*given, *choice.grid):
+        if "max_queries" in grid:
+            grid["max_queries"] = tuple(min(config.max_queries, limit) for limit in grid["max_queries"])
+    for name in (*given, *grid):
         if not any(accepts(other, name) for other in rows):
             raise Unsupported(f"no implementation of {row.attack} has parameter {name}")
     shared = given if choice.defaults else {**find_attack(row.attack).matched, **given}
@@ -147,7 +149,7 @@ def _cell(
         attack=f"best({row.name})" if best else row.name,
         threat_model=threat_model,
         parameters=own,
-        grid={name: values for name, values in choice.grid.items() if best and accepts(row, name)},
+        grid={name: values for name, values in grid.items() if best and accepts(row, name)},
         target=choice.target,
         seed=seed,
         pixels=config.pixels,

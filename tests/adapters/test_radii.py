@@ -62,8 +62,10 @@ def test_an_image_is_judged_by_its_own_radius(digits, monkeypatch):
 @pytest.mark.parametrize("name", ["torchattacks:pgd", "torchattacks:ni-fgsm"])
 def test_an_image_out_of_queries_hands_in_an_example_of_its_own_ball(digits, name):
     """NI-FGSM asks about points outside of the ball; a point outside of one image's may be inside of another's."""
-    radii, case = SHARES * 0.2, (digits.classifier, digits.inputs, digits.labels)
-    own = {"steps": 10, "max_queries": 5} | ({"random_start": False} if "pgd" in name else {})
+    labels = digits.labels.clone()
+    labels[[1, 7, 8]] = (labels[[1, 7, 8]] + 1) % 10  # not attacked: the calls have other rows than the batches
+    radii, case = SHARES * 0.2, (digits.classifier, digits.inputs, labels)
+    own = {"steps": 10, "max_queries": 5, "batch_size": 6} | ({"random_start": False} if "pgd" in name else {})
     result = run_attack(name, *case, ThreatModel("linf", 0.2), step_size=0.5 * radii, radii=radii, **own)
     assert (result.forwards + result.backwards <= 5).all()
     assert result.violations == ((),) * 16
@@ -100,6 +102,10 @@ def test_a_random_start_or_another_row_wants_one_radius(digits, name, norm, para
 @pytest.mark.parametrize(
     ("radii", "got"),
     [
+        (torch.tensor(0.1), r"one for each image, got a tensor of shape \(\)"),
+        (SHARES[:, None], r"got a tensor of shape \(16, 1\)"),
+        (SHARES[:0], r"got a tensor of shape \(0,\)"),
+        ([0.1] * 16, "got list"),
         (SHARES[:3], r"16 radii above 0 and at most 0\.2, got \(3,\) from 0\.1 to 1"),
         (SHARES, r"at most 0\.2, got \(16,\) from 0\.1 to 1"),
         (SHARES * 0, "from 0 to 0"),

@@ -100,6 +100,12 @@ def test_a_limit_of_queries_holds_for_every_attack(digits, images):
     assert [cell.parameters["max_queries"] for cell in cells] == [20, 50]
 
 
+def test_a_limit_of_queries_holds_for_a_grid_of_limits(digits, images):
+    choice = AttackChoice("best(foolbox:pgd)", "linf", grid={"max_queries": (5, 500)})
+    (cell,) = make_plan(Config(attacks=(choice,), max_queries=20), models={"a": digits.classifier}, data=images).cells
+    assert cell.grid == {"max_queries": (5, 20)}
+
+
 def test_a_relative_step_becomes_a_number_with_the_library_s_own_defaults_too(digits, images):
     choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"step_size": "2 epsilon / steps"}, defaults=True)
     with pytest.raises(InvalidInput, match="expected steps together with a step_size of '2 epsilon / steps', got none"):

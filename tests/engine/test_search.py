@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from davylamp.adapters import ThreatModel, run_attack
+from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.engine import best_effort, search
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
@@ -126,6 +126,25 @@ def test_a_round_is_one_call_where_the_library_takes_radii_and_finds_the_same(
     assert torch.equal(mixed.budget, apart.budget)
     assert torch.equal(mixed.runs, apart.runs)
     assert torch.allclose(mixed.adv_inputs, apart.adv_inputs, atol=1e-6)
+
+
+def test_a_crash_at_one_radius_costs_the_images_of_other_radii_nothing(digits, monkeypatch):
+    clean = digits.inputs
+
+    class Fragile(torch.nn.Module):
+        def forward(self, inputs):
+            change = (inputs[:, None] - clean).abs().flatten(2).amax(2).amin(1)
+            if bool(((change > 1e-6) & (change < 0.02)).any()):
+                raise RuntimeError("too near")
+            return digits.module(inputs)
+
+    case, own = (Classifier(Fragile()), digits.inputs, digits.labels, ThreatModel("linf", 0.2)), {"rounds": 5}
+    mixed = best_effort("foolbox:fgsm", *case, **own)
+    monkeypatch.setattr(search, "takes_radii", lambda *_: False)
+    apart = best_effort("foolbox:fgsm", *case, **own)
+    assert mixed.errors
+    assert torch.equal(mixed.budget, apart.budget)
+    assert torch.equal(mixed.runs, apart.runs)
 
 
 def test_settings_of_a_grid_that_start_at_random_are_searched_radius_by_radius(digits, watched):
