@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from .art_rows import GRADIENT, MINIMUM_NORM
 from .art_rows_black_box import BLACK_BOX
-from .attack import Implementation, OwnRadii, ThreatModel
+from .attack import Implementation, ThreatModel
+from .radii import OwnRadii
 
 ROWS: tuple[Implementation, ...] = GRADIENT + MINIMUM_NORM + BLACK_BOX
 
@@ -85,7 +86,7 @@ def _build(
     taken = inspect.signature(attack_class.__init__).parameters
     usual = {
         "norm": _NORMS.get(threat_model.norm),
-        "eps": _each(threat_model),
+        "eps": threat_model.epsilon,
         "targeted": threat_model.targeted,
         # For one image ART's own default holds: attacks on decisions ask about many candidates of it at once.
         "batch_size": len(inputs) if len(inputs) > 1 else None,
@@ -93,8 +94,9 @@ def _build(
     }
     usual = {word: value for word, value in usual.items() if word in taken and value is not None}
     if isinstance(threat_model, OwnRadii):  # ART wants the steps in the same shape
+        radii = threat_model.radii.view(-1, 1, 1, 1).cpu().numpy()
         step = words.get("eps_step", taken["eps_step"].default)
-        words = words | {"eps_step": np.broadcast_to(step, usual["eps"].shape)}
+        words = words | {"eps": radii, "eps_step": np.broadcast_to(step, radii.shape)}
     steps = words.pop("max_iter", None) if attack_class.__name__ == "AutoAttack" else None
     unknown = sorted(set(words) - set(taken))
     if unknown:
@@ -105,13 +107,6 @@ def _build(
         if steps is not None and hasattr(inner, "loss_type"):
             inner.max_iter = steps
     return attack
-
-
-def _each(threat_model: ThreatModel) -> Any:
-    """The radius, or an array of one for each image that fits to the images."""
-    if isinstance(threat_model, OwnRadii):
-        return threat_model.radii.view(-1, 1, 1, 1).cpu().numpy()
-    return threat_model.epsilon
 
 
 def _count_of_starts(words: dict[str, Any], *_: Any) -> dict[str, Any]:

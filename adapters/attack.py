@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -54,27 +54,8 @@ class ThreatModel:
         if self.norm == "l0" and self.epsilon < 1:
             raise InvalidInput(f"expected l0 epsilon >= 1 (a number of components), got {self.epsilon}")
 
-    @property
-    def radius(self) -> float | Tensor | None:
-        """What bounds the change of each image of a library call: epsilon."""
-        return self.epsilon
-
-    @property
-    def reach(self) -> float | Tensor | None:
-        """The same as the length of a step."""
-        return self.epsilon
-
-    def pick(self, rows: Tensor) -> "ThreatModel":  # noqa: ARG002 - one radius for all
-        """The threat model of the images at `rows`."""
-        return self
-
-    def to(self, device: torch.device) -> "ThreatModel":  # noqa: ARG002
-        """The same on a device."""
-        return self
-
-    def check_radius(self, inputs: Tensor) -> None:
-        """Raise InvalidInput if the ball is larger than the box that images of this size live in."""
-        components = inputs[0].numel()
+    def check_radius(self, components: int) -> None:
+        """Raise InvalidInput if the ball is larger than the box that images of C x H x W components live in."""
         largest = {"linf": 1.0, "l2": math.sqrt(components), "l1": components, "l0": components}.get(
             self.norm, math.inf
         )
@@ -82,34 +63,6 @@ class ThreatModel:
             raise InvalidInput(
                 f"expected {self.norm} epsilon <= {largest:g} for images of {components} components, got {self.epsilon}"
             )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OwnRadii(ThreatModel):
-    """A threat model in which every image of a call has a radius of its own, at most epsilon; shape (n,), float64.
-
-    Rows that say so in `Implementation.own_radii` get them as a tensor in place of a number.
-    """
-
-    radii: Tensor
-
-    @property
-    def radius(self) -> Tensor:
-        """In float32 and shaped to bound the components of each image (linf) or its norm (any other)."""
-        return self.reach if self.norm == "linf" else self.radii.float()
-
-    @property
-    def reach(self) -> Tensor:
-        """In float32, shape (n, 1, 1, 1)."""
-        return self.radii.float().view(-1, 1, 1, 1)
-
-    def pick(self, rows: Tensor) -> "OwnRadii":
-        """The threat model of the images at `rows`."""
-        return replace(self, radii=self.radii[rows])
-
-    def to(self, device: torch.device) -> "OwnRadii":
-        """The same with the radii on a device."""
-        return replace(self, radii=self.radii.to(device))
 
 
 @dataclass(frozen=True)

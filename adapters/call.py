@@ -85,7 +85,6 @@ def call_library(
         device of `images`. A crash of the library is returned as `error`, with the clean images.
     """
     device, batch = images.inputs.device, images.to(classifier.device)
-    threat_model = threat_model.to(classifier.device)
     counter = QueryCounter(
         classifier,
         batch.inputs,

@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import MissingLibrary, UnknownName, Unsupported
+from torch import Tensor
+
+from ..errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
 from . import art, foolbox, torchattacks
 from .attack import LIBRARIES, Attack, Implementation, ThreatModel
 from .attacks import ATTACKS
@@ -105,6 +107,34 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
         if not accepts(row, name):
             raise Unsupported(f"{row.name} does not have parameter {name}; it has: {', '.join(accepted(row))}")
     return checked
+
+
+def check_settings(
+    row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any], radii: Tensor | None
+) -> dict[str, Any]:
+    """The parameters in their own types, as `check_support` gives them; the `step_size` may be one for each radius.
+
+    Raises:
+        Unsupported: if the row cannot do what is asked, or takes no radius for each image.
+        UnknownName: if a parameter is not in the vocabulary.
+        InvalidInput: if a parameter has a wrong value, or there are not as many step sizes as radii.
+    """
+    if radii is not None and not (isinstance(radii, Tensor) and radii.ndim == 1 and len(radii)):
+        got = f"a tensor of shape {tuple(radii.shape)}" if isinstance(radii, Tensor) else type(radii).__name__
+        raise InvalidInput(f"expected radii as a tensor, one for each image, got {got}")
+    steps = parameters.get("step_size")
+    if isinstance(steps, Tensor):
+        if radii is None:
+            raise InvalidInput(f"expected one step_size for all images, as there are no radii, got {steps.numel()}")
+        if steps.shape != radii.shape:
+            raise InvalidInput(f"expected as many radii as step_size, got {len(radii)} and {steps.numel()}")
+        smallest = {**parameters, "step_size": float(steps.min())}
+        settings = {**check_support(row, threat_model, smallest), "step_size": steps}
+    else:
+        settings = check_support(row, threat_model, parameters)
+    if radii is not None and not takes_radii(row, threat_model.norm, settings):
+        raise Unsupported(f"{row.name} does not take a radius for each image here: expected one epsilon, got radii")
+    return settings
 
 
 def accepts(row: Implementation, parameter: str) -> bool:

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .attack import OwnRadii, ThreatModel
+from .attack import ThreatModel
 from .foolbox_rows import ROWS
+from .radii import OwnRadii, radius_of
 
 __all__ = ["ROWS", "run"]
 
@@ -52,7 +53,7 @@ def run(
     if isinstance(threat_model, OwnRadii) and attack.abs_stepsize is None:  # Foolbox would multiply the wrong shapes
         attack.abs_stepsize = attack.rel_stepsize * threat_model.reach
     if issubclass(attack_class, FixedEpsilonAttack):
-        rest["epsilons"] = [threat_model.radius]
+        rest["epsilons"] = [radius_of(threat_model)]
     elif issubclass(attack_class, MinimizationAttack):
         rest["epsilons"] = None
     _, clipped, _ = attack(wrapped, inputs, criterion, **rest)

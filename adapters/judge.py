@@ -5,12 +5,13 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from .attack import Distances, Norm, OwnRadii, ThreatModel
+from .attack import Distances, Norm, ThreatModel
+from .radii import OwnRadii, radius_of
 
 BOX_TOLERANCE = 1e-6
-Radius = TypeVar("Radius", float, Tensor)
-
 RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
+
+Radius = TypeVar("Radius", float, Tensor)
 
 
 class Verdict(NamedTuple):
@@ -114,7 +115,7 @@ def judge_images(
 
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
     """The images moved onto the ball where they are outside of it by more than rounding; others bit by bit the same."""
-    delta, epsilon = images - inputs, threat_model.radius
+    delta, epsilon = images - inputs, radius_of(threat_model)
     if epsilon is None or threat_model.norm == "unrestricted":
         return images
     size = norm_of(delta.double(), threat_model.norm)

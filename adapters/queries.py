@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .attack import ThreatModel
 from .budget import Budget, BudgetSpent
-from .classifier import Classifier
+from .classifier import PASS_SIZE, Classifier
 
 __all__ = ["BudgetSpent", "QueryCounter", "distinguishable"]
 
@@ -101,10 +101,16 @@ class QueryCounter(nn.Module):
                 owners = torch.arange(len(self._images), device=self._images.device)
             return self._query_within_budget(inputs, owners, self.budget)
         self._count("forwards", owners)
-        logits = self.classifier(inputs)
+        logits = self._ask(inputs)
         if logits.requires_grad:
             logits.register_hook(lambda _: self._count("backwards", owners))
         return logits
+
+    def _ask(self, inputs: Tensor) -> Tensor:
+        """Logits; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
+        if len(inputs) <= PASS_SIZE or (inputs.requires_grad and torch.is_grad_enabled()):
+            return self.classifier(inputs)
+        return self.classifier.predict_logits(inputs)
 
     def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:
         granted = budget.grant(owners, self.forwards + self.backwards)
@@ -112,7 +118,7 @@ class QueryCounter(nn.Module):
         answers = None
         if granted.any():
             self._count("forwards", live)
-            answers = self.classifier(inputs[granted])
+            answers = self._ask(inputs[granted])
             budget.remember(inputs.detach()[granted], answers.detach(), live)
             if answers.requires_grad:
                 answers.register_hook(lambda gradient: self._grant_gradient(gradient, live, budget))

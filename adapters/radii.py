@@ -1,42 +1,39 @@
 """A radius, and a step size, for each image of a run instead of one for all."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import InvalidInput, Unsupported
-from .attack import Implementation, OwnRadii, ThreatModel
-from .catalogue import check_support, takes_radii
+from ..errors import InvalidInput
+from .attack import ThreatModel
 
 
-def check_settings(
-    row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any], radii: Tensor | None
-) -> dict[str, Any]:
-    """The parameters in their own types, as `check_support` gives them; the `step_size` may be one for each radius.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OwnRadii(ThreatModel):
+    """A threat model in which every image of a call has a radius of its own, at most epsilon; shape (n,), float64.
 
-    Raises:
-        Unsupported: if the row cannot do what is asked, or takes no radius for each image.
-        UnknownName: if a parameter is not in the vocabulary.
-        InvalidInput: if a parameter has a wrong value, or there are not as many step sizes as radii.
+    Rows that say so in `Implementation.own_radii` get them as a tensor in place of a number.
     """
-    if radii is not None and not (isinstance(radii, Tensor) and radii.ndim == 1 and len(radii)):
-        got = f"a tensor of shape {tuple(radii.shape)}" if isinstance(radii, Tensor) else type(radii).__name__
-        raise InvalidInput(f"expected radii as a tensor, one for each image, got {got}")
-    steps = parameters.get("step_size")
-    if isinstance(steps, Tensor):
-        if radii is None:
-            raise InvalidInput(f"expected one step_size for all images, as there are no radii, got {steps.numel()}")
-        if steps.shape != radii.shape:
-            raise InvalidInput(f"expected as many radii as step_size, got {len(radii)} and {steps.numel()}")
-        smallest = {**parameters, "step_size": float(steps.min())}
-        settings = {**check_support(row, threat_model, smallest), "step_size": steps}
-    else:
-        settings = check_support(row, threat_model, parameters)
-    if radii is not None and not takes_radii(row, threat_model.norm, settings):
-        raise Unsupported(f"{row.name} does not take a radius for each image here: expected one epsilon, got radii")
-    return settings
+
+    radii: Tensor
+
+    @property
+    def radius(self) -> Tensor:
+        """In float32 and shaped to bound the components of each image (linf) or its norm (any other)."""
+        return self.reach if self.norm == "linf" else self.radii.float()
+
+    @property
+    def reach(self) -> Tensor:
+        """The radii as lengths of a step: float32, shape (n, 1, 1, 1)."""
+        return _to_multiply(self.radii)
+
+
+def radius_of(threat_model: ThreatModel) -> Any:
+    """What a library is given as its radius: epsilon, or a tensor of one for each image."""
+    return threat_model.radius if isinstance(threat_model, OwnRadii) else threat_model.epsilon
 
 
 def own_radii(threat_model: ThreatModel, radii: Tensor, labels: Tensor) -> OwnRadii:
@@ -47,7 +44,18 @@ def own_radii(threat_model: ThreatModel, radii: Tensor, labels: Tensor) -> OwnRa
     return OwnRadii(**vars(threat_model), radii=radii.detach().to(labels.device, torch.double))
 
 
+def pick_rules(threat_model: ThreatModel, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
+    """The threat model of the images at `rows`, its radii (if it has any) on a device."""
+    if isinstance(threat_model, OwnRadii):
+        return replace(threat_model, radii=threat_model.radii[rows].to(device))
+    return threat_model
+
+
 def pick_words(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
     """The arguments of a call on `rows`; those with a value for each image shaped to be multiplied with images."""
     own = {word: values[rows.to(values.device)] for word, values in kwargs.items() if isinstance(values, Tensor)}
-    return {**kwargs, **{word: values.to(device, torch.float).view(-1, 1, 1, 1) for word, values in own.items()}}
+    return {**kwargs, **{word: _to_multiply(values.detach().to(device)) for word, values in own.items()}}
+
+
+def _to_multiply(values: Tensor) -> Tensor:
+    return values.float().view(-1, 1, 1, 1)

@@ -10,11 +10,11 @@ from ..errors import AttackFailed, InvalidInput, Unsupported
 from .attack import AttackResult, Implementation, ThreatModel
 from .attacks import ATTACKS
 from .call import Images, Returned, call_library
-from .catalogue import find_implementation, load_class
+from .catalogue import check_settings, find_implementation, load_class
 from .classifier import Classifier, check_images, check_labels
 from .judge import allowed_radii, distances_of, fooled, judge_images, norm_of, quantise
 from .queries import distinguishable
-from .radii import check_settings, own_radii, pick_words
+from .radii import own_radii, pick_rules, pick_words
 from .seeding import call_seed
 
 DEFAULT_BATCH_SIZE = 32
@@ -77,7 +77,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     if not 0 <= seed < 2**32:
         raise InvalidInput(f"expected a seed from 0 to 2**32 - 1, got {seed}")
     check_images(inputs)
-    threat_model.check_radius(inputs)
+    threat_model.check_radius(inputs[0].numel())
     inputs = inputs.detach().float()
     logits = classifier.check(inputs, labels, logits=logits)
     labels = labels.to(inputs.device, torch.long)
@@ -139,7 +139,7 @@ class _Found:
         # An image that ran out of queries may rightly come back as it was.
         failure = "input" if call.limited else self.row.failure
         verdict = judge_images(
-            clean, call.adv_inputs, self.threat_model.pick(rows), fixed_budget=self.fixed_budget, failure=failure
+            clean, call.adv_inputs, pick_rules(self.threat_model, rows), fixed_budget=self.fixed_budget, failure=failure
         )
         self.forwards[rows] += call.forwards
         self.backwards[rows] += call.backwards
@@ -181,7 +181,11 @@ class _Found:
             for new in (adv_inputs, self.adv_inputs[rows])
         )
         hit = fooled(classifier.predict_logits(adv_inputs), images.labels, images.targets)
-        return hit & (size <= allowed_radii(self.threat_model.pick(rows))) & (~self.success[rows] | (size < previous))
+        return (
+            hit
+            & (size <= allowed_radii(pick_rules(self.threat_model, rows)))
+            & (~self.success[rows] | (size < previous))
+        )
 
 
 def _attack_all(
@@ -207,7 +211,8 @@ def _attack_all(
         for rows in _batches(row, still.nonzero()[:, 0], found, batch_size):
             allowance = own["max_queries"] - found.used[rows] if "max_queries" in own else None
             drawn = call_seed(seed, int(places[rows[0]]), restart)
-            rules, words = found.threat_model.pick(rows), pick_words(kwargs, rows, classifier.device)
+            rules = pick_rules(found.threat_model, rows, classifier.device)
+            words = pick_words(kwargs, rows, classifier.device)
             call = call_library(row, classifier, found.images.pick(rows), rules, words, drawn, allowance)
             calls, error = calls + 1, call.error or error
             found.merge(rows, call, classifier, first=restart == 0)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .attack import ThreatModel
+from .radii import OwnRadii, radius_of
 from .torchattacks_rows import ROWS
 
 __all__ = ["ROWS", "run"]
@@ -46,9 +47,9 @@ def run(
     """
     taken = inspect.signature(attack_class.__init__).parameters
     words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
+    reach = threat_model.reach if isinstance(threat_model, OwnRadii) else words.get("eps")
     words: dict[str, Any] = {
-        word: threat_model.reach if isinstance(value, str) and value == "epsilon" else value
-        for word, value in words.items()
+        word: reach if isinstance(value, str) and value == "epsilon" else value for word, value in words.items()
     }
     if "n_classes" in taken:
         known = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
@@ -71,10 +72,9 @@ def run(
 def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
     """Norm and radius in every word that torchattacks has for them; each class takes its own."""
     channels, components = inputs.shape[1], inputs[0].numel()
-    epsilon: Any
     if name in _THREE_CHANNELS and channels != 3:
         raise ValueError(f"expected images with 3 channels for torchattacks' {name}, got {channels}")
-    epsilon = threat_model.radius
+    epsilon = radius_of(threat_model)
     if threat_model.norm == "l0":
         return _words_of_count(name, channels, components, epsilon)
     if epsilon is None:  # no radius: that of a ball which holds the whole box

@@ -105,7 +105,7 @@ def compare_passes(name: str, count: int, rounds: int) -> Figure:
     """How many times as fast many images are asked about in passes of `PASS_SIZE`."""
     model = load_model(f"demo:{name}")
     inputs = torch.rand(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
-    ways = {"whole": model._pass, "parts": model}
+    ways = {"whole": model, "parts": model.predict_logits}
     times: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(rounds + 1):
         for way in ways if turn % 2 else reversed(ways):

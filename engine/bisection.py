@@ -5,7 +5,7 @@ A round is one run of the attack where the library takes a radius for each image
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,10 +36,8 @@ class Radii(NamedTuple):
         return (self.count - 1).bit_length()
 
 
-class Attack(Protocol):
-    """One run on some of the images: their rows and radii, the number of the settings, what each has cost so far."""
-
-    def __call__(self, rows: Tensor, radii: Tensor, number: int, spent: Tensor) -> AttackResult: ...  # noqa: D102
+# One run: the rows of its images, their radii, the number of the settings, and what each image has cost so far.
+Attack = Callable[[Tensor, Tensor, int, Tensor], AttackResult]
 
 
 class Bisection:

@@ -107,11 +107,13 @@ class _Evaluation:
             taken: list[Task] = []
             for outcome in self.executor(self._claimed(tasks, taken), self.progress):
                 self._save(outcome)
-            tasks = [task for task in taken if not self._has(task)]
+            tasks = []
             for task in taken:
-                if task not in tasks:
+                if not self._has(task):
+                    tasks.append(task)
+                else:
                     self.progress("", task.images)
-            self.waited |= {task.cell.key for task in taken if task.cell and task not in tasks}
+                    self.waited |= {task.cell.key} if task.cell else set()
             if tasks:
                 time.sleep(_POLL_SECONDS)
 
@@ -150,8 +152,7 @@ class _Evaluation:
         for subject, cell in plan.transfers:
             record = self._read("cells", cell.key)
             if record is not None and not record.failed:
-                source = plan.source(subject)
-                tasks.append(Task("transfer", subject, source, plan.data, plan.config.device, cell))
+                tasks.append(Task("transfer", subject, plan.source(subject), plan.data, plan.config.device, cell))
             else:
                 self.progress("", subject.images)
         return tasks

@@ -108,6 +108,7 @@ def _cells(config: Config, subject: Subject, components: int) -> Iterator[Cell]:
         )
         if choice.attack.startswith("best(") and choice.epsilon is None:
             threat_model = replace(threat_model, epsilon=None)  # the search knows how far to look
+        threat_model.check_radius(components)
         fitting = [row for row in rows if threat_model.norm in row.classes]
         for row in fitting:
             for seed in config.seeds:
@@ -128,6 +129,8 @@ def _cell(
     rows: list[Implementation],
 ) -> Cell:
     best = choice.attack.startswith("best(")
+    if choice.grid and not best:
+        raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
     given, grid = dict(choice.parameters), dict(choice.grid)
     if config.batch_size is not None:
         given.setdefault("batch_size", config.batch_size)
@@ -149,7 +152,7 @@ def _cell(
         attack=f"best({row.name})" if best else row.name,
         threat_model=threat_model,
         parameters=own,
-        grid={name: values for name, values in grid.items() if best and accepts(row, name)},
+        grid={name: values for name, values in grid.items() if accepts(row, name)},
         target=choice.target,
         seed=seed,
         pixels=config.pixels,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from davylamp.adapters.classifier import PASS_SIZE, Classifier, check_images, check_labels
+from davylamp.adapters.classifier import Classifier, check_images, check_labels
 from davylamp.errors import InvalidInput
 
 
@@ -75,28 +75,6 @@ def test_gradients_are_contiguous_however_the_weights_lie(settings):
     (expected,), (got,) = (torch.autograd.grad(own(inputs).sum(), inputs) for own in (plain, laid_out))
     assert got.is_contiguous()
     torch.testing.assert_close(got, expected)
-
-
-def test_many_images_without_gradients_are_asked_about_in_parts():
-    sizes = []
-
-    class Recorded(nn.Flatten):
-        def forward(self, inputs):
-            sizes.append(len(inputs))
-            return super().forward(inputs)[:, :4]
-
-    classifier = Classifier(Recorded(), mean=(0.5,), std=(0.25,))
-    inputs = torch.rand(2 * PASS_SIZE + 7, 1, 4, 4, requires_grad=True)
-    expected = (inputs.detach().flatten(1)[:, :4] - 0.5) / 0.25
-    for asked in (inputs.detach(), inputs):
-        with torch.no_grad():
-            assert torch.equal(classifier(asked), expected)
-    assert torch.equal(classifier(inputs.detach()), expected)
-    assert sizes == [PASS_SIZE, PASS_SIZE, 7] * 3
-    sizes.clear()
-    (gradient,) = torch.autograd.grad(classifier(inputs).sum(), inputs)
-    assert sizes == [len(inputs)]
-    assert torch.equal(gradient.flatten(1).sum(1), torch.full((len(inputs),), 16.0))
 
 
 def test_predictions_do_not_depend_on_how_many_images_are_given():

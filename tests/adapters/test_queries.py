@@ -52,6 +52,25 @@ def test_stacked_copies_belong_to_their_images(counter):
     assert model.forwards.tolist() == [3] * 4
 
 
+@pytest.mark.parametrize("budget", [None, 1000])
+def test_many_images_without_gradients_are_asked_about_in_parts(counter, budget):
+    model, case = counter(budget=budget)
+    sizes, inputs = [], case.inputs.repeat(37, 1, 1, 1)
+    case.module.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    expected = case.classifier(inputs)
+    assert sizes == [148]  # the classifier itself asks once: whoever hooks a layer sees all images at once
+    sizes.clear()
+    assert torch.allclose(model(inputs), expected, atol=1e-5)
+    with torch.no_grad():
+        model(inputs.clone().requires_grad_())
+    assert sizes == [64, 64, 20] * 2
+    sizes.clear()
+    model(inputs.requires_grad_()).sum().backward()
+    assert sizes == [148]
+    assert model.forwards.tolist() == [3 * 37] * 4
+    assert model.backwards.tolist() == [37] * 4
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 def test_shuffled_repeated_and_shrunk_batches_are_attributed_by_content(counter, noise):
     model, case = counter(order="content")
