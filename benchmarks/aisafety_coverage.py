@@ -37,11 +37,11 @@ def compare_coverage(table: str, dataset: str, options: Options) -> dict[str, An
     with run_setting(setting_of(_ATTACKS, images=100, quick=20, keep_images=True, measures=()), options) as own:
         lines = []
         for model, classifier in own.models.items():
-            profile = _activations(classifier, load_training_inputs().to(classifier.device))
+            profile = read_activations(classifier, load_training_inputs().to(classifier.device))
             for cell in (cell for cell in own.plan.cells if cell.subject.model == model):
                 name = attack_name(cell.attack, cell.threat_model.norm)
                 examples = own.read_examples(cell).to(classifier.device)
-                for symbol, value in _cover(_activations(classifier, examples), profile).items():
+                for symbol, value in _cover(read_activations(classifier, examples), profile).items():
                     estimate = Estimate(value, math.nan, math.nan, len(examples))
                     published = find_value(table, symbol, model=paper_model(model), attack=name)
                     beside = f"{dataset} {paper_model(model)}"
@@ -62,15 +62,32 @@ def _cover(layers: list[Tensor], profile: list[Tensor]) -> Mapping[str, float]:
     return {symbol: float(measure()) for symbol, measure in found.items()}
 
 
-def _activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
-    """What every ReLU gives, each (N, units)."""
-    kept: list[Tensor] = []
-    parts = [part for part in classifier.modules() if isinstance(part, nn.ReLU)]
-    hooks = [part.register_forward_hook(lambda _, __, out: kept.append(out.detach().flatten(1))) for part in parts]
+def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
+    """What every ReLU gives for all images, each (N, units), in the order in which they first run.
+
+    The images go through the model in passes, and a model may split a pass further: what a layer gives is joined layer
+    by layer.
+
+    Args:
+        classifier: the model.
+        inputs: images in [0, 1], shape (N, C, H, W).
+
+    Raises:
+        ValueError: if a layer ran on another number of images, as one that is used twice.
+    """
+    kept: dict[nn.Module, list[Tensor]] = {}
+
+    def keep(layer: nn.Module, _: Any, output: Tensor) -> None:
+        kept.setdefault(layer, []).append(output.detach().flatten(1))
+
+    hooks = [part.register_forward_hook(keep) for part in classifier.modules() if isinstance(part, nn.ReLU)]
     try:
-        with torch.no_grad():
-            classifier(inputs)
+        classifier.predict_logits(inputs)
     finally:
         for hook in hooks:
             hook.remove()
-    return kept
+    layers = [torch.cat(own) for own in kept.values()]
+    for layer in layers:
+        if len(layer) != len(inputs):
+            raise ValueError(f"expected each ReLU to run once for each of {len(inputs)} images, got {len(layer)} runs")
+    return layers

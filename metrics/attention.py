@@ -199,14 +199,18 @@ def _known_layers(model: nn.Module) -> Iterator[nn.Module]:
 def _gradients(
     model: nn.Module, module: nn.Module, inputs: Tensor, classes: Tensor, score: str
 ) -> tuple[Tensor, list[Tensor]]:
-    """Output of the module and its gradient of the scores of each column of `classes`."""
+    """Output of the module and its gradient of the scores of each column of `classes`.
+
+    A model may split the images into passes: the outputs are joined. Of a layer that runs twice for each image, as one
+    with shared weights, the last run counts.
+    """
     caught: list[Tensor] = []
 
     def catch(_module: nn.Module, _inputs: Any, output: Any) -> Tensor:
         if not isinstance(output, Tensor):
             raise ValueError(f"expected a layer that gives a tensor, got {type(output).__name__}")
-        caught[:] = [output.detach().requires_grad_()]
-        return caught[0].clone()  # what follows may work in place
+        caught.append(output.detach().requires_grad_())
+        return caught[-1].clone()  # what follows may work in place
 
     handle = module.register_forward_hook(catch)
     try:
@@ -218,18 +222,26 @@ def _gradients(
         raise ValueError("expected a model that runs the layer and gives logits of shape (N, K), got another")
     if len(classes) and int(classes.max()) >= logits.shape[1]:
         raise ValueError(f"expected classes below {logits.shape[1]}, got {int(classes.max())}")
-    gradients = []
+    if len(caught[-1]) == len(logits):
+        del caught[:-1]
+    passes = sum(map(len, caught))
+    if passes != len(logits):
+        raise ValueError(f"expected a layer that sees each of {len(logits)} images once, got {passes} outputs")
     with torch.enable_grad():
         scores = (logits if score == "logit" else logits.softmax(1)).gather(1, classes).sum(0)
-        for column, own in enumerate(scores):
-            last = column + 1 == len(scores)
-            gradient = None
-            if own.requires_grad:
-                (gradient,) = torch.autograd.grad(own, caught[0], retain_graph=not last, allow_unused=True)
-            if gradient is None:
-                raise ValueError("expected a layer that the scores depend on, got another")
-            gradients.append(gradient)
-    return caught[0].detach(), gradients
+        gradients = [_gradient(own, caught, keep=place + 1 < len(scores)) for place, own in enumerate(scores)]
+    return torch.cat(caught).detach(), gradients
+
+
+def _gradient(score: Tensor, outputs: list[Tensor], *, keep: bool) -> Tensor:
+    """Gradient of a score with respect to a layer's outputs, joined over the passes; the graph is kept for others."""
+    found: tuple[Tensor | None, ...] = (None,)
+    if score.requires_grad:
+        found = torch.autograd.grad(score, outputs, retain_graph=keep, allow_unused=True)
+    known = [gradient for gradient in found if gradient is not None]
+    if len(known) < len(outputs):
+        raise ValueError("expected a layer that the scores depend on, got another")
+    return torch.cat(known)
 
 
 def _maps_of_each(activations: Tensor, gradients: Sequence[Tensor], layout: Layout | None) -> Tensor:

@@ -199,7 +199,7 @@ def test_coverage_of_the_profiled_set_itself_goes_beyond_nothing(tiny):
     from davylamp.benchmarks import aisafety_coverage
 
     models, data = tiny
-    layers = aisafety_coverage._activations(models["standard"], data.inputs)
+    layers = aisafety_coverage.read_activations(models["standard"], data.inputs)
     assert [layer.shape[0] for layer in layers] == [4, 4]
     itself = aisafety_coverage._cover(layers, layers)
     assert itself["NBCov"] == itself["SNACov"] == 0

@@ -1,0 +1,56 @@
+"""Whoever reads a layer's output reads that of all images, in however many passes they go through the model."""
+
+import pytest
+import torch
+from torch import nn
+
+from davylamp.adapters import Classifier
+from davylamp.benchmarks.aisafety_coverage import read_activations
+from davylamp.metrics import grad_cam
+
+IMAGES = 130  # two whole passes of 64, and two more images
+
+
+class InPasses(nn.Module):
+    """The same model; it takes its images so many at a time."""
+
+    def __init__(self, model: nn.Module, size: int):
+        super().__init__()
+        self.model, self.size = model, size
+
+    def forward(self, inputs):
+        return torch.cat([self.model(part) for part in inputs.split(self.size)])
+
+
+@pytest.fixture(scope="module")
+def many(digits):
+    return digits.inputs.repeat(9, 1, 1, 1)[:IMAGES] * torch.linspace(0.5, 1, IMAGES)[:, None, None, None]
+
+
+@pytest.mark.parametrize("size", [IMAGES, 64, 7])
+def test_activations_are_those_of_all_images_in_order(digits, many, size):
+    net, found = digits.module, read_activations(Classifier(InPasses(digits.module, size)), many)
+    values, expected = many, []
+    with torch.no_grad():
+        for layer in net:
+            values = layer(values)
+            expected += [values.flatten(1)] if isinstance(layer, nn.ReLU) else []
+    assert [own.shape for own in found] == [own.shape for own in expected]
+    for own, truth in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, truth)
+
+
+def test_a_layer_that_runs_twice_is_refused():
+    relu = nn.ReLU()
+    model = Classifier(nn.Sequential(nn.Flatten(), relu, nn.Linear(4, 4), relu, nn.Linear(4, 3)))
+    with pytest.raises(ValueError, match="each ReLU to run once"):
+        read_activations(model, torch.rand(3, 1, 2, 2))
+
+
+def test_maps_of_a_model_that_splits_its_images_are_those_of_the_model(digits, many):
+    layer = next(part for part in digits.module if isinstance(part, nn.Conv2d))
+    classes = torch.arange(IMAGES)[:, None] % torch.tensor([10, 7])
+    whole = grad_cam(digits.module, many, classes, layer=layer)
+    split = grad_cam(InPasses(digits.module, 9), many, classes, layer=layer)
+    assert whole.shape == (IMAGES, 2, *whole.shape[2:])
+    torch.testing.assert_close(split, whole)
