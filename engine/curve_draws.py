@@ -27,7 +27,7 @@ class Curve:
     Args:
         labels: `model`, `implementation`, `norm`, `epsilon` (NaN: none, or the budget is epsilon), `targeted`,
             `setting` (what tells it apart from curves with the same labels), `images` attacked, `violations`.
-        kind: "distances": a step curve from one run; "points": one run for each budget.
+        kind: "distances": a step curve from one run; "points": one run for each budget, and nothing known between.
         budgets: shape (G,), rising from 0.
         accuracy: share of all images that are right within each budget, shape (G,); the clean accuracy at 0.
         low: lower end of the 95 % bootstrap band, shape (G,).
@@ -102,6 +102,17 @@ def make_points(groups: Sequence[Group], *, grey: bool) -> list[Points]:
         runs = [(group.labels["epsilon"] * grey_scale(group.parts[0][0], grey=grey), group.parts[0]) for group in own]
         points.append(Points(labels, runs))
     return points
+
+
+def make_cost_point(group: Group) -> Points | None:
+    """A run that spends the same on every image says nothing about fewer queries: one point; None for another run."""
+    (repeats,) = group.parts
+    attacked = [own.columns["attacked"] for own in repeats]
+    spent = [own.columns["forwards"] + own.columns["backwards"] for own in repeats]
+    costs = np.unique(np.concatenate([own[mask] for own, mask in zip(spent, attacked, strict=True)]))
+    if len(costs) != 1:
+        return None
+    return Points({name: group.labels[name] for name in _LABELS}, [(float(costs[0]), repeats)])
 
 
 def grey_scale(outcome: Outcome, *, grey: bool) -> float:

@@ -11,7 +11,17 @@ import numpy as np
 from ..adapters.attack import NORMS
 from ..errors import InvalidInput, UnknownName, Unsupported
 from .bootstrap import resample
-from .curve_draws import Curve, Points, Run, draw_points, draw_run, make_points, make_run, round_budgets
+from .curve_draws import (
+    Curve,
+    Points,
+    Run,
+    draw_points,
+    draw_run,
+    make_cost_point,
+    make_points,
+    make_run,
+    round_budgets,
+)
 from .outcomes import Outcomes, read_outcomes
 from .table_metrics import best_distances_of
 from .table_rows import Group, group_cells, model_names
@@ -52,11 +62,11 @@ def build_curves(
     """Accuracy curves of a results folder.
 
     Against epsilon: from the distances of minimum-norm attacks and of `best(...)` searches; fixed-budget attacks give a
-    point for each epsilon that they were run at (step sizes relative to it are one setting). Against queries: an image
-    falls at the forward plus backward passes that the attack had spent on it when it ended, if it succeeded. For an
-    attack that does not stop early that is its whole cost, so its curve is one step: an upper bound of what was needed.
-    An image that is wrong when clean falls at 0; a failure and a violation at no budget. Repeats with other seeds are
-    averaged.
+    point for each epsilon that they were run at (step sizes relative to it are one setting), and nothing is said about
+    radii between. Against queries: an image falls at the forward plus backward passes that the attack had spent on it
+    when it ended, if it succeeded; an attack that spends the same on every image gives a point at that cost. An image
+    that is wrong when clean falls at 0; a failure and a violation at no budget, so with violations the accuracy is an
+    upper bound, which a note says. Repeats with other seeds are averaged.
 
     Args:
         folder: a results folder, or what was read of it.
@@ -87,16 +97,36 @@ def build_curves(
     shown: dict[str, tuple[float, ...]] = {}
     for name in dict.fromkeys(group.labels["norm"] for group in groups):
         mine = [group for group in groups if group.labels["norm"] == name]
-        steps = [group for group in mine if queries or group.parts[0][0].is_minimum]
-        runs = [make_run(group, queries=queries, grey=grey) for group in steps]
-        points = make_points([group for group in mine if group not in steps], grey=grey)
+        runs, points = _split(mine, queries=queries, grey=grey)
         top = _top(runs, points)
         shown[name] = tuple(sorted({0.0, *map(float, budgets)})) if budgets else round_budgets(top, log=queries)
         fine = np.geomspace(1, max(top, 1), _POINTS).round() if queries else np.linspace(0, top, _POINTS + 1)
-        grid = np.unique(np.concatenate([fine, shown[name]]))
+        run_at = [budget for own in points for budget, _ in own.runs]
+        grid = np.unique(np.concatenate([fine, shown[name], run_at]))
         drawn += [draw_run(run, grid, counts, best) for run in runs] + [draw_points(own, counts) for own in points]
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
-    return Curves(against, unit, shown, tuple(drawn), tuple(outcomes.notes))
+    return Curves(against, unit, shown, tuple(drawn), (*_violations(drawn), *outcomes.notes))
+
+
+def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[Run], list[Points]]:
+    """Attacks that say at which budget each image falls, and those that only say what fell at the budgets run."""
+    if queries:
+        points = {id(group): make_cost_point(group) for group in groups}
+        runs = [make_run(group, queries=True, grey=grey) for group in groups if points[id(group)] is None]
+        return runs, [own for own in points.values() if own is not None]
+    steps = [group for group in groups if group.parts[0][0].is_minimum]
+    runs = [make_run(group, queries=False, grey=grey) for group in steps]
+    return runs, make_points([group for group in groups if group not in steps], grey=grey)
+
+
+def _violations(curves: Sequence[Curve]) -> list[str]:
+    """A line for each curve whose accuracy is an upper bound only."""
+    return [
+        f"{own.labels['implementation']} on {own.labels['model']}: {own.labels['violations']} violations count as not "
+        "fooled: the accuracy is an upper bound"
+        for own in curves
+        if own.labels["violations"]
+    ]
 
 
 def _choose(outcomes: Outcomes, norm: str | None, models: Sequence[str] | None) -> list[Group]:

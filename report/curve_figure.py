@@ -14,6 +14,7 @@ from ..errors import InvalidInput, MissingLibrary, Unavailable
 # Okabe and Ito's colours, which colour-blind readers tell apart; line styles repeat what colours say.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _LINES = ("-", "--", "-.", ":")
+_MARKERS = "osD^vPX"
 _SUFFIXES = (".svg", ".png", ".pdf")
 
 
@@ -64,14 +65,13 @@ def draw_curves(curves: Curves, path: str | Path) -> None:
 def _draw(axes: Any, curve: Curve, place: int, *, queries: bool) -> None:
     colour, line = _COLOURS[place % len(_COLOURS)], _LINES[place % len(_LINES)]
     name = _name(curve.labels)
-    if curve.kind == "points":
-        ends = np.nan_to_num([curve.accuracy - curve.low, curve.high - curve.accuracy]).clip(0)
-        axes.errorbar(
-            curve.budgets, curve.accuracy, ends, color=colour, linestyle=line, marker="o", capsize=3, label=name
-        )
-        return
     if queries:
         axes.set_xscale("symlog", linthresh=1)
+    if curve.kind == "points":
+        ends = np.nan_to_num([curve.accuracy - curve.low, curve.high - curve.accuracy]).clip(0)
+        look = {"color": colour, "marker": _MARKERS[place % len(_MARKERS)], "capsize": 3, "label": name}
+        axes.errorbar(curve.budgets, curve.accuracy, ends, linestyle="none", **look)  # nothing is known between them
+        return
     axes.step(curve.budgets, curve.accuracy, where="post", color=colour, linestyle=line, label=name)
     axes.fill_between(curve.budgets, curve.low, curve.high, step="post", color=colour, alpha=0.15, linewidth=0)
 

@@ -12,11 +12,10 @@ from .blocks import Column, PageTable, Section, Text, make_table
 from .figures import Line, draw_curves
 from .folder import epsilon_text
 
-_POINTS = 120  # of a drawn step curve: more cannot be seen
 _WHAT: Mapping[str, str] = {
     "epsilon": "from distances of attacks that look for the smallest change, or one point for each radius that was run",
-    "queries": "forward plus backward passes when the attack on an image ended; for one that does not stop early this "
-    "is an upper bound of what it needed",
+    "queries": "forward plus backward passes when the attack on an image ended, an upper bound of what it needed; one "
+    "point for an attack that spends the same on every image",
 }
 
 
@@ -29,7 +28,10 @@ def write_curves(epsilon: Curves | str, queries: Curves | str) -> Section:
             continue
         blocks += _figures(curves)
         blocks.append(_table(curves))
-    lead = "Robust accuracy as the budget grows; bands are 95 % percentile bootstrap intervals over the images."
+    lead = (
+        "Robust accuracy as the budget grows; bands and bars are 95 % intervals over the images. Points stand where an "
+        "attack was run; between them nothing was measured."
+    )
     return Section("curves", "Curves", lead, tuple(blocks))
 
 
@@ -52,12 +54,10 @@ def _figures(curves: Curves) -> list[Any]:
 
 def _line(curve: Curve, place: int) -> Line:
     x, *rest = curve.budgets, curve.accuracy, curve.low, curve.high
-    if curve.kind == "distances" and len(x) > _POINTS:
-        # Only where something changes, and evenly among those.
-        moves = np.flatnonzero(np.any([np.diff(values, prepend=math.nan) != 0 for values in rest], axis=0))
-        keep = np.unique(moves[np.linspace(0, len(moves) - 1, min(_POINTS, len(moves))).astype(int)])
-        keep = np.unique([0, *keep, len(x) - 1])
-        x, rest = x[keep], [values[keep] for values in rest]
+    if curve.kind == "distances":  # only where something changes
+        moves = np.any([np.diff(values, prepend=math.nan) != 0 for values in rest], axis=0)
+        moves[[0, -1]] = True
+        x, rest = x[moves], [values[moves] for values in rest]
     return Line(
         _name(curve), *(own.tolist() for own in (x, *rest)), steps=curve.kind == "distances", series=place, dash=place
     )

@@ -40,7 +40,10 @@ class Bar(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A curve with its band; `steps`: it changes only at its points; `series`, `dash`: what it looks like."""
+    """A curve with its band if `steps`, which changes only at its points; else points, and nothing known between.
+
+    `series` and `dash` say what it looks like.
+    """
 
     label: str
     x: Sequence[float]
@@ -89,16 +92,19 @@ def draw_intervals(name: str, bars: Sequence[Bar], *, axis: str, caption: str, w
 
 
 def draw_curves(name: str, lines: Sequence[Line], *, x_axis: str, caption: str, log: bool = False) -> Figure:
-    """Accuracies between 0 and 1 against a budget, with bands and a legend."""
+    """Accuracies between 0 and 1 against a budget: steps with bands, points with intervals, and a legend."""
     tips: dict[str, str] = {}
     with _axes(6.0, 3.2, below=0.55 + _legend_height(len(lines))) as (figure, axes):
         for place, line in enumerate(lines):
             colour, style = SERIES[line.series % len(SERIES)], _DASHES[line.dash % len(_DASHES)]
             tip = f"{name}-{place}"
-            look: dict[str, Any] = {"drawstyle": "steps-post"} if line.steps else {"marker": _MARKERS[line.dash % 8]}
-            axes.plot(line.x, line.y, color=colour, linestyle=style, linewidth=1.8, label=line.label, gid=tip, **look)
-            step: Any = "post" if line.steps else None
-            axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.13, step=step, linewidth=0)
+            look: dict[str, Any] = {"drawstyle": "steps-post", "linestyle": style, "linewidth": 1.8}
+            if line.steps:
+                axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.13, step="post", linewidth=0)
+            else:
+                look = {"marker": _MARKERS[line.dash % 8], "linestyle": "none"}
+                axes.vlines(line.x, line.low, line.high, color=colour, alpha=0.5, linewidth=1.8)
+            axes.plot(line.x, line.y, color=colour, label=line.label, gid=tip, **look)
             tips[tip] = line.label
         if log:
             axes.set_xscale("symlog", linthresh=1)
