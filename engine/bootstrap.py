@@ -145,10 +145,10 @@ def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray)
         least = own @ best / images
         return 1 - (reached - least) / (own @ (best > 0) / images * largest - least)
 
+    if np.isinf(best).any():  # undefined on the images themselves: so is its interval
+        return np.full(len(counts), math.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
-        known = _by_groups(area, counts, np.where(np.isinf(best), 0.0, best) if np.isinf(best).any() else best)
-    known[(counts[:, np.isinf(best)] > 0).any(1)] = math.nan
-    return known
+        return _by_groups(area, counts, best)
 
 
 def draw_half_distortion(counts: np.ndarray, distances: np.ndarray) -> np.ndarray:

@@ -132,6 +132,7 @@ def test_a_models_row_is_the_mean_over_the_attacks_of_table_8(results, folder):
     small = records["epsilon"].round(4) == round(1 / 255, 4)
     transferable = records["attack"].isin(["mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-ni-fgsm"])
     black = records["attack"].isin(["boundary", "spatial", "spsa", "hopskipjump", "genattack"])
+    assert len(records["model"].unique()) == 2
     for kind, chosen in (("black", black), ("white", ~black & (~transferable | small))):
         for model, own in records[chosen].groupby("model"):
             cells = own.groupby("cell")

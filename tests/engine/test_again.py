@@ -48,6 +48,7 @@ def test_a_comparison_becomes_a_folder(digits, data, tmp_path):
     store = ResultsStore(tmp_path / "kept")
     keep_comparison(store, comparison, classifier, data, model="digits", data_name="six", preset="quickstart")
     records = load(tmp_path / "kept")
+    assert len(comparison.rows) == len(records["implementation"].unique()) == 3
     for row in comparison.rows:
         own = records[records["implementation"] == row.implementation.name]
         assert own["success"].sum() / own["attacked"].sum() == row.metrics["MR"]

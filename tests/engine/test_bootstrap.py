@@ -115,13 +115,16 @@ def test_half_distortions_that_do_not_exist():
     assert np.isnan(draw_half_distortion(counts, np.full(3, 0.5))).all()  # all fall at one distance
 
 
-def test_optimality_is_undefined_in_the_replicates_with_an_image_that_never_falls():
-    best = np.array([0.1, 0.2, 0.3, INF])
-    counts = resample(4, 200, 0)
-    found = draw_optimality(counts, best, best)
-    assert (np.isnan(found) == (counts[:, 3] > 0) | np.isnan(found)).all()
-    assert np.isnan(found[0])
-    assert (found[~np.isnan(found)] == 1).all()
+def test_optimality_is_undefined_in_every_replicate_if_an_image_never_falls():
+    best, counts = np.array([0.1, 0.2, 0.3, INF]), resample(4, 200, 0)
+    assert (counts[:, 3] == 0).any()
+    assert np.isnan(draw_optimality(counts, best, best)).all()
+    # else it is defined wherever two different distances are drawn, and 1 for the best attack
+    finite = np.array([0.1, 0.2, 0.3, 0.3])
+    drawn = draw_optimality(counts, finite, finite)
+    apart = [len(set(finite[images])) > 1 for images in replicates(counts)]
+    assert (np.isnan(drawn) != apart).all()
+    assert drawn[apart] == pytest.approx(1)
 
 
 def test_time_levels_are_the_metric_of_every_replicate():
