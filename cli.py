@@ -6,7 +6,7 @@ import sys
 import typer
 
 from .commands import attacks, check, evaluate, rank, report, reproduce, results
-from .errors import DavylampError
+from .commands.failures import close_output, explain, open_output, refuse_empty
 
 app = typer.Typer(
     help="Adversarial robustness of image classifiers: one attack, several libraries, one meaning for every parameter.",
@@ -29,16 +29,23 @@ app.command("quickstart")(attacks.quickstart)
 
 
 def main() -> None:
-    """Run the command line; an error of ours becomes one line and exit code 1."""
+    """Run the command line; whatever goes wrong becomes one line and an exit code.
+
+    1: an error of ours, or nothing could be computed; 2: wrong usage, or --strict; 70: a bug; 130: interrupted.
+    `DAVYLAMP_DEBUG=1` shows the traceback.
+    """
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    open_output()
+    code: object = 0
     try:
+        refuse_empty(sys.argv[1:])
         app()
-    except DavylampError as error:
-        print(f"davylamp: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except SystemExit as stop:
+        code = stop.code
+    except (Exception, KeyboardInterrupt) as error:
+        code = explain(error)
+    sys.exit(close_output() or code)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ class UnknownName(DavylampError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         known = sorted(known)
-        close = get_close_matches(name, known)
+        close = get_close_matches(name, known) or get_close_matches(name.strip().lower(), known)
         hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known) or 'none'}"
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
 from .classifier import Interpolation, check_images
+from .paths import expand_path
 
 _SAMPLES = ("cifar10", "cifar100", "fashionMNIST", "imagenet", "mnist")
 _SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -90,9 +91,9 @@ def load_data(
     size = _Size(resize, crop, interpolation)
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
-        return _read_arrays(Path(rest).expanduser(), limit)
+        return _read_arrays(expand_path(rest), limit)
     if source == "imagefolder" and rest:
-        return _read_images(_list_folder(Path(rest).expanduser())[:limit], size, as_rgb=True)
+        return _read_images(_list_folder(expand_path(rest))[:limit], size, as_rgb=True)
     if name not in known_data() or rest not in _SAMPLES:
         raise UnknownName("data", name, known_data())
     if rest == "imagenet" and resize is None and crop is None:

@@ -24,6 +24,7 @@ from ..errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Uns
 from .classifier import Classifier
 from .datasets import Data, known_data, load_data
 from .folding import fold_batch_norms
+from .paths import expand_path
 
 __all__ = ["Data", "check_device", "known_data", "known_models", "load_data", "load_model"]
 
@@ -74,7 +75,7 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
         raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
     path, _, factory = name.rpartition(":")
     if path.endswith(".py"):
-        return _load_from_file(name, Path(path).expanduser(), factory, device)
+        return _load_from_file(name, expand_path(path), factory, device)
     raise UnknownName("model", name, known_models())
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ..adapters import Classifier, find_attack
+from ..adapters.paths import expand_path
 from ..adapters.zoo import Data, load_model
 from ..engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
 from ..engine.bootstrap import Estimate
@@ -203,7 +204,7 @@ def run_setting(setting: Setting, options: Options) -> Iterator[Run]:
     plan = make_plan(config, models=models, data=data)
     with tempfile.TemporaryDirectory() as temporary:
         key = digest_of(sorted(cell.key for cell in plan.cells))[:8]  # another size never mixes with this one
-        folder = Path(options.out or temporary).expanduser() / f"{config.preset or 'results'}-{key}"
+        folder = expand_path(options.out or temporary) / f"{config.preset or 'results'}-{key}"
         summary = evaluate(plan, ResultsStore(folder), progress=options.progress)
         names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
         failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())

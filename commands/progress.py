@@ -24,20 +24,20 @@ def show_progress(total: int) -> Iterator[Callable[[str, int], object]]:
         TimeRemainingColumn,
     )
 
-    from ..report.tables import make_console
+    from ..report.tables import make_console, printable
 
     console = make_console(stderr=True)
     if not console.is_terminal:
         yield ProgressLines(total, lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)).add
         return
     times = (TimeElapsedColumn(), TimeRemainingColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), *times)
     with Progress(*columns, console=console, transient=True, speed_estimate_period=_ALL) as bar:
         task = bar.add_task("starting", total=total)
 
         def advance(name: str, images: int) -> None:
             if name:
-                bar.update(task, description=name, advance=images)
+                bar.update(task, description=printable(name), advance=images)
             else:  # they say nothing about the speed
                 bar.update(task, total=(bar.tasks[0].total or 0) - images)
 

@@ -93,7 +93,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     if as_json:
         print(json.dumps(_document(ranked), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
-        print(ranked.ranking.to_frame().to_csv(index=False), end="")  # noqa: T201
+        print(_csv(ranked.ranking.to_frame()), end="")  # noqa: T201
     else:
         _print(ranked, items)
 
@@ -179,6 +179,12 @@ def _read_metrics(folder: Path, subjects: Subjects) -> Any:
         frame["QN"] = (frame["QNC_F"] + frame["QNC_B"]) / 2
     columns = [name for name in RULES if name in frame.columns]
     return frame.groupby("model" if by == "models" else "implementation", sort=False)[columns].mean().dropna(axis=1)
+
+
+def _csv(frame: Any) -> str:
+    from ..report.tables import to_csv
+
+    return to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist())
 
 
 def _document(ranked: Ranked) -> dict[str, Any]:

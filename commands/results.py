@@ -1,6 +1,5 @@
 """The commands about results: tables of a folder, curves of a folder."""
 
-import sys
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
@@ -132,5 +131,7 @@ def _build(
 
 def _warn(notes: Sequence[str]) -> None:
     """Say on standard error what a document has no place for."""
+    from ..report.tables import print_error
+
     for line in notes:
-        print(f"- {line}", file=sys.stderr)  # noqa: T201
+        print_error(f"- {line}")

@@ -24,6 +24,7 @@ from ..errors import AttackFailed, InvalidInput, MissingLibrary, Unsupported
 from ..metrics import euclidean_distortion, maximum_distortion
 from .paired import mcnemar, signed_rank_sum, wilcoxon, wilson_interval
 from .relative import resolve_step
+from .targets import class_of
 
 Verdict = Literal["identical", "equivalent", "weaker", "broken"]
 
@@ -170,8 +171,9 @@ def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tens
     if rule == "random":
         shift = torch.randint(1, classes, labels.shape, generator=torch.Generator().manual_seed(seed))
         return (labels + shift.to(labels.device)) % classes
-    if rule.isdigit() and int(rule) < classes:
-        return torch.where(labels == int(rule), (labels + 1) % classes, int(rule))
+    aim = class_of(rule)
+    if aim is not None and aim < classes:
+        return torch.where(labels == aim, (labels + 1) % classes, aim)
     raise InvalidInput(
         f"expected a target of second-likely, least-likely, random or a class from 0 to {classes - 1}, got {rule!r}"
     )

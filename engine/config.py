@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..adapters.parameters import check_parameter, parse_number, parse_parameter
+from ..adapters.paths import expand_path
 from ..adapters.zoo import known_models
 from ..errors import InvalidInput, Unavailable, UnknownName
 from .cell import SHARD_SIZE
@@ -109,7 +110,7 @@ def read_config(path: str | Path) -> Config:
     else:
         import tomli as tomllib  # pyright: ignore[reportMissingImports] - installed on Python 3.10 only
     try:
-        found = tomllib.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        found = tomllib.loads(expand_path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise Unavailable(f"expected a TOML file, found none at {path} ({error.strerror})") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -134,7 +134,8 @@ def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) ->
 
 def is_rate(symbol: str) -> bool:
     """Whether a symbol is the fooling rate at some K: "FR@10"."""
-    return symbol.startswith(_RATE) and symbol[len(_RATE) :].isdigit() and int(symbol[len(_RATE) :]) > 0
+    count = symbol[len(_RATE) :]
+    return symbol.startswith(_RATE) and count.isascii() and count.isdecimal() and int(count) > 0
 
 
 def details(cell: Cell) -> dict[str, str]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
+from ..adapters.paths import expand_path
 from ..errors import StoreMismatch, Unavailable
 
 FORMAT = 1
@@ -58,7 +59,7 @@ class ResultsStore:
     """
 
     def __init__(self, folder: str | Path, *, create: bool = True):
-        self.folder = Path(folder).expanduser()
+        self.folder = expand_path(folder)
         mark = self.folder / "davylamp.json"
         if not create and not mark.is_file():
             raise Unavailable(f"expected a results folder (made by `davylamp evaluate`), got {self.folder}")

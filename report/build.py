@@ -11,6 +11,7 @@ from .. import __version__
 from ..engine.about import about_cells
 from ..engine.checks import check_folder
 from ..engine.curves import build_curves
+from ..engine.store import expand_path
 from ..engine.table import build_table
 from ..engine.transfer_table import build_transfer
 from ..errors import Unavailable, Unsupported
@@ -88,7 +89,7 @@ def write_file(text: str, path: str | Path) -> Path:
     Raises:
         Unavailable: if it cannot be written.
     """
-    path = Path(path).expanduser()
+    path = expand_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

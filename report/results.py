@@ -13,7 +13,7 @@ from ..engine.curves import Curves
 from ..engine.table import Table, TableRow
 from ..engine.transfer_table import Transfer, TransferTable
 from ..metrics import METRICS
-from .tables import format_cell, make_console, print_table, to_csv
+from .tables import format_cell, make_console, print_table, printable, to_csv
 
 _BLOCKS = {
     "accuracy": "Capability",
@@ -236,11 +236,15 @@ def _plain(value: Any) -> Any:
 
 
 def _markdown(text: str) -> str:
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
+    for sign in ("\\", "|", "<", "`", "*"):
+        text = text.replace(sign, f"\\{sign}")
+    return printable(" ".join(text.replace("](", "]\\(").split()))
 
 
 def _latex_line(cells: Sequence[str]) -> str:
-    escaped = ["".join(_LATEX.get(character, character) for character in " ".join(cell.split())) for cell in cells]
+    escaped = [
+        "".join(_LATEX.get(character, character) for character in printable(" ".join(cell.split()))) for cell in cells
+    ]
     line = " & ".join(escaped) + r" \\"
     return f"{{}}{line}" if line.startswith("[") else line  # or it would be an argument of the line before
 

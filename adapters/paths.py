@@ -1,0 +1,26 @@
+"""Paths as a user writes them."""
+
+from pathlib import Path
+
+from ..errors import InvalidInput
+
+
+def expand_path(text: str | Path) -> Path:
+    """The path with `~` and `~user` replaced by the home folder; it need not exist.
+
+    Raises:
+        InvalidInput: if it is empty, names a user that there is none of, or can be no path on this system.
+    """
+    if not str(text):
+        raise InvalidInput("expected a path, got an empty text")
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except RuntimeError:
+        raise InvalidInput(f"expected a path, got {str(text)!r}: there is no such user") from None
+    except PermissionError:  # whoever opens it says so
+        return path
+    except (OSError, ValueError) as error:  # too long, a null character, a loop of links
+        shown = str(text) if len(str(text)) < 100 else f"{str(text)[:97]}..."
+        raise InvalidInput(f"expected a path, got {shown!r} ({getattr(error, 'strerror', None) or error})") from None
+    return path
