@@ -15,13 +15,14 @@ from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, S
 from .outcomes import Outcome, Outcomes
 from .paired import mcnemar
 from .store import Damaged
+from .words import radius_text, threat_text
 
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap")  # no single step shares what these look for
 
 
 def subject_of(cell: Cell) -> str:
-    """How a check calls a cell: "foolbox:pgd (linf 0.01569) on demo:efficientnet-lite0"."""
+    """How a check calls a cell: "foolbox:pgd (linf 4/255) on demo:efficientnet-lite0"."""
     return f"{cell.attack} ({_describe(cell)}) on {cell.subject.model}"
 
 
@@ -64,7 +65,10 @@ def growth_checks(outcomes: Outcomes) -> Iterator[Check]:
         radii = sorted({own.cell.threat_model.epsilon or 0.0 for own in group})
         last = group[-1]
         if len(radii) < 2:
-            detail, advice = f"only epsilon {radii[0]:.4g} was run", "run it at two more radii (--epsilon, repeated)"
+            detail, advice = (
+                f"only epsilon {radius_text(last.cell.threat_model.norm, radii[0])} was run",
+                "run it at two more radii (--epsilon, repeated)",
+            )
             yield make_check("epsilon-growth", "unknown", subject_of(last.cell), last.cell.key, detail, advice=advice)
         else:
             yield _growth(group)
@@ -168,7 +172,8 @@ def _growth(group: Sequence[Outcome]) -> Check:
     flat = counts[-1] <= counts[0] and counts[0] < attacked.sum()
     fell = any(after < before for before, after in pairwise(counts))
     state: State = "fail" if significant else "warn" if flat or fell else "pass"
-    steps = ", ".join(f"{n} at {own.cell.threat_model.epsilon:.4g}" for n, own in zip(counts, group, strict=True))
+    radii = [radius_text(own.cell.threat_model.norm, own.cell.threat_model.epsilon or 0.0) for own in group]
+    steps = ", ".join(f"{n} at {radius}" for n, radius in zip(counts, radii, strict=True))
     detail = f"of {int(attacked.sum())} images fooled: {steps}"
     images = lost_images if state != "pass" else ()
     return make_check("epsilon-growth", state, subject_of(last.cell), last.cell.key, detail, images=images)
@@ -221,10 +226,7 @@ def _reach_transfers(
 
 
 def _describe(cell: Cell) -> str:
-    epsilon, seed = cell.threat_model.epsilon, cell.seed
-    radius = "" if epsilon is None else f" {epsilon:.4g}"
-    aim = f", target {cell.target}" if cell.threat_model.targeted else ""
-    return f"{cell.threat_model.norm}{radius}{aim}" + (f", seed {seed}" if seed else "")
+    return threat_text(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
 
 
 def _goal(cell: Cell) -> tuple[Any, ...]:

@@ -12,8 +12,9 @@ from ..engine.about import About
 from ..engine.compare import TOO_MANY_VIOLATIONS, decide_pair
 from ..engine.outcomes import Outcome
 from ..engine.paired import mcnemar, wilcoxon, wilson_interval
+from ..engine.words import radius_text, threat_text
 from .blocks import Column, Entry, Fold, PageTable, Section, Text, make_table
-from .folder import Folder, epsilon_text, threat_text
+from .folder import Folder
 
 _SAME = 1e-6  # distances and probabilities this close are the same number up to float32 rounding
 _STATE: Mapping[str, str] = {"same numbers": "pass", "equivalent": "pass", "weaker": "warn", "broken": "fail"}
@@ -114,7 +115,7 @@ def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
     models = list(dict.fromkeys(folder.model(pair.a) for pair in pairs))
     found: dict[tuple[str, str, str], dict[str, list[PairVerdict]]] = {}
     for pair in pairs:
-        key = (pair.a.cell.attack, pair.b.cell.attack, threat_text(pair.a.cell))
+        key = (pair.a.cell.attack, pair.b.cell.attack, threat_text(pair.a.cell.threat_model))
         found.setdefault(key, {}).setdefault(folder.model(pair.a), []).append(pair)
     rows = [(*key, *(_verdicts(own.get(model, [])) for model in models)) for key, own in found.items()]
     note = (
@@ -155,7 +156,7 @@ def _row(folder: Folder, own: Outcome, about: Mapping[tuple[str, str], About]) -
     return (
         folder.model(own),
         cell.attack,
-        threat_text(cell),
+        threat_text(cell.threat_model),
         count,
         Entry(f"{share:.3g}", share, low, high) if count else None,
         float(columns["success_8bit"].sum() / count) if count else None,
@@ -168,7 +169,7 @@ def _row(folder: Folder, own: Outcome, about: Mapping[tuple[str, str], About]) -
 
 
 def _length(norm: str, distance: float) -> Entry:
-    return Entry(epsilon_text(norm, distance), distance)
+    return Entry(radius_text(norm, distance), distance)
 
 
 def _pairs_table(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
@@ -177,7 +178,7 @@ def _pairs_table(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
             folder.model(pair.a),
             pair.a.cell.attack,
             pair.b.cell.attack,
-            threat_text(pair.a.cell),
+            threat_text(pair.a.cell.threat_model),
             Entry(pair.verdict, kind=_STATE[pair.verdict]),
             pair.weaker,
             pair.agreeing,

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from ..engine.compare import Comparison, Pair, Row
+from ..engine.words import threat_text
 from .tables import format_cell, make_console, print_table, to_csv
 
 _ROW_COLUMNS = (
@@ -60,11 +61,9 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
     """Print the rows, the verdicts and what a reader must know about either."""
     print_table(title, _ROW_COLUMNS, [_row_cells(row) for row in comparison.rows], console)
     console = console or make_console()
-    setting = comparison.threat_model
-    radius = "smallest change" if setting.epsilon is None else f"epsilon {setting.epsilon:.4g}"
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     console.print(
-        f"{setting.norm}, {radius}{', targeted' if setting.targeted else ''}; {chosen}; seed {comparison.seed}",
+        f"{threat_text(comparison.threat_model)}; {chosen}; seed {comparison.seed}",
         highlight=False,
         markup=False,
     )

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.outcomes import Outcome
+from ..engine.words import threat_text
 from .blocks import Column, Section, Text, make_table
 from .figures import Dot, draw_dots
-from .folder import Folder, threat_text
+from .folder import Folder
 
 _DRAWN = 6  # drawings; the table has all
 
@@ -28,7 +29,7 @@ def write_cost(folder: Folder) -> Section:
     bundles: dict[tuple[str, str], list[Outcome]] = {}
     for own in folder.outcomes.done:
         if own.columns["attacked"].any():
-            bundles.setdefault((folder.model(own), threat_text(own.cell)), []).append(own)
+            bundles.setdefault((folder.model(own), threat_text(own.cell.threat_model)), []).append(own)
     fronts = {key: mark_front([_price(own) for own in cells]) for key, cells in bundles.items()}
     blocks: list[Any] = []
     rows = []

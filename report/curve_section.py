@@ -8,9 +8,9 @@ import numpy as np
 
 from ..engine.curve_draws import Curve
 from ..engine.curves import Curves
+from ..engine.words import radius_text
 from .blocks import Column, PageTable, Section, Text, make_table
 from .figures import Line, draw_curves
-from .folder import epsilon_text
 
 _WHAT: Mapping[str, str] = {
     "epsilon": "from distances of attacks that look for the smallest change, or one point for each radius that was run",
@@ -92,6 +92,6 @@ def _share(value: Any) -> float:
 
 def _name(curve: Curve) -> str:
     own = curve.labels
-    radius = "" if math.isnan(own["epsilon"]) else f" {epsilon_text(own['norm'], own['epsilon'])}"
+    radius = "" if math.isnan(own["epsilon"]) else f" {radius_text(own['norm'], own['epsilon'])}"
     parts: Sequence[str] = (f"{own['implementation']} {own['norm']}{radius}", own["setting"])
     return ", ".join(part for part in parts if part)

@@ -14,9 +14,9 @@ from ..engine.compare import SIGNIFICANT
 from ..engine.load import CellState, list_cells
 from ..engine.outcomes import Outcome, Outcomes, read_outcomes
 from ..engine.paired import mcnemar, wilcoxon
+from ..engine.words import threat_text
 from ..errors import Unavailable
 from .blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table
-from .folder import threat_text
 from .provenance import collect_versions
 
 
@@ -137,7 +137,7 @@ def _table(changes: Sequence[Change]) -> PageTable:
             badge("warn", "moved") if change.moved else Entry("same"),
             change.cell.subject.model,
             change.cell.attack,
-            threat_text(change.cell),
+            threat_text(change.cell.threat_model),
             change.images,
             change.before,
             change.after,
@@ -181,7 +181,7 @@ def _alone(name: str, caption: str, own: Outcomes, other: Outcomes) -> Any:
     if not cells:
         return Text(f"{caption}: nothing.", "note")
     rows = [
-        (cell.subject.model, cell.attack, threat_text(cell), cell.seed, json.dumps(dict(cell.parameters)))
+        (cell.subject.model, cell.attack, threat_text(cell.threat_model), cell.seed, json.dumps(dict(cell.parameters)))
         for cell in cells
     ]
     return make_table(name, caption, ("model", "implementation", "threat model", "seed", "parameters"), rows)

@@ -12,6 +12,7 @@ from ..engine.load import CellState
 from ..engine.outcomes import Outcome, Outcomes, details, logits_of, read_outcomes
 from ..engine.store import Damaged, Record, ResultsStore
 from ..engine.table_rows import differing, model_names
+from ..engine.words import threat_text
 
 RATE = "FR@5"  # the fooling rate at K that a page shows
 
@@ -77,26 +78,13 @@ def read_folder(path: str | Path) -> Folder:
     return Folder(Path(path), outcomes, {own.key: own for own in ordered}, *names, clean, attacked)
 
 
-def threat_text(cell: Any) -> str:
-    """A threat model in words: "linf 4/255", "l2, smallest change"."""
-    own = cell.threat_model
-    radius = "smallest change" if own.epsilon is None else epsilon_text(own.norm, own.epsilon)
-    return f"{own.norm} {radius}{', targeted' if own.targeted else ''}"
-
-
-def epsilon_text(norm: str, epsilon: float) -> str:
-    """A radius; of linf as a fraction of 255 where it is a round one."""
-    levels = epsilon * 255
-    if norm == "linf" and abs(levels - round(levels, 2)) < 1e-6:
-        return f"{levels:.4g}/255"
-    return f"{epsilon:.4g}"
-
-
 def name_cells(outcomes: Outcomes) -> dict[str, str]:
     """A name for every finished cell: implementation and threat model, and what else tells it from like ones."""
     alike: dict[tuple[str, str], list[Outcome]] = {}
     for own in outcomes.done:
-        alike.setdefault((own.cell.subject.key, f"{own.cell.attack} {threat_text(own.cell)}"), []).append(own)
+        alike.setdefault((own.cell.subject.key, f"{own.cell.attack} {threat_text(own.cell.threat_model)}"), []).append(
+            own
+        )
     names = {}
     for (_, name), cells in alike.items():
         options = [details(own.cell) | {"seed": str(own.cell.seed)} for own in cells]

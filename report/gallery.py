@@ -9,9 +9,10 @@ import numpy as np
 from PIL import Image
 
 from ..engine.outcomes import Outcome
+from ..engine.words import radius_text, threat_text
 from .agreement import PairVerdict
 from .blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
-from .folder import Example, Folder, epsilon_text, threat_text
+from .folder import Example, Folder
 
 SIDE = 112  # pixels of a thumbnail's longer side
 BUDGET = 2_600_000  # characters of all thumbnails together: half of what the page may weigh
@@ -67,7 +68,7 @@ def _picture(folder: Folder, own: Outcome, example: Example) -> Picture | None:
     lines = (
         f"label {example.label}",
         f"{before.predicted} ({before.confidence:.0%}) becomes {example.predicted} ({example.confidence:.0%})",
-        f"{threat_text(own.cell)}; {_distances(own, place)}",
+        f"{threat_text(own.cell.threat_model)}; {_distances(own, place)}",
         f"{own.columns['forwards'][place]} forward, {own.columns['backwards'][place]} backward passes",
         f"{own.cell.row.library} {own.cell.version}; change x {factor:.3g}".strip(),
     )
@@ -94,7 +95,7 @@ def _outcome(own: Outcome, place: int) -> str:
 
 def _distances(own: Outcome, place: int) -> str:
     values = {name: float(own.columns[name][place]) for name in ("l2", "linf")}
-    return ", ".join(f"{name} {epsilon_text(name, value)}" for name, value in values.items())
+    return ", ".join(f"{name} {radius_text(name, value)}" for name, value in values.items())
 
 
 def _only_one(folder: Folder, pairs: Sequence[PairVerdict]) -> list[PageTable]:

@@ -6,9 +6,10 @@ from typing import Any
 
 from ..engine.table import Table, TableRow
 from ..engine.table_metrics import MEASUREMENTS, drop_absent
+from ..engine.words import labels_text
 from ..metrics import METRICS
 from .blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, make_table, plain
-from .folder import RATE, Folder, epsilon_text
+from .folder import RATE, Folder
 
 FIRST = "RA"
 _OF_CURVES = ("D_half", "OPT")
@@ -88,7 +89,7 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
     rows = [
         (
             *(row.labels[label] for label in labels),
-            _threat(row),
+            labels_text(row.labels),
             *(row.labels[label] for label in counts),
             *(entry(row.metrics[symbol]) for symbol in table.symbols),
         )
@@ -141,13 +142,7 @@ def _tooltip(symbol: str) -> str:
 
 def _attack_name(row: TableRow) -> str:
     setting = f", {row.labels['setting']}" if row.labels["setting"] else ""
-    return f"{row.labels['implementation']} {_threat(row)}{setting}"
-
-
-def _threat(row: TableRow) -> str:
-    epsilon = row.labels["epsilon"]
-    radius = "smallest change" if math.isnan(epsilon) else epsilon_text(row.labels["norm"], epsilon)
-    return f"{row.labels['norm']} {radius}{', targeted' if row.labels['targeted'] else ''}"
+    return f"{row.labels['implementation']} {labels_text(row.labels)}{setting}"
 
 
 def _heat_entry(row: TableRow | None, symbol: str) -> Entry:

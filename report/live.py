@@ -11,10 +11,10 @@ from typing import Any
 from ..engine.cell import Cell
 from ..engine.planned import find_missing
 from ..engine.store import Damaged, ResultsStore
+from ..engine.words import threat_text
 from ..errors import MissingLibrary, Unavailable
 from .blocks import Section, Text, badge, make_table
 from .build import list_sections, render, render_blocks
-from .folder import threat_text
 
 _SHARE = 5  # a page is made again at most every so many times what making it took
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -103,7 +103,7 @@ class LiveReport:
                 badge("unknown", "running"),
                 cell.subject.model,
                 cell.attack,
-                threat_text(cell),
+                threat_text(cell.threat_model),
                 f"{parts[cell.key]} of {cell.shards}",
                 "",
             )
@@ -111,7 +111,7 @@ class LiveReport:
             if cell is not None
         ]
         rows += [
-            (badge("fail", state), cell.subject.model, cell.attack, threat_text(cell), "", reason)
+            (badge("fail", state), cell.subject.model, cell.attack, threat_text(cell.threat_model), "", reason)
             for state, cell, reason in states
             if state == "failed" and cell is not None
         ]

@@ -9,8 +9,9 @@ from typing import Any
 from ..engine.again import configs_of
 from ..engine.config import write_config
 from ..engine.load import CellState
+from ..engine.words import threat_text
 from .blocks import Code, Entry, Facts, Fold, PageTable, Section, Text, badge, make_table
-from .folder import Folder, threat_text
+from .folder import Folder
 
 _STATE: Mapping[str, str] = {"done": "pass", "failed": "fail", "running": "unknown"}
 
@@ -27,7 +28,10 @@ def write_provenance(folder: Folder, version: str) -> Section:
     blocks: list[Any] = [Facts(_facts(folder, states, version)), *_again(folder)]
     blocks.append(_subjects(folder))
     if failed:
-        rows = [(s.cell.attack, s.cell.subject.model, threat_text(s.cell), s.cell.seed, s.reason) for s in failed]
+        rows = [
+            (s.cell.attack, s.cell.subject.model, threat_text(s.cell.threat_model), s.cell.seed, s.reason)
+            for s in failed
+        ]
         columns = ("implementation", "model", "threat model", "seed", "reason")
         blocks.append(make_table("failed-cells", "Failed cells", columns, rows))
     else:
@@ -114,7 +118,7 @@ def _cells(states: list[CellState]) -> PageTable:
             badge(_STATE.get(state.status, "unknown"), state.status),
             state.cell.subject.model,
             state.cell.attack,
-            threat_text(state.cell),
+            threat_text(state.cell.threat_model),
             state.cell.seed,
             json.dumps(dict(state.cell.parameters)),
             float(state.meta.get("seconds", 0)),

@@ -5,8 +5,8 @@ from typing import Any
 
 from ..engine.bootstrap import Estimate
 from ..engine.transfer_table import Transfer, TransferTable
+from ..engine.words import labels_text
 from .blocks import Column, Entry, Fold, Section, Text, entry, make_table
-from .folder import epsilon_text
 
 
 def write_transfer(transfer: Transfer | str) -> Section:
@@ -53,11 +53,5 @@ def _heat(value: Estimate) -> Entry:
 
 
 def _name(labels: dict[str, Any]) -> str:
-    epsilon = labels["epsilon"]
-    radius = "smallest change" if math.isnan(epsilon) else epsilon_text(labels["norm"], epsilon)
-    parts = (
-        f"{labels['implementation']} {labels['norm']} {radius}",
-        "targeted" * labels["targeted"],
-        labels["setting"],
-    )
+    parts = (f"{labels['implementation']} {labels_text(labels)}", labels["setting"])
     return ", ".join(part for part in parts if part)

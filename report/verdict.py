@@ -12,9 +12,10 @@ from ..engine.compare import SIGNIFICANT
 from ..engine.paired import mcnemar, wilson_interval
 from ..engine.table import Table, TableRow
 from ..engine.table_rows import Group, group_cells
+from ..engine.words import labels_text, threat_text
 from .blocks import Column, Entry, Facts, PageTable, Section, Text, entry, make_table
 from .figures import Bar, draw_intervals
-from .folder import Folder, threat_text
+from .folder import Folder
 
 
 def write_verdict(folder: Folder, table: Table, warnings: str) -> Section:
@@ -154,10 +155,10 @@ def _groups_by_threat(groups: Sequence[Group]) -> list[tuple[str, list[Group]]]:
 def _threat_of(groups: Sequence[Group], labels: Any) -> str:
     return next(
         (_name(group) for group in groups if group.parts and str(group.labels) == str(labels)),
-        f"{labels['norm']} {labels['epsilon']}",
+        labels_text(labels),
     )
 
 
 def _name(group: Group) -> str:
     setting = f", {group.labels['setting']}" if group.labels["setting"] else ""
-    return threat_text(group.parts[0][0].cell) + setting
+    return threat_text(group.parts[0][0].cell.threat_model) + setting

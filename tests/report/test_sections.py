@@ -8,7 +8,6 @@ import pytest
 from davylamp.report.blocks import entry, plain
 from davylamp.report.cost import Price, mark_front
 from davylamp.report.figures import Bar, Dot, Line, draw_curves, draw_dots, draw_intervals
-from davylamp.report.folder import epsilon_text
 from davylamp.report.gallery import amplify
 
 
@@ -18,14 +17,6 @@ def test_the_front_is_what_nothing_beats():
         for success, passes in ((0.5, 10), (0.5, 20), (0.9, 20), (0.9, 20), (0.4, 5), (0.0, 1), (0.8, 30))
     ]
     assert [price.front for price in mark_front(prices)] == [True, False, True, True, True, False, False]
-
-
-def test_a_radius_is_written_as_it_is_said():
-    assert epsilon_text("linf", 4 / 255) == "4/255"
-    assert epsilon_text("linf", 0.5 / 255) == "0.5/255"
-    assert epsilon_text("linf", 0.3) == "76.5/255"
-    assert epsilon_text("linf", 0.1234567) == "0.1235"
-    assert epsilon_text("l2", 0.5) == "0.5"
 
 
 def test_the_change_is_amplified_to_its_largest_value():
