@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import pairwise
 
 import matplotlib as mpl
 import pytest
@@ -32,7 +33,7 @@ def joins(svg):
     """Straight pieces of a path from one place to another that is neither above nor beside it."""
     paths = [path for path in re.findall(r' d="([^"]+)"', svg) if not set(path) & set("QC")]  # no markers, no frames
     places = [[tuple(map(float, own)) for own in re.findall(r"(-?[\d.]+)[ ,](-?[\d.]+)", path)] for path in paths]
-    pairs = [pair for own in places for pair in zip(own, own[1:], strict=False)]
+    pairs = [pair for own in places for pair in pairwise(own)]
     return [(a, b) for a, b in pairs if a[0] != b[0] and a[1] != b[1]]
 
 
