@@ -12,7 +12,7 @@ from ..adapters.judge import allowed_radius
 from .cell import Cell
 from .compare import SIGNIFICANT
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick
-from .outcomes import Outcome, Outcomes
+from .outcomes import Outcome, Outcomes, transferred
 from .paired import mcnemar
 from .store import Damaged
 from .words import radius_text, threat_text
@@ -205,7 +205,7 @@ def _read_transfers(outcomes: Outcomes) -> dict[tuple[str, str], np.ndarray]:
     for key, record in outcomes.store.read_all("transfer"):
         if not isinstance(record, Damaged) and not record.failed:
             cell, _, subject = key.partition("-")
-            found[cell, subject] = record.table["adv_predicted"].to_numpy()
+            found[cell, subject] = transferred(record)
     return found
 
 
@@ -219,7 +219,7 @@ def _reach_transfers(
         if predicted is None or _goal(made.cell) != _goal(own.cell) or made.cell.threat_model.targeted:
             continue
         columns, norm = made.columns, own.cell.threat_model.norm
-        fooled = (predicted != columns["label"]) & ~columns["violated"]
+        fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & ~columns["violated"]
         distance = np.where(fooled, columns["l2" if norm == "unrestricted" else norm], np.inf)
         found.append((f"{made.cell.attack} from {made.cell.subject.model}", _in_ball(distance, own.cell)))
     return found

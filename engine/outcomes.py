@@ -64,7 +64,8 @@ class Outcomes:
         running: cells of which only some pieces are there.
         clean: by key of the subject.
         damaged: a line for each file that was left out because it cannot be trusted.
-        transfers: what other models predict on a cell's examples, (n,), by key of the cell and of the tested subject.
+        transfers: what other models predict on a cell's examples, (n,), NaN where a model gave no finite logits, by key
+            of the cell and of the tested subject.
         waiting: cells that an evaluation was asked for and of which nothing is there.
     """
 
@@ -91,7 +92,22 @@ class Outcomes:
         lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
-        return lines + [f"left out: {line}; `davylamp evaluate` computes it again" for line in self.damaged]
+        lines += [f"left out: {line}; `davylamp evaluate` computes it again" for line in self.damaged]
+        return lines + self._silent_transfers()
+
+    def _silent_transfers(self) -> list[str]:
+        """A line for each model that gave no finite logits on examples of others."""
+        counts: dict[str, int] = {}
+        for seen in self.transfers.values():
+            for tested, predicted in seen.items():
+                counts[tested] = counts.get(tested, 0) + int(np.isnan(predicted).sum())
+        subjects = self.subjects
+        return [
+            f"left out of transfer: {count} examples on which {subjects[key].model if key in subjects else key} gives "
+            "NaN or infinite logits: neither transferred nor not"
+            for key, count in counts.items()
+            if count
+        ]
 
 
 def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) -> Outcomes:
@@ -185,16 +201,33 @@ def _transfers(store: ResultsStore, damaged: list[str]) -> dict[str, dict[str, n
     found: dict[str, dict[str, np.ndarray]] = {}
     for key, record in _records(store, "transfer", damaged):
         cell, _, tested = key.partition("-")
-        found.setdefault(cell, {})[tested] = record.table["adv_predicted"].to_numpy()
+        found.setdefault(cell, {})[tested] = transferred(record)
     return found
+
+
+def transferred(record: Record) -> np.ndarray:
+    """What a model predicts on the examples of another one, (n,) float; NaN where its logits were not finite."""
+    predicted = record.table["adv_predicted"].to_numpy().astype(float)
+    if "adv_probability" in record.table.column_names:  # records of 0.1.0 hold a class there, of NaN
+        predicted[np.isnan(record.table["adv_probability"].to_numpy())] = np.nan
+    return predicted
 
 
 def transfer_rate(
     outcome: Outcome, tested: Mapping[str, np.ndarray], over: Literal["fooled", "valid"] = "fooled"
 ) -> np.ndarray:
-    """`observable_transfer_rate` of each image over the tested models, (n,); a violation fools nobody."""
-    labels = outcome.columns["label"]
-    own = np.where(outcome.usable, outcome.columns["adv_predicted"], labels)
-    others = torch.tensor(np.stack([own, *tested.values()]))
-    clean = torch.tensor(outcome.columns["predicted"]).expand(len(others), -1)
-    return observable_transfer_rate(clean, others, torch.tensor(labels), 0, over=over, reduction="none").numpy()
+    """`observable_transfer_rate` of each image over the tested models that answered, (n,); NaN where none did.
+
+    A violation fools nobody.
+    """
+    labels = torch.tensor(outcome.columns["label"])
+    own = torch.tensor(np.where(outcome.usable, outcome.columns["adv_predicted"], outcome.columns["label"]))
+    clean = torch.tensor(outcome.columns["predicted"]).expand(2, -1)
+    rates = []
+    for predicted in tested.values():
+        silent = np.isnan(predicted)
+        both = torch.stack([own, torch.tensor(np.where(silent, 0, predicted)).long()])
+        rate = observable_transfer_rate(clean, both, labels, 0, over=over, reduction="none").double().numpy()
+        rates.append(np.where(silent, np.nan, rate))
+    known = ~np.isnan(rates)
+    return np.where(known.any(0), np.nansum(rates, 0) / np.maximum(known.sum(0), 1), np.nan)

@@ -9,6 +9,7 @@ from ..errors import UnknownName, Unsupported
 from ..metrics import METRICS
 from .bootstrap import Draws, draw_half_distortion, draw_macro_f1, draw_means, draw_optimality, draws_of
 from .outcomes import Outcome, Outcomes, is_rate
+from .records import MEASURES
 
 By = Literal["attacks", "models", "pairs"]
 # Beside the metrics, by symbol; what they are the mean of, per image.
@@ -36,7 +37,7 @@ DEFAULTS: Mapping[By, tuple[str, ...]] = {
 }  # fmt: skip
 OF_CLEAN = ("CA", "CC", "CF")
 _SPECIAL = ("CTC", "D_half", "OPT", "RA_worst")
-_NEEDS_MORE = ("coverage", "stability", "corruption")
+_NEEDS_MORE = ("coverage", "stability", "corruption", "neurons")
 _TARGETED = ("TAS", "QI_Wup_T", "QI_Vis_T")
 
 
@@ -174,11 +175,16 @@ def _why_absent(symbol: str, outcomes: Outcomes) -> str:
     if symbol not in METRICS or METRICS[symbol].function.__module__.rpartition(".")[2] == "accuracy":
         return "it has no predictions on clean images"
     group = METRICS[symbol].function.__module__.rpartition(".")[2]
-    told = dict.fromkeys(_TARGETED, "no attack here has a target") | {
+    if symbol in _TARGETED and not any(own.cell.threat_model.targeted for own in outcomes.done):
+        failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
+        return "no attack here has a target" if not failed else "every attack with a target failed"
+    reasons_of = {
         "OTR": "no example was tested on another model (evaluate with --transfer full)",
         "D_half": "no attack here looks for the smallest change (evaluate a minimum-norm one, or best(ATTACK))",
     }
-    if symbol not in told and all(group not in own.cell.measures for own in outcomes.done):
+    if symbol not in reasons_of and group not in MEASURES:
+        return "its records have no such column: evaluate it again"
+    if symbol not in reasons_of and all(group not in own.cell.measures for own in outcomes.done):
         return f"it was evaluated without the measures {group!r}"
     lacking = "it needs what these models or data lack (ImageNet's classes, a last linear layer, a layer with maps)"
-    return told.get(symbol, lacking)
+    return reasons_of.get(symbol, lacking)

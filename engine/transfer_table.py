@@ -31,8 +31,10 @@ class TransferTable:
         by_source: A x M, the mean over the other tested models; with rates over "fooled" this is OTR.
         by_target: A x M, the mean over the other models that the examples are made on.
         of_attack: A, the mean over all pairs.
-        threat: M, the mean of `by_target` over the attacks.
-        threat_from: made on, tested on: M x M, the mean over the attacks (CANARY's simple threat test).
+        threat: M, the mean of `by_target` over the attacks that have it.
+        threat_from: made on, tested on: M x M, the mean over the attacks that have it (CANARY's simple threat test).
+        threat_attacks: M, how many attacks that is.
+        threat_from_attacks: M x M, the same.
     """
 
     models: tuple[str, ...]
@@ -43,6 +45,8 @@ class TransferTable:
     of_attack: tuple[Estimate, ...]
     threat: tuple[Estimate, ...]
     threat_from: tuple[tuple[Estimate, ...], ...]
+    threat_attacks: tuple[int, ...]
+    threat_from_attacks: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ def build_transfer(
         seed: of the resampling.
 
     Returns:
-        The tables. A mean with an entry that was not tested is undefined, as after `--transfer simple`.
+        The tables. A mean over models with an entry that was not tested is undefined, as after `--transfer simple`; a
+        mean over attacks is that of those that were tested, and a note names the others.
 
     Raises:
         Unsupported: if no example was tested on another model.
@@ -87,6 +92,7 @@ def build_transfer(
             counts = resample(subjects[0].images, bootstrap, seed)
             groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
             tables.append(_table(groups, keys, tuple(names[key] for key in keys), outcomes, counts, over))
+            notes += _gaps(tables[-1])
         else:
             alone = ", ".join(names[key] for key in keys)
             notes.append(f"left out: {alone}: no other model was tested on the same images (pixel by pixel)")
@@ -122,9 +128,34 @@ def _table(
         _estimates(by_source.numpy(), known.sum(2)),
         _estimates(by_target.numpy(), known.sum(1)),
         _estimates(of_attack.numpy(), known.sum((1, 2))),
-        _estimates(by_target.mean(1).numpy(), known.sum((0, 1))),
-        _estimates(rates.mean(1), known.sum(0)),  # `simple_transfer_threat` from each model
+        _estimates(_mean_of_known(by_target.numpy()), known.sum((0, 1))),
+        _estimates(_mean_of_known(rates), known.sum(0)),  # `simple_transfer_threat` from each model
+        tuple(int(count) for count in (~np.isnan(by_target[0].numpy())).sum(0)),
+        tuple(tuple(int(count) for count in line) for line in (~np.isnan(rates[0])).sum(0)),
     )
+
+
+def _mean_of_known(draws: np.ndarray) -> np.ndarray:
+    """Mean over the attacks, the second dimension, that the data itself, the first draw, has a value for."""
+    known = np.broadcast_to(~np.isnan(draws[:1]), draws.shape)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, draws, 0).sum(1) / known.sum(1)
+
+
+def _gaps(table: TransferTable) -> list[str]:
+    """A line for each attack that has no rate for some pairs of different models."""
+    pairs, lines = len(table.models) * (len(table.models) - 1), []
+    for labels, rates in zip(table.attacks, table.rates, strict=True):
+        have = sum(not math.isnan(own.value) for line in rates for own in line)
+        if have < pairs:
+            radius = "" if math.isnan(labels["epsilon"]) else f" {labels['epsilon']:.4g}"
+            name = " ".join(
+                part for part in (labels["implementation"], labels["norm"] + radius, labels["setting"]) if part
+            )
+            lines.append(
+                f"{name}: a rate for {have} of {pairs} pairs of models; the threat is the mean without the others"
+            )
+    return lines
 
 
 def _pair(
@@ -152,17 +183,28 @@ def transfer_rows(transfer: Transfer) -> Table:
     """The same as a table with one line for each entry, `rate`; what is a mean is made or tested on "mean"."""
     rows = []
     for own in transfer.tables:
-        for place, labels in enumerate(own.attacks):
+        for place, attack in enumerate(own.attacks):
+            labels = {**attack, "attacks": 1}
             entries = [*own.rates[place], (*own.by_target[place], own.of_attack[place])]
             for made_on, line in zip((*own.models, "mean"), entries, strict=True):
                 every = line if made_on == "mean" else (*line, own.by_source[place][own.models.index(made_on)])
                 rows += [
                     _row(labels, made_on, tested, e) for tested, e in zip((*own.models, "mean"), every, strict=True)
                 ]
-        blank = {"implementation": "mean", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
-        for made_on, line in zip((*own.models, "mean"), (*own.threat_from, own.threat), strict=True):
-            rows += [_row(blank, made_on, tested, e) for tested, e in zip(own.models, line, strict=True)]
-    return Table("transfer", (*_LABELS, "made_on", "tested_on"), ("rate",), tuple(rows), transfer.notes)
+        blank: dict[str, Any] = {
+            "implementation": "mean",
+            "norm": "",
+            "epsilon": math.nan,
+            "targeted": False,
+            "setting": "",
+        }
+        lines, counts = (*own.threat_from, own.threat), (*own.threat_from_attacks, own.threat_attacks)
+        for made_on, line, attacks in zip((*own.models, "mean"), lines, counts, strict=True):
+            rows += [
+                _row({**blank, "attacks": count}, made_on, tested, e)
+                for tested, e, count in zip(own.models, line, attacks, strict=True)
+            ]
+    return Table("transfer", (*_LABELS, "attacks", "made_on", "tested_on"), ("rate",), tuple(rows), transfer.notes)
 
 
 def _row(labels: dict[str, Any], made_on: str, tested_on: str, estimate: Estimate) -> TableRow:

@@ -235,16 +235,17 @@ def attack_shard(
 
 
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
-    """What a model makes of the examples that were made on another one."""
+    """What a model makes of the examples that were made on another one; no prediction where a logit is not finite."""
     adv_inputs = torch.from_numpy(task.adv_inputs)
     adv_inputs = adv_inputs.float() / 255 if adv_inputs.dtype == torch.uint8 else adv_inputs
     logits = classifier.predict_logits(adv_inputs.to(classifier.device)).cpu()
-    probabilities = logits.softmax(1)
+    silent = ~logits.isfinite().all(1)
+    probabilities = logits.softmax(1).masked_fill(silent[:, None], torch.nan)
     return pa.table(
         {
             "index": pa.array(range(len(labels))),
             "label": pa.array(labels.cpu().numpy()),
-            "adv_predicted": pa.array(logits.argmax(1).numpy()),
+            "adv_predicted": pa.array(logits.argmax(1).numpy(), mask=silent.numpy()),
             "label_probability": pa.array(probabilities.gather(1, labels.cpu()[:, None])[:, 0].numpy()),
             "adv_probability": pa.array(probabilities.amax(1).numpy()),
         }

@@ -167,9 +167,17 @@ def print_notes(notes: Sequence[str], console: Console) -> None:
 
 
 def _print_threat(own: TransferTable, console: Console) -> None:
-    rows = [[name, *map(_text, own.threat_from[i])] for i, name in enumerate(own.models)]
-    rows.append(["mean", *map(_text, own.threat)])
+    lines, counts = (*own.threat_from, own.threat), (*own.threat_from_attacks, own.threat_attacks)
+    rows = []
+    for name, line, attacks in zip((*own.models, "mean"), lines, counts, strict=True):
+        cells = zip(line, attacks, strict=True)
+        rows.append([name, *(_text(e) + _of_all(count, len(own.attacks)) for e, count in cells)])
     print_table("Threat: mean over the attacks", ["made on / tested on", *own.models], rows, console)
+
+
+def _of_all(count: int, attacks: int) -> str:
+    """How many attacks a mean is over, where that is not all of them."""
+    return f", {count} of {attacks} attacks" if 0 < count < attacks else ""
 
 
 def _curve_cells(curve: Curve, shown: Sequence[float], *, queries: bool) -> list[Any]:

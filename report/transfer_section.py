@@ -25,8 +25,11 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
         f"transfer-models-{place}",
         "Mean over the attacks: made on (rows), tested on (columns)",
         ("made on", *table.models),
-        [(model, *(_heat(value) for value in row)) for model, row in zip(table.models, table.threat_from, strict=True)],
-        note="A mean is undefined where an attack was not run on a model, or its examples not tested on another one.",
+        [
+            (model, *(_heat(value, of=(count, len(table.attacks))) for value, count in zip(row, counts, strict=True)))
+            for model, row, counts in zip(table.models, table.threat_from, table.threat_from_attacks, strict=True)
+        ],
+        note="A mean is over the attacks that have a rate for the pair; where that is not all of them, it says so.",
     )
     rows = []
     folds = []
@@ -46,10 +49,12 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
     return [over_all, summary, Fold("A matrix for each attack", tuple(folds))]
 
 
-def _heat(value: Estimate) -> Entry:
+def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> Entry:
+    """A rate; `of` says how many attacks it is a mean over, and of how many."""
     if math.isnan(value.value):
         return Entry("-", None, title="not tested")
-    return entry(value)
+    shown = entry(value)
+    return shown if of[0] == of[1] else shown._replace(text=f"{shown.text}, {of[0]} of {of[1]} attacks")
 
 
 def _name(labels: dict[str, Any]) -> str:
