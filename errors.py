@@ -42,5 +42,9 @@ class AttackFailed(DavylampError, RuntimeError):
     """The attack library crashed; its own error is the cause (`__cause__`)."""
 
 
+class ModelFailed(InvalidInput, RuntimeError):
+    """A model, its file or its data code failed, or returned no logits; never the fault of an attack library."""
+
+
 class StoreMismatch(DavylampError, ValueError):
     """A results file was written in another format."""

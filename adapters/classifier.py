@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, ModelFailed
 from .memory import keep_freed_memory
+from .outputs import check_logits, explain_failure, take_logits
+from .user_code import user_code
 
 Interpolation = Literal["bilinear", "bicubic"]
 PASS_SIZE = 64  # images of a pass without gradients
@@ -21,11 +24,14 @@ class Classifier(nn.Module):
     based attacks under NumPy 2) works on a float32 model, and a half-precision model works everywhere. `train()` has
     no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied:
     it is put in evaluation mode and its parameters stop requiring gradients; `handed_over_training` says whether it was
-    in training mode before. On a CPU, the process from then on keeps the memory that its tensors free, which is faster
-    (`memory.keep_freed_memory`).
+    in training mode before. It runs behind a wall (`user_code`) and gets a tensor that is its alone each time, so that
+    one that works in place changes nothing else; where it fails or returns no logits, a `ModelFailed` names it and, if
+    that can be known, says what it wants. On a CPU, the process from then on keeps the memory that its tensors free,
+    which is faster (`memory.keep_freed_memory`).
 
     Args:
-        model: returns logits of shape (N, num_classes) for images (N, C, H, W).
+        model: returns logits of shape (N, num_classes) for images (N, C, H, W), as a tensor or inside a tuple, a dict
+            or an object with `.logits`; `output_note` says what was taken.
         num_classes: the number of classes; None takes it from the first output.
         mean: per channel; subtracted before the model. None: the model normalises by itself.
         std: per channel; divided by, after the mean. Given together with `mean`.
@@ -68,6 +74,9 @@ class Classifier(nn.Module):
         self.model = model
         self.num_classes = num_classes
         self.name = name or type(model).__name__
+        self.output_note = ""  # how the logits were chosen, where the model returns more than a tensor
+        self.surroundings: AbstractContextManager[object] = nullcontext()  # what the model's file imports from
+        self._hints: dict[tuple[int, ...], str] = {}  # by shape of the images that the model failed on
         self.resize, self.crop = resize, crop
         self.interpolation: Interpolation = interpolation
         reference = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
@@ -92,15 +101,50 @@ class Classifier(nn.Module):
         return super().train(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W)."""
+        """Logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W).
+
+        Raises:
+            ModelFailed: if the model raises, exits or returns no logits.
+            InvalidInput: if the images lack the channels that `mean` and `std` have.
+        """
+        try:
+            return self._answer(inputs)
+        except ModelFailed as failure:
+            if failure.__cause__ is None:  # it answered, and says what is wrong
+                raise
+            raise ModelFailed(f"{failure}{self._explain(failure, inputs)}") from failure.__cause__
+
+    def _answer(self, inputs: Tensor) -> Tensor:
+        given, name = inputs, f"the model {self.name}"
         inputs = inputs.to(device=self.anchor.device, dtype=self.anchor.dtype)
         if self.mean is not None and self.std is not None:
+            if inputs.shape[1:2] != self.mean.shape[1:2]:
+                wanted, got = self.mean.shape[1], tuple(inputs.shape)
+                raise InvalidInput(f"{name}: expected images of {wanted} channels, got images of shape {got}")
             inputs = (inputs - self.mean) / self.std
+        if inputs is given:
+            inputs = inputs.clone()
         if inputs.requires_grad:
             # A model with its channels last hands such gradients back; ART and torchattacks call view() on them.
-            inputs = inputs.view_as(inputs)
             inputs.register_hook(Tensor.contiguous)
-        return self.model(inputs).float()
+        count = len(inputs)
+        with self.surroundings, user_code(name):
+            output = self.model(inputs)
+        logits, self.output_note = take_logits(output, name)
+        check_logits(logits, count, self.num_classes, name)
+        if logits.requires_grad:
+            return logits.float()
+        return logits.detach().to(torch.float32, copy=True)  # some models write every answer to the same memory
+
+    def _explain(self, failure: ModelFailed, inputs: Tensor) -> str:
+        """On which images the model failed, and what it may want instead."""
+        shape = tuple(inputs.shape)
+        if shape not in self._hints:
+            self._hints[shape] = ""
+            if len(shape) == 4 and 0 not in shape and "memory" not in str(failure):
+                self._hints[shape] = explain_failure(self._answer, inputs.detach())
+        hint = self._hints[shape]
+        return f" on images of shape {shape}{'; ' * bool(hint)}{hint}"
 
     @torch.no_grad()
     def predict_logits(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
@@ -135,9 +179,7 @@ class Classifier(nn.Module):
         return logits
 
     def _check_outputs(self, logits: Tensor, count: int) -> None:
-        wanted = f"({count}, {self.num_classes or 'classes'})"
-        if logits.ndim != 2 or len(logits) != count or self.num_classes not in (None, logits.shape[1]):
-            raise InvalidInput(f"expected model outputs of shape {wanted}, got {tuple(logits.shape)}")
+        check_logits(logits, count, self.num_classes, f"the model {self.name}")
         if logits.shape[1] < 2:
             raise InvalidInput(
                 f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}"
@@ -152,6 +194,8 @@ def check_images(inputs: Any) -> None:
     """Raise InvalidInput or TypeError unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
     if not isinstance(inputs, Tensor):
         raise TypeError(f"expected images as a torch.Tensor, got {type(inputs).__name__}")
+    if inputs.ndim == 4 and not len(inputs):
+        raise InvalidInput("expected images of shape (N, C, H, W), at least one, got none")
     if inputs.ndim != 4 or 0 in inputs.shape:
         raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}")
     if not inputs.is_floating_point():
@@ -161,9 +205,8 @@ def check_images(inputs: Any) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise InvalidInput("expected images in [0, 1], got NaN or infinity")
     if low < 0 or high > 1:
-        raise InvalidInput(
-            f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; divide 8-bit images by 255"
-        )
+        advice = "divide 8-bit images by 255" if low >= 0 else "undo the normalisation (mean, std): the model's part"
+        raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; {advice}")
 
 
 def check_labels(labels: Any, count: int, num_classes: int) -> None:

@@ -111,7 +111,7 @@ def test_a_wrong_class_count_is_refused():
         (IMAGES - 0.5, r"expected images in \[0, 1\]"),
         (IMAGES.where(IMAGES > 0.1, torch.nan), "got NaN or infinity"),
         (IMAGES[0], r"expected images of shape \(N, C, H, W\)"),
-        (IMAGES[:0], r"expected images of shape \(N, C, H, W\)"),
+        (IMAGES[:0], r"expected images of shape \(N, C, H, W\), at least one, got none"),
         ((IMAGES * 255).byte(), "expected floating point images"),
     ],
 )
