@@ -31,12 +31,16 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
 
 def read_parameters(options: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """Canonical parameters from options that were given and from texts `name=value`."""
-    from ..engine.config import read_parameter
+    from ..engine.config import parse_text, read_parameter
 
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {
+        name: parse_text(name, value) if isinstance(value, str) else read_parameter(name, value)
+        for name, value in options.items()
+        if value is not None
+    }
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInput(f"expected --param name=value, got {text!r}")
-        given[name] = value
-    return {name: read_parameter(name, value) for name, value in given.items()}
+        given[name] = parse_text(name, value)
+    return given

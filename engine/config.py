@@ -1,21 +1,31 @@
 """What an evaluation is to do, as one record: read from TOML or options, checked, written back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from ..adapters.parameters import check_parameter, parse_number, parse_parameter
+from annotated_types import Ge, Gt, Le, MinLen
+
+from ..adapters.attack import Library, Norm
+from ..adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
 from ..adapters.paths import expand_path
 from ..adapters.zoo import known_models
-from ..errors import InvalidInput, Unavailable, UnknownName
+from ..errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from .cell import SHARD_SIZE
 from .records import MEASURES
 from .relative import is_relative
+from .schema import check_record, show_value
+from .targets import check_target
 
 Transfer = Literal["no", "simple", "full"]
 ExecutorName = Literal["local", "ray"]
+Word = Annotated[str, MinLen(1)]
+Count = Annotated[int, Ge(1), Le(10**12)]
+Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
+
+_LARGEST_FILE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -25,20 +35,27 @@ class AttackChoice:
     Args:
         attack: "pgd" (every library that has it), "foolbox:pgd", or "best(...)" around either: the smallest radius.
         norm: None: the one that most libraries have.
-        epsilon: None: the customary one, for attacks that need one.
+        epsilon: None: the customary one, for attacks that need one. It needs its norm, unless there is only one.
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.
         defaults: each library's own defaults instead of the matched parameters.
+
+    Raises:
+        InvalidInput: if a value has a wrong type or lies out of range.
+        UnknownName: if there is no such norm.
     """
 
-    attack: str
-    norm: str | None = None
-    epsilon: float | None = None
+    attack: Word
+    norm: Norm | None = None
+    epsilon: Annotated[float, Gt(0)] | None = None
     target: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     defaults: bool = False
+
+    def __post_init__(self) -> None:
+        _store(self, check_record(AttackChoice, vars(self)))
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ class Config:
 
     Args:
         models: names; `*` matches: "demo:*".
-        attacks: what to run on each.
+        attacks: what to run on each; a name or a table of plain values becomes an `AttackChoice`.
         data: name of the data.
         limit: only this many images.
         seeds: each cell once with each.
@@ -62,37 +79,42 @@ class Config:
         shard_size: images that are attacked, measured and saved at once.
         device: where to compute.
         preset: the paper whose setting this is, if any.
+
+    Raises:
+        InvalidInput: if a value has a wrong type or lies out of range; the line begins with its key.
+        UnknownName: if there is no such library or group of metrics.
     """
 
-    models: tuple[str, ...] = ("demo:efficientnet-lite0",)
-    attacks: tuple[AttackChoice, ...] = (AttackChoice("pgd"),)
-    data: str = "demo:imagenet"
-    limit: int | None = None
-    seeds: tuple[int, ...] = (0,)
-    libraries: tuple[str, ...] = ()
+    models: Annotated[tuple[Word, ...], MinLen(1)] = ("demo:efficientnet-lite0",)
+    attacks: Annotated[tuple[AttackChoice, ...], MinLen(1)] = field(default_factory=lambda: (AttackChoice("pgd"),))
+    data: Word = "demo:imagenet"
+    limit: Count | None = None
+    seeds: Annotated[tuple[Seed, ...], MinLen(1)] = (0,)
+    libraries: tuple[Library, ...] = ()
     repaired: bool = False
-    max_queries: int | None = None
-    batch_size: int | None = None
+    max_queries: Count | None = None
+    batch_size: Count | None = None
     pixels: bool = False
     transfer: Transfer = "no"
     keep_images: bool = False
-    measures: tuple[str, ...] = MEASURES
-    shard_size: int = SHARD_SIZE
-    device: str = "cpu"
+    measures: tuple[Word, ...] = MEASURES
+    shard_size: Count = SHARD_SIZE
+    device: Word = "cpu"
     preset: str = ""
 
     def __post_init__(self) -> None:
-        if not self.models or not self.attacks or not self.seeds:
-            raise InvalidInput("expected at least one model, one attack and one seed, got none")
-        if self.transfer not in get_args(Transfer):
-            raise InvalidInput(f"expected transfer no, simple or full, got {self.transfer!r}")
-        for group in self.measures:
+        values = dict(vars(self))
+        if isinstance(self.attacks, (list, tuple)):
+            values["attacks"] = tuple(
+                choice if isinstance(choice, AttackChoice) else choice_from(choice, f"attacks[{place}]")
+                for place, choice in enumerate(self.attacks)
+            )
+        elif isinstance(self.attacks, Mapping):
+            raise InvalidInput("attacks: expected a list of tables, each under [[attacks]], got one table")
+        _store(self, check_record(Config, values))
+        for place, group in enumerate(self.measures):
             if group not in MEASURES:
-                raise UnknownName("group of metrics", group, MEASURES)
-        for name in ("limit", "shard_size", "max_queries", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise InvalidInput(f"expected {name} as a whole number >= 1, got {value!r}")
+                raise UnknownName(f"measures[{place}]", group, MEASURES)
 
 
 def read_config(path: str | Path) -> Config:
@@ -103,6 +125,21 @@ def read_config(path: str | Path) -> Config:
         InvalidInput: if it is no TOML, or a value has a wrong type.
         UnknownName: if it has a key that means nothing.
     """
+    found = read_toml(path)
+    try:
+        return config_from(found)
+    except DavylampError as error:
+        error.args = (f"{path}: {error}",)
+        raise
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The plain values of a TOML file.
+
+    Raises:
+        Unavailable: if there is no such file.
+        InvalidInput: if it is no TOML.
+    """
     import sys
 
     if sys.version_info >= (3, 11):
@@ -110,47 +147,62 @@ def read_config(path: str | Path) -> Config:
     else:
         import tomli as tomllib  # pyright: ignore[reportMissingImports] - installed on Python 3.10 only
     try:
-        found = tomllib.loads(expand_path(path).read_text(encoding="utf-8"))
+        with expand_path(path).open("rb") as file:
+            text = file.read(_LARGEST_FILE + 1)
+        if len(text) > _LARGEST_FILE:
+            raise InvalidInput(f"expected a TOML file of at most 1 MiB, got more from {path}")
+        return tomllib.loads(text.decode())
     except OSError as error:
         raise Unavailable(f"expected a TOML file, found none at {path} ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"expected TOML in {path}, got: {error}") from error
-    return config_from(found)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DavylampError):
+            raise
+        raise InvalidInput(f"expected TOML in {path}, got: {str(error)[:200]}") from error
 
 
 def config_from(found: Mapping[str, Any]) -> Config:
     """A config from plain values, as TOML holds them."""
-    values = _known("setting", found, Config)
-    if "attacks" in values:
-        values["attacks"] = tuple(choice_from(item) for item in _listed("attacks", values["attacks"]))
-    for name in ("models", "seeds", "libraries", "measures"):
-        if name in values:
-            values[name] = tuple(_listed(name, values[name]))
+    values = _known("", found, Config)
+    if values.get("preset"):
+        from .presets import find_preset
+
+        preset = values["preset"]
+        find_preset(preset if isinstance(preset, str) else show_value(preset))
+        if "attacks" not in values:
+            start = f"davylamp evaluate --preset {preset} --print-config"
+            raise InvalidInput(
+                f"preset: expected the attacks of {preset} beside its name, got none; start from {start}"
+            )
     return Config(**values)
 
 
-def choice_from(item: Any) -> AttackChoice:
-    """An attack choice from a name or a table of plain values."""
-    values: dict[str, Any] = (
-        {"attack": item} if isinstance(item, str) else _known("setting of an attack", item, AttackChoice)
-    )
+def choice_from(item: Any, where: str = "") -> AttackChoice:
+    """An attack choice from a name or a table of plain values; `where` is its path in the whole: "attacks[0]"."""
+    values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
+    dot = f"{where}." if where else ""
     if "attack" not in values:
-        raise InvalidInput(f"expected attack = NAME in every [[attacks]], got {', '.join(values) or 'nothing'}")
+        raise InvalidInput(f'{dot}attack: expected the name of an attack, got none; name it: attack = "pgd"')
+    if isinstance(values.get("target"), int) and not isinstance(values["target"], bool):
+        values["target"] = str(values["target"])
     if isinstance(values.get("epsilon"), str):
-        values["epsilon"] = parse_number(values["epsilon"], "epsilon")
-    values["parameters"] = {name: read_parameter(name, value) for name, value in values.get("parameters", {}).items()}
-    values["grid"] = {
-        name: tuple(read_parameter(name, value) for value in _listed(name, several))
-        for name, several in values.get("grid", {}).items()
-    }
-    return AttackChoice(**values)
+        values["epsilon"] = _prefixed(f"{dot}epsilon", parse_number, values["epsilon"], "a radius")
+    whole = {own.name: own.default for own in fields(AttackChoice)} | {"parameters": {}, "grid": {}} | values
+    checked = check_record(AttackChoice, whole, where)
+    if checked["target"]:
+        _prefixed(f"{dot}target", check_target, checked["target"])
+    for table, read in (("parameters", read_parameter), ("grid", _read_several)):
+        checked[table] = {
+            name: _prefixed(f"{dot}{table}.{name}", read, name, value) for name, value in checked[table].items()
+        }
+    return AttackChoice(**checked)
 
 
 def write_config(config: Config) -> str:
     """The config as TOML that `read_config` reads back."""
     import tomli_w
 
-    plain = {name: value for name, value in asdict(config).items() if value not in (None, "", ())}
+    empty = {own.name: () if own.default == () else None for own in fields(Config)}
+    plain = {name: value for name, value in asdict(config).items() if value not in (None, "") and value != empty[name]}
     plain["attacks"] = [
         {name: value for name, value in choice.items() if value not in (None, "", {}, False)}
         for choice in plain["attacks"]
@@ -169,6 +221,44 @@ def expand_models(config: Config) -> Config:
     return replace(config, models=tuple(names))
 
 
+def read_parameter(name: str, value: Any) -> Any:
+    """A canonical parameter from a plain value: a text is read only where TOML has no word for it.
+
+    That is a fraction ("1/255"), or a `step_size` relative to epsilon ("2 epsilon / steps").
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the value is not of its type.
+    """
+    if isinstance(value, str) and name in PARAMETERS and PARAMETERS[name].type is float:
+        return parse_text(name, value)
+    return check_parameter(name, value)
+
+
+def parse_text(name: str, text: str) -> Any:
+    """A canonical parameter from a text, as an option has it.
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the text is not a value of its type.
+    """
+    return text if name == "step_size" and is_relative(text) else parse_parameter(name, text)
+
+
+def _store(record: Any, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        object.__setattr__(record, name, value)  # the record is frozen for everyone else
+
+
+def _prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns; its complaint begins with the key path."""
+    try:
+        return function(*arguments)
+    except DavylampError as error:
+        error.args = (f"{path}: {error}",)
+        raise
+
+
 def _model_names(pattern: str) -> list[str]:
     if pattern.startswith("torchvision:"):
         from torchvision import models
@@ -177,29 +267,16 @@ def _model_names(pattern: str) -> list[str]:
     return [name for name in known_models() if name.startswith("demo:")]
 
 
-def _known(kind: str, found: Any, record: type) -> dict[str, Any]:
+def _read_several(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(read_parameter(name, value) for value in values)
+
+
+def _known(where: str, found: Any, record: type) -> dict[str, Any]:
+    """The table as a dict, if every key of it is a field of the record."""
     if not isinstance(found, Mapping):
-        raise InvalidInput(f"expected a table, got {found!r}")
+        raise InvalidInput(f"{where}: expected a table, got {show_value(found)}".removeprefix(": "))
     names = [item.name for item in fields(record)]
     for name in found:
         if name not in names:
-            raise UnknownName(kind, name, names)
+            raise UnknownName(f"key in {where}" if where else "key", str(name), names)
     return dict(found)
-
-
-def _listed(name: str, value: Any) -> list[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise InvalidInput(f"expected a list for {name}, got {value!r}")
-    return list(value)
-
-
-def read_parameter(name: str, value: Any) -> Any:
-    """A canonical parameter from a text or a number; a `step_size` may be relative to epsilon ("2 epsilon / steps").
-
-    Raises:
-        UnknownName: if there is no such parameter.
-        InvalidInput: if the value is not of its type.
-    """
-    if name == "step_size" and is_relative(value):
-        return value
-    return parse_parameter(name, value) if isinstance(value, str) else check_parameter(name, value)

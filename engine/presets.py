@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..adapters.attack import Norm
 from ..errors import UnknownName
 from .config import AttackChoice, Config
 
@@ -36,7 +37,7 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
-def _choice(attack: str, norm: str, epsilon: float | None = None, target: str = "", **parameters: Any) -> AttackChoice:
+def _choice(attack: str, norm: Norm, epsilon: float | None = None, target: str = "", **parameters: Any) -> AttackChoice:
     return AttackChoice(attack, norm, epsilon, target, parameters)
 
 

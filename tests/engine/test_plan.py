@@ -131,7 +131,6 @@ def test_a_search_keeps_its_step_size_relative(digits, images):
         (Config(attacks=(AttackChoice("nothing"),)), DavylampError),
         (Config(attacks=(AttackChoice("foolbox:nothing"),)), DavylampError),
         (Config(attacks=(AttackChoice("apgd-t"),), libraries=("foolbox",)), InvalidInput),
-        (Config(libraries=("cleverhans",)), DavylampError),
         (Config(attacks=(AttackChoice("foolbox:pgd", parameters={"steps": 0}),)), InvalidInput),
         (Config(attacks=(AttackChoice("foolbox:pgd", parameters={"steps": "5"}),)), InvalidInput),
         (Config(attacks=(AttackChoice("best(foolbox:cw)"),)), Unsupported),
