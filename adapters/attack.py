@@ -51,8 +51,8 @@ class ThreatModel:
             raise InvalidInput(
                 f"expected linf epsilon in (0, 1], got {self.epsilon}; images are in [0, 1]: 8/255, not 8"
             )
-        if self.norm == "l0" and self.epsilon < 1:
-            raise InvalidInput(f"expected l0 epsilon >= 1 (a number of components), got {self.epsilon}")
+        if self.norm == "l0" and (self.epsilon < 1 or self.epsilon != int(self.epsilon)):
+            raise InvalidInput(f"expected l0 epsilon as a whole number >= 1 (of components), got {self.epsilon}")
 
     def check_radius(self, components: int) -> None:
         """Raise InvalidInput if the ball is larger than the box that images of C x H x W components live in."""
@@ -67,12 +67,16 @@ class ThreatModel:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One word of the canonical vocabulary: its type, smallest and largest value, and the one meaning that it has."""
+    """One word of the canonical vocabulary: its type, smallest and largest value, and the one meaning that it has.
+
+    `useless` is a value of that range with which the attack could change nothing: it is refused.
+    """
 
     type: type
     low: float
     high: float
     meaning: str
+    useless: float | None = None
 
 
 @dataclass(frozen=True)
@@ -170,9 +174,10 @@ class Distances(NamedTuple):
 class AttackResult:
     """What `run_attack` found; every tensor has one entry per image given, in the order given.
 
-    An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (the
-    library returned something that proves nothing: see `violations`), or robust to this run. A best-effort search adds
-    `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when clean.
+    An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (what came
+    back proves nothing, whether it fools the model or not: see `violations` and `judge.KINDS`), or robust to this run.
+    A best-effort search adds `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when
+    clean.
     """
 
     implementation: str
@@ -197,14 +202,21 @@ class AttackResult:
 
     @property
     def violated(self) -> Tensor:
-        """(N,) bool: attacked without success, and the returned image broke a rule: neither fooled nor robust."""
+        """(N,) bool: attacked, and what came back proves nothing: neither fooled nor robust."""
         flagged = torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
-        return flagged & self.attacked & ~self.success
+        return flagged & self.attacked
 
     @property
     def robust(self) -> Tensor:
         """(N,) bool: attacked by the rules, and still classified correctly (or not as the target)."""
         return self.attacked & ~self.success & ~self.violated
+
+    @property
+    def usable(self) -> Tensor:
+        """(N,) bool: the images that prove something, see `judge.usable_images`."""
+        from .judge import usable_images  # which needs the nouns of this module
+
+        return usable_images(self.attacked, self.violated, self.success, self.distance, self.threat_model)
 
     @property
     def distance(self) -> Tensor:

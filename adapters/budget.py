@@ -35,23 +35,48 @@ class Budget:
         self._answers: Tensor | None = None
         self._idle = 0
 
-    def grant(self, owners: Tensor, used: Tensor, *, stop: bool = True) -> Tensor:
-        """Which rows may be asked, shape (rows,) bool: in order, as many of each image as it has queries left.
+    def grant(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+        """Which rows may be asked, and which of those with a gradient, shape (rows,) bool each.
+
+        In order, as many of each image as it has queries left; a gradient where a query for it is left besides.
 
         Raises:
-            BudgetSpent: if no image has any query left (only with `stop`), or only spent images have been asked
-                about for `IDLE_CALLS` calls: the others are done.
+            BudgetSpent: if no image has any query left, or only spent images have been asked about for `IDLE_CALLS`
+                calls: the others are done.
         """
-        if stop and bool((used >= self.max_queries).all()):
+        if bool((used >= self.max_queries).all()):
             self.denied[owners] = True
             raise BudgetSpent
-        earlier = torch.nn.functional.one_hot(owners, len(self._inputs)).cumsum(0).gather(1, owners[:, None])[:, 0] - 1
-        granted = used[owners] + earlier < self.max_queries[owners]
+        left, earlier = (self.max_queries - used)[owners], self._earlier(owners)
+        granted = earlier < left
+        asked = torch.zeros_like(used).index_add_(0, owners, granted.long())[owners]
         self.denied[owners[~granted]] = True
         self._idle = 0 if granted.any() else self._idle + 1
         if self._idle > IDLE_CALLS:
             raise BudgetSpent
+        return granted, granted & (earlier < left - asked)
+
+    def grant_gradients(self, owners: Tensor, used: Tensor) -> Tensor:
+        """Which rows may pass a gradient on, shape (rows,) bool: in order, as many of each image as it has queries left.
+
+        The pass of the others goes through the model with theirs, as zeros: they learn nothing, and are not counted.
+
+        Raises:
+            BudgetSpent: if no image has any query left: the backward pass is not made.
+        """
+        granted = self._earlier(owners) < (self.max_queries - used)[owners]
+        self.denied[owners[~granted]] = True
+        if bool((used >= self.max_queries).all()):
+            raise BudgetSpent
         return granted
+
+    def deny(self, owners: Tensor) -> None:
+        """Note that these images were asked for more than they have queries for."""
+        self.denied[owners] = True
+
+    def _earlier(self, owners: Tensor) -> Tensor:
+        """How many earlier rows belong to the same image, shape (rows,)."""
+        return torch.nn.functional.one_hot(owners, len(self._inputs)).cumsum(0).gather(1, owners[:, None])[:, 0] - 1
 
     def last_answers(self, owners: Tensor, classes: int) -> Tensor:
         """The last logits that each image was given, shape (rows, classes); zeros before the first."""

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from .attack import Implementation, ThreatModel
+from .attacks import ATTACKS
 from .catalogue import load_class, load_object
 from .classifier import Classifier
 from .queries import BudgetSpent, QueryCounter
 from .seeding import seeded
 from .starts import find_starting_points
+from .state import switches_kept
 
 
 class Images(NamedTuple):
@@ -38,15 +40,22 @@ class Images(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """What one library call gave back for its n images, not judged yet."""
+    """What one library call gave back for its n images, not judged yet.
+
+    By image, shape (n,) bool: `denied` a query, `moved` (asked about at another point than the clean image),
+    `not_finite` (an answer was not), `gradient` (one was not zero).
+    """
 
     adv_inputs: Tensor
     forwards: Tensor
     backwards: Tensor
     seconds: float
     violations: tuple[tuple[str, ...], ...]
-    limited: bool
-    error: Exception | None
+    denied: Tensor
+    moved: Tensor
+    not_finite: Tensor
+    gradient: Tensor
+    error: BaseException | None
 
 
 class _Probabilities(nn.Module):
@@ -93,6 +102,7 @@ def call_library(
         targets=batch.targets,
         order=row.order,
         max_queries=None if allowance is None else allowance.to(batch.inputs.device),
+        needs_gradients=ATTACKS[row.attack].knowledge == "white-box",
     )
     found = torch.ones_like(batch.labels, dtype=torch.bool)
     returned, error, started = batch.inputs, None, time.perf_counter()
@@ -105,7 +115,7 @@ def call_library(
             returned = _attack_found(row, counter, batch, threat_model, {**words, **kwargs}, found)
     except BudgetSpent:
         returned = counter.best_examples()
-    except Exception as caught:  # whatever a library throws is a failed attack, kept with its reason
+    except (Exception, SystemExit, GeneratorExit) as caught:  # whatever ends a library is a failed attack, with reason
         error = caught
     returned = counter.best_examples(returned)
     if batch.inputs.is_cuda:
@@ -117,7 +127,10 @@ def call_library(
         backwards=counter.backwards.to(device),
         seconds=time.perf_counter() - started,
         violations=tuple(kind or (() if ok else ("no-start",)) for ok in found.tolist()),
-        limited=counter.budget is not None and bool(counter.budget.denied.any()),
+        denied=torch.zeros_like(found, device=device) if counter.budget is None else counter.budget.denied.to(device),
+        moved=counter.seen.moved.to(device),
+        not_finite=counter.seen.not_finite.to(device),
+        gradient=counter.seen.gradient.to(device),
         error=error,
     )
 
@@ -145,7 +158,9 @@ def _attack_found(
     library = importlib.import_module(f".{row.library}", __package__)
     model = _Probabilities(counter) if row.probabilities else counter
     attack_class = load_class(row, threat_model.norm)
-    attacked = library.run(attack_class, model, inputs, labels, threat_model, targets=targets, **kwargs)
+    # Copies: what a library does to the images that it is given changes neither the counting nor the judging.
+    handed = [None if item is None else item.clone() for item in (inputs, labels, targets)]
+    attacked = library.run(attack_class, model, *handed[:2], threat_model, targets=handed[2], **kwargs)
     if not isinstance(attacked, Tensor) or attacked.shape != inputs.shape:
         raise TypeError(f"expected images of shape {tuple(inputs.shape)} from the library, got {_describe(attacked)}")
     returned[rows] = attacked.detach().to(inputs)
@@ -163,8 +178,8 @@ def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) ->
 
 @contextmanager
 def _undisturbed(seed: int) -> Iterator[None]:
-    """A fixed seed, no prints and no warnings of the library, and every generator as it was afterwards."""
-    with seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
+    """A fixed seed, no prints and no warnings of the library; generators and torch's switches as they were afterwards."""
+    with seeded(seed), switches_kept(), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         yield
 

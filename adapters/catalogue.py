@@ -128,8 +128,8 @@ def check_settings(
             raise InvalidInput(f"expected one step_size for all images, as there are no radii, got {steps.numel()}")
         if steps.shape != radii.shape:
             raise InvalidInput(f"expected as many radii as step_size, got {len(radii)} and {steps.numel()}")
-        smallest = {**parameters, "step_size": float(steps.min())}
-        settings = {**check_support(row, threat_model, smallest), "step_size": steps}
+        for extreme in (float(steps.min()), float(steps.max())):
+            settings = {**check_support(row, threat_model, {**parameters, "step_size": extreme}), "step_size": steps}
     else:
         settings = check_support(row, threat_model, parameters)
     if radii is not None and not takes_radii(row, threat_model.norm, settings):

@@ -48,6 +48,7 @@ class Classifier(nn.Module):
 
     mean: Tensor | None
     std: Tensor | None
+    steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
 
     def __init__(  # noqa: PLR0913 - one argument per property of a model; all but the first by keyword
         self,

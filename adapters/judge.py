@@ -1,17 +1,41 @@
 """The only judge: what a library returns is measured here, and no library's own success flag is ever believed."""
 
+from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .attack import Distances, Norm, ThreatModel
 from .radii import OwnRadii, radius_of
 
+RULES = 2  # version of the rules below: part of a cell's key, raised whenever the same images would be judged otherwise
+
+# What proves nothing about the model, by the kind that `AttackResult.violations` and the records have for it.
+KINDS: Mapping[str, str] = {
+    "nan": "the library returned NaN or infinity",
+    "out-of-bounds": "the returned image has pixels outside [0, 1]",
+    "out-of-ball": "the returned image lies outside the ball that the attack is bound to",
+    "black": "a black image was returned in place of one that is not",
+    "unchanged": "the clean image came back: from an attack that never does so where it fails, or that never tried another",
+    "barely-moved": "not fooled, and too little was changed for an image of 8 bits to show it or the radius to be used",
+    "another-image": "what came back is an example of another image of the same run, or that image itself",
+    "nan-logits": "the model's logits are not finite for it",
+    "no-gradient": "not fooled, and every gradient that the attack was given is zero",
+    "unstable": "the model predicts the same image now so, now otherwise",
+    "model-changed": "the library changed the model meanwhile (it was restored)",
+    "crashed": "the library crashed",
+    "no-start": "no starting point was found that fools the model",
+}
 BOX_TOLERANCE = 1e-6
+UNCHANGED = 1e-6  # largest change of a pixel that is rounding
+BLACK = 0.5 / 255  # largest pixel of an image that is black on 8 bits
+LITTLE = 0.1  # of the radius: a change that cannot be seen and stays below this share of it has tried nothing
 RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
 
 Radius = TypeVar("Radius", float, Tensor)
+Mask = TypeVar("Mask", Tensor, np.ndarray)
 
 
 class Verdict(NamedTuple):
@@ -75,20 +99,19 @@ def inside_rules(inputs: Tensor, adv_inputs: Tensor, threat_model: ThreatModel) 
 
 
 def judge_images(
-    inputs: Tensor, returned: Tensor, threat_model: ThreatModel, *, fixed_budget: bool, failure: str
+    inputs: Tensor, returned: Tensor, threat_model: ThreatModel, *, bound: bool, may_stay: Tensor
 ) -> Verdict:
-    """Check what a library returned and bring it back inside the rules.
+    """Check what a library returned and bring it back inside the rules, whatever the model makes of it.
 
-    Kinds of violation: "nan", "out-of-bounds", "out-of-ball" (only where the attack is bound to the ball), "black"
-    (an all-zero image in place of one that was not), "unchanged" (the clean image, from an attack that does not
-    return it where it fails).
+    Kinds of violation, see `KINDS`: "nan", "out-of-bounds", "out-of-ball", "black", "unchanged".
 
     Args:
         inputs: clean images, shape (N, C, H, W).
         returned: what came back, same shape.
         threat_model: the rules.
-        fixed_budget: the attack promises to stay inside the ball.
-        failure: what the library is known to return where it fails: "input" or "last".
+        bound: the attack promises to stay inside the ball.
+        may_stay: the images for which the clean image is an honest answer, shape (N,) bool: the library returns it
+            where it fails, or the image ran out of queries.
 
     Returns:
         The images clipped to the ball (linf: clamped; l2 and l1: rescaled; l0: the largest changes kept) and to
@@ -97,20 +120,77 @@ def judge_images(
     finite = torch.isfinite(returned).flatten(1).all(1)
     images = returned.where(finite.view(-1, 1, 1, 1), inputs)
     flat = images.flatten(1)
-    bounded = fixed_budget and threat_model.epsilon is not None
-    far = norm_of(images.double() - inputs.double(), threat_model.norm) > allowed_radii(threat_model)
+    bound = bound and threat_model.epsilon is not None
+    change = images.double() - inputs.double()
+    far = norm_of(change, threat_model.norm) > allowed_radii(threat_model)
     broken = {
         "nan": ~finite,
         "out-of-bounds": (flat.amin(1) < -BOX_TOLERANCE) | (flat.amax(1) > 1 + BOX_TOLERANCE),
-        "out-of-ball": far & bounded,
-        "black": (flat == 0).all(1) & (inputs != 0).flatten(1).any(1),
-        "unchanged": (flat == inputs.flatten(1)).all(1) & finite & (failure != "input"),
+        "out-of-ball": far & bound,
+        "black": (flat.amax(1) <= BLACK) & (inputs.flatten(1).amax(1) > BLACK),
+        "unchanged": (norm_of(change, "linf") <= UNCHANGED) & finite & ~may_stay,
     }
-    if bounded:
+    if bound:
         images = project(inputs, images, threat_model)
     kinds = {kind: flags.tolist() for kind, flags in broken.items()}
     violations = tuple(tuple(kind for kind, flags in kinds.items() if flags[i]) for i in range(len(inputs)))
     return Verdict(images.clamp(0, 1), violations)
+
+
+def judge_outcomes(
+    inputs: Tensor, adv_inputs: Tensor, hit: Tensor, threat_model: ThreatModel, *, may_stay: Tensor
+) -> dict[str, Tensor]:
+    """Violations that show only once the examples are scored, by kind; shape (N,) bool each.
+
+    "unchanged" where the model is fooled by what differs from the clean image in rounding only; "barely-moved" where
+    it is not fooled, the change is lost on 8 bits and uses less than a tenth of the radius, if there is one.
+
+    Args:
+        inputs: clean images, shape (N, C, H, W).
+        adv_inputs: examples inside the rules, same shape.
+        hit: those that fool the model, shape (N,) bool.
+        threat_model: the rules.
+        may_stay: as for `judge_images`: such an image may be returned as good as unchanged.
+    """
+    change = adv_inputs.double() - inputs.double()
+    unchanged = norm_of(change, "linf") <= UNCHANGED
+    size, allowed = norm_of(change, threat_model.norm), allowed_radii(threat_model)
+    invisible = (quantise(adv_inputs) == quantise(inputs)).flatten(1).all(1)
+    return {"unchanged": hit & unchanged, "barely-moved": ~hit & invisible & (size <= LITTLE * allowed) & ~may_stay}
+
+
+def of_another_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+    """Which examples belong to another image of the run, shape (N,) bool.
+
+    Less than half as far (l2) from another clean image as from their own, and at least as near to it as what came back
+    for that one: so swapped and repeated examples and the other images themselves are noticed, while an example that is
+    merely far from its clean image is not. Compares every image with every other: one matrix product.
+    """
+    images, examples = inputs.flatten(1), adv_inputs.flatten(1)
+    nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)
+    flagged = torch.zeros(len(images), dtype=torch.bool, device=inputs.device)
+    for i in (nearest != torch.arange(len(images), device=inputs.device)).nonzero()[:, 0].tolist():
+        j = int(nearest[i])
+        to_other, to_clean, of_other = (
+            float((examples[a].double() - images[b].double()).norm()) for a, b in ((i, j), (i, i), (j, j))
+        )
+        flagged[i] = to_other < to_clean / 2 and to_other <= of_other + UNCHANGED
+    return flagged
+
+
+def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:
+    """Images that prove something, shape (N,) bool: attacked, no violation, and a success or within the radius.
+
+    The nearest example of a minimum-norm attack may lie outside of the radius. Tensors or arrays, all of shape (N,).
+
+    Args:
+        attacked: by the rules of the run.
+        violated: see `KINDS`.
+        success: fooled within the rules.
+        distance: of the example in the norm of the threat model, as it is stored.
+        threat_model: the rules.
+    """
+    return attacked & ~violated & (success | (distance <= allowed_radius(threat_model)))
 
 
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:

@@ -8,10 +8,12 @@ from ..errors import InvalidInput, UnknownName
 from .attack import Parameter
 
 _INFINITY = math.inf
+_MOST = 2**31 - 1  # of a whole number
+_LARGEST = 1e30  # of any other: finite in float32
 
 PARAMETERS: Mapping[str, Parameter] = {
     "steps": Parameter(int, 1, _INFINITY, "iterations of the attack's main loop"),
-    "step_size": Parameter(float, 0, _INFINITY, "length of one step in the threat model's norm, pixels in [0, 1]"),
+    "step_size": Parameter(float, 0, _INFINITY, "length of one step in the threat model's norm, pixels in [0, 1]", 0),
     "random_start": Parameter(bool, 0, 1, "begin at a random point of the ball instead of the image"),
     "restarts": Parameter(int, 1, _INFINITY, "independent runs, each with its own seed; an image stops when fooled"),
     "max_queries": Parameter(int, 1, _INFINITY, "forward plus backward passes that one image may cost"),
@@ -19,8 +21,10 @@ PARAMETERS: Mapping[str, Parameter] = {
     "confidence": Parameter(float, 0, _INFINITY, "logit margin that an adversarial image must have"),
     "decay": Parameter(float, 0, _INFINITY, "momentum: weight of the accumulated gradient"),
     "binary_search_steps": Parameter(int, 1, _INFINITY, "rounds of the search for the trade-off constant"),
-    "initial_const": Parameter(float, 0, _INFINITY, "first trade-off constant between distance and misclassification"),
-    "learning_rate": Parameter(float, 0, _INFINITY, "step of the optimiser in its own variable"),
+    "initial_const": Parameter(
+        float, 0, _INFINITY, "first trade-off constant between distance and misclassification", 0
+    ),
+    "learning_rate": Parameter(float, 0, _INFINITY, "step of the optimiser in its own variable", 0),
     "regularization": Parameter(float, 0, _INFINITY, "weight of the l1 term of the elastic net"),
     "overshoot": Parameter(float, 0, _INFINITY, "how far past the boundary to go, relative to the perturbation"),
     "candidates": Parameter(int, 2, _INFINITY, "number of most likely classes that are considered"),
@@ -28,19 +32,19 @@ PARAMETERS: Mapping[str, Parameter] = {
     "scales": Parameter(int, 1, _INFINITY, "scaled copies of the image, per step"),
     "neighbourhood": Parameter(float, 0, _INFINITY, "radius of the sampled neighbourhood, in units of epsilon"),
     "diversity_probability": Parameter(float, 0, 1, "how often the input is resized and padded before a gradient"),
-    "resize_rate": Parameter(float, 0, _INFINITY, "size of the resized input relative to the image"),
+    "resize_rate": Parameter(float, 0, _INFINITY, "size of the resized input relative to the image", 0),
     "kernel_size": Parameter(int, 1, _INFINITY, "side of the kernel that smooths the gradient, pixels"),
-    "quantile": Parameter(float, 0, 1, "share of the components that a sparse step leaves alone"),
-    "gamma": Parameter(float, 0, _INFINITY, "how fast the attack's radius or share of features adapts"),
-    "initial_epsilon": Parameter(float, 0, _INFINITY, "first radius of an attack that adapts it"),
-    "theta": Parameter(float, -1, 1, "change of a feature in one step"),
+    "quantile": Parameter(float, 0, 1, "share of the components that a sparse step leaves alone", 1),
+    "gamma": Parameter(float, 0, _INFINITY, "how fast the attack's radius or share of features adapts", 0),
+    "initial_epsilon": Parameter(float, 0, _INFINITY, "first radius of an attack that adapts it", 0),
+    "theta": Parameter(float, -1, 1, "change of a feature in one step", 0),
     "population": Parameter(int, 2, _INFINITY, "members of the evolved population"),
-    "initial_probability": Parameter(float, 0, 1, "share of the image that the first square covers"),
-    "finite_difference": Parameter(float, 0, _INFINITY, "step of the numerical derivative"),
+    "initial_probability": Parameter(float, 0, 1, "share of the image that the first square covers", 0),
+    "finite_difference": Parameter(float, 0, _INFINITY, "step of the numerical derivative", 0),
     "initial_evaluations": Parameter(int, 1, _INFINITY, "queries of the first gradient estimate"),
     "max_evaluations": Parameter(int, 1, _INFINITY, "queries of one gradient estimate at most"),
-    "orthogonal_step": Parameter(float, 0, _INFINITY, "step along the sphere, relative to the distance"),
-    "source_step": Parameter(float, 0, _INFINITY, "step towards the image, relative to the distance"),
+    "orthogonal_step": Parameter(float, 0, _INFINITY, "step along the sphere, relative to the distance", 0),
+    "source_step": Parameter(float, 0, _INFINITY, "step towards the image, relative to the distance", 0),
     "trials": Parameter(int, 1, _INFINITY, "attempts in a step before the attack gives up"),
     "subspace": Parameter(int, 1, _INFINITY, "side of the low-frequency block that directions are drawn from"),
     "basis": Parameter(str, 0, 0, "'dct' (low frequencies) or 'px' (pixels)"),
@@ -54,6 +58,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "max_sigma": Parameter(float, 0, _INFINITY, "largest standard deviation of the blur, pixels"),
     "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is kept"),
 }
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {"basis": ("dct", "px")}
 
 # What run_attack supplies by itself to the rows that name them.
 SUPPLIED = ("seed", "num_classes", "starting_points")
@@ -72,10 +78,22 @@ def check_parameter(name: str, value: Any) -> Any:
     allowed = (int, float) if wanted.type is float else (wanted.type,)
     if not isinstance(value, allowed) or (isinstance(value, bool) and wanted.type is not bool):
         raise InvalidInput(f"expected {name} as {wanted.type.__name__} ({wanted.meaning}), got {value!r}")
-    if wanted.type in (int, float) and not wanted.low <= value <= wanted.high:
-        bounds = f">= {wanted.low:g}" if wanted.high == _INFINITY else f"from {wanted.low:g} to {wanted.high:g}"
-        raise InvalidInput(f"expected {name} {bounds}, got {value!r}")
+    if wanted.type in (int, float):
+        _check_range(name, wanted, value)
+    if wanted.type is str and value not in _CHOICES[name]:
+        raise InvalidInput(f"expected {name} as {' or '.join(_CHOICES[name])}, got {value!r}")
     return wanted.type(value)
+
+
+def _check_range(name: str, wanted: Parameter, value: float) -> None:
+    limit = _MOST if wanted.type is int else _LARGEST
+    if value == wanted.useless:
+        raise InvalidInput(f"expected {name} other than {value!r}, with which the attack changes nothing")
+    if not wanted.low <= value <= min(wanted.high, limit):
+        low = f"> {wanted.low:g}" if wanted.useless == wanted.low else f">= {wanted.low:g}"
+        bounds = low if wanted.high == _INFINITY else f"from {wanted.low:g} to {wanted.high:g}"
+        limits = bounds if not value > limit else f"{bounds} and at most {limit:g}"
+        raise InvalidInput(f"expected {name} {limits}, got {value!r}")
 
 
 def parse_parameter(name: str, text: str) -> Any:
@@ -89,7 +107,7 @@ def parse_parameter(name: str, text: str) -> Any:
         raise UnknownName("parameter", name, PARAMETERS)
     kind = PARAMETERS[name].type
     if kind is str:
-        return text
+        return check_parameter(name, text)
     if kind is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if text.lower() not in words:

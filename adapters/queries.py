@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from .attack import ThreatModel
 from .budget import Budget, BudgetSpent
 from .classifier import PASS_SIZE, Classifier
+from .judge import UNCHANGED
 
-__all__ = ["BudgetSpent", "QueryCounter", "distinguishable"]
+__all__ = ["BudgetSpent", "NoGradients", "QueryCounter", "Seen", "distinguishable"]
 
 
 class QueryCounter(nn.Module):
@@ -31,10 +32,11 @@ class QueryCounter(nn.Module):
         order: "kept" or "content", see the module.
         max_queries: forward plus backward passes that each image may still cost, shape (n,); None: no limit. Past it
             the image's rows repeat the last answer and carry no gradient; when no image has any left, `BudgetSpent`
-            ends the attack.
+            ends the attack. A forward pass that leaves no query for its backward pass is made without a gradient.
+        needs_gradients: the attack is a white-box one: a model without gradients is refused (`NoGradients`).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
         self,
         classifier: Classifier,
         inputs: Tensor,
@@ -44,16 +46,18 @@ class QueryCounter(nn.Module):
         targets: Tensor | None = None,
         order: Literal["kept", "content"] = "kept",
         max_queries: Tensor | None = None,
+        needs_gradients: bool = False,
     ):
         super().__init__()
         self.classifier = classifier
         self._images = inputs.detach()
-        self._order = order
+        self._order, self._needs_gradients = order, needs_gradients
         # Calls on the whole batch are counted in plain integers: nothing to allocate, nothing to wait for on a GPU.
         self._whole = {"forwards": 0, "backwards": 0}
         self._single = {kind: torch.zeros(len(inputs), dtype=torch.long, device=inputs.device) for kind in self._whole}
         self.budget = None if max_queries is None else Budget(max_queries, self._images, labels, targets, threat_model)
         self._rows: Tensor | None = None
+        self.seen = Seen(self._images)
         self.training = False
 
     def best_examples(self, returned: Tensor | None = None) -> Tensor:
@@ -101,34 +105,52 @@ class QueryCounter(nn.Module):
                 owners = torch.arange(len(self._images), device=self._images.device)
             return self._query_within_budget(inputs, owners, self.budget)
         self._count("forwards", owners)
-        logits = self._ask(inputs)
+        logits = self._ask(inputs, owners)
         if logits.requires_grad:
             logits.register_hook(lambda _: self._count("backwards", owners))
         return logits
 
-    def _ask(self, inputs: Tensor) -> Tensor:
+    def _ask(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
         """Logits; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
-        if len(inputs) <= PASS_SIZE or (inputs.requires_grad and torch.is_grad_enabled()):
-            return self.classifier(inputs)
-        return self.classifier.predict_logits(inputs)
+        self.seen.note_inputs(inputs, owners)
+        if not (inputs.requires_grad and torch.is_grad_enabled()):
+            whole = len(inputs) <= PASS_SIZE
+            logits = self.classifier(inputs) if whole else self.classifier.predict_logits(inputs)
+        else:
+            asked = inputs.view_as(inputs)
+            asked.register_hook(lambda gradient: self.seen.note_gradient(gradient, owners))
+            logits = self.classifier(asked)
+            if self._needs_gradients and not logits.requires_grad:
+                raise NoGradients
+        self.seen.note_logits(logits, owners)
+        return logits
 
     def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:
-        granted = budget.grant(owners, self.forwards + self.backwards)
-        live = owners[granted]
-        answers = None
-        if granted.any():
-            self._count("forwards", live)
-            answers = self._ask(inputs[granted])
-            budget.remember(inputs.detach()[granted], answers.detach(), live)
-            if answers.requires_grad:
-                answers.register_hook(lambda gradient: self._grant_gradient(gradient, live, budget))
+        granted, differentiable = budget.grant(owners, self.forwards + self.backwards)
+        if not (inputs.requires_grad and torch.is_grad_enabled()):
+            differentiable = torch.zeros_like(granted)
+        parts = ((granted & ~differentiable, inputs.detach()), (differentiable, inputs))
+        answered = [(rows, self._answer(asked[rows], owners[rows], budget)) for rows, asked in parts if rows.any()]
         logits = budget.last_answers(owners, self.num_classes)
         if inputs.requires_grad:
             logits = logits + inputs.flatten(1)[:, :1] * 0
-        return logits if answers is None else logits.index_put((granted.nonzero()[:, 0],), answers)
+        for rows, answers in answered:
+            logits = logits.index_put((rows.nonzero()[:, 0],), answers)
+        if logits.requires_grad:  # who is then asked for a gradient that no query was left for
+            logits.register_hook(lambda _: budget.deny(owners[~differentiable]))
+        return logits
+
+    def _answer(self, asked: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+        """Logits of images that may be asked about; with a gradient, if they have one and it is granted."""
+        self._count("forwards", owners)
+        answers = self._ask(asked, owners)
+        budget.remember(asked.detach(), answers.detach(), owners)
+        if answers.requires_grad:
+            answers.register_hook(lambda gradient: self._grant_gradient(gradient, owners, budget))
+        return answers
 
     def _grant_gradient(self, gradient: Tensor, owners: Tensor, budget: Budget) -> Tensor:
-        granted = budget.grant(owners, self.forwards + self.backwards, stop=False)
+        granted = budget.grant_gradients(owners, self.forwards + self.backwards)
         self._count("backwards", owners[granted])
         return gradient * granted.to(gradient.dtype)[:, None]
 
@@ -152,6 +174,56 @@ class QueryCounter(nn.Module):
             whole = torch.arange(images, device=clean.device)
             return None if rows == images else whole.repeat(rows // images)
         return nearest(inputs, clean)
+
+
+class NoGradients(Exception):
+    """The model's outputs do not depend on its input differentiably."""
+
+
+class Seen:
+    """What the queries of a library call showed of each image: was the attack asking at all, was it answered?
+
+    Args:
+        images: the clean images, shape (n, C, H, W).
+    """
+
+    def __init__(self, images: Tensor):
+        self._images = images
+        self.not_finite, self.moved, self.gradient = (
+            torch.zeros(len(images), dtype=torch.bool, device=images.device) for _ in range(3)
+        )
+        self._all_moved = self._all_gradients = False
+
+    def note_inputs(self, inputs: Tensor, owners: Tensor | None) -> None:
+        """Note which images were asked about at another point than the clean image."""
+        if self._all_moved:
+            return
+        if inputs.shape[1:] != self._images.shape[1:]:  # a resized copy
+            moved = torch.ones(len(inputs), dtype=torch.bool, device=self.moved.device)
+        else:
+            clean = self._images if owners is None else self._images[owners]
+            change = (inputs.detach().to(clean) - clean).flatten(1)
+            moved = ~(change.abs().amax(1) <= UNCHANGED)
+        self._add(self.moved, moved, owners)
+        self._all_moved = bool(self.moved.all())
+
+    def note_logits(self, logits: Tensor, owners: Tensor | None) -> None:
+        """Note which images had an answer that is not finite."""
+        self._add(self.not_finite, ~torch.isfinite(logits.detach()).all(1), owners)
+
+    def note_gradient(self, gradient: Tensor, owners: Tensor | None) -> None:
+        """Note which images had a gradient other than zero."""
+        if not self._all_gradients:
+            self._add(self.gradient, gradient.flatten(1).any(1), owners)
+            self._all_gradients = bool(self.gradient.all())
+
+    @staticmethod
+    def _add(flags: Tensor, new: Tensor, owners: Tensor | None) -> None:
+        new = new.to(flags.device)
+        if owners is None:
+            flags |= new
+        else:
+            flags |= torch.zeros(len(flags), device=flags.device).index_add_(0, owners, new.float()) > 0
 
 
 @torch.no_grad()

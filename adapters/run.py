@@ -6,16 +6,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import AttackFailed, InvalidInput, Unsupported
+from ..errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from .attack import AttackResult, Implementation, ThreatModel
-from .attacks import ATTACKS
-from .call import Images, Returned, call_library
+from .call import Images, call_library
 from .catalogue import check_settings, find_implementation, load_class
 from .classifier import Classifier, check_images, check_labels
-from .judge import allowed_radii, distances_of, fooled, judge_images, norm_of, quantise
-from .queries import distinguishable
+from .evidence import Evidence
+from .judge import distances_of
+from .queries import NoGradients, distinguishable
 from .radii import own_radii, pick_rules, pick_words
 from .seeding import call_seed
+from .state import StateGuard
+from .steadiness import is_steady
 
 DEFAULT_BATCH_SIZE = 32
 
@@ -88,146 +90,102 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
     attacked = logits.argmax(1) == labels
     rules = threat_model if radii is None else own_radii(threat_model, radii, labels)
-    found = _Found(Images(inputs, labels, targets), rules, row, spent)
-    _attack_all(classifier, found, attacked, settings, seed, places, progress or (lambda _: None))
-    adv_logits = classifier.predict_logits(found.adv_inputs)
-    success = found.accept(adv_logits) & attacked
-    rounded = success.clone()
-    if success.any():
-        on_grid = classifier.predict_logits(quantise(found.adv_inputs[success]))
-        rounded[success] = fooled(on_grid, labels[success], None if targets is None else targets[success])
+    evidence = Evidence(Images(inputs, labels, targets), rules, row, spent)
+    steady = is_steady(classifier, inputs, logits, seed)
+    _attack_all(classifier, evidence, attacked, settings, seed, places, progress or (lambda _: None))
+    adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
     return AttackResult(
         implementation=row.name,
         threat_model=threat_model,
         parameters=settings,
         seed=seed,
-        adv_inputs=found.adv_inputs,
+        adv_inputs=evidence.adv_inputs,
         logits=logits,
         adv_logits=adv_logits,
         labels=labels,
         attacked=attacked,
         success=success,
         success_8bit=rounded,
-        distances=distances_of(inputs, found.adv_inputs),
-        forwards=found.forwards,
-        backwards=found.backwards,
-        seconds=found.seconds,
-        violations=tuple(found.violations),
+        distances=distances_of(inputs, evidence.adv_inputs),
+        forwards=evidence.forwards,
+        backwards=evidence.backwards,
+        seconds=evidence.seconds,
+        violations=tuple(evidence.violations),
         targets=targets,
-        errors=tuple(found.errors),
+        errors=tuple(evidence.errors),
     )
-
-
-class _Found:
-    """The best that is known of each image, over batches and restarts."""
-
-    def __init__(self, images: Images, threat_model: ThreatModel, row: Implementation, spent: Tensor):
-        count, device = len(images.labels), images.inputs.device
-        self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
-        self.fixed_budget = ATTACKS[row.attack].kind == "fixed-budget"
-        self.adv_inputs = images.inputs.clone()
-        self.success = torch.zeros(count, dtype=torch.bool, device=device)
-        self.forwards = torch.zeros(count, dtype=torch.long, device=device)
-        self.backwards = torch.zeros(count, dtype=torch.long, device=device)
-        self.seconds = torch.zeros(count, dtype=torch.double)
-        self.violations: list[tuple[str, ...]] = [()] * count
-        self.errors: list[str] = []
-
-    def merge(self, rows: Tensor, call: Returned, classifier: Classifier, *, first: bool) -> None:
-        """Judge what came back for `rows` and keep it where it is better than what was there."""
-        clean = self.images.inputs[rows]
-        # An image that ran out of queries may rightly come back as it was.
-        failure = "input" if call.limited else self.row.failure
-        verdict = judge_images(
-            clean, call.adv_inputs, pick_rules(self.threat_model, rows), fixed_budget=self.fixed_budget, failure=failure
-        )
-        self.forwards[rows] += call.forwards
-        self.backwards[rows] += call.backwards
-        self.seconds[rows.cpu()] += call.seconds / len(rows)
-        if call.error is not None:
-            self.errors.append(f"{type(call.error).__name__}: {call.error}")
-        take = torch.ones_like(rows, dtype=torch.bool)
-        if not first:
-            take = self._is_better(rows, verdict.adv_inputs, classifier)
-        for place, i in enumerate(rows.tolist()):
-            if take[place]:
-                own = () if call.violations[place] else verdict.violations[place]
-                self.violations[i] = (*call.violations[place], *own)
-        self.adv_inputs[rows[take]] = verdict.adv_inputs[take]
-
-    @property
-    def used(self) -> Tensor:
-        """Queries that each image has cost, before and now, shape (N,)."""
-        return self.spent + self.forwards + self.backwards
-
-    def accept(self, adv_logits: Tensor) -> Tensor:
-        """Which images are successes by the rules, shape (N,) bool; a black image never is."""
-        hit = fooled(adv_logits, self.images.labels, self.images.targets) & self._within_radius(self.adv_inputs)
-        black = torch.tensor(["black" in kinds for kinds in self.violations], device=hit.device)
-        return hit & ~black
-
-    def update_success(self, classifier: Classifier) -> None:
-        """Score what has been found so far: needed between restarts only."""
-        self.success = self.accept(classifier.predict_logits(self.adv_inputs))
-
-    def _within_radius(self, adv_inputs: Tensor) -> Tensor:
-        size = norm_of(adv_inputs.double() - self.images.inputs.double(), self.threat_model.norm)
-        return size <= allowed_radii(self.threat_model)
-
-    def _is_better(self, rows: Tensor, adv_inputs: Tensor, classifier: Classifier) -> Tensor:
-        images = self.images.pick(rows)
-        size, previous = (
-            norm_of(new.double() - images.inputs.double(), self.threat_model.norm)
-            for new in (adv_inputs, self.adv_inputs[rows])
-        )
-        hit = fooled(classifier.predict_logits(adv_inputs), images.labels, images.targets)
-        return (
-            hit
-            & (size <= allowed_radii(pick_rules(self.threat_model, rows)))
-            & (~self.success[rows] | (size < previous))
-        )
 
 
 def _attack_all(
     classifier: Classifier,
-    found: _Found,
+    evidence: Evidence,
     attacked: Tensor,
     settings: Mapping[str, Any],
     seed: int,
     places: Tensor,
     progress: Callable[[int], object],
 ) -> None:
-    row, own = found.row, dict(settings)
+    row, own = evidence.row, dict(settings)
     batch_size = own.pop("batch_size", DEFAULT_BATCH_SIZE)
     restarts = 1 if "restarts" in row.params else own.pop("restarts", 1)
     kwargs = {row.params[name]: value for name, value in own.items() if name in row.params} | dict(row.fixed)
-    calls, error = 0, None
+    calls, error, watch = 0, None, _Watch(classifier, evidence)
     for restart in range(restarts):
         if restart:
-            found.update_success(classifier)
-        still = attacked & ~found.success if found.threat_model.epsilon is not None else attacked
+            watch.look()
+            evidence.update_success(classifier)
+        still = attacked & ~evidence.success if evidence.threat_model.epsilon is not None else attacked
         if "max_queries" in own:
-            still = still & (found.used < own["max_queries"])
-        for rows in _batches(row, still.nonzero()[:, 0], found, batch_size):
-            allowance = own["max_queries"] - found.used[rows] if "max_queries" in own else None
+            still = still & (evidence.used < own["max_queries"])
+        for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
+            allowance = own["max_queries"] - evidence.used[rows] if "max_queries" in own else None
             drawn = call_seed(seed, int(places[rows[0]]), restart)
-            rules = pick_rules(found.threat_model, rows, classifier.device)
+            rules = pick_rules(evidence.threat_model, rows, classifier.device)
             words = pick_words(kwargs, rows, classifier.device)
-            call = call_library(row, classifier, found.images.pick(rows), rules, words, drawn, allowance)
+            call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, allowance)
             calls, error = calls + 1, call.error or error
-            found.merge(rows, call, classifier, first=restart == 0)
+            watch.note(rows, call.error)
+            evidence.merge(rows, call, classifier, first=restart == 0)
             progress(len(rows))
-    if calls and len(found.errors) == calls:
-        raise AttackFailed(f"{row.name} crashed: {found.errors[0]}") from error
+    watch.look()
+    if calls and len(evidence.errors) == calls:
+        if isinstance(error, ModelFailed):
+            raise error
+        raise AttackFailed(f"{row.name} crashed: {evidence.errors[0]}") from error
 
 
-def _batches(row: Implementation, rows: Tensor, found: _Found, batch_size: int) -> Iterator[Tensor]:
+class _Watch:
+    """Has the model after library calls as it was before: images attacked while it was not prove nothing."""
+
+    def __init__(self, classifier: Classifier, evidence: Evidence):
+        self.classifier, self.evidence, self.guard = classifier, evidence, StateGuard(classifier)
+        self.unchecked: list[Tensor] = []  # images attacked since the last look
+
+    def note(self, rows: Tensor, error: BaseException | None) -> None:
+        """Look where it costs next to nothing, and after an error; Unsupported if the model itself has no gradients."""
+        self.unchecked.append(rows)
+        changed = (self.guard.is_due or error is not None) and self.look()
+        if isinstance(error, NoGradients) and not changed:
+            name = self.evidence.row.name
+            raise Unsupported(f"{name} needs gradients, and the model gives none: its outputs are detached")
+
+    def look(self) -> bool:
+        """Restore the model; whether it was changed."""
+        first = self.evidence.images.inputs[:1]
+        changed = bool(self.unchecked) and self.guard.restore(lambda: self.classifier.predict_logits(first))
+        if changed:
+            self.evidence.tainted[torch.cat(self.unchecked)] = True
+        self.unchecked.clear()
+        return changed
+
+
+def _batches(row: Implementation, rows: Tensor, evidence: Evidence, batch_size: int) -> Iterator[Tensor]:
     """The images of each library call; one by one where the row couples images or they could not be told apart."""
     for batch in rows.split(1 if row.alone else batch_size):
         if (
             row.order == "content"
             and not row.universal
-            and not distinguishable(found.images.inputs[batch], found.threat_model)
+            and not distinguishable(evidence.images.inputs[batch], evidence.threat_model)
         ):
             yield from batch.split(1)
         elif len(batch):

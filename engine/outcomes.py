@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import find_attack
-from ..adapters.judge import allowed_radius
+from ..adapters.judge import usable_images
 from ..errors import Unavailable
 from ..metrics import fooling_rate_at_k, observable_transfer_rate
 from .cell import Cell, Subject
@@ -47,10 +47,11 @@ class Outcome:
     @property
     def usable(self) -> np.ndarray:
         """Images that prove something, (n,) bool: attacked, no violation, and within the radius."""
-        own, norm = self.columns, self.cell.threat_model.norm
-        distance = own["l2" if norm == "unrestricted" else norm]
-        within = own["success"] | (distance <= allowed_radius(self.cell.threat_model))
-        return own["attacked"] & ~own["violated"] & within
+        own, threat_model = self.columns, self.cell.threat_model
+        if "usable" in own:
+            return own["usable"]
+        distance = own["l2" if threat_model.norm == "unrestricted" else threat_model.norm]
+        return usable_images(own["attacked"], own["violated"], own["success"], distance, threat_model)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from ..adapters import AttackResult, Classifier, find_attack, find_implementation
-from ..adapters.judge import allowed_radius, distances_of, norm_of, quantise
+from ..adapters.judge import distances_of, quantise
 from ..metrics import METRICS, grad_cam, imagenet_wup
 from ..metrics.registry import Metric
 from .cell import strip_best
@@ -84,10 +84,7 @@ def result_table(
         measures: groups of metrics that are computed.
         cams: activation maps of the label on the clean images, shape (N, h, w); None: computed if they are needed.
     """
-    within = norm_of(result.adv_inputs.double() - inputs.double(), result.threat_model.norm)
-    # An example rounded to 8 bits may lie up to half a grey level outside of the ball: its success counts all the same.
-    within = (within <= allowed_radius(result.threat_model)) | result.success
-    usable = result.attacked & ~result.violated & within
+    usable = result.usable
     count = len(result.labels)
     columns: dict[str, pa.Array] = {
         "index": pa.array(range(first, first + count)),
@@ -98,6 +95,7 @@ def result_table(
         "success": _array(result.success),
         "success_8bit": _array(result.success_8bit),
         "violated": _array(result.violated),
+        "usable": _array(usable),
         "robust": _array(result.robust),
         "violations": pa.array([" ".join(kinds) for kinds in result.violations]),
         "predicted": _array(result.logits.argmax(1)),
