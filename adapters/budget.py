@@ -57,7 +57,7 @@ class Budget:
         return granted, granted & (earlier < left - asked)
 
     def grant_gradients(self, owners: Tensor, used: Tensor) -> Tensor:
-        """Which rows may pass a gradient on, shape (rows,) bool: in order, as many of each image as it has queries left.
+        """Which rows may pass a gradient on, shape (rows,) bool: of each image as many as it has queries left.
 
         The pass of the others goes through the model with theirs, as zeros: they learn nothing, and are not counted.
 

@@ -178,7 +178,7 @@ def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) ->
 
 @contextmanager
 def _undisturbed(seed: int) -> Iterator[None]:
-    """A fixed seed, no prints and no warnings of the library; generators and torch's switches as they were afterwards."""
+    """A fixed seed, no prints and no warnings; afterwards generators and torch's switches are as they were."""
     with seeded(seed), switches_kept(), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -18,7 +18,7 @@ KINDS: Mapping[str, str] = {
     "out-of-bounds": "the returned image has pixels outside [0, 1]",
     "out-of-ball": "the returned image lies outside the ball that the attack is bound to",
     "black": "a black image was returned in place of one that is not",
-    "unchanged": "the clean image came back: from an attack that never does so where it fails, or that never tried another",
+    "unchanged": "the clean image came back from an attack that does not do so where it fails, or that tried no other",
     "barely-moved": "not fooled, and too little was changed for an image of 8 bits to show it or the radius to be used",
     "another-image": "what came back is an example of another image of the same run, or that image itself",
     "nan-logits": "the model's logits are not finite for it",

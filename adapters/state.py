@@ -56,7 +56,8 @@ class StateGuard:
         return changed
 
     def _restore_modules(self) -> bool:
-        return any([module.restore() for module in self._modules])  # a list: all of them are put back
+        changed = [module.restore() for module in self._modules]
+        return any(changed)
 
     def _restore_tensors(self) -> set[int]:
         return {key for key, copy in self._tensors.items() if copy.restore()}
@@ -138,7 +139,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 @contextmanager
 def switches_kept() -> Iterator[None]:
-    """Torch's global switches afterwards as they were before: gradients, types, devices, determinism, threads, cuDNN."""
+    """Afterwards torch's global switches are as they were: gradients, types, devices, determinism, threads, cuDNN."""
     before = _read_switches()
     try:
         yield

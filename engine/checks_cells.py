@@ -6,20 +6,22 @@ from typing import Any
 import numpy as np
 
 from ..adapters import find_attack
-from ..adapters.judge import allowed_radius
+from ..adapters.judge import KINDS, allowed_radius
 from .checks_pairs import is_iterated, subject_of
 from .compare import SIGNIFICANT, TOO_MANY_VIOLATIONS
 from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Check, State, make_check, pick
 from .outcomes import Clean, Outcome
 from .paired import mcnemar
 
+_NO_EVIDENCE = ("nan-logits", "no-gradient", "unstable", "model-changed", "crashed", "no-start")
 RUN_IT = "run `davylamp check FOLDER --run`"
 
 
 def record_checks(own: Outcome, clean: Clean | None) -> Iterator[Check]:
-    """What the records of a cell say alone: "bounds", "returns", "zero-epsilon", "eight-bit"."""
+    """What the records of a cell say alone: "bounds", "returns", "evidence", "zero-epsilon", "eight-bit"."""
     yield _bounds(own)
     yield _returns(own)
+    yield _evidence(own)
     yield _zero_epsilon(own, clean)
     yield _eight_bit(own)
 
@@ -56,14 +58,24 @@ def _bounds(own: Outcome) -> Check:
 def _returns(own: Outcome) -> Check:
     columns = own.columns
     black, unchanged = _kinds(own, "black") & columns["attacked"], _kinds(own, "unchanged") & columns["attacked"]
+    others = {kind: _kinds(own, kind) & columns["attacked"] for kind in ("barely-moved", "another-image")}
     detail = f"{int(black.sum())} black and {int(unchanged.sum())} clean of {_attacked(own)} images"
+    detail += "".join(f", {int(flags.sum())} {kind}" for kind, flags in others.items() if flags.any())
     clean = columns["attacked"] & (columns["linf"] == 0) & (columns["violations"] == "")
     if not (black | unchanged).any() and clean.any() and clean.sum() == columns["attacked"].sum():
         detail = f"all {_attacked(own)} images came back clean, which this attack may do where it fails"
         return make_check(
             "returns", "warn", subject_of(own.cell), own.cell.key, detail, images=pick(_names(own), clean)
         )
-    return _shared("returns", own, black | unchanged, detail)
+    return _shared("returns", own, np.logical_or.reduce([black, unchanged, *others.values()]), detail)
+
+
+def _evidence(own: Outcome) -> Check:
+    """Images about which the run says nothing although what came back is inside the rules."""
+    flags = {kind: _kinds(own, kind) & own.columns["attacked"] for kind in _NO_EVIDENCE}
+    told = ", ".join(f"{int(images.sum())} {kind} ({KINDS[kind]})" for kind, images in flags.items() if images.any())
+    broken = np.logical_or.reduce(list(flags.values()))
+    return _shared("evidence", own, broken, f"{int(broken.sum())} of {_attacked(own)} images" + (told and f": {told}"))
 
 
 def _zero_epsilon(own: Outcome, clean: Clean | None) -> Check:

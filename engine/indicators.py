@@ -113,6 +113,13 @@ _ALL = (
         "davylamp",
     ),
     Indicator(
+        "evidence",
+        "Runs that say nothing",
+        "no-gradient, nan-logits, unstable: mend the model or use attacks without gradients; model-changed, crashed: use "
+        "another library's implementation",
+        "davylamp",
+    ),
+    Indicator(
         "eight-bit",
         "Success lost on 8 bits",
         "report the success on 8 bits, or run with --pixels; ask the attack for a margin (confidence)",

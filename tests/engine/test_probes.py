@@ -298,7 +298,8 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
 
     def broken(_row, _classifier, images, *_):
         none = torch.zeros_like(images.labels)
-        return Returned(change(images.inputs), none, none, 0.0, ((),) * len(none), limited=False, error=None)
+        seen = {name: none.bool() for name in ("denied", "moved", "not_finite", "gradient")}
+        return Returned(change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, error=None)
 
     monkeypatch.setattr("davylamp.adapters.run.call_library", broken)
     data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
