@@ -273,12 +273,11 @@ def test_a_model_without_gradients_is_no_fault_of_the_library(digits):
 
 @pytest.mark.parametrize("how", ["logits", "batch", "batch-norm"])
 def test_a_model_that_does_not_say_the_same_twice_is_neither_fooled_nor_robust(library, digits, how):
+    statistics = torch.zeros(10), torch.ones(10)
     changes = {
         "logits": lambda x, logits: 0 * logits + torch.rand_like(logits),
         "batch": lambda x, logits: logits.roll(1, 1) if len(x) % 2 else logits,
-        "batch-norm": lambda x, logits: nn.functional.batch_norm(
-            logits, torch.zeros(10), torch.ones(10), training=len(x) > 1
-        ),
+        "batch-norm": lambda x, logits: nn.functional.batch_norm(logits, *statistics, training=len(x) > 1),
     }
     model = Wrapped(digits.module, after=changes[how])
     classifier = Classifier(model)

@@ -94,7 +94,16 @@ def test_a_sound_folder_raises_nothing(folder):
     assert {check.state for check in checks} <= {"pass", "unknown"}
     assert {check.name for check in checks} == set(INDICATORS)
     passed = {check.name for check in checks if check.state == "pass"}
-    from_records = {"bounds", "returns", "zero-epsilon", "eight-bit", "single-step", "black-box", "epsilon-growth"}
+    from_records = {
+        "bounds",
+        "returns",
+        "evidence",
+        "zero-epsilon",
+        "eight-bit",
+        "single-step",
+        "black-box",
+        "epsilon-growth",
+    }
     assert passed == from_records | {"seeds", "libraries"}
     assert all((check.advice == "") == (check.state == "pass") for check in checks if check.state != "unknown")
     assert checks == check_folder(folder.store.folder)
