@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, UnknownName
 from .options import Json
 
 
@@ -28,6 +28,13 @@ class Method(str, Enum):
     canary = "canary"
     mean = "mean"
     borda = "borda"
+
+
+class Knowledge(str, Enum):
+    """What an attack knows of the model."""
+
+    white_box = "white-box"
+    black_box = "black-box"
 
 
 class Model(str, Enum):
@@ -53,6 +60,7 @@ class Ranked:
 
     title: str
     ranking: Any
+    notes: tuple[str, ...] = ()
     items: Any = None
     differential: Any = None
     sensitivity: Any = None
@@ -66,6 +74,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     fit: Annotated[Fit, typer.Option(help="nuts: the slow reference, in Pyro")] = Fit.auto,
     norm: Annotated[str | None, typer.Option(help="only the results of this norm")] = None,
     budget: Annotated[str | None, typer.Option(help="largest distance that counts as fooled, as 4/255")] = None,
+    knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks; canary: white-box first")] = None,
     library: Annotated[str | None, typer.Option(help="images on which this library differs at equal ability")] = None,
     items: Annotated[int, typer.Option(min=0, help="how many of the hardest and easiest images to show")] = 3,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="without each subject, each metric")] = False,
@@ -81,27 +90,58 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput("expected one format, got --csv and --json")
     if library is not None and (subjects is not Subjects.implementations or method is not Method.irt):
         raise InvalidInput("expected --library with --subjects implementations and --method irt")
+    kind = None if knowledge is None else knowledge.value
     try:
         if method is Method.canary or folder.suffix == ".csv":
-            ranked = _rank_metrics(folder, subjects, sensitivity=sensitivity, propagate=propagate, seed=seed)
+            _check_metrics(folder, method, norm, kind, {"--budget": budget, "--library": library}, model, fit)
+            matrix = _read_metrics(folder, subjects, norm, kind)
+            ranked = _rank_metrics(folder, matrix, subjects, sensitivity=sensitivity, propagate=propagate, seed=seed)
         else:
+            if propagate:
+                raise InvalidInput("expected --propagate with --method canary: no other has two layers")
             radius = None if budget is None else parse_number(budget, "budget")
             options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
-            ranked = _rank_folder(folder, subjects, norm, radius, library, sensitivity, options)
+            chosen = {"norm": norm, "knowledge": kind}
+            ranked = _rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)
     except ValueError as error:
-        raise InvalidInput(str(error)) from error
+        raise InvalidInput(" ".join(str(error).split())) from error
     if as_json:
         print(json.dumps(_document(ranked), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
-        print(_csv(ranked.ranking.to_frame()), end="")  # noqa: T201
+        from ..report.tables import to_csv
+
+        frame = ranked.ranking.to_frame()
+        print(to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist()), end="")  # noqa: T201
+        for note in (*ranked.ranking.notes, *ranked.notes):
+            typer.echo(f"- {note}", err=True)
     else:
         _print(ranked, items)
+
+
+def _check_metrics(
+    folder: Path,
+    method: Method,
+    norm: str | None,
+    knowledge: str | None,
+    images_only: dict[str, str | None],
+    model: Model,
+    fit: Fit,
+) -> None:
+    """Refuse what a ranking of metrics would ignore."""
+    of_folder = {"--norm": norm, "--knowledge": knowledge} if folder.suffix == ".csv" else {}
+    fixed = {"--model": model.value, "--fit": fit.value}
+    given = [name for name, value in {**images_only, **of_folder}.items() if value is not None]
+    given += [name for name, value in fixed.items() if value != "auto"]
+    given += ["--method"] if method in (Method.mean, Method.borda) else []
+    if given:
+        what = "a CSV table" if folder.suffix == ".csv" else "--method canary"
+        raise InvalidInput(f"expected {what} without {', '.join(given)}: it ranks means of metrics with CANARY's model")
 
 
 def _rank_folder(
     folder: Path,
     subjects: Subjects,
-    norm: str | None,
+    chosen: dict[str, str | None],
     budget: float | None,
     library: str | None,
     sensitivity: bool,
@@ -110,13 +150,15 @@ def _rank_folder(
     """Per image: load, rank, look at the items."""
     import numpy as np
 
-    from ..engine import load
-    from ..scoring import build_responses, describe_items, differential_items, drop_each, rank_responses
+    from ..scoring import build_responses, complete_items, describe_items, differential_items, drop_each, rank_responses
 
-    results: Any = load(folder)
-    if norm is not None:
-        results = results[results["norm"] == norm]
+    results, failed = _load(folder, **chosen)
     found = build_responses(results, subjects.value, budget)
+    if len(found.subjects) < 2:
+        raise InvalidInput(f"expected at least 2 subjects to rank, got {', '.join(found.subjects)} only")
+    if options["scoring"] != "irt":
+        found = complete_items(found)
+    notes = (*found.notes, *failed)
     ranking = rank_responses(found.values, found.subjects, found.images, **options)
     size = f"{found.values.shape[1]} items, {len(set(found.images))} images"
     title = f"{subjects.value} of {folder}: {ranking.method}, {size}"
@@ -135,61 +177,66 @@ def _rank_folder(
         if len(names) < 3:
             raise InvalidInput(f"expected at least 3 {subjects.value} for --sensitivity, got {len(names)}")
         dropped = drop_each(score, found.subjects, axis="subjects")
-    return Ranked(title, ranking, table, differential, dropped)
+    return Ranked(title, ranking, notes, table, differential, dropped)
 
 
-def _rank_metrics(folder: Path, subjects: Subjects, *, sensitivity: bool, propagate: bool, seed: int) -> Ranked:
+def _load(folder: Path, norm: str | None, knowledge: str | None) -> tuple[Any, list[str]]:
+    """The results in a norm by attacks of one kind, and a line about the failed cells."""
+    from ..adapters.attack import NORMS
+    from ..engine import load
+
+    if norm is not None and norm not in NORMS:
+        raise UnknownName("norm", norm, NORMS)
+    results: Any = load(folder)
+    failed = len(results.attrs["failed"])
+    if norm is not None:
+        results = results[results["norm"] == norm]
+    if knowledge is not None:
+        results = results[(results["knowledge"] == "white-box") == (knowledge == "white-box")]
+    return results, [f"{failed} cells failed: their responses are missing"] if failed else []
+
+
+def _rank_metrics(
+    folder: Path, matrix: Any, subjects: Subjects, *, sensitivity: bool, propagate: bool, seed: int
+) -> Ranked:
     """As CANARY: a table of metrics, from a file or made of a results folder."""
     from ..scoring import drop_each, rank_table
 
-    table = _read_metrics(folder, subjects)
     view = "model" if subjects in (Subjects.models, Subjects.defences) else "attack"
-    names, metrics = list(table.index), list(table.columns)
-    ranking = rank_table(table.to_numpy(), names, metrics, view=view, propagate=propagate, seed=seed)
+    values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
+    ranking = rank_table(values, names, metrics, view=view, propagate=propagate, seed=seed)
     dropped = None
     if sensitivity:
         dropped = drop_each(
-            lambda kept: (
-                rank_table(table.to_numpy()[:, kept], names, [metrics[each] for each in kept], view=view).score
-            ),
+            lambda kept: rank_table(values[:, kept], names, [metrics[each] for each in kept], view=view).score,
             metrics,
             axis="items",
         )
-    return Ranked(
-        f"{subjects.value} of {folder}: {ranking.method}, {len(metrics)} metrics", ranking, sensitivity=dropped
-    )
+    title = f"{subjects.value} of {folder}: {ranking.method}, {len(metrics)} metrics"
+    return Ranked(title, ranking, matrix.notes, sensitivity=dropped)
 
 
-def _read_metrics(folder: Path, subjects: Subjects) -> Any:
-    """One row for each subject, a column for each metric that has a rule; those that nobody has are left out."""
-    import pandas as pd
-
-    from ..engine.table import build_table
+def _read_metrics(folder: Path, subjects: Subjects, norm: str | None, knowledge: Any) -> Any:
+    """One row for each subject, a column for each metric that has a rule and that all of them have."""
+    from ..engine.metric_matrix import build_matrix, read_matrix
     from ..scoring import RULES
 
     if folder.suffix == ".csv":
-        if not folder.is_file():
-            raise InvalidInput(f"expected a CSV file, got {folder}: there is none")
-        table: Any = pd.read_csv(folder, index_col=0)
-        table.index = table.index.map(str)
-        return table
-    by = "models" if subjects in (Subjects.models, Subjects.defences) else "attacks"
-    frame: Any = build_table(folder, by=by, bootstrap=0).frame()
-    if {"QNC_F", "QNC_B"} <= set(frame.columns):
-        frame["QN"] = (frame["QNC_F"] + frame["QNC_B"]) / 2
-    columns = [name for name in RULES if name in frame.columns]
-    return frame.groupby("model" if by == "models" else "implementation", sort=False)[columns].mean().dropna(axis=1)
-
-
-def _csv(frame: Any) -> str:
-    from ..report.tables import to_csv
-
-    return to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist())
+        return read_matrix(folder)
+    of_models = subjects in (Subjects.models, Subjects.defences)
+    left_out = ("OTR", "QN") if of_models else ("CA", "CF", "CC")
+    symbols = [symbol for symbol in RULES if symbol not in left_out]
+    rows = "models" if of_models else "attacks"
+    matrix = build_matrix(folder, symbols, rows=rows, norm=norm, knowledge=knowledge)
+    if len(matrix.frame) < 2:
+        raise InvalidInput(f"expected at least 2 {rows} to rank, got {len(matrix.frame)}: {matrix.frame.index[0]}")
+    return matrix
 
 
 def _document(ranked: Ranked) -> dict[str, Any]:
     """Everything as one JSON document."""
     document = {"title": ranked.title, **ranked.ranking.to_dict()}
+    document["notes"] += ranked.notes
     for name in ("items", "differential"):
         frame = getattr(ranked, name)
         if frame is not None:
@@ -205,7 +252,7 @@ def _print(ranked: Ranked, count: int) -> None:
 
     console = make_console()
     ranking = ranked.ranking
-    for note in ranking.notes:
+    for note in (*ranking.notes, *ranked.notes):
         console.print(note, highlight=False, markup=False)
     columns = ("rank", "subject", "score", "95 %", "ranks", "P(first)", "group", "mean", "ranks by bootstrap")
     rows = [

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ..adapters import find_attack
 from ..errors import Unavailable
 from .cell import Cell
 from .planned import find_missing
@@ -28,8 +29,9 @@ class CellState(NamedTuple):
 def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
     """The per-image records of all finished cells of a results folder.
 
-    Columns: `cell`, `model`, `implementation`, `attack`, `library`, `norm`, `epsilon` (NaN: none), `targeted`,
-    `parameters` (JSON), `seed`, `data`, `pixels`, then those of the records: `image`, `index`, `label`, `attacked`,
+    Columns: `cell`, `model`, `implementation`, `attack`, `knowledge`, `minimum_norm`, `library`, `norm`, `epsilon`
+    (NaN: none), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`, then those of the records: `image`, `index`,
+    `label`, `attacked`,
     `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for
     each metric, by symbol.
 
@@ -118,13 +120,15 @@ def list_damaged(folder: str | Path) -> list[str]:
 
 def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
     cell = Cell.from_spec(record.meta["spec"])
-    row, threat_model = cell.row, cell.threat_model
+    row, threat_model, attack = cell.row, cell.threat_model, find_attack(cell.row.attack)
     about = {
         "cell": cell.key,
         "subject": cell.subject.key,
         "model": cell.subject.model,
         "implementation": cell.attack,
         "attack": f"best({row.attack})" if cell.is_best else row.attack,
+        "knowledge": attack.knowledge,
+        "minimum_norm": cell.is_best or attack.kind == "minimum-norm",
         "library": row.library,
         "norm": threat_model.norm,
         "epsilon": float("nan") if threat_model.epsilon is None else threat_model.epsilon,

@@ -1,5 +1,6 @@
 """Who is more robust, with the uncertainty of every rank."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from ..engine.bootstrap import Estimate
-from ..scoring import Ranking, Responses, build_responses, rank_responses
+from ..engine.metric_matrix import knowledge_of
+from ..scoring import Ranking, Responses, build_responses, complete_items, rank_responses
 from .blocks import Column, Section, Text, make_table
 from .figures import Bar, draw_intervals
 from .folder import Folder
@@ -25,10 +27,10 @@ def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
         responses = build_responses(response_frame(folder), "models")
         if len(responses.subjects) < 2:
             raise ValueError("a ranking needs two or more models, here there is one")
-        ranking, note = _rank(responses, seed)
+        ranking, notes = _rank(responses, seed)
     except ValueError as error:
         return Section("ranking", "Ranking", _LEAD, (Text(f"No ranking: {error}.", "note"),))
-    return Section("ranking", "Ranking", _LEAD, tuple(_blocks(ranking, note)))
+    return Section("ranking", "Ranking", _LEAD, tuple(_blocks(ranking, notes)))
 
 
 def response_frame(folder: Folder) -> pd.DataFrame:
@@ -36,42 +38,49 @@ def response_frame(folder: Folder) -> pd.DataFrame:
     frames = []
     for own in folder.outcomes.done:
         cell, columns = own.cell, own.columns
+        epsilon = cell.threat_model.epsilon
         about = {
             "cell": cell.key,
             "model": folder.model(own),
             "attack": cell.row.attack,
             "implementation": cell.attack,
+            "library": cell.row.library,
+            "knowledge": knowledge_of(own),
             "norm": cell.threat_model.norm,
-            "epsilon": cell.threat_model.epsilon,
+            # A column of None has another type than one of numbers: pandas 2 warns where the two meet.
+            "epsilon": math.nan if epsilon is None else epsilon,
             "targeted": cell.threat_model.targeted,
             "parameters": str(sorted(cell.parameters.items())),
             "data": cell.subject.data,
+            "pixels": cell.pixels,
+            "target": cell.target,
         }
         names = ("image", "attacked", "success", "violated")
         frames.append(pd.DataFrame({name: columns[name] for name in names}).assign(**about))
     return pd.concat(frames, ignore_index=True)
 
 
-def _rank(responses: Responses, seed: int) -> tuple[Ranking, str]:
+def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:
     known = int((~np.isnan(responses.values)).sum())
-    if known > MOST:
-        frame: Any = pd.DataFrame(responses.values.T, index=pd.Index(responses.images))
-        means = frame.groupby(level=0, sort=False).mean()  # pandas' stubs take it for a scalar
-        ranking = rank_responses(means.to_numpy().T, responses.subjects, list(means.index), scoring="mean", seed=seed)
-        note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are more than "
-        note += "are fitted for a page."
-        return ranking, f"{note} `davylamp rank FOLDER` fits the item response model."
-    return rank_responses(responses.values, responses.subjects, responses.images, seed=seed), ""
+    if known <= MOST:
+        return rank_responses(responses.values, responses.subjects, responses.images, seed=seed), list(responses.notes)
+    whole = complete_items(responses)
+    frame: Any = pd.DataFrame(whole.values.T, index=pd.Index(whole.images))
+    means = frame.groupby(level=0, sort=False).mean()  # pandas' stubs take it for a scalar
+    ranking = rank_responses(means.to_numpy().T, whole.subjects, list(means.index), scoring="mean", seed=seed)
+    note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are more than "
+    note += "are fitted for a page. `davylamp rank FOLDER` fits the item response model."
+    return ranking, [note, *whole.notes]
 
 
-def _blocks(ranking: Ranking, note: str) -> list[Any]:
+def _blocks(ranking: Ranking, notes: Sequence[str]) -> list[Any]:
     order = np.argsort(ranking.rank, kind="stable")
     means = ranking.method == "mean"
     bars = [Bar(ranking.subjects[i], *_score(ranking, i)[:3], int(i)) for i in order]
     axis = "mean response" if means else "ability (logits)"
     caption = f"Models: {axis} with 95 % intervals"
     blocks: list[Any] = [Text(told, "warn") for told in ranking.notes]
-    blocks += [Text(note, "note")] if note else []
+    blocks += [Text(note, "note") for note in notes]
     blocks.append(draw_intervals("ranking-models", bars, axis=axis, caption=caption, whole=means))
     columns = (
         "rank", Column("95 % interval", "ranks that remain plausible"), "model",

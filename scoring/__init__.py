@@ -6,7 +6,7 @@ from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, choose_model, fit_irt
 from .items import describe_items, differential_items
 from .ranking import Ranking, rank_responses
-from .responses import Responses, build_responses
+from .responses import Responses, build_responses, complete_items
 from .tables import RULES, rank_table
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "borda",
     "build_responses",
     "choose_model",
+    "complete_items",
     "describe_items",
     "diagnose",
     "differential_items",

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from davylamp.scoring import build_responses
+from davylamp.scoring import build_responses, complete_items
 
 
 def results(**changes):
@@ -98,3 +98,44 @@ def test_tables_that_hold_nothing():
         build_responses(results(), "people")
     with pytest.raises(ValueError, match="attacked images, got none"):
         build_responses(results(violated=True))
+
+
+def test_a_larger_ball_says_nothing_about_a_smaller_budget():
+    """A fixed budget was not asked for the smallest change: fooled at 0.3, nothing is known of 0.2."""
+    found = build_responses(results(minimum_norm=False), "models", 0.2)
+    assert ("one", "x x foolbox:pgd linf 0.1 False 0") not in as_dict(found)
+    assert as_dict(found)["one", "x x art:pgd linf 0.1 False 0"] == 0
+    assert "2 responses are missing: fooled in a larger ball, not asked about this budget" in found.notes
+    smallest = build_responses(results(minimum_norm=True), "models", 0.2)
+    assert as_dict(smallest)["one", "x x foolbox:pgd linf 0.1 False 0"] == 1
+
+
+def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
+    rows = results()
+    rows["knowledge"] = ["white-box"] * 5 + ["decision-based"] * 2
+    rows["targeted"] = [True] + [False] * 6
+    found = build_responses(rows, "models")
+    assert found.notes == (
+        "1 of 7 responses are missing: the example broke a rule",
+        "an attack counts once for each library: pgd (art, foolbox)",
+        "responses to different kinds of attacks are ranked together: white-box (5) and decision-based (2); "
+        "targeted (1) and untargeted",
+    )
+    broken = results()
+    broken.loc[broken["model"] == "two", "violated"] = True
+    assert "left out: two: no response at all" in build_responses(broken, "models").notes
+
+
+def test_means_are_over_the_items_that_all_answered():
+    found = complete_items(build_responses(results(), "models"))
+    assert set(found.items) == {"x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0"}
+    assert not np.isnan(found.values).any()
+    assert found.notes[-1] == "means are over the 2 of 4 items that every subject answered"
+    assert complete_items(found) is found
+    with pytest.raises(ValueError, match="all 2 subjects answered, got none"):
+        complete_items(found._replace(values=np.array([[1, np.nan], [np.nan, 0]])))
+
+
+def test_settings_that_are_not_in_the_parameters_make_other_items():
+    both = pd.concat([results(pixels=True), results(pixels=False)], ignore_index=True)
+    assert len(build_responses(both, "models").items) == 2 * len(build_responses(results(), "models").items)
