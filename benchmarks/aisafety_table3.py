@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..engine import load_transfer, wilson_interval
+from ..engine import load_transfer, share_interval
 from ..engine.bootstrap import Estimate
 from .aisafety_setting import attack_name, beside_both, missing_rows, setting_of
 from .reproduction import Line, Options, Run, build_rows, print_result, run_setting
@@ -51,7 +51,7 @@ def _transferred(run: Run) -> Iterator[Line]:
         for model in run.plan.config.models[1:] if name in _TRANSFERRED else ():
             part = table[(table["cell"] == cell.key) & (table["tested_on"] == model)]
             right = int((part["adv_predicted"] == part["label"]).sum())
-            ends = wilson_interval(right, len(part))
+            ends = share_interval(right, len(part))
             estimate = Estimate(right / len(part), *ends, len(part)) if len(part) else Estimate(math.nan, *ends, 0)
             row = f"{model}, {name} from {first}"
             yield from beside_both(_TABLE, "AAB", model, row, estimate, attack=name)

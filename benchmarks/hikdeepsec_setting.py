@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine import wilson_interval
+from ..engine import share_interval
 from ..engine.bootstrap import Estimate, draw_means, interval, resample
 from ..engine.cell import Cell
 from ..engine.presets import find_preset
@@ -61,7 +61,7 @@ def _measure(run: Run, cell: Cell) -> Iterator[tuple[str, Estimate]]:
     labels, examples = run.plan.data.load(original).labels, run.read_examples(cell)
     logits = [own.predict_logits(examples.to(own.device)).cpu() for own in (original, defended)]
     right = int((logits[1].argmax(1) == labels).sum())
-    yield "ACC", Estimate(right / len(labels), *wilson_interval(right, len(labels)), len(labels))
+    yield "ACC", Estimate(right / len(labels), *share_interval(right, len(labels)), len(labels))
     counts = resample(len(labels), 1000, 0)
     for symbol in _SYMBOLS:
         values = METRICS[symbol].function(*logits, labels, reduction="none")

@@ -7,19 +7,22 @@ from .defaults import choose_threat_model, default_epsilon
 from .defence_table import build_defence
 from .evaluate import Summary, evaluate
 from .load import load, load_clean, load_transfer
-from .paired import mcnemar, wilcoxon, wilson_interval
+from .paired import mcnemar, wilcoxon
 from .plan import Plan, make_plan
 from .saturation import Saturation, saturating_budget
 from .search import SearchResult, best_effort, on_pixels
+from .shares import share_interval
 from .store import ResultsStore
 from .table import Table, build_table
 from .transfer_table import Transfer, build_transfer
+from .verdicts import Judgement
 
 __all__ = [
     "AttackChoice",
     "Comparison",
     "Config",
     "Curves",
+    "Judgement",
     "Pair",
     "Plan",
     "ResultsStore",
@@ -46,7 +49,7 @@ __all__ = [
     "on_pixels",
     "read_config",
     "saturating_budget",
+    "share_interval",
     "wilcoxon",
-    "wilson_interval",
     "write_config",
 ]

@@ -8,10 +8,10 @@ import numpy as np
 from ..adapters import find_attack
 from ..adapters.judge import KINDS, allowed_radius
 from .checks_pairs import is_iterated, subject_of
-from .compare import SIGNIFICANT, TOO_MANY_VIOLATIONS
 from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Check, State, make_check, pick
 from .outcomes import Clean, Outcome
 from .paired import mcnemar
+from .verdicts import SIGNIFICANT, TOO_MANY_VIOLATIONS
 
 _NO_EVIDENCE = ("nan-logits", "no-gradient", "unstable", "model-changed", "crashed", "no-start")
 RUN_IT = "run `davylamp check FOLDER --run`"

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import scipy
 
-from .compare import SIGNIFICANT
 from .indicators import FEWEST, GRADIENT_FAIL, SAME_BATCH, SAME_PASS, Check, State, make_check
+from .verdicts import SIGNIFICANT
 
 _EVALUATE = "evaluate it again into a new folder, or run `davylamp check FOLDER --run`"
 

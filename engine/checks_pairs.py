@@ -10,11 +10,11 @@ import numpy as np
 from ..adapters import find_attack, implementations_of
 from ..adapters.judge import allowed_radius
 from .cell import Cell
-from .compare import SIGNIFICANT
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick
 from .outcomes import Outcome, Outcomes, transferred
 from .paired import mcnemar
 from .store import Damaged
+from .verdicts import SIGNIFICANT
 from .words import radius_text, threat_text
 
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")

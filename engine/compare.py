@@ -1,10 +1,11 @@
 """The same attack through every library that has it, with matched parameters, on one model and one set of images."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,29 +21,27 @@ from ..adapters import (
 )
 from ..adapters.catalogue import accepts
 from ..adapters.findings import findings_of
+from ..adapters.judge import quantise
 from ..errors import AttackFailed, InvalidInput, MissingLibrary, Unsupported
 from ..metrics import euclidean_distortion, maximum_distortion
-from .paired import mcnemar, signed_rank_sum, wilcoxon, wilson_interval
 from .relative import resolve_step
+from .shares import share_interval
 from .targets import class_of
-
-Verdict = Literal["identical", "equivalent", "weaker", "broken"]
-
-SAME_IMAGE = 1e-6  # largest pixel difference of images that count as identical: float32 rounding of a step
-SIGNIFICANT = 0.05
-TOO_MANY_VIOLATIONS = 0.1  # share of images whose result breaks a rule, above which an implementation is broken
+from .verdicts import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
 
 
 @dataclass(frozen=True)
 class Row:
     """One implementation's line of a comparison; there are no numbers where `error` says why.
 
-    `left_out` are the shared parameters that it does not have, `findings` its known defects under this norm.
+    `excused`: not the library but the model, the machine or what was asked for is to blame for that. `left_out` are
+    the shared parameters that it does not have, `findings` its known defects under this norm.
     """
 
     implementation: Implementation
     result: AttackResult | None = None
     error: str = ""
+    excused: bool = False
     left_out: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -50,18 +49,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Pair:
-    """What the paired outcomes of two implementations say.
-
-    `weaker` names the weaker of the two, or the broken one, if there is one.
-    """
+    """What the paired outcomes of two implementations say; the largest pixel difference over the attacked images."""
 
     a: str
     b: str
-    verdict: Verdict
-    p_success: float
-    p_distance: float
-    max_difference: float
-    weaker: str = ""
+    judgement: Judgement
+    max_difference: float = math.nan
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict alone."""
+        return self.judgement.verdict
+
+    @property
+    def weaker(self) -> str:
+        """The weaker of the two, or the broken one; empty: neither."""
+        return self.judgement.weaker
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,11 @@ class Comparison:
     seed: int
     rows: tuple[Row, ...]
     pairs: tuple[Pair, ...]
+
+    @property
+    def minimum_norm(self) -> bool:
+        """Whether the attack looks for the smallest change, so that verdicts are about distances too."""
+        return find_attack(self.attack).kind == "minimum-norm"
 
 
 def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
@@ -138,9 +146,10 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
                 row, classifier, inputs, labels, threat_model, targets=targets, seed=seed, progress=step, **own
             )
         except (AttackFailed, MissingLibrary, Unsupported) as error:
-            lines.append(Row(row, error=str(error), left_out=left_out, findings=findings))
+            excused = not isinstance(error, AttackFailed)
+            lines.append(Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings))
         else:
-            lines.append(Row(row, result, left_out=left_out, findings=findings, metrics=_measure(result, inputs)))
+            lines.append(Row(row, result, left_out=left_out, findings=findings, metrics=measure(result, inputs)))
     pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))
     return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs)
 
@@ -180,83 +189,49 @@ def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tens
 
 
 def judge_pair(a: Row, b: Row) -> Pair:
-    """Compare two rows image by image.
-
-    `broken` if one of them failed, or more than a tenth of its images broke a rule; `identical` if no pixel differs by
-    more than 1e-6; `weaker` if the exact McNemar test on success, or for a minimum-norm attack the Wilcoxon test on
-    the distances where both succeed, is significant at 5 % after Bonferroni's correction; `equivalent` otherwise,
-    which means that no difference was found with this many images.
-    """
+    """Compare two rows image by image, by the rule of `engine.verdicts`."""
     names = a.implementation.name, b.implementation.name
-    failed = [row.implementation.name for row in (a, b) if _is_broken(row)]
     if a.result is None or b.result is None:
-        return Pair(*names, "broken", math.nan, math.nan, math.nan, " and ".join(failed))
-    attacked = a.result.attacked.cpu()
-    first, second = a.result.success.cpu()[attacked], b.result.success.cpu()[attacked]
-    both = first & second
-    near, far = (row.distance.cpu()[attacked][both].numpy() for row in (a.result, b.result))
-    gap = (a.result.adv_inputs - b.result.adv_inputs)[attacked.to(a.result.adv_inputs.device)]
-    difference = float(gap.abs().max()) if len(gap) else 0.0
-    p_success, p_distance = mcnemar(first, second), wilcoxon(near, far)
+        broken = " and ".join(row.implementation.name for row in (a, b) if row.error and not row.excused)
+        why = "; ".join(f"{row.implementation.name}: {row.error}" for row in (a, b) if row.error)
+        return Pair(*names, not_compared(broken, why))
+    gap = (a.result.adv_inputs - b.result.adv_inputs).abs().flatten(1).amax(1).cpu().numpy()
+    sides = _side(a.implementation.name, a.result), _side(b.implementation.name, b.result)
+    moved = ((a.result.distances.linf > 0) | (b.result.distances.linf > 0)).cpu().numpy()
     minimum_norm = find_attack(a.implementation.attack).kind == "minimum-norm"
-    verdict, weaker = decide_pair(names, (p_success, p_distance), (first, second), (near, far), minimum_norm)
-    if failed:
-        verdict, weaker = "broken", " and ".join(failed)
-    elif difference <= SAME_IMAGE:
-        verdict, weaker = "identical", ""
-    return Pair(*names, verdict, p_success, p_distance, difference, weaker)
+    judgement = judge(*sides, minimum_norm=minimum_norm, same=gap <= SAME_IMAGE, moved=moved)
+    attacked = sides[0].attacked
+    return Pair(*names, judgement, float(gap[attacked].max()) if attacked.any() else 0.0)
 
 
-def decide_pair(
-    names: tuple[str, str],
-    p_values: tuple[float, float],
-    success: tuple[Any, Any],
-    distance: tuple[Any, Any],
-    minimum_norm: bool,
-) -> tuple[Verdict, str]:
-    """The verdict "weaker" with the name of the weaker, or "equivalent", from the tests on success and on distances.
+def _side(name: str, result: AttackResult) -> Side:
+    attacked, success, distance = (own.cpu().numpy() for own in (result.attacked, result.success, result.distance))
+    return Side(name, attacked, success, distance, result.violations)
 
-    Args:
-        names: of the two.
-        p_values: of the McNemar test on success and of Wilcoxon's test on the distances.
-        success: of each on the same attacked images, shape (n,), bool.
-        distance: of each where both succeed, shape (m,).
-        minimum_norm: the distances count too, and each test is at half the level.
+
+def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
+    """The numbers of one row, from a result and the clean images, shape (N, C, H, W).
+
+    Rates are over all attacked images: a violation lowers the share that is fooled and the share that is robust.
+    Distances are over the successes; NaN where nothing counts.
     """
-    tests = 2 if minimum_norm else 1
-    if p_values[0] * tests < SIGNIFICANT:
-        return "weaker", names[0] if success[0].sum() < success[1].sum() else names[1]
-    if minimum_norm and p_values[1] * tests < SIGNIFICANT:
-        return "weaker", names[0] if signed_rank_sum(*distance) > 0 else names[1]
-    return "equivalent", ""
-
-
-def _is_broken(row: Row) -> bool:
-    if row.result is None:
-        return True
-    return float(row.result.violated.sum()) > TOO_MANY_VIOLATIONS * max(1, int(row.result.attacked.sum()))
-
-
-def _measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
-    """The numbers of one row; rates over the attacked images, distances over the successes."""
     attacked, success = result.attacked, result.success
     count, fooled = int(attacked.sum()), int(success.sum())
     clean, adv = inputs.float(), result.adv_inputs
-    kinds: dict[str, int] = {}
-    for flags, hit in zip(result.violations, success.tolist(), strict=True):
-        for kind in flags:
-            kinds[kind] = kinds.get(kind, 0) + (0 if hit else 1)
+    broken = [set(kinds) for kinds, hit in zip(result.violations, attacked.tolist(), strict=True) if hit and kinds]
+    grid = (quantise(clean) == quantise(adv)).flatten(1).all(1)
     numbers: dict[str, Any] = {
         "images": count,
         "MR": fooled / count if count else math.nan,
-        "MR_interval": wilson_interval(fooled, count),
+        "MR_interval": share_interval(fooled, count),
         "MR_8bit": int(result.success_8bit.sum()) / count if count else math.nan,
         "robust": int(result.robust.sum()) / count if count else math.nan,
         "AMD": float(maximum_distortion(clean, adv, success)),
         "AED": float(euclidean_distortion(clean, adv, success)),
         "seconds_per_image": float(result.seconds.sum()) / count if count else math.nan,
-        "violations": int(result.violated.sum()),
-        "violation_kinds": {kind: number for kind, number in kinds.items() if number},
+        "below_grey_level": int((success & grid).sum()),
+        "violations": len(broken),
+        "violation_kinds": dict(sorted(Counter(kind for kinds in broken for kind in kinds).items())),
     }
     for norm in ("l0", "l1", "l2", "linf"):
         values = getattr(result.distances, norm)[success]

@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..adapters import Classifier
-from .compare import SIGNIFICANT
 from .paired import mcnemar
+from .verdicts import SIGNIFICANT
 
 IMAGES = 8  # for passes one by one and for gradients
 LABELLED = 64  # for accuracy under other normalisations

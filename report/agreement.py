@@ -1,6 +1,7 @@
 """Do the libraries agree? Every attack that two or more of them implement, from the records of the same images."""
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
@@ -9,34 +10,37 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.about import About
-from ..engine.compare import TOO_MANY_VIOLATIONS, decide_pair
 from ..engine.outcomes import Outcome
-from ..engine.paired import mcnemar, wilcoxon, wilson_interval
+from ..engine.paired import Interval
+from ..engine.shares import share_interval
+from ..engine.verdicts import RULE, Judgement, Side, Verdict, judge
 from ..engine.words import radius_text, threat_text
-from .blocks import Column, Entry, Fold, PageTable, Section, Text, make_table
+from .blocks import Column, Entry, Fold, PageTable, Section, Text, make_table, plain
 from .folder import Folder
 
 _SAME = 1e-6  # distances and probabilities this close are the same number up to float32 rounding
-_STATE: Mapping[str, str] = {"same numbers": "pass", "equivalent": "pass", "weaker": "warn", "broken": "fail"}
+_STATE: Mapping[Verdict, str] = {
+    "identical": "pass",
+    "equivalent": "pass",
+    "no difference found": "unknown",
+    "undecided": "unknown",
+    "weaker": "warn",
+    "broken": "fail",
+}
 
 
 class PairVerdict(NamedTuple):
-    """Two implementations of one attack on one model, image by image; `weaker` names the weaker or broken one."""
+    """Two implementations of one attack on one model, image by image; `agreeing`: share of the pairs that do."""
 
     a: Outcome
     b: Outcome
-    verdict: str
-    weaker: str
-    p_success: float
-    p_distance: float
-    only_a: int
-    only_b: int
+    judgement: Judgement
     agreeing: float
 
 
 def judge_all(done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -> list[PairVerdict]:
     """Every pair of implementations of one attack under the same conditions."""
-    return [judge(a, b, about) for bundle in shared_attacks(done) for a, b in combinations(bundle, 2)]
+    return [judge_cells(a, b, about) for bundle in shared_attacks(done) for a, b in combinations(bundle, 2)]
 
 
 def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping[tuple[str, str], About]) -> Section:
@@ -46,7 +50,7 @@ def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping
     if not pairs:
         why = "No attack was run through two or more libraries here. Evaluate `pgd` rather than `foolbox:pgd` for this."
         return Section("agreement", title, lead, (Text(why, "note"),))
-    counts = Counter(pair.verdict for pair in pairs)
+    counts = Counter(pair.judgement.verdict for pair in pairs)
     told = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     bundles = list(shared_attacks(folder.outcomes.done))
     blocks: list[Any] = [Text(f"{len(pairs)} pairs: {told}.", "lead"), _matrix(folder, pairs)]
@@ -75,39 +79,28 @@ def shared_attacks(done: Sequence[Outcome]) -> Iterator[list[Outcome]]:
                 yield list(by_name.values())
 
 
-def judge(a: Outcome, b: Outcome, about: Mapping[tuple[str, str], About]) -> PairVerdict:
-    """The verdict of `engine.compare`, from records; "same numbers" where no distance and no prediction differs."""
-    attacked = a.columns["attacked"] & b.columns["attacked"]
-    first, second = a.columns["success"][attacked], b.columns["success"][attacked]
-    both = first & second
-    near, far = (own.columns["distance"][attacked][both] for own in (a, b))
-    names = a.cell.attack, b.cell.attack
-    p_success, p_distance = mcnemar(first, second), wilcoxon(near, far)
+def judge_cells(a: Outcome, b: Outcome, about: Mapping[tuple[str, str], About]) -> PairVerdict:
+    """The verdict on two cells, from records."""
+    sides = _side(a), _side(b)
     minimum_norm = about[a.cell.attack, a.cell.threat_model.norm].kind == "minimum-norm"
-    verdict, weaker = decide_pair(names, (p_success, p_distance), (first, second), (near, far), minimum_norm)
-    broken = [own.cell.attack for own in (a, b) if _is_broken(own)]
-    if broken:
-        told, weaker = "broken", " and ".join(broken)
-    else:
-        told = "same numbers" if _is_same(a, b) else str(verdict)
-    agreeing = float((first == second).mean()) if len(first) else float("nan")
-    only_a, only_b = int((first & ~second).sum()), int((second & ~first).sum())
-    return PairVerdict(a, b, told, weaker, p_success, p_distance, only_a, only_b, agreeing)
+    moved = (a.columns["linf"] > 0) | (b.columns["linf"] > 0)
+    judgement = judge(*sides, minimum_norm=minimum_norm, same=_same_numbers(a, b), moved=moved)
+    paired = sides[0].attacked & sides[1].attacked & ~sides[0].violated & ~sides[1].violated
+    agreeing = float((sides[0].success == sides[1].success)[paired].mean()) if paired.any() else math.nan
+    return PairVerdict(a, b, judgement, agreeing)
 
 
-def _is_broken(own: Outcome) -> bool:
-    return own.columns["violated"].sum() > TOO_MANY_VIOLATIONS * max(1, own.columns["attacked"].sum())
+def _side(own: Outcome) -> Side:
+    columns = own.columns
+    kinds = tuple(tuple(text.split()) for text in columns["violations"])
+    return Side(own.cell.attack, columns["attacked"], columns["success"], columns["distance"], kinds)
 
 
-def _is_same(a: Outcome, b: Outcome) -> bool:
+def _same_numbers(a: Outcome, b: Outcome) -> np.ndarray:
+    """Images whose distances, success and prediction are the same in both records, (n,) bool."""
     names = ("l0", "l1", "l2", "linf", "success", "adv_predicted")
-    rows = a.columns["attacked"]
-    return all(
-        np.allclose(
-            a.columns[name][rows].astype(float), b.columns[name][rows].astype(float), _SAME, _SAME, equal_nan=True
-        )
-        for name in names
-    )
+    pairs = [[own.columns[name].astype(float) for own in (a, b)] for name in names]
+    return np.logical_and.reduce([np.isclose(one, two, _SAME, _SAME, equal_nan=True) for one, two in pairs])
 
 
 def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
@@ -118,28 +111,34 @@ def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
         key = (pair.a.cell.attack, pair.b.cell.attack, threat_text(pair.a.cell.threat_model))
         found.setdefault(key, {}).setdefault(folder.model(pair.a), []).append(pair)
     rows = [(*key, *(_verdicts(own.get(model, [])) for model in models)) for key, own in found.items()]
-    note = (
-        "same numbers: no distance and no prediction differs. equivalent: no difference was found with this many "
-        "images. weaker: exact McNemar test on success, or for attacks that look for the smallest change Wilcoxon's "
-        "on the distances, at 5 % with Bonferroni's correction. broken: more than a tenth of the images broke a rule."
+    return make_table(
+        "agreement-pairs", "Verdict on each pair", ("a", "b", "threat model", *models), rows, note=_note(pairs)
     )
-    return make_table("agreement-pairs", "Verdict on each pair", ("a", "b", "threat model", *models), rows, note=note)
+
+
+def _note(pairs: Sequence[PairVerdict]) -> str:
+    """The rule, and what these numbers of images can show."""
+    power = dict.fromkeys(pair.judgement.power for pair in pairs)
+    return f"{RULE} Here: {'; '.join(power)}."
 
 
 def _verdicts(pairs: Sequence[PairVerdict]) -> Entry:
-    worst = max(pairs, key=lambda pair: list(_STATE).index(pair.verdict), default=None)
+    worst = max(pairs, key=lambda pair: list(_STATE).index(pair.judgement.verdict), default=None)
     if worst is None:
         return Entry("-")
-    text = f"{worst.verdict}: {worst.weaker}" if worst.weaker else worst.verdict
-    title = f"p success {worst.p_success:.2g}, p distance {worst.p_distance:.2g}, agree on {worst.agreeing:.0%}"
-    return Entry(text, text, kind=_STATE[worst.verdict], title=title)
+    own = worst.judgement
+    title = (
+        f"p success {own.p_success:.2g}, p distance {own.p_distance:.2g}, agree on {worst.agreeing:.0%}; {own.power}"
+    )
+    return Entry(own.text, own.text, kind=_STATE[own.verdict], title=title)
 
 
 def _rows_table(folder: Folder, bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], About]) -> PageTable:
     rows = [_row(folder, own, about) for bundle in bundles for own in bundle]
     columns = (
         "model", "implementation", "threat model", Column("n", "images attacked"),
-        Column("MR", "share of them that are fooled, with its Wilson interval"), Column("8-bit", "after rounding"),
+        Column("MR", "share of them that are fooled, with its 95 % interval (Clopper and Pearson)"),
+        Column("8-bit", "the same after rounding"),
         Column("median distance", "in the norm of the threat model, over the successes"),
         Column("forwards", "median per image"), Column("backwards", "median per image"), "s/image", "violations",
         Column("known findings", "defects of the library's algorithm; the row runs as shipped"),
@@ -151,7 +150,7 @@ def _row(folder: Folder, own: Outcome, about: Mapping[tuple[str, str], About]) -
     columns, cell = own.columns, own.cell
     attacked, success = columns["attacked"], columns["success"]
     count, fooled = int(attacked.sum()), int(success.sum())
-    share, (low, high) = fooled / count if count else float("nan"), wilson_interval(fooled, count)
+    share, (low, high) = fooled / count if count else float("nan"), share_interval(fooled, count)
     distances, findings = columns["distance"][success], about[cell.attack, cell.threat_model.norm].findings
     return (
         folder.model(own),
@@ -163,9 +162,16 @@ def _row(folder: Folder, own: Outcome, about: Mapping[tuple[str, str], About]) -
         _length(cell.threat_model.norm, float(np.median(distances))) if fooled else None,
         *(float(np.median(columns[name][attacked])) if count else None for name in ("forwards", "backwards")),
         float(columns["seconds"][attacked].mean()) if count else None,
-        int(columns["violated"].sum()),
+        _violations(columns),
         Entry(", ".join(findings), title="; ".join(findings.values())),
     )
+
+
+def _violations(columns: Mapping[str, np.ndarray]) -> Entry:
+    """Attacked images that broke a rule, whether or not they fool the model, and which rules."""
+    kinds = [tuple(text.split()) for text in columns["violations"][columns["attacked"]]]
+    count, each = sum(map(bool, kinds)), Counter(kind for own in kinds for kind in set(own))
+    return Entry(str(count), count, title=", ".join(f"{kind}: {number}" for kind, number in sorted(each.items())))
 
 
 def _length(norm: str, distance: float) -> Entry:
@@ -179,23 +185,33 @@ def _pairs_table(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
             pair.a.cell.attack,
             pair.b.cell.attack,
             threat_text(pair.a.cell.threat_model),
-            Entry(pair.verdict, kind=_STATE[pair.verdict]),
-            pair.weaker,
+            Entry(pair.judgement.verdict, kind=_STATE[pair.judgement.verdict], title=pair.judgement.power),
+            pair.judgement.weaker,
+            pair.judgement.images,
+            pair.judgement.left_out,
             pair.agreeing,
-            pair.only_a,
-            pair.only_b,
-            pair.p_success,
-            pair.p_distance,
+            pair.judgement.only_a,
+            pair.judgement.only_b,
+            _interval(pair.judgement.difference),
+            pair.judgement.p_success,
+            pair.judgement.p_distance,
         )
         for pair in pairs
     ]
     columns = (
-        "model", "a", "b", "threat model", "verdict", "weaker or broken",
-        Column("agree on", "share of the attacked images on which both succeed or both fail"),
+        "model", "a", "b", "threat model", "verdict", "weaker or broken", Column("n", "images compared"),
+        Column("left out", "attacked images on which one of the two broke a rule"),
+        Column("agree on", "share of the images compared on which both succeed or both fail"),
         Column("only a", "images that only a fools"), Column("only b", "images that only b fools"),
+        Column("difference", "success rate of a less that of b, with its 90 % interval"),
         Column("p success", "exact McNemar test"), Column("p distance", "Wilcoxon's test where both succeed"),
     )  # fmt: skip
     return make_table("agreement-images", "Pairs, image by image", columns, rows)
+
+
+def _interval(own: Interval) -> Entry:
+    value, low, high = plain(list(own))
+    return Entry("-" if value is None else f"{value:.3g}", value, low, high)
 
 
 def _defaults(bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], About]) -> list[Any]:

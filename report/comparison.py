@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from ..engine.compare import Comparison, Pair, Row
+from ..engine.paired import least_equivalent
+from ..engine.verdicts import DISTANCE_MARGIN, MARGIN
 from ..engine.words import threat_text
 from .tables import format_cell, make_console, print_table, to_csv
 
@@ -18,7 +20,7 @@ _ROW_COLUMNS = (
 _NUMBERS = (
     "images", "MR", "MR_interval", "MR_8bit", "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
     "l2_median", "l2_mean", "linf_median", "linf_mean", "forwards_median", "forwards_max", "backwards_median",
-    "backwards_max", "seconds_per_image", "violations", "violation_kinds",
+    "backwards_max", "seconds_per_image", "below_grey_level", "violations", "violation_kinds",
 )  # fmt: skip
 
 
@@ -68,9 +70,23 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
         markup=False,
     )
     if comparison.pairs:
-        pairs = [(p.a, p.b, _verdict(p), p.p_success, p.p_distance, p.max_difference) for p in comparison.pairs]
-        columns = ("a", "b", "verdict", "p success", "p distance", "largest pixel difference")
-        print_table("", columns, pairs, console)
+        columns = ("a", "b", "verdict", "n", "a - b", "90 %", "p success", "p distance", "largest pixel difference")
+        print_table("", columns, [_pair_cells(pair) for pair in comparison.pairs], console)
+        for line in verdict_notes(comparison):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def verdict_notes(comparison: Comparison) -> list[str]:
+    """What the numbers of images can show, who was left out, and what "equivalent" means, a line each."""
+    lines = dict.fromkeys(pair.judgement.power for pair in comparison.pairs)
+    for pair in comparison.pairs:
+        if pair.judgement.left_out:
+            lines[f"{pair.a}, {pair.b}: {pair.judgement.left_out} violations are left out of the comparison"] = None
+    least = least_equivalent(MARGIN)
+    if any(pair.verdict in {"equivalent", "no difference found"} for pair in comparison.pairs):
+        also = f" and median ratio of distances within {DISTANCE_MARGIN:.0%} of 1" if comparison.minimum_norm else ""
+        lines[f"equivalent: 90 % interval of a - b inside +-{MARGIN}{also}; takes at least {least} images"] = None
+    return list(lines)
 
 
 def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
@@ -93,7 +109,11 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
         if result is not None and result.errors:
             lines.append(f"{name}: crashed on {len(result.errors)} of its batches: {result.errors[0]}")
         if row.metrics.get("violation_kinds"):
-            lines.append(f"{name}: violations: {format_cell(row.metrics['violation_kinds'])}; not counted as robust")
+            kinds = format_cell(row.metrics["violation_kinds"])
+            lines.append(f"{name}: violations: {kinds}; counted neither as fooled nor as robust")
+        if row.metrics.get("below_grey_level"):
+            count = row.metrics["below_grey_level"]
+            lines.append(f"{name}: {count} of its successes change nothing in 8 bits: each is below one grey level")
         lines += [f"{name}: {key}: {findings[key]}" for key in row.findings]
     return lines
 
@@ -117,8 +137,12 @@ def _row_cells(row: Row) -> list[Any]:
     ]
 
 
-def _verdict(pair: Pair) -> str:
-    return f"{pair.verdict}: {pair.weaker}" if pair.weaker else pair.verdict
+def _pair_cells(pair: Pair) -> list[Any]:
+    own = pair.judgement
+    difference = own.difference
+    ends = "-" if math.isnan(difference.low) else f"{difference.low:.2f} to {difference.high:.2f}"
+    numbers = own.images, difference.value, ends, own.p_success, own.p_distance, pair.max_difference
+    return [pair.a, pair.b, own.text, *numbers]
 
 
 def _row_document(row: Row) -> dict[str, Any]:
@@ -134,14 +158,25 @@ def _row_document(row: Row) -> dict[str, Any]:
 
 
 def _pair_document(pair: Pair) -> dict[str, Any]:
+    own = pair.judgement
     return {
         "a": pair.a,
         "b": pair.b,
-        "verdict": pair.verdict,
-        "p_success": pair.p_success,
-        "p_distance": pair.p_distance,
+        "verdict": own.verdict,
+        "weaker": own.weaker or None,
+        "images": own.images,
+        "left_out": own.left_out,
+        "only_a": own.only_a,
+        "only_b": own.only_b,
+        "p_success": own.p_success,
+        "p_distance": own.p_distance,
+        "difference": {**own.difference._asdict(), "level": 0.9, "margin": MARGIN},
+        "distance_ratio": {**own.ratio._asdict(), "level": 0.9, "margin": DISTANCE_MARGIN},
         "max_difference": pair.max_difference,
-        "weaker": pair.weaker or None,
+        "detectable": own.detectable or None,
+        "needed": own.needed or None,
+        "power": own.power,
+        "reason": own.reason or None,
     }
 
 

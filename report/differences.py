@@ -10,10 +10,10 @@ import numpy as np
 
 from .. import __version__
 from ..engine.cell import Cell
-from ..engine.compare import SIGNIFICANT
 from ..engine.load import CellState, list_cells
 from ..engine.outcomes import Outcome, Outcomes, read_outcomes
 from ..engine.paired import mcnemar, wilcoxon
+from ..engine.verdicts import SIGNIFICANT
 from ..engine.words import threat_text
 from ..errors import Unavailable
 from .blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.compare import SIGNIFICANT
-from ..engine.paired import mcnemar, wilson_interval
+from ..engine.paired import mcnemar
+from ..engine.shares import share_interval
 from ..engine.table import Table, TableRow
 from ..engine.table_rows import Group, group_cells
+from ..engine.verdicts import SIGNIFICANT
 from ..engine.words import labels_text, threat_text
 from .blocks import Column, Entry, Facts, PageTable, Section, Text, entry, make_table
 from .figures import Bar, draw_intervals
@@ -91,7 +92,7 @@ def _counts(folder: Folder, warnings: str) -> tuple[tuple[str, str], ...]:
 def _wilson(row: TableRow) -> tuple[float, float]:
     """Interval of a share of images, also where all or none of them are robust."""
     own = row.metrics["RA_worst"]
-    return wilson_interval(round(own.value * own.n), own.n)
+    return share_interval(round(own.value * own.n), own.n)
 
 
 def _worst(row: TableRow) -> Entry:

@@ -8,7 +8,7 @@ import torch
 from davylamp.adapters import AttackResult, ThreatModel, find_implementation, implementations_of
 from davylamp.adapters.judge import distances_of
 from davylamp.engine import Row, choose_threat_model, compare, default_epsilon
-from davylamp.engine.compare import choose_targets, judge_pair, matched_parameters
+from davylamp.engine.compare import choose_targets, judge_pair, matched_parameters, measure
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 CLEAN = torch.full((20, 1, 2, 2), 0.5)
@@ -54,9 +54,9 @@ def test_fewer_successes_are_weaker_only_if_mcnemar_says_so():
     weak = make_row("foolbox:pgd", [1] * 14 + [0] * 6, [0.2] * 20)
     pair = judge_pair(strong, weak)
     assert (pair.verdict, pair.weaker) == ("weaker", "foolbox:pgd")
-    assert pair.p_success == pytest.approx(2 / 2**6)
+    assert pair.judgement.p_success == pytest.approx(2 / 2**6)
     less_weak = make_row("foolbox:pgd", [1] * 15 + [0] * 5, [0.2] * 20)
-    assert judge_pair(strong, less_weak).verdict == "equivalent"
+    assert judge_pair(strong, less_weak).verdict == "no difference found"
 
 
 def test_distance_decides_for_minimum_norm_attacks_only():
@@ -64,20 +64,18 @@ def test_distance_decides_for_minimum_norm_attacks_only():
     farther = [value + 0.001 * (i + 1) for i, value in enumerate(changes)]
     pair = judge_pair(make_row("art:deepfool", [1] * 20, farther), make_row("foolbox:deepfool", [1] * 20, changes))
     assert (pair.verdict, pair.weaker) == ("weaker", "art:deepfool")
-    assert pair.p_distance == pytest.approx(2 / 2**20)
+    assert pair.judgement.p_distance == pytest.approx(2 / 2**20)
     pair = judge_pair(make_row("art:pgd", [1] * 20, farther), make_row("foolbox:pgd", [1] * 20, changes))
-    assert pair.verdict == "equivalent"
-    assert pair.p_distance < 0.001
+    assert pair.verdict == "no difference found"
+    assert pair.judgement.p_distance < 0.001
 
 
 def test_a_difference_in_means_alone_decides_nothing():
     # one huge outlier: means differ tenfold, the paired ranks do not
     first = [0.01] * 20
     second = [0.0101, 0.0099] * 9 + [0.0101, 0.4]
-    assert (
-        judge_pair(make_row("art:deepfool", [1] * 20, first), make_row("foolbox:deepfool", [1] * 20, second)).verdict
-        == "equivalent"
-    )
+    pair = judge_pair(make_row("art:deepfool", [1] * 20, first), make_row("foolbox:deepfool", [1] * 20, second))
+    assert pair.verdict == "no difference found"
 
 
 def test_violations_above_a_tenth_or_an_error_are_broken():
@@ -87,7 +85,25 @@ def test_violations_above_a_tenth_or_an_error_are_broken():
     assert (pair.verdict, pair.weaker) == ("broken", "foolbox:deepfool")
     failed = judge_pair(good, Row(find_implementation("foolbox:deepfool"), error="crashed"))
     assert (failed.verdict, failed.weaker) == ("broken", "foolbox:deepfool")
-    assert math.isnan(failed.p_success)
+    assert math.isnan(failed.judgement.p_success)
+    excused = judge_pair(good, Row(find_implementation("foolbox:deepfool"), error="no gradients", excused=True))
+    assert (excused.verdict, excused.weaker) == ("undecided", "")
+    assert excused.judgement.reason == "foolbox:deepfool: no gradients"
+
+
+def test_violations_that_succeed_are_shown_and_break_a_row():
+    """Only out-of-bounds images came back, and all of them fool the model."""
+    good = make_row("art:deepfool", [1] * 20, [0.1] * 20)
+    bad = make_row("torchattacks:deepfool", [1] * 20, [0.1] * 20, [("out-of-bounds", "black")] * 20)
+    assert judge_pair(good, bad).verdict == "broken"
+    numbers = measure(bad.result, CLEAN)
+    assert numbers["violations"] == 20
+    assert numbers["violation_kinds"] == {"black": 20, "out-of-bounds": 20}
+
+
+def test_successes_below_one_grey_level_are_counted():
+    row = make_row("art:pgd", [1] * 6 + [0] * 2, [0.0005] * 4 + [0.1] * 2 + [0.0005] * 2)
+    assert measure(row.result, CLEAN[:8])["below_grey_level"] == 4
 
 
 def test_pgd_is_identical_in_all_three_libraries(digits):
@@ -178,7 +194,7 @@ def test_two_tests_on_a_minimum_norm_attack_are_corrected_for():
     strong = make_row("art:deepfool", [1] * 20, [0.1] * 20)
     weak = make_row("foolbox:deepfool", [1] * 14 + [0] * 6, [0.1] * 14 + [0.2] * 6)
     pair = judge_pair(strong, weak)
-    assert pair.p_success == pytest.approx(2 / 2**6)  # 0.03: significant alone, not as one of two tests
-    assert pair.verdict == "equivalent"
+    assert pair.judgement.p_success == pytest.approx(2 / 2**6)  # 0.03: significant alone, not as one of two tests
+    assert pair.verdict == "no difference found"
     weaker = make_row("foolbox:deepfool", [1] * 13 + [0] * 7, [0.1] * 13 + [0.2] * 7)
     assert judge_pair(strong, weaker).weaker == "foolbox:deepfool"

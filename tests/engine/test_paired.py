@@ -5,22 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from davylamp.engine import mcnemar, wilcoxon, wilson_interval
+from davylamp.engine import mcnemar, wilcoxon
 from davylamp.engine.paired import signed_rank_sum
-
-
-def test_wilson_interval_is_the_closed_form():
-    z, n, p = 1.959963984540054, 10, 0.8
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    assert wilson_interval(8, 10) == pytest.approx((centre - half, centre + half))
-
-
-def test_wilson_interval_at_the_ends_and_of_nothing():
-    low, high = wilson_interval(17, 17)
-    assert high == 1
-    assert low == pytest.approx(1 / (1 + 1.959963984540054**2 / 17))
-    assert all(math.isnan(value) for value in wilson_interval(0, 0))
 
 
 def test_mcnemar_is_the_binomial_tail_of_the_discordant_images():

@@ -74,7 +74,7 @@ def test_the_worst_case_is_what_no_attack_fools(folder, page):
         robust = own.groupby("image")["robust"].all()
         cell = row["worst-case robust accuracy"]
         assert cell.value == pytest.approx(robust.mean())
-        low, high = stats.binomtest(int(robust.sum()), len(robust)).proportion_ci(method="wilson")
+        low, high = stats.binomtest(int(robust.sum()), len(robust)).proportion_ci(method="exact")
         assert float(cell.attributes["data-low"]) == pytest.approx(low)
         assert float(cell.attributes["data-high"]) == pytest.approx(high)
 
