@@ -47,6 +47,7 @@ FAMILIES: Mapping[str, str] = {
     "swin": "SwinT",
     "convnext": "ConvNeXt",
 }
+STAND_INS: Mapping[str, str] = {"SI-FGSM": "SI-NI-FGSM"}  # of the paper -> what is run
 TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-ni-fgsm")
 PRESET = find_preset("canary")
 _DEFAULT = {"steps": 8, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3}
@@ -92,6 +93,16 @@ def paper_name(implementation: str) -> str:
     return NAMES[find_attack(strip_best(implementation).partition(":")[2]).name]
 
 
+def run_name(implementation: str) -> str:
+    """What is run under a name of CANARY: another name where something else stands for it.
+
+    Args:
+        implementation: name of a row, as "foolbox:fgsm".
+    """
+    name = paper_name(implementation)
+    return STAND_INS.get(name, name)
+
+
 def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
     """The labels of the published row that a row of ours is about: `attack`, for transferable ones `epsilon`."""
     name = paper_name(labels["implementation"])
@@ -101,8 +112,9 @@ def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
 
 
 def readings_of(symbols: Sequence[str]) -> dict[str, str]:
-    """How the columns of a table are read."""
-    return {symbol: READINGS[symbol] for symbol in symbols if symbol in READINGS}
+    """How the columns and the stand-ins of a table are read."""
+    stand_ins = {f"{run} for {paper}": "another attack: no difference is given" for paper, run in STAND_INS.items()}
+    return {symbol: READINGS[symbol] for symbol in symbols if symbol in READINGS} | stand_ins
 
 
 def left_out(table: str) -> dict[str, str]:
@@ -128,12 +140,12 @@ def compare_attacks(table: str, symbols: Sequence[str], options: Options) -> dic
         found, notes = build_rows(run.folder, symbols, "attacks")
         lines = [
             Line(
-                " ".join(row_of(own.labels).values()),
+                " ".join({**row_of(own.labels), "attack": run_name(own.labels["implementation"])}.values()),
                 symbol,
                 scale(symbol, own.metrics[symbol]),
                 find_value(table, symbol, **row_of(own.labels)),
                 "the paper's 15 models",
-                symbol not in NOT_COMPARABLE,
+                symbol not in NOT_COMPARABLE and paper_name(own.labels["implementation"]) not in STAND_INS,
             )
             for own in sorted(found.rows, key=lambda own: find_place(table, **row_of(own.labels)))
             for symbol in found.symbols

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..engine.transfer_table import Over, build_transfer
-from .canary_setting import PRESET, READINGS, SETTING, TRANSFERABLE, paper_name
+from .canary_setting import PRESET, READINGS, SETTING, TRANSFERABLE, paper_name, readings_of, run_name
 from .paper_numbers import find_value
 from .reproduction import Line, Options, Setting, Size, print_result, run_setting
 
@@ -40,9 +40,12 @@ def run(**options: Any) -> dict[str, Any]:
             found = build_transfer(own.folder, over=over)
             for table in found.tables:
                 for labels, rate in zip(table.attacks, table.of_attack, strict=True):
-                    name = paper_name(labels["implementation"])
+                    name, shown = paper_name(labels["implementation"]), run_name(labels["implementation"])
                     published = find_value(_TABLE, "OTR", attack=name)
-                    lines.append(Line(f"{name}, {reading}", "OTR", rate, published, "the paper's 15 models"))
+                    beside = "the paper's 15 models"
+                    lines.append(Line(f"{shown}, {reading}", "OTR", rate, published, beside, name == shown))
             notes += [note for note in found.notes if note not in notes]
-        readings = {"OTR": f"{READINGS['OTR']}; and over all that it gets right when clean, the other fair reading"}
+        readings = readings_of(()) | {
+            "OTR": f"{READINGS['OTR']}; and over all that it gets right when clean, the other fair reading"
+        }
         return own.report(_TABLE, lines, readings=readings, left_out={}, notes=notes)

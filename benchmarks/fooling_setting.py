@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ..adapters import find_implementation
 from ..engine.presets import find_preset
 from .reproduction import Setting, Size
 
@@ -28,7 +29,7 @@ def paper_name(labels: Mapping[str, Any]) -> str:
     Args:
         labels: with `implementation` and `targeted`.
     """
-    attack = labels["implementation"].partition(":")[2]
+    attack = find_implementation(labels["implementation"]).attack
     if attack == "bim":
         return "I-FGSM-LL" if labels["targeted"] else ""
     return _NAMES[attack]

@@ -260,7 +260,7 @@ def _interval(low: float | None, high: float | None) -> str:
 
 
 def _shrink(choice: AttackChoice, size: Size) -> AttackChoice:
-    attack = find_attack(strip_best(choice.attack).rpartition(":")[2])
+    attack = find_attack(strip_best(choice.attack).rpartition(":")[2].partition("@")[0])
     known = {**attack.matched, **choice.parameters}
     cut = {name: min(known[name], most) for name, most in size.limits.items() if name in known}
     if size.queries is not None:

@@ -100,11 +100,16 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
 
 
 def _cells(config: Config, subject: Subject, components: int) -> Iterator[Cell]:
+    from .presets import preset_radius  # builds every preset
+
     for choice in config.attacks:
         rows = _rows(choice, config)
         name = rows[0].attack
+        epsilon = choice.epsilon
+        if epsilon is None and choice.norm is not None:
+            epsilon = preset_radius(config.preset, choice.norm, components)
         threat_model = choose_threat_model(
-            name, rows, components, norm=choice.norm, epsilon=choice.epsilon, targeted=bool(choice.target)
+            name, rows, components, norm=choice.norm, epsilon=epsilon, targeted=bool(choice.target)
         )
         if choice.attack.startswith("best(") and choice.epsilon is None:
             threat_model = replace(threat_model, epsilon=None)  # the search knows how far to look
