@@ -1,0 +1,84 @@
+"""Whatever is handed to a command, it ends with an exit code and one line that says why: the first tries of the fuzzer.
+
+`python benchmarks/fuzz.py --seconds 600` goes on from here, with other random numbers.
+"""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from davylamp.benchmarks.fuzz import attempt
+from davylamp.benchmarks.fuzz_folders import folders
+from davylamp.benchmarks.fuzz_inputs import arrays, configs, lists, options
+from davylamp.benchmarks.fuzz_world import Answer, build_world, call, faults
+
+
+def tries(count):
+    """The same tries every time, as many as the suite can spare."""
+    return settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory):
+    return build_world(tmp_path_factory.mktemp("fuzz") / "world")
+
+
+@tries(80)
+@given(case=options())
+def test_options(world, case):
+    assert attempt(world, case) == []
+
+
+@tries(40)
+@given(case=configs())
+def test_toml(world, case):
+    assert attempt(world, case) == []
+
+
+@tries(50)
+@given(case=arrays())
+def test_arrays(world, case):
+    assert attempt(world, case) == []
+
+
+@tries(30)
+@given(case=lists())
+def test_lists_of_images(world, case):
+    assert attempt(world, case) == []
+
+
+@tries(50)
+@given(case=folders())
+def test_results_folders(world, case):
+    assert attempt(world, case) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["status", "x"], Answer(70, "", "", "Traceback ...\nKeyError: 'CA'")),
+        (["status", "x"], Answer(0, "", "davylamp: expected ...\n", "")),
+        (["status", "x"], Answer(1, "", "", "")),
+        (["status", "x"], Answer(1, "", "davylamp: one\ndavylamp: two\n", "")),
+        (["status", "x"], Answer(2, "", "", "")),
+        (["status", "x"], Answer(3, "", "", "")),
+        (["status", "x", "--json"], Answer(0, "{'a': 1}", "", "")),
+        (["status", "x", "--json"], Answer(0, '{"a": NaN}', "", "")),
+        (["status", "x"], Answer(0, "\x1b[31mred", "", "")),
+        (["status", "x"], Answer(0, "", "Traceback (most recent call last):\n", "")),
+    ],
+)
+def test_the_fuzzer_sees_every_kind_of_fault(arguments, answer):
+    assert faults(arguments, answer)
+    assert faults(arguments, answer._replace(code=0, out="{}", err="", crash="")) == []
+
+
+def test_what_leaves_a_command_is_caught_and_named(monkeypatch):
+    monkeypatch.setattr("davylamp.cli.app", lambda: {}["deep inside"])
+    (line,) = faults(["status"], call(["status"]))
+    assert line.startswith("KeyError: 'deep inside'")
