@@ -1,5 +1,4 @@
-"""Hypothesis strategies for results folders: cut, swapped, foreign, looping and special files,
-and what reads them."""
+"""Hypothesis strategies for results folders: cut, swapped, foreign, looping and special files, and what reads them."""
 
 import json
 import os
@@ -131,8 +130,7 @@ def _foreign(draw: st.DrawFn) -> Any:
 
 @st.composite
 def _resealed(draw: st.DrawFn) -> Any:
-    """A file that is whole,
-    as another version or another program would have written it: its head or columns differ."""
+    """A file that is whole, as another version or program would have written it: head or columns differ."""
     kind, number, seed = draw(st.sampled_from(KINDS)), draw(st.integers(0, 20)), draw(st.integers(0, 10**6))
     what = draw(st.sampled_from(["head", "head", "attack", "drop", "empty", "short", "text", "null", "twice"]))
     values = [draw(st.integers(0, 1)), draw(LEAVES)]
