@@ -23,6 +23,7 @@ from PIL import Image
 
 from davylamp import cli
 from davylamp.benchmarks.synthetic_results import write_results
+from davylamp.commands import failures
 
 LIMIT = 30  # seconds after which a command counts as hanging
 MEMORY = 6 << 30  # bytes of address space beyond what is there: /dev/zero is endless
@@ -121,9 +122,16 @@ def call(arguments: Sequence[str]) -> Answer:
     """Run `davylamp ARGUMENTS` in this process; what it prints must be text that any terminal takes."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
-    code, crash = 0, ""
+    code, crash, bugs = 0, "", [""]
+
+    def explain(error: BaseException) -> int:
+        code = failures.explain(error)
+        bugs.append("".join(traceback.format_exception(error)) if code == failures.BUG else "")
+        return code
+
     with ExitStack() as stack:
         stack.enter_context(patch.object(sys, "argv", ["davylamp", *arguments]))
+        stack.enter_context(patch.object(cli, "explain", explain))
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
         stack.enter_context(warnings.catch_warnings())
@@ -133,7 +141,7 @@ def call(arguments: Sequence[str]) -> Answer:
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except BaseException:
-            code, crash = 70, traceback.format_exc()
+            code, crash = failures.BUG, traceback.format_exc()
     texts = []
     for stream in (out, err):
         try:
@@ -141,7 +149,7 @@ def call(arguments: Sequence[str]) -> Answer:
         except (OSError, ValueError):
             crash = crash or traceback.format_exc()
         texts.append(stream.buffer.getvalue().decode("utf-8", "replace") if not stream.closed else "")
-    return Answer(code, texts[0], texts[1], crash)
+    return Answer(code, texts[0], texts[1], crash or bugs[-1])
 
 
 @contextmanager
@@ -196,9 +204,10 @@ def faults(arguments: Sequence[str], answer: Answer) -> list[str]:
 
 def signature(crash: str) -> str:
     """A traceback as its last line and the innermost place in davylamp: equal for equal defects."""
-    places = [line.strip() for line in crash.splitlines() if "davylamp" in line and line.strip().startswith("File")]
+    lines = [line for line in crash.strip().splitlines() if not line.startswith("davylamp:")]
+    places = [line.strip() for line in lines if "davylamp" in line and line.strip().startswith("File")]
     where = places[-1].rpartition("davylamp/")[2] if places else ""
-    return f"{crash.strip().splitlines()[-1][:150]} at {where}"
+    return f"{(lines or [crash])[-1][:150]} at {where}"
 
 
 def _refuse(constant: str) -> None:

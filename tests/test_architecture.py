@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "adapters": {"errors"},
     "engine": {"metrics", "adapters", "errors"},
     "report": {"engine", "scoring", "metrics", "errors"},
-    "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "errors", "cli"},
+    "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},
     "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
     "cli": {"commands", "errors"},
 }

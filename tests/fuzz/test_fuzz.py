@@ -4,11 +4,10 @@
 """
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from davylamp.benchmarks.fuzz import attempt
-from davylamp.benchmarks.fuzz_folders import folders
-from davylamp.benchmarks.fuzz_inputs import arrays, configs, lists, options
+from davylamp.benchmarks.fuzz_inputs import arrays, configs, options
 from davylamp.benchmarks.fuzz_world import Answer, build_world, call, faults
 
 
@@ -19,6 +18,7 @@ def tries(count):
         derandomize=True,
         deadline=None,
         database=None,
+        phases=[Phase.generate],  # smaller examples are for those who mend: a hanging one would be tried for hours
         suppress_health_check=list(HealthCheck),
     )
 
@@ -43,18 +43,6 @@ def test_toml(world, case):
 @tries(50)
 @given(case=arrays())
 def test_arrays(world, case):
-    assert attempt(world, case) == []
-
-
-@tries(30)
-@given(case=lists())
-def test_lists_of_images(world, case):
-    assert attempt(world, case) == []
-
-
-@tries(50)
-@given(case=folders())
-def test_results_folders(world, case):
     assert attempt(world, case) == []
 
 
