@@ -17,8 +17,11 @@ _GUESSES = np.geomspace(1e-6, 1e3, 256)  # rates of an exponential over the mean
 _NEWTON = 5  # steps from the best guess
 
 
+FEWEST = 5  # images; of fewer the bootstrap knows too little of the spread, and of one nothing
+
+
 class Estimate(NamedTuple):
-    """A number, its 95 % bootstrap interval and the images that it rests on; NaN where it is undefined."""
+    """A number, its 95 % interval and the images that it rests on; NaN where it is undefined."""
 
     value: float
     low: float
@@ -27,11 +30,15 @@ class Estimate(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """A mean as sums and counts, (R,) each: of the images themselves, then of every replicate; `n` images count."""
+    """A mean as sums and counts, (R,) each: of the images themselves, then of every replicate.
+
+    `n` images count, one that several attacks meet as often; `different` are the different ones, 0: all of them.
+    """
 
     total: np.ndarray
     count: np.ndarray
     n: int
+    different: int = 0
 
     @property
     def ratio(self) -> np.ndarray:
@@ -89,15 +96,21 @@ def draws_of(values: np.ndarray, n: int) -> Draws:
     return Draws(values, np.ones(len(values)), n)
 
 
-def interval(draws: np.ndarray, n: int) -> Estimate:
+def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
     """The value and its percentile interval; replicates where it is undefined are left out.
+
+    There is no interval (NaN) of fewer than `FEWEST` images, nor of images that do not differ: one of no width would
+    claim that nothing else is possible. Not for shares: they have `engine.shares`.
 
     Args:
         draws: the estimate on the images themselves, then in every replicate, shape (R,).
         n: images that it rests on.
+        different: how many different ones they are; 0: all.
     """
-    low, high = bands(draws[:, None])
-    return Estimate(float(draws[0]), float(low[0]), float(high[0]), n)
+    low, high = (float(ends[0]) for ends in bands(draws[:, None]))
+    if (different or n) < FEWEST or low == high:
+        low = high = math.nan
+    return Estimate(float(draws[0]), low, high, n)
 
 
 def bands(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from ..adapters import (
 from ..adapters.catalogue import accepts
 from ..adapters.findings import findings_of
 from ..adapters.judge import quantise
-from ..errors import AttackFailed, InvalidInput, MissingLibrary, Unsupported
+from ..errors import AttackFailed, InvalidInput, MissingLibrary, ModelFailed, Unsupported
 from ..metrics import euclidean_distortion, maximum_distortion
 from .relative import resolve_step
 from .shares import share_interval
@@ -145,7 +145,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             result = run_attack(
                 row, classifier, inputs, labels, threat_model, targets=targets, seed=seed, progress=step, **own
             )
-        except (AttackFailed, MissingLibrary, Unsupported) as error:
+        except (AttackFailed, MissingLibrary, ModelFailed, Unsupported) as error:
             excused = not isinstance(error, AttackFailed)
             lines.append(Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings))
         else:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ..errors import InvalidInput, UnknownName, Unsupported
 from ..metrics import METRICS
-from .bootstrap import Draws, draw_macro_f1, draw_means, draws_of, interval, resample
+from .bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from .outcomes import Clean, Outcome, Outcomes, logits_of, read_outcomes
+from .shares import clustered_interval, difference_ends, discordant_correlation
 from .table import Table, TableRow, aggregate
 from .table_rows import Group, group_cells, model_names
 
@@ -21,6 +22,8 @@ _OUTPUTS = ("CAV", "CV", "CRR", "CSR", "CCV", "COS")  # of two models' logits, p
 _ATTACKED = ("ARAC", "AITC")
 _DIFFERENCES = {"MRV": "MR", "AMDV": "AMD", "AEDV": "AED", "APCRV": "APCR", "ADMSV": "ADMS", "ALMSV": "ALMS"}
 SYMBOLS = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS", "MRV", "ARAC", "AITC", *list(_DIFFERENCES)[1:])
+_SHARES = ("CRR", "CSR")
+_OF_SHARES = ("CAV", "MRV")  # differences of two shares
 _LABELS = ("examples", "norm", "epsilon", "targeted", "setting", "images", "violations")
 
 
@@ -69,11 +72,14 @@ def build_defence(
     labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
     sides = tuple(_Side(own.logits, np.ones(images, bool)) for own in pair)
     drawn = [_draw_outputs(sides, labels, counts, asked)]
+    shares = [[_shares(sides, labels)]]
     rows: list[dict[str, Any]] = [
         dict(zip(_LABELS, ("clean", "", math.nan, False, "", images, 0), strict=True)),
     ]
     for group, pairs in _common(outcomes, pair):
-        each = [_draw_pair(outcomes, own, labels, counts, asked) for own in pairs]
+        read = [_read_sides(outcomes, own) for own in pairs]
+        each = [_draw_pair(own, two, labels, counts, asked) for own, two in zip(pairs, read, strict=True)]
+        shares.append([_shares(two, labels, own) for own, two in zip(pairs, read, strict=True)])
         drawn.append({symbol: aggregate([[found[symbol] for found in each]]) for symbol in asked})
         violations = int(sum(own.columns["violated"].sum() for two in pairs for own in two))
         counted = sum(int((_counts(two[0]) & _counts(two[1])).sum()) for two in pairs)
@@ -81,8 +87,8 @@ def build_defence(
         rows.append({name: own_labels.get(name, group.labels.get(name)) for name in _LABELS})
     kept = [symbol for symbol in asked if metrics is not None or any(found[symbol].n for found in drawn)]
     lines = tuple(
-        TableRow(own, {symbol: interval(found[symbol].ratio, found[symbol].n) for symbol in kept})
-        for own, found in zip(rows, drawn, strict=True)
+        TableRow(own, {symbol: _estimate(symbol, found[symbol], columns if bootstrap else []) for symbol in kept})
+        for own, found, columns in zip(rows, drawn, shares, strict=True)
     )
     return Table("defence", _LABELS, tuple(kept), lines, tuple(outcomes.notes))
 
@@ -151,11 +157,40 @@ def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Seque
     return found
 
 
+def _shares(sides: Any, labels: Tensor, two: tuple[Outcome, Outcome] | None = None) -> dict[str, np.ndarray]:
+    """What shares are counted from, by symbol, (n, 2): what is added up and, of differences, what is taken from it."""
+    right = [(side.logits.argmax(1) == labels).numpy() for side in sides]
+    gained, lost = (np.where(sides[0].counts & sides[1].counts, own, np.nan) for own in (
+        right[1] & ~right[0], right[0] & ~right[1]
+    ))  # fmt: skip
+    nothing = np.zeros(len(gained))
+    found = {"CRR": (gained, nothing), "CSR": (lost, nothing), "CAV": (gained, lost)}
+    if two is not None and all("MR" in own.columns for own in two):
+        found["MRV"] = two[1].columns["MR"].astype(float), two[0].columns["MR"].astype(float)
+    return {symbol: np.stack(columns, axis=1) for symbol, columns in found.items()}
+
+
+def _estimate(symbol: str, draws: Draws, shares: Sequence[dict[str, np.ndarray]]) -> Estimate:
+    """The estimate with the interval of a share, or of a difference of shares, where it is one."""
+    found = interval(draws.ratio, draws.n, draws.different)
+    known = [own[symbol] for own in shares if symbol in own]
+    if symbol not in (*_SHARES, *_OF_SHARES) or not known:
+        return found
+    added, taken = (clustered_interval(np.stack([own[:, side] for own in known], axis=1)) for side in (0, 1))
+    plus, minus = ((float(own.value), float(own.low), float(own.high)) for own in (added, taken))
+    alike = discordant_correlation(plus[0], minus[0]) if symbol == "CAV" else 0.0
+    low, high = plus[1:] if symbol in _SHARES else difference_ends(plus, minus, alike)
+    return found._replace(low=low, high=high)
+
+
+def _read_sides(outcomes: Outcomes, two: tuple[Outcome, Outcome]) -> list[_Side]:
+    return [_Side(logits_of(outcomes.store.read("cells", own.cell.key), "adv_logits"), _counts(own)) for own in two]
+
+
 def _draw_pair(
-    outcomes: Outcomes, two: tuple[Outcome, Outcome], labels: Tensor, counts: np.ndarray, symbols: Sequence[str]
+    two: tuple[Outcome, Outcome], sides: list[_Side], labels: Tensor, counts: np.ndarray, symbols: Sequence[str]
 ) -> dict[str, Draws]:
     """Every metric of one attack on both models."""
-    sides = [_Side(logits_of(outcomes.store.read("cells", own.cell.key), "adv_logits"), _counts(own)) for own in two]
     found, both = _draw_outputs(sides, labels, counts, symbols), sides[0].counts & sides[1].counts
     for symbol in symbols:
         if symbol in _ATTACKED:

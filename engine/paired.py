@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from .shares import share_interval
+from .shares import difference_ends, discordant_correlation, share_interval
 
 
 class Interval(NamedTuple):
@@ -52,11 +52,8 @@ def difference_interval(only_first: int, only_second: int, count: int, level: fl
     if count == 0:
         return UNKNOWN
     p, q = only_first / count, only_second / count
-    (p_low, p_high), (q_low, q_high) = (share_interval(hits, count, level) for hits in (only_first, only_second))
-    alike = 0.0 if 1 in (p, q) else -math.sqrt(p * q / ((1 - p) * (1 - q)))
-    below, above = ((p - p_low, q_high - q), (p_high - p, q - q_low))
-    low, high = (math.sqrt(x * x + y * y - 2 * alike * x * y) for x, y in (below, above))
-    return Interval(p - q, max(p - q - low, -1.0), min(p - q + high, 1.0))
+    first, second = ((hits / count, *share_interval(hits, count, level)) for hits in (only_first, only_second))
+    return Interval(p - q, *difference_ends(first, second, discordant_correlation(p, q)))
 
 
 def median_interval(first: ArrayLike, second: ArrayLike, level: float = 0.9) -> Interval:

@@ -76,6 +76,30 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
     return Share(value, low, high, worth)
 
 
+def difference_ends(
+    first: tuple[float, float, float], second: tuple[float, float, float], alike: float = 0.0
+) -> tuple[float, float]:
+    """Ends of the interval of a difference of two shares, by the method of variance estimates recovery.
+
+    Zou and Donner 2008; Newcombe 1998 for a correlation of 0, which is on the safe side where it is positive.
+
+    Args:
+        first: share and both ends of its interval.
+        second: of what is taken from it.
+        alike: correlation of the two estimates.
+    """
+    (p, p_low, p_high), (q, q_low, q_high) = first, second
+    sizes = [
+        math.sqrt(x * x + y * y - 2 * alike * x * y) for x, y in ((p - p_low, q_high - q), (p_high - p, q - q_low))
+    ]
+    return max(p - q - sizes[0], -1.0), min(p - q + sizes[1], 1.0)
+
+
+def discordant_correlation(p: float, q: float) -> float:
+    """Correlation of the estimates of two shares of the same images that exclude one another."""
+    return 0.0 if 1 in {p, q} else -math.sqrt(p * q / ((1 - p) * (1 - q)))
+
+
 def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.ndarray) -> np.ndarray:
     """Effective number of independent outcomes, from the variance between images."""
     of_image = entry.sum(1)

@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from ..errors import InvalidInput
-from .bootstrap import Draws, Estimate, draw_levels, draw_means, draws_of, interval, resample
+from .bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval, resample
 from .outcomes import Outcome, Outcomes, read_outcomes
-from .table_metrics import OF_CLEAN, By, choose_symbols, draw_cells, drop_absent
+from .shares import clustered_interval
+from .table_metrics import OF_CLEAN, By, choose_symbols, column_of, draw_cells, drop_absent, is_share
 from .table_rows import Group, group_cells
 
 
@@ -67,8 +68,9 @@ def build_table(
     A cell's value is the mean over the images where the metric is defined (violated images count neither as fooled nor
     as robust). A row is the mean of cell values, as CANARY has it: of attacks over the models, of models over the
     attacks of one threat model; repeats with other seeds are averaged first. With `pooled` it is the mean over the
-    images of all its cells instead; metrics that are no mean over images stay means over cells. Intervals are 95 %
-    percentile bootstrap intervals over images: each replicate draws the same images for every cell.
+    images of all its cells instead; metrics that are no mean over images stay means over cells. Intervals are 95 %:
+    those of shares (`is_share`) from `engine.shares`, all others percentile bootstrap intervals over images, where each
+    replicate draws the same images for every cell.
 
     Rows never mix threat models, parameters or data: what tells two rows apart beyond their labels is in `setting`.
     Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:
@@ -116,11 +118,17 @@ def build_table(
         rows.append(found)
     if "CTC" in symbols:
         _rank_times(groups, rows)
-    lines = tuple(
-        TableRow(group.labels, {symbol: interval(found[symbol].ratio, found[symbol].n) for symbol in symbols})
-        for group, found in zip(groups, rows, strict=True)
-    )
-    return Table(by, tuple(groups[0].labels), symbols, lines, tuple(outcomes.notes + _why_empty(outcomes, symbols)))
+    lines = []
+    for group, found in zip(groups, rows, strict=True):
+        estimates = {symbol: interval(own.ratio, own.n, own.different) for symbol, own in found.items()}
+        for symbol in filter(is_share, symbols if bootstrap else ()):
+            columns = [[_shares_of(own, outcomes, symbol) for own in part] for part in group.parts]
+            columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
+            low, high = share_ends(columns, pooled=pooled)
+            estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
+        lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
+    notes = outcomes.notes + _why_empty(outcomes, symbols) + (_why_no_interval(lines) if bootstrap else [])
+    return Table(by, tuple(groups[0].labels), symbols, tuple(lines), tuple(notes))
 
 
 def aggregate(parts: list[list[Draws]], *, pooled: bool = False) -> Draws:
@@ -129,9 +137,45 @@ def aggregate(parts: list[list[Draws]], *, pooled: bool = False) -> Draws:
     n = sum(draws.n for draws in every)
     if not every:
         return draws_of(np.full(1, math.nan), 0)
+    different = max(own.different or own.n for own in every)
     if pooled:
-        return Draws(np.sum([own.total for own in every], 0), np.sum([own.count for own in every], 0), n)
-    return draws_of(_mean([_mean([own.ratio for own in part]) for part in parts]), n)
+        return Draws(np.sum([own.total for own in every], 0), np.sum([own.count for own in every], 0), n, different)
+    return draws_of(_mean([_mean([own.ratio for own in part]) for part in parts]), n)._replace(different=different)
+
+
+def share_ends(parts: list[list[np.ndarray]], *, pooled: bool = False) -> tuple[float, float]:
+    """Interval of the mean that `aggregate` gives, of a share.
+
+    Args:
+        parts: of each part its repeats' values of the same images, (n,) each, from 0 to 1, NaN where undefined.
+        pooled: every image of every repeat weighs the same.
+    """
+    weights, columns = [], []
+    met = [[own for own in part if not np.isnan(own).all()] for part in parts]
+    for part in met:
+        columns += part
+        weights += [float((~np.isnan(own)).sum()) if pooled else 1 / len(part) for own in part]
+    if not columns:
+        return math.nan, math.nan
+    found = clustered_interval(np.stack(columns, axis=1), weights)
+    return float(found.low), float(found.high)
+
+
+def _shares_of(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
+    return column_of(own, outcomes, symbol).clip(0, 1)
+
+
+def _worst(parts: list[list[Outcome]]) -> np.ndarray:
+    """Images that every attack of a row, in every repeat, leaves robust, (n,), 0 or 1."""
+    return np.logical_and.reduce([own.columns["robust"] for part in parts for own in part]).astype(float)
+
+
+def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:
+    """A line if an interval is missing where there is a value."""
+    every = [own for row in rows for own in row.metrics.values()]
+    if not any(math.isnan(own.low) and math.isfinite(own.value) for own in every):
+        return []
+    return [f"no interval: fewer than {FEWEST} images, or all of them with the same value"]
 
 
 def _mean(values: Sequence[np.ndarray]) -> np.ndarray:
@@ -143,8 +187,7 @@ def _mean(values: Sequence[np.ndarray]) -> np.ndarray:
 
 def _draw_worst(parts: list[list[Outcome]], counts: Mapping[int, np.ndarray]) -> Draws:
     """Share of the images that every attack of a row, in every repeat, leaves robust."""
-    every = [own.columns["robust"] for part in parts for own in part]
-    robust = np.logical_and.reduce(every).astype(float)
+    robust = _worst(parts)
     return draw_means(counts[len(robust)], robust[:, None])[0]
 
 

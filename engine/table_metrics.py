@@ -36,9 +36,15 @@ DEFAULTS: Mapping[By, tuple[str, ...]] = {
     "pairs": ("MR", "TAS", "RA", "seconds", "QNC_F", "QNC_B", "AMD", "AED"),
 }  # fmt: skip
 OF_CLEAN = ("CA", "CC", "CF")
+_SHARES = ("MR", "TAS", "RA", "RA_worst", "CA", "AAB", "AAW", "R8", "OTR")
 _SPECIAL = ("CTC", "D_half", "OPT", "RA_worst")
 _NEEDS_MORE = ("coverage", "stability", "corruption", "neurons")
 _TARGETED = ("TAS", "QI_Wup_T", "QI_Vis_T")
+
+
+def is_share(symbol: str) -> bool:
+    """Whether an image is 0 or 1 in it, or a share of such: its interval is that of a share."""
+    return symbol in _SHARES or is_rate(symbol)
 
 
 def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
@@ -102,7 +108,7 @@ def draw_cells(outcomes: Outcomes, symbols: Sequence[str], counts: Mapping[int, 
     drawn = {}
     for own in outcomes.done:
         weights = counts[own.cell.subject.images]
-        columns = np.stack([_column(own, outcomes, symbol) for symbol in symbols], axis=1)
+        columns = np.stack([column_of(own, outcomes, symbol) for symbol in symbols], axis=1)
         found = draw_means(weights, columns)
         for place, symbol in enumerate(symbols):
             special = clean.get(own.cell.subject.key) if symbol == "CF" else _draw_special(own, symbol, weights, best)
@@ -126,7 +132,7 @@ def rivals(outcome: Outcome) -> tuple[object, ...]:
     return cell.subject.key, cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
 
 
-def _column(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
+def column_of(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     """The values of a cell's images, (n,); NaN where undefined."""
     columns, images = own.columns, len(own.columns["label"])
     if symbol == "RA":

@@ -24,7 +24,9 @@ TOO_MANY_VIOLATIONS = 0.1  # share of images whose result breaks a rule, above w
 SAME_IMAGE = 1e-6  # largest pixel difference of images that count as identical: float32 rounding of a step
 MARGIN = 0.05  # of an equivalence: success rates no more than 5 points apart
 DISTANCE_MARGIN = 0.05  # and for smallest changes: the median ratio of distances no more than 5 % from 1
-OF_THE_MODEL = frozenset({"nan-logits", "no-gradient", "unstable"})  # violations that are not the library's doing
+OF_THE_MODEL = frozenset(
+    {"nan-logits", "no-gradient", "no-start", "unstable"}
+)  # violations that are not the library's doing
 
 RULE = (
     "identical: on every image compared no pixel differs by more than 1e-6 (in records, where no pixels are kept: no "
@@ -170,6 +172,13 @@ def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.n
     elif images and same[paired].all() and (moved is None or moved[paired].any()):
         verdict, weaker = "identical", ""
     return Judgement(**{**vars(found), "verdict": verdict, "weaker": weaker})
+
+
+def judge_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> Judgement:
+    """The same rule for two shares of the same images, (n,) bool each, such as the robust accuracy of two models."""
+    nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
+    a, b = (Side(name, every, own, nothing, ((),) * len(own)) for name, own in zip(names, (first, second), strict=True))
+    return judge(a, b, minimum_norm=False, same=~every)
 
 
 def not_compared(broken: str, reason: str) -> Judgement:

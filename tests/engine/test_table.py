@@ -10,6 +10,8 @@ from davylamp import metrics
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.defence_table import build_defence
 from davylamp.engine.outcomes import read_outcomes
+from davylamp.engine.paired import difference_interval
+from davylamp.engine.shares import clustered_interval, share_interval
 from davylamp.engine.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
 
@@ -69,6 +71,53 @@ def test_an_attack_row_is_the_mean_over_models_of_the_metric(writer, case):
     assert all(estimate.low <= estimate.value <= estimate.high for estimate in own.values())
 
 
+def test_shares_have_intervals_where_nothing_or_all_counts(writer):
+    """12 of 12 fooled is not "1 [1, 1]"; the same images under two attacks are not 24."""
+    labels = torch.zeros(12, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(12, 1)
+    subject = writer.clean("a", clean, labels)
+    for attack in ("foolbox:pgd", "art:pgd"):
+        writer.cell(subject, attack, clean, clean.flip(1), labels)
+    folder = writer.store.folder
+    for own in build_table(folder, by="pairs", metrics=["MR", "RA"]).rows:
+        assert own.metrics["MR"][:3] == pytest.approx((1, *share_interval(12, 12)))
+        assert own.metrics["RA"][:3] == pytest.approx((0, *share_interval(0, 12)))
+    (row,) = build_table(folder, by="models", metrics=["MR", "RA", "RA_worst", "CA", "FR@1"]).rows
+    for symbol, value in (("MR", 1), ("RA", 0), ("RA_worst", 0), ("CA", 1)):
+        assert row.metrics[symbol][:3] == pytest.approx((value, *share_interval(12 * value, 12))), symbol
+
+
+def test_the_interval_of_a_share_is_the_clustered_one(writer, case):
+    write_two(writer, case)
+    outcomes = read_outcomes(writer.store.folder)
+    columns = np.stack([own.columns["MR"] for own in outcomes.done], axis=1)
+    for pooled in (False, True):
+        (row,) = build_table(outcomes, metrics=["MR"], pooled=pooled).rows
+        found = clustered_interval(columns, (~np.isnan(columns)).sum(0) if pooled else None)
+        assert row.metrics["MR"][:3] == pytest.approx((float(found.value), float(found.low), float(found.high)))
+
+
+def test_no_interval_claims_certainty(writer):
+    labels = torch.zeros(4, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(4, 1)
+    spread = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.double)
+    subject = writer.clean("few", clean, labels)
+    writer.cell(subject, "foolbox:pgd", clean, clean.flip(1), labels, sizes=spread)
+    table = build_table(writer.store.folder, metrics=["l2", "forwards", "MR"])
+    (row,) = table.rows
+    assert row.metrics["l2"].value == pytest.approx(0.25)
+    assert math.isnan(row.metrics["l2"].low)  # 4 images
+    assert math.isnan(row.metrics["forwards"].low)
+    assert not math.isnan(row.metrics["MR"].low)
+    assert table.notes[-1] == "no interval: fewer than 5 images, or all of them with the same value"
+    many = writer.clean("many", clean.repeat(3, 1), labels.repeat(3))
+    again = clean.repeat(3, 1)
+    writer.cell(many, "foolbox:pgd", again, again.flip(1), labels.repeat(3), sizes=spread.repeat(3))
+    row = build_table(writer.store.folder, by="pairs", metrics=["l2", "forwards"]).rows[1]
+    assert row.metrics["l2"].low < 0.25 < row.metrics["l2"].high
+    assert math.isnan(row.metrics["forwards"].low)  # 3 on every image
+
+
 def test_pooled_is_the_mean_over_images(writer, case):
     labels, clean, other, adv, other_adv = case
     write_two(writer, case)
@@ -78,7 +127,7 @@ def test_pooled_is_the_mean_over_images(writer, case):
 
 
 def test_images_stay_paired_across_cells(writer, case):
-    """Two models that fall on complementary images: their mean never varies."""
+    """Two models that fall on complementary images: their mean never varies, which is worth no more than 80 images."""
     labels = torch.zeros(40, dtype=torch.int64)
     clean = torch.tensor([[5.0, 0]]).repeat(40, 1)
     even = torch.arange(40) % 2 == 0
@@ -86,7 +135,7 @@ def test_images_stay_paired_across_cells(writer, case):
         subject = writer.clean(model, clean, labels)
         writer.cell(subject, "foolbox:pgd", clean, torch.where(fooled[:, None], clean.flip(1), clean), labels)
     (row,) = build_table(writer.store.folder, metrics=["MR"]).rows
-    assert (row.metrics["MR"].value, row.metrics["MR"].low, row.metrics["MR"].high) == (0.5, 0.5, 0.5)
+    assert row.metrics["MR"][:3] == pytest.approx((0.5, *share_interval(40, 80)))
 
 
 def test_repeats_are_averaged_before_models(writer, case):
@@ -314,6 +363,21 @@ def test_a_defence_against_the_metrics(writer, case):
     assert math.isnan(before["MRV"].value)
     assert "AMDV" not in table.symbols  # distances were not measured
     assert under["CAV"].value == pytest.approx(under["CRR"].value - under["CSR"].value)
+
+
+def test_a_defence_that_changes_nothing_has_intervals_all_the_same(writer, case):
+    labels, clean, _, adv, _ = case
+    for model in ("a", "b"):
+        writer.cell(writer.clean(model, clean, labels), "foolbox:pgd", clean, adv, labels)
+    before, under = (row.metrics for row in build_defence(writer.store.folder, "a", "b").rows)
+    assert before["CRR"][:3] == pytest.approx((0, *share_interval(0, 40)))
+    least = difference_interval(0, 0, 40, level=0.95)
+    assert before["CAV"][:3] == pytest.approx(least)
+    assert under["MRV"].value == 0
+    assert -0.3 < under["MRV"].low < -0.05
+    assert 0.05 < under["MRV"].high < 0.3
+    for symbol in ("CV", "CCV", "COS"):  # of numbers that do not differ there is none
+        assert math.isnan(before[symbol].low)
 
 
 def test_a_defence_leaves_out_violations_on_either_model(writer, case):
