@@ -125,19 +125,21 @@ def _run(
         print(line, file=sys.stderr)  # noqa: T201 - the answer to Ctrl-C
         raise
     if as_json:
-        print(json.dumps(summary._asdict(), indent=2))  # noqa: T201
-        return len(summary.failed)
+        print(json.dumps({**summary._asdict(), "left_out": dict(plan.failed)}, indent=2))  # noqa: T201
+        return len(summary.failed) + len(plan.failed)
     console = make_console()
     kept = f", {summary.kept} kept" if summary.kept else ""
     console.print(
         f"{out}: {summary.done} cells run{kept}, {len(summary.failed)} failed, {summary.seconds:.0f} s", highlight=False
     )
+    for name, reason in plan.failed.items():
+        console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
     names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
     for key, reason in summary.failed.items():
         console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
     for line in summary.damaged:
         console.print(f"- computed again: {line}", highlight=False, markup=False)
-    return len(summary.failed)
+    return len(summary.failed) + len(plan.failed)
 
 
 def show_status(folder: Folder, as_json: Json = False) -> None:
@@ -145,10 +147,10 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
     import json
     from collections import Counter
 
-    from ..engine.load import list_cells, list_damaged
+    from ..engine.load import list_cells, list_damaged, list_left_out
     from ..report.tables import make_console, print_table
 
-    states, damaged = list_cells(folder), list_damaged(folder)
+    states, damaged, left_out = list_cells(folder), list_damaged(folder), list_left_out(folder)
     rows = [
         {
             "cell": state.key,
@@ -165,11 +167,13 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
         for state in states
     ]
     if as_json:
-        print(json.dumps({"cells": rows, "damaged": damaged}, indent=2))  # noqa: T201
+        print(json.dumps({"cells": rows, "damaged": damaged, "left_out": left_out}, indent=2))  # noqa: T201
         return
     console = make_console()
     counts = Counter(state.status for state in states)
     title = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
     print_table(f"{folder}: {title}", list(rows[0]) if rows else [], [list(row.values()) for row in rows], console)
+    for name, reason in left_out.items():
+        console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
     for line in damaged:
         console.print(f"- {line}; `davylamp evaluate` computes it again", highlight=False, markup=False)

@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import cache
@@ -17,7 +18,7 @@ from .cell import Cell, Subject
 from .executors import Executor, Progress, ThisProcess
 from .outcomes import logits_of
 from .plan import Plan
-from .planned import forget_plan, note_plan
+from .planned import forget_plan, note_failed, note_plan
 from .store import Damaged, Kind, Record, ResultsStore
 from .work import Outcome, Task
 
@@ -84,6 +85,7 @@ class _Evaluation:
 
     def run(self) -> Summary:
         start = time.monotonic()
+        note_failed(self.store, self.plan.failed, (subject.model for subject, _ in self.plan.subjects))
         self._settle()
         kept = {cell.key for cell in self.plan.cells if self._finished(cell)}
         if len(kept) < len(self.plan.cells):
@@ -293,8 +295,6 @@ def describe_run(outcome: Outcome, *, preset: str = "") -> dict[str, Any]:
 def _versions() -> dict[str, str]:
     found = {}
     for name in _VERSIONS:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found

@@ -10,7 +10,7 @@ import pandas as pd
 from ..adapters import find_attack
 from ..errors import Unavailable
 from .cell import Cell
-from .planned import find_missing
+from .planned import find_failed, find_missing
 from .store import Damaged, Kind, Record, ResultsStore
 
 HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
@@ -116,6 +116,11 @@ def list_damaged(folder: str | Path) -> list[str]:
     store = ResultsStore(folder, create=False)
     kinds: tuple[Kind, ...] = ("clean", "cells", "parts", "transfer", "plans")
     return [str(record) for kind in kinds for _, record in store.read_all(kind) if isinstance(record, Damaged)]
+
+
+def list_left_out(folder: str | Path) -> dict[str, str]:
+    """Models and implementations that could not take part in an evaluation, each with the reason."""
+    return find_failed(ResultsStore(folder, create=False))
 
 
 def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """From a config to cells: models loaded and hashed, attacks spread over the libraries, parameters resolved."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from ..adapters import (
@@ -16,7 +16,7 @@ from ..adapters.attack import LIBRARIES, Library
 from ..adapters.catalogue import accepts, check_support
 from ..adapters.digest import digest_data, digest_model
 from ..adapters.zoo import Data
-from ..errors import InvalidInput, UnknownName, Unsupported
+from ..errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, UnknownName, Unsupported
 from .cell import Cell, Subject, strip_best
 from .config import AttackChoice, Config, expand_models
 from .defaults import choose_threat_model
@@ -40,12 +40,14 @@ class Plan:
         subjects: each model on its images, with where it comes from.
         cells: in the order in which they are run: model by model.
         data: where the images come from.
+        failed: models and implementations that cannot take part, each with the reason.
     """
 
     config: Config
     subjects: tuple[tuple[Subject, ModelSource], ...]
     cells: tuple[Cell, ...]
     data: DataSource
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, subject: Subject) -> ModelSource:
         """Where the model of a subject comes from."""
@@ -54,13 +56,13 @@ class Plan:
     @property
     def transfers(self) -> list[tuple[Subject, Cell]]:
         """The models that each cell's examples are tried on: others that see the same images."""
-        first, rule = self.subjects[0][0], self.config.transfer
+        first, rule = self.config.models[0], self.config.transfer
         return [
             (subject, cell)
             for subject, _ in self.subjects
             for cell in self.cells
             if cell.subject.data_digest == subject.data_digest and cell.subject != subject
-            if rule == "full" or (rule == "simple" and first in (subject, cell.subject))
+            if rule == "full" or (rule == "simple" and first in (subject.model, cell.subject.model))
         ]
 
     @property
@@ -78,8 +80,11 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
         models: classifiers by name, in place of those that the config names.
         data: images, in place of those that the config names.
 
+    A model that cannot be loaded, or not with these images, costs itself only, as does an implementation that cannot do
+    what others of its attack can: `Plan.failed` has their reasons.
+
     Raises:
-        DavylampError: if a name is unknown, a model or data cannot be loaded, or no library can do what is asked.
+        DavylampError: if a name is unknown, no model or no images can be loaded, or no library can do what is asked.
     """
     for name in config.libraries:
         if name not in LIBRARIES:
@@ -87,19 +92,32 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
     config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
     bench, images = Workbench(), DataSource(config.data, config.limit, data)
     subjects, cells, digests = [], [], {}
+    failed: dict[str, str] = {}
+    refused: dict[str, str] = {}
     for name in config.models:
         source = ModelSource(name, None if models is None else models[name])
-        classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
-        loaded = bench.data(images, classifier)
+        try:
+            classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
+            loaded = bench.data(images, classifier)
+        except (ModelFailed, Unavailable, MissingLibrary, Unsupported, InvalidInput) as error:
+            failed[name] = str(error)
+            if len(failed) < len(config.models):
+                continue
+            if len(set(failed.values())) == 1:
+                raise
+            reasons = "; ".join(f"{model}: {reason}" for model, reason in failed.items())
+            raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
         if id(loaded) not in digests:
             digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
         subject = Subject(name, digest_model(classifier), config.data, digests[id(loaded)][1], len(loaded.labels))
         subjects.append((subject, source))
-        cells += list(_cells(config, subject, loaded.inputs[0].numel()))
-    return Plan(config, tuple(subjects), tuple({cell.key: cell for cell in cells}.values()), images)
+        cells += list(_cells(config, subject, loaded.inputs[0].numel(), refused))
+    unique = tuple({cell.key: cell for cell in cells}.values())
+    return Plan(config, tuple(subjects), unique, images, {**failed, **refused})
 
 
-def _cells(config: Config, subject: Subject, components: int) -> Iterator[Cell]:
+def _cells(config: Config, subject: Subject, components: int, refused: dict[str, str]) -> Iterator[Cell]:
+    """The cells of a model; rows that cannot do what others of their attack can go into `refused`."""
     from .presets import preset_radius  # builds every preset
 
     for choice in config.attacks:
@@ -115,13 +133,32 @@ def _cells(config: Config, subject: Subject, components: int) -> Iterator[Cell]:
             threat_model = replace(threat_model, epsilon=None)  # the search knows how far to look
         threat_model.check_radius(components)
         fitting = [row for row in rows if threat_model.norm in row.classes]
+        refusals: dict[str, str] = {}
         for row in fitting:
-            for seed in config.seeds:
-                cell = _cell(config, choice, subject, row, threat_model, seed, fitting)
-                if cell.is_best:
-                    settings = [{**cell.parameters, **values} for values in combinations(cell.grid)]
-                    check_search(row, threat_model, components, settings)
-                yield cell
+            try:
+                yield from [*_cells_of_row(config, choice, subject, row, threat_model, fitting, components)]
+            except Unsupported as error:
+                refusals[row.name] = str(error)
+                if len(refusals) == len(fitting):
+                    raise
+        refused.update(refusals)
+
+
+def _cells_of_row(
+    config: Config,
+    choice: AttackChoice,
+    subject: Subject,
+    row: Implementation,
+    threat_model: ThreatModel,
+    fitting: list[Implementation],
+    components: int,
+) -> Iterator[Cell]:
+    for seed in config.seeds:
+        cell = _cell(config, choice, subject, row, threat_model, seed, fitting)
+        if cell.is_best:
+            settings = [{**cell.parameters, **values} for values in combinations(cell.grid)]
+            check_search(row, threat_model, components, settings)
+        yield cell
 
 
 def _cell(

@@ -1,12 +1,14 @@
 """What a results folder was asked for: a file with the cells of each evaluation, until all of them are finished."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from .cell import Cell, digest_of
 from .store import Damaged, ResultsStore
+
+_FAILED = "failed"
 
 
 def note_plan(store: ResultsStore, cells: Sequence[Cell]) -> None:
@@ -25,6 +27,32 @@ def note_plan(store: ResultsStore, cells: Sequence[Cell]) -> None:
 def forget_plan(store: ResultsStore, cells: Sequence[Cell]) -> None:
     """Remove the note: nothing of it is left to run."""
     store.remove("plans", _plan_key(cells))
+
+
+def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable[str]) -> None:
+    """Write down which models and implementations could not take part; of `others`, that they can by now.
+
+    Raises:
+        Unavailable: if the disk is full or not writable.
+    """
+    before, able = find_failed(store), set(others)
+    after = {name: reason for name, reason in before.items() if name not in able} | dict(failed)
+    if after == before:
+        return
+    if after:
+        table = pa.table({"cell": pa.array([], pa.string()), "spec": pa.array([], pa.string())})
+        meta = {"key": _FAILED, "kind": "plan", "status": "failed", "reason": "", "failed": after}
+        store.write("plans", _FAILED, table, meta)
+    else:
+        store.remove("plans", _FAILED)
+
+
+def find_failed(store: ResultsStore) -> dict[str, str]:
+    """Models and implementations that could not take part in an evaluation so far, each with the reason."""
+    try:
+        return dict(store.read("plans", _FAILED).meta["failed"])
+    except (FileNotFoundError, Damaged):
+        return {}
 
 
 def find_missing(store: ResultsStore) -> dict[str, Cell]:
