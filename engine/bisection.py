@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..adapters import AttackResult
 from ..adapters.judge import distances_of, quantise
-from ..errors import AttackFailed
+from ..errors import AttackFailed, ModelFailed
 
 _OF_AN_EXAMPLE = ("adv_inputs", "adv_logits", "success", "success_8bit")
 
@@ -45,7 +45,8 @@ class Bisection:
 
     `best` starts as the result of the first settings at the largest radius on all images, and is kept up to date in
     place; `finish` completes it. `node` is one above the grid where nothing has succeeded; `choice` is the number of
-    the settings that reached the node, or None; `runs` counts the runs of each image.
+    the settings that reached the node, or None; `runs` counts the runs of each image; `searched` is the largest radius
+    that each was run at, with all settings where it was not fooled.
     """
 
     def __init__(
@@ -66,20 +67,34 @@ class Bisection:
         self.runs = torch.zeros_like(best.labels)
         self._distance = torch.full_like(best.distances.l2, torch.inf)
         self._closed = ~best.attacked
+        self._crashed = torch.zeros_like(self._closed)
+        self._reached = torch.full_like(self._distance, torch.inf)
+        self.searched = torch.zeros_like(self._distance).masked_fill(best.attacked, radii.upper)
+        self._failed_at = 0  # the node that images were run at before, without success; above 0 after `extend`
         self._progress, self._planned = progress or (lambda _: None), (radii.halvings + 1) * len(mixed)
         self._mixed, self._done, self._told = mixed, 0, 0
         self._keep(torch.arange(len(best.labels), device=best.labels.device), self.node - 1, 0, best)
         self._count(best.attacked.nonzero()[:, 0])
 
+    def extend(self, radii: Radii) -> bool:
+        """Go on at larger radii with the images that nothing has fooled; False if there is none."""
+        left = self.best.attacked & self._reached.isinf() & ~self._crashed
+        self._closed = ~left
+        self._failed_at = int(radii.count * self._radii.upper / radii.upper)
+        self._radii = radii
+        self.node[left] = radii.count + 1
+        return bool(left.any())
+
     def descend(self, number: int, max_queries: int | None) -> None:
         """Search one choice of settings below the best node of each image.
 
-        The first has been run at the largest radius already; the others are tried one node below the best first, and
-        bisected where they succeed there.
+        The first has been run at the largest radius already; the others, and all after `extend`, are tried one node
+        below the best first, and bisected where they succeed there.
         """
-        low, high = torch.zeros_like(self.node), self.node.clone()
-        aim = high // 2 if number == 0 else high - 1
-        done = self._closed | (self.node > self._radii.count) if number == 0 else self._closed.clone()
+        low, high = torch.full_like(self.node, self._failed_at), self.node.clone()
+        started = number == 0 and not self._failed_at
+        aim = high // 2 if started else high - 1
+        done = self._closed | (self.node > self._radii.count) if started else self._closed.clone()
         while True:
             done |= self._closed | (high - low <= 1)
             if max_queries is not None:
@@ -110,7 +125,7 @@ class Bisection:
             spent = (best.forwards + best.backwards)[rows]
             radii = torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double)
             result = self._attack(rows, radii, number, spent)
-        except AttackFailed as error:
+        except (AttackFailed, ModelFailed) as error:
             if len(nodes.unique()) > 1:  # one radius may be to blame: each for itself
                 hit = torch.zeros_like(self._closed[rows])
                 for node in nodes.unique():
@@ -118,21 +133,21 @@ class Bisection:
                     hit[own] = self._attempt(rows[own], nodes[own], number)
                 return hit
             self._errors.append(str(error))
-            self._closed[rows] = True
+            self._closed[rows] = self._crashed[rows] = True
             for i in rows.tolist():
                 self._flag(i, ("crashed",))
             return torch.zeros_like(self._closed[rows])
         best.forwards[rows] += result.forwards
         best.backwards[rows] += result.backwards
         best.seconds[rows.cpu()] += result.seconds
+        self.searched[rows] = self.searched[rows].maximum(radii.to(self.searched))
         self._errors += result.errors
         return self._keep(rows, nodes, number, result)
 
     def finish(self) -> AttackResult:
         """Report the images that needed fewer runs than planned; the best, with the radius of each image's node."""
         self._progress(int(self.best.attacked.sum()) - self._told)
-        known = [self._radii.at(node) if node <= self._radii.count else torch.inf for node in self.node.tolist()]
-        budget = torch.tensor(known, dtype=torch.double, device=self.node.device).where(self.best.attacked, 0.0)
+        budget = self._reached.where(self.best.attacked, 0.0)
         violations, errors = tuple(self._violations), tuple(self._errors)
         return replace(self.best, violations=violations, errors=errors, budget=budget)
 
@@ -140,8 +155,8 @@ class Bisection:
         """Count one more run of these images, and report progress in whole images."""
         self.runs[rows] += 1
         self._done += len(rows)
-        new = self._done // self._planned - self._told
-        if new:
+        new = min(self._done // self._planned, int(self.best.attacked.sum())) - self._told
+        if new > 0:
             self._progress(new)
             self._told += new
 
@@ -161,6 +176,8 @@ class Bisection:
         below = hit & (nodes < self.node[rows])
         lower = rows[below]
         self.node[lower] = nodes[below]
+        reached = [self._radii.at(node) for node in nodes[below].tolist()]
+        self._reached[lower] = torch.tensor(reached, dtype=torch.double, device=self._reached.device)
         for i in lower.tolist():
             self.choice[i] = number
         for i, taken, kinds in zip(rows.tolist(), nearer.tolist(), result.violations, strict=True):

@@ -54,11 +54,15 @@ class Curve:
 
 
 class Run(NamedTuple):
-    """One attack on one model, all repeats: the budget that each image falls at, (n,) for each repeat."""
+    """One attack on one model, all repeats: the budget that each image falls at, (n,) for each repeat.
+
+    Above `limit` nothing is known: images that nothing had fooled were not searched beyond it.
+    """
 
     labels: dict[str, Any]
     repeats: list[Outcome]
     falls: list[np.ndarray]
+    limit: float = math.inf
 
 
 class Points(NamedTuple):
@@ -71,15 +75,27 @@ class Points(NamedTuple):
 def make_run(group: Group, *, queries: bool, grey: bool) -> Run:
     """A run against queries or distances: 0 for an image that is wrong when clean, inf for one that never falls."""
     (repeats,) = group.parts
-    falls = []
+    falls, limit = [], math.inf
     for own in repeats:
         columns = own.columns
+        if not queries:
+            limit = min(limit, searched_to(own) * grey_scale(own, grey=grey))
         if queries:
             spent = np.where(columns["success"], columns["forwards"] + columns["backwards"], math.inf)
             falls.append(np.where(columns["attacked"], spent, 0.0))
         else:
             falls.append(columns["distance"] * grey_scale(own, grey=grey))
-    return Run({name: group.labels[name] for name in _LABELS}, repeats, falls)
+    return Run({name: group.labels[name] for name in _LABELS}, repeats, falls, limit)
+
+
+def searched_to(outcome: Outcome) -> float:
+    """The largest distance up to which a search looked for every image; inf where it fooled all, or looked for all."""
+    left, cell = outcome.columns["attacked"] & ~outcome.columns["success"], outcome.cell
+    if not cell.is_best or not left.any():
+        return math.inf
+    if "searched" in outcome.columns:
+        return float(outcome.columns["searched"][left].min())
+    return math.inf if cell.threat_model.epsilon is None else cell.threat_model.epsilon
 
 
 def make_points(groups: Sequence[Group], *, grey: bool) -> list[Points]:
@@ -144,6 +160,7 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
         best: per-image best distances by `rivals`; None against queries.
     """
     images = len(run.falls[0])
+    grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     own_counts, accuracy, half, optimality = counts(images), [], [], []
     for outcome, falls in zip(run.repeats, run.falls, strict=True):
         right = (falls[:, None] > grid).astype(float)
@@ -154,6 +171,7 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
     curve = _curve(run.labels, "distances", grid, np.mean(accuracy, axis=0), images)
     tensors = [torch.tensor(falls) for falls in run.falls]
     empirical = float(np.mean([empirical_half_distortion(own) for own in tensors]))
+    empirical = math.nan if math.isinf(empirical) and not math.isinf(run.limit) else empirical  # it may be farther
     if best is None:
         return Curve(**{**vars(curve), "empirical_half": empirical})
     return Curve(

@@ -1,5 +1,6 @@
 """Accuracy against epsilon or queries, with bootstrap bands, and the numbers that sum a curve up."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -94,6 +95,7 @@ def build_curves(
     best = None if queries else best_distances_of(outcomes.done)
     counts = lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
     drawn: list[Curve] = []
+    notes: list[str] = []
     shown: dict[str, tuple[float, ...]] = {}
     for name in dict.fromkeys(group.labels["norm"] for group in groups):
         mine = [group for group in groups if group.labels["norm"] == name]
@@ -104,8 +106,9 @@ def build_curves(
         run_at = [budget for own in points for budget, _ in own.runs]
         grid = np.unique(np.concatenate([fine, shown[name], run_at]))
         drawn += [draw_run(run, grid, counts, best) for run in runs] + [draw_points(own, counts) for own in points]
+        notes += _limits(runs)
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
-    return Curves(against, unit, shown, tuple(drawn), (*_violations(drawn), *outcomes.notes))
+    return Curves(against, unit, shown, tuple(drawn), (*_violations(drawn), *notes, *outcomes.notes))
 
 
 def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[Run], list[Points]]:
@@ -126,6 +129,16 @@ def _violations(curves: Sequence[Curve]) -> list[str]:
         "fooled: the accuracy is an upper bound"
         for own in curves
         if own.labels["violations"]
+    ]
+
+
+def _limits(runs: Sequence[Run]) -> list[str]:
+    """A line for each search that did not look up to the largest change."""
+    return [
+        f"{own.labels['implementation']} on {own.labels['model']}: not searched beyond {own.limit:.4g} for every image "
+        "that was not fooled"
+        for own in runs
+        if not math.isinf(own.limit)
     ]
 
 

@@ -17,6 +17,7 @@ from ..adapters.judge import distances_of, quantise
 from ..metrics import METRICS, grad_cam, imagenet_wup
 from ..metrics.registry import Metric
 from .cell import strip_best
+from .search import SearchResult
 
 EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps
 MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")
@@ -108,6 +109,8 @@ def result_table(
     }
     if result.budget is not None:  # of a best-effort search
         columns["budget"] = _array(result.budget)
+    if isinstance(result, SearchResult):
+        columns["searched"] = _array(result.searched)
     on_grid = distances_of(inputs, quantise(result.adv_inputs))
     for name in result.distances._fields:
         columns[name] = _array(getattr(result.distances, name))

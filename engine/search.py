@@ -36,13 +36,16 @@ class SearchResult(AttackResult):
     """What `best_effort` found: the nearest example of each image over the whole search, and all that it cost.
 
     `runs` is how often each image was attacked, (N,) int64; `chosen` the values of the grid that gave each image its
-    `budget`, None where nothing did. The radii were k / 2**rounds of `upper`.
+    `budget`, None where nothing did. The radii were k / 2**rounds of `upper`, and of its doubles for the images that
+    nothing fooled there; `searched` is the largest radius that each image was run at, (N,) float64, inf for the largest
+    change that [0, 1] allows.
     """
 
     runs: Tensor
     chosen: tuple[Mapping[str, Any] | None, ...]
     upper: float
     rounds: int
+    searched: Tensor
 
 
 def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
@@ -64,10 +67,12 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
 ) -> SearchResult:
     """Make a minimum-norm attack of a fixed-budget one: search each image for its smallest successful radius.
 
-    One run at the largest radius, then bisection: at most rounds + 1 runs for an image. The images of a round run
-    together where the library takes a radius for each of them (`Implementation.own_radii`), else those on the same
-    radius do. For an attack that succeeds at every radius above its first success this is the minimum over the whole
-    grid; for another it is a radius at which it succeeds although it fails one step below.
+    One run at the largest radius, then bisection: at most rounds + 1 runs for an image. Without an epsilon, images that
+    nothing fools there are run at twice the radius, and again, up to the largest change that [0, 1] allows; an image
+    that is fooled there is bisected between the two. The images of a round run together where the library takes a
+    radius for each of them (`Implementation.own_radii`), else those on the same radius do. For an attack that succeeds
+    at every radius above its first success this is the minimum over the whole grid; for another it is a radius at which
+    it succeeds although it fails one step below.
 
     Every combination of a `grid` is searched; from the second on an image is tried below its best radius so far only:
     one step below first, then by bisection. A row that gets one image at a time draws the same random numbers in every
@@ -78,7 +83,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, int64, shape (N,).
-        threat_model: norm, targeted, and the largest radius; without epsilon that is 16 times the customary one
+        threat_model: norm, targeted, and the largest radius; without epsilon the first is 16 times the customary one
             (`default_epsilon`): linf 64/255, l2 a root mean square change of 32/255, l0 16 % of the components.
         rounds: halvings, 1 to 24: the radii are k / 2**rounds of the largest (l0: rounded up to whole numbers).
         targets: target classes, shape (N,), for a targeted threat model.
@@ -122,8 +127,13 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
 
     mixed = [takes_radii(row, threat_model.norm, own) for own in scaled]
     search = Bisection(start, attack, inputs, nodes, mixed=mixed, pixels=pixels, progress=progress)
-    for number, own in enumerate(settings):
-        search.descend(number, own.get("max_queries"))
+    largest = largest_change(threat_model.norm, inputs[0].numel())
+    wider = [] if threat_model.epsilon is not None else wider_radii(nodes, largest)
+    for stage in (nodes, *wider):
+        if stage is not nodes and not search.extend(stage):
+            break
+        for number, own in enumerate(settings):
+            search.descend(number, own.get("max_queries"))
     names = {"implementation": f"best({row.name})", "threat_model": threat_model, "parameters": parameters}
     result = SearchResult(
         **{**vars(search.finish()), **names},
@@ -131,6 +141,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         chosen=tuple(None if number is None else choices[number] for number in search.choice),
         upper=nodes.upper,
         rounds=rounds,
+        searched=search.searched.masked_fill(search.searched >= largest, torch.inf),
     )
     return on_pixels(result, classifier, inputs) if pixels else result
 
@@ -178,12 +189,26 @@ def radii_of(row: Implementation, threat_model: ThreatModel, components: int, ro
         customary = default_epsilon(threat_model.norm, components)
         if customary is None:
             raise Unsupported(f"expected a norm with a ball to search the radius of, got {threat_model.norm}")
-        upper = min(UPPER * customary, components if threat_model.norm in ("l0", "l1") else torch.inf)
+        upper = min(UPPER * customary, largest_change(threat_model.norm, components))
     if not isinstance(rounds, int) or not 1 <= rounds <= MAX_ROUNDS:
         raise InvalidInput(f"expected rounds as a whole number from 1 to {MAX_ROUNDS}, got {rounds!r}")
     if threat_model.norm == "l0":
         return Radii(float(int(upper)), min(2**rounds, int(upper)), whole=True)
     return Radii(upper, 2**rounds, whole=False)
+
+
+def largest_change(norm: str, components: int) -> float:
+    """The largest change in a norm that images in [0, 1] of so many components can have."""
+    return {"linf": 1.0, "l2": components**0.5}.get(norm, float(components))
+
+
+def wider_radii(radii: Radii, largest: float) -> list[Radii]:
+    """The grids of twice the radius, and so on, up to the largest change there can be."""
+    found, upper = [], radii.upper
+    while upper < largest:
+        upper = min(2 * upper, largest)
+        found.append(radii._replace(upper=upper))
+    return found
 
 
 def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
