@@ -10,8 +10,9 @@ import torch
 
 from ..errors import Unsupported
 from ..metrics import empirical_half_distortion, half_distortion
-from .bootstrap import Estimate, bands, draw_half_distortion, draw_means, draw_optimality, interval
+from .bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
 from .outcomes import Outcome, details
+from .shares import clustered_interval
 from .table_metrics import rivals
 from .table_rows import Group, differing
 
@@ -30,7 +31,7 @@ class Curve:
         kind: "distances": a step curve from one run; "points": one run for each budget, and nothing known between.
         budgets: shape (G,), rising from 0.
         accuracy: share of all images that are right within each budget, shape (G,); the clean accuracy at 0.
-        low: lower end of the 95 % bootstrap band, shape (G,).
+        low: lower end of the 95 % interval of that share, shape (G,).
         high: its upper end, shape (G,).
         n: images.
         half_distortion: `metrics.half_distortion`, in the unit of the budgets; of "distances" against epsilon.
@@ -161,14 +162,13 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
     """
     images = len(run.falls[0])
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
-    own_counts, accuracy, half, optimality = counts(images), [], [], []
+    own_counts, half, optimality = counts(images), [], []
     for outcome, falls in zip(run.repeats, run.falls, strict=True):
-        right = (falls[:, None] > grid).astype(float)
-        accuracy.append(np.stack([own.ratio for own in draw_means(own_counts, right)], axis=1))
         if best is not None:
             half.append(draw_half_distortion(own_counts, falls))
             optimality.append(draw_optimality(own_counts, outcome.columns["distance"], best[rivals(outcome)]))
-    curve = _curve(run.labels, "distances", grid, np.mean(accuracy, axis=0), images)
+    right = [np.stack([falls > budget for falls in run.falls], axis=1) for budget in grid]
+    curve = _curve(run.labels, "distances", grid, right, banded=len(own_counts) > 1)
     tensors = [torch.tensor(falls) for falls in run.falls]
     empirical = float(np.mean([empirical_half_distortion(own) for own in tensors]))
     empirical = math.nan if math.isinf(empirical) and not math.isinf(run.limit) else empirical  # it may be farther
@@ -188,12 +188,11 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
 def draw_points(points: Points, counts: Counts) -> Curve:
     """The accuracy at 0 and at each budget: the share of images that are right when clean and not fooled."""
     first = points.runs[0][1][0].columns
-    images = len(first["label"])
-    columns = [first["attacked"].astype(float)]
+    right = [first["attacked"][:, None]]
     for _, repeats in points.runs:
-        columns.append(np.mean([own.columns["attacked"] & ~own.columns["success"] for own in repeats], axis=0))
-    draws = np.stack([own.ratio for own in draw_means(counts(images), np.stack(columns, axis=1))], axis=1)
-    return _curve(points.labels, "points", np.array([0.0, *(budget for budget, _ in points.runs)]), draws, images)
+        right.append(np.stack([own.columns["attacked"] & ~own.columns["success"] for own in repeats], axis=1))
+    budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
+    return _curve(points.labels, "points", budgets, right, banded=len(counts(len(right[0]))) > 1)
 
 
 def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
@@ -213,9 +212,15 @@ def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
     return tuple(round(place * step, 12) for place in range(int(top / step + 1e-9) + 1))
 
 
-def _curve(labels: dict[str, Any], kind: Any, budgets: np.ndarray, draws: np.ndarray, n: int) -> Curve:
-    low, high = bands(draws)
-    return Curve(labels, kind, budgets, draws[0], low, high, n)
+def _curve(
+    labels: dict[str, Any], kind: Any, budgets: np.ndarray, right: Sequence[np.ndarray], *, banded: bool
+) -> Curve:
+    """A curve from the images that are right at each budget in each repeat, (n, repeats), and intervals of shares."""
+    shares = [clustered_interval(own) for own in right]
+    value, low, high = (np.array([float(own[part]) for own in shares]) for part in range(3))
+    if not banded:
+        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
+    return Curve(labels, kind, budgets, value, low, high, len(right[0]))
 
 
 def _bundle_key(group: Group, *, relative: bool) -> tuple[object, ...]:

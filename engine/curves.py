@@ -1,4 +1,4 @@
-"""Accuracy against epsilon or queries, with bootstrap bands, and the numbers that sum a curve up."""
+"""Accuracy against epsilon or queries, with the interval of each share, and the numbers that sum a curve up."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,13 +11,14 @@ import torch
 
 from ..errors import Unsupported
 from ..metrics import transfer_by_source, transfer_by_target, transfer_of_attack
-from .bootstrap import Estimate, draw_means, interval, resample
+from .bootstrap import Estimate
 from .cell import Subject
 from .outcomes import Outcome, Outcomes, read_outcomes, transfer_rate
-from .table import Table, TableRow
+from .table import Table, TableRow, share_ends
 from .table_rows import Group, group_cells, model_names
 
 Over = Literal["fooled", "valid"]
+Columns = dict[tuple[int, ...], list[np.ndarray]]  # by attack, made on, tested on (-1: all others): of each repeat
 _LABELS = ("implementation", "norm", "epsilon", "targeted", "setting")
 
 
@@ -58,7 +60,11 @@ class Transfer:
 
 
 def build_transfer(
-    folder: str | Path | Outcomes, *, over: Over = "fooled", bootstrap: int = 1000, seed: int = 0
+    folder: str | Path | Outcomes,
+    *,
+    over: Over = "fooled",
+    bootstrap: int = 1000,
+    seed: int = 0,  # noqa: ARG001 - as every table has it; shares need no draws
 ) -> Transfer:
     """Transfer rates between all models of a folder that see the same images.
 
@@ -66,8 +72,8 @@ def build_transfer(
         folder: a results folder, evaluated with `--transfer simple` or `full`, or what was read of it with "OTR".
         over: the rate is over the examples that fool the model that they were made on ("fooled"), or over all images
             that it gets right ("valid"). That the tested model is right on the clean image is not asked.
-        bootstrap: replicates, over images; 0: no intervals.
-        seed: of the resampling.
+        bootstrap: 0: no intervals; any other number: those of shares, which need no resampling.
+        seed: changes nothing.
 
     Returns:
         The tables. A mean over models with an entry that was not tested is undefined, as after `--transfer simple`; a
@@ -89,9 +95,8 @@ def build_transfer(
         keys = [subject.key for subject in subjects]
         mine = tuple(own for own in outcomes.done if own.cell.subject.key in keys)
         if any(own.cell.key in outcomes.transfers for own in mine):
-            counts = resample(subjects[0].images, bootstrap, seed)
             groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
-            tables.append(_table(groups, keys, tuple(names[key] for key in keys), outcomes, counts, over))
+            tables.append(_table(groups, keys, tuple(names[key] for key in keys), outcomes, over, banded=bootstrap > 0))
             notes += _gaps(tables[-1])
         else:
             alone = ", ".join(names[key] for key in keys)
@@ -104,42 +109,57 @@ def _table(
     keys: list[str],
     names: tuple[str, ...],
     outcomes: Outcomes,
-    counts: np.ndarray,
     over: Over,
+    *,
+    banded: bool,
 ) -> TransferTable:
     """All of one set of images."""
-    size, models = len(counts), len(keys)
-    rates = np.full((size, len(groups), models, models), np.nan)
-    known = np.zeros((len(groups), models, models), int)
+    models, attacks = len(keys), len(groups)
+    rates = np.full((attacks, models, models), np.nan)
+    known = np.zeros(rates.shape, int)
+    seen: Columns = {}
     for attack, group in enumerate(groups):
         for part in group.parts:
             source = keys.index(part[0].cell.subject.key)
             for tested, key in enumerate(keys):
-                drawn, known[attack, source, tested] = _pair(part, key, outcomes, counts, over)
-                rates[:, attack, source, tested] = drawn
-    flat = torch.from_numpy(rates).flatten(0, 1)  # (R x A, M, M): the means of all replicates at once
-    by_source = transfer_by_source(flat).unflatten(0, (size, -1))
-    by_target = transfer_by_target(flat).unflatten(0, (size, -1))
-    of_attack = transfer_of_attack(flat).unflatten(0, (size, -1))
+                columns = _columns(part, [key], outcomes, over)
+                if columns:
+                    seen[attack, source, tested] = columns
+                    rates[attack, source, tested] = _mean([float(own[~np.isnan(own)].mean()) for own in columns])
+                    known[attack, source, tested] = sum(int((~np.isnan(own)).sum()) for own in columns)
+            others = [key for key in keys if key != part[0].cell.subject.key]
+            seen[attack, source, -1] = _columns(part, others, outcomes, over)  # per image the mean, as OTR has it
+    table = torch.from_numpy(rates)
+    by_source, by_target = transfer_by_source(table).numpy(), transfer_by_target(table).numpy()
+    every, cells = range(models), list(np.ndindex(attacks, models))
+    pairs = {place: [place] for place in np.ndindex(attacks, models, models)}
+    sources = {(a, s): [(a, s, -1)] for a, s in cells}
+    targets = {(a, t): [(a, s, t) for s in every if s != t] for a, t in cells}
+    whole = {(a,): [(a, s, t) for s in every for t in every if s != t] for a in range(attacks)}
+    threat = {
+        (t,): [key for a in range(attacks) if not np.isnan(by_target[a, t]) for key in targets[a, t]] for t in every
+    }
+    threat_from = {(s, t): [(a, s, t) for a in range(attacks)] for s in every for t in every}
+    make = partial(_estimates, seen=seen, banded=banded)
     return TransferTable(
         names,
         tuple({name: group.labels[name] for name in _LABELS} for group in groups),
-        _estimates(rates, known),
-        _estimates(by_source.numpy(), known.sum(2)),
-        _estimates(by_target.numpy(), known.sum(1)),
-        _estimates(of_attack.numpy(), known.sum((1, 2))),
-        _estimates(_mean_of_known(by_target.numpy()), known.sum((0, 1))),
-        _estimates(_mean_of_known(rates), known.sum(0)),  # `simple_transfer_threat` from each model
-        tuple(int(count) for count in (~np.isnan(by_target[0].numpy())).sum(0)),
-        tuple(tuple(int(count) for count in line) for line in (~np.isnan(rates[0])).sum(0)),
+        make(rates, known, pairs),
+        make(by_source, known.sum(2), sources),
+        make(by_target, known.sum(1), targets),
+        make(transfer_of_attack(table).numpy(), known.sum((1, 2)), whole),
+        make(_mean_of_known(by_target), known.sum((0, 1)), threat),
+        make(_mean_of_known(rates), known.sum(0), threat_from),  # `simple_transfer_threat` from each model
+        tuple(int(count) for count in (~np.isnan(by_target)).sum(0)),
+        tuple(tuple(int(count) for count in line) for line in (~np.isnan(rates)).sum(0)),
     )
 
 
-def _mean_of_known(draws: np.ndarray) -> np.ndarray:
-    """Mean over the attacks, the second dimension, that the data itself, the first draw, has a value for."""
-    known = np.broadcast_to(~np.isnan(draws[:1]), draws.shape)
+def _mean_of_known(rates: np.ndarray) -> np.ndarray:
+    """Mean over the attacks, the first dimension, that have a value."""
+    known = ~np.isnan(rates)
     with np.errstate(invalid="ignore"):
-        return np.where(known, draws, 0).sum(1) / known.sum(1)
+        return np.nansum(rates, 0) / known.sum(0)
 
 
 def _gaps(table: TransferTable) -> list[str]:
@@ -158,25 +178,31 @@ def _gaps(table: TransferTable) -> list[str]:
     return lines
 
 
-def _pair(
-    part: list[Outcome], tested: str, outcomes: Outcomes, counts: np.ndarray, over: Over
-) -> tuple[np.ndarray, int]:
-    """The rate at which one model's examples fool another one, (R,), mean over repeats, and on how many it rests."""
+def _columns(part: list[Outcome], tested: list[str], outcomes: Outcomes, over: Over) -> list[np.ndarray]:
+    """Which of one model's examples fool others, (n,), for each repeat that was tested on all of them."""
     found = []
     for own in part:
         seen = outcomes.transfers.get(own.cell.key, {})
-        if tested in seen:
-            found += draw_means(counts, transfer_rate(own, {tested: seen[tested]}, over)[:, None])
-    if not found:
-        return np.full(len(counts), np.nan), 0
-    return np.mean([draws.ratio for draws in found], axis=0), sum(draws.n for draws in found)
+        if tested and all(key in seen for key in tested):
+            found.append(transfer_rate(own, {key: seen[key] for key in tested}, over))
+    return [own for own in found if not np.isnan(own).all()]
 
 
-def _estimates(draws: np.ndarray, known: np.ndarray) -> Any:
-    """Estimates in nested tuples, of draws (R, ...) that rest on as many examples as `known`, (...), says."""
-    if draws.ndim == 1:
-        return interval(draws, int(known))
-    return tuple(_estimates(draws[:, place], known[place]) for place in range(draws.shape[1]))
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _estimates(
+    rates: np.ndarray, known: np.ndarray, rests_on: Any, seen: Columns, *, banded: bool, at: Any = ()
+) -> Any:
+    """Estimates in nested tuples of `rates`, (...); each `rests_on` entries of `seen`, and on `known` examples."""
+    if rates.ndim:
+        parts = (_estimates(rates[i], known[i], rests_on, seen, banded=banded, at=(*at, i)) for i in range(len(rates)))
+        return tuple(parts)
+    ends = math.nan, math.nan
+    if banded and not math.isnan(rates):
+        ends = share_ends([seen[key] for key in rests_on[at] if seen.get(key)])
+    return Estimate(float(rates), *ends, int(known))
 
 
 def transfer_rows(transfer: Transfer) -> Table:

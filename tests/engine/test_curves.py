@@ -65,11 +65,12 @@ def test_a_curve_of_distances_is_the_metric(writer, subject):
 
 def test_the_band_is_that_of_the_binomial(writer, subject):
     writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), **SMALLEST)
-    (curve,) = build_curves(writer.store.folder, bootstrap=4000).curves
+    (curve,) = build_curves(writer.store.folder).curves
     for place in range(0, len(curve.budgets), 20):
-        low, high = stats.binom.ppf([0.025, 0.975], N, curve.accuracy[place]) / N
-        assert abs(curve.low[place] - low) <= 1.01 / N  # one image
-        assert abs(curve.high[place] - high) <= 1.01 / N
+        truth = stats.binomtest(round(curve.accuracy[place] * N), N).proportion_ci(method="exact")
+        assert (curve.low[place], curve.high[place]) == pytest.approx((truth.low, truth.high))
+    (bare,) = build_curves(writer.store.folder, bootstrap=0).curves
+    assert np.isnan(bare.low).all()
 
 
 def test_fixed_budgets_are_points(writer, subject):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from davylamp import metrics
+from davylamp.engine.shares import share_interval
 from davylamp.engine.table import build_table
 from davylamp.engine.transfer_table import build_transfer, transfer_rows
 from davylamp.errors import Unsupported
@@ -75,6 +76,12 @@ def test_the_tables_are_those_of_the_metrics(world, over):
     np.testing.assert_allclose(values(table.by_target), metrics.transfer_by_target(rates), atol=1e-6)
     np.testing.assert_allclose(values(table.of_attack), metrics.transfer_of_attack(rates), atol=1e-6)
     np.testing.assert_allclose(values(table.threat), metrics.transfer_threat(rates), atol=1e-6)
+    for attack, source, tested in np.ndindex(2, 3, 3):
+        own = table.rates[attack][source][tested]
+        truth = share_interval(round(own.value * own.n), own.n) if own.n else (math.nan, math.nan)
+        assert own[1:3] == pytest.approx(truth, nan_ok=True)
+    for means in (*table.by_source, *table.by_target, table.of_attack, table.threat):
+        assert all(0 <= own.low < own.value < own.high <= 1 for own in means)
     for source in range(3):
         truth = metrics.simple_transfer_threat(rates, source)
         np.testing.assert_allclose(values(table.threat_from)[source], truth, atol=1e-6)
