@@ -3,7 +3,7 @@
 import importlib
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from io import StringIO
@@ -42,8 +42,9 @@ class Images(NamedTuple):
 class Returned(NamedTuple):
     """What one library call gave back for its n images, not judged yet.
 
-    By image, shape (n,) bool: `denied` a query, `moved` (asked about at another point than the clean image),
-    `not_finite` (an answer was not), `gradient` (one was not zero).
+    By image, shape (n,): whether it was `denied` a query, `moved` (asked about at another point than the clean image),
+    answered with what is `not_finite`, `scored` (a score-based attack saw a difference); how many of its `gradients`
+    were not zero.
     """
 
     adv_inputs: Tensor
@@ -54,7 +55,8 @@ class Returned(NamedTuple):
     denied: Tensor
     moved: Tensor
     not_finite: Tensor
-    gradient: Tensor
+    scored: Tensor
+    gradients: Tensor
     error: BaseException | None
 
 
@@ -103,6 +105,7 @@ def call_library(
         order=row.order,
         max_queries=None if allowance is None else allowance.to(batch.inputs.device),
         needs_gradients=ATTACKS[row.attack].knowledge == "white-box",
+        scores=_scores_of(row),
     )
     found = torch.ones_like(batch.labels, dtype=torch.bool)
     returned, error, started = batch.inputs, None, time.perf_counter()
@@ -130,9 +133,17 @@ def call_library(
         denied=torch.zeros_like(found, device=device) if counter.budget is None else counter.budget.denied.to(device),
         moved=counter.seen.moved.to(device),
         not_finite=counter.seen.not_finite.to(device),
-        gradient=counter.seen.gradient.to(device),
+        scored=counter.seen.scored.to(device),
+        gradients=counter.seen.gradients.to(device),
         error=error,
     )
+
+
+def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
+    """What a score-based attack sees of the logits."""
+    if ATTACKS[row.attack].knowledge != "score-based":
+        return None
+    return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
 
 
 def _attack_found(

@@ -18,7 +18,7 @@ from .judge import (
     quantise,
 )
 from .radii import pick_rules
-from .steadiness import find_unstable
+from .steadiness import draw_hits
 
 
 class Evidence:
@@ -36,15 +36,17 @@ class Evidence:
         self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
         attack = ATTACKS[row.attack]
         self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
-        self.white_box = attack.knowledge == "white-box"
+        self.knowledge = attack.knowledge
         self.adv_inputs = images.inputs.clone()
-        # By image: fooled; may come back as it was; had an answer that is not finite; had a gradient other than zero.
-        self.success, self.may_stay, self.not_finite, self.gradient = (
+        # By image: fooled; may come back as it was; had an answer that is not finite, scores that differ.
+        self.success, self.may_stay, self.not_finite, self.scored = (
             torch.zeros(count, dtype=torch.bool, device=device) for _ in range(4)
         )
         self.may_stay |= True  # as long as no library got it: it has no queries left
-        self.forwards = torch.zeros(count, dtype=torch.long, device=device)
-        self.backwards = torch.zeros(count, dtype=torch.long, device=device)
+        # Passes, and gradients that were not zero.
+        self.forwards, self.backwards, self.gradients = (
+            torch.zeros(count, dtype=torch.long, device=device) for _ in range(3)
+        )
         self.seconds = torch.zeros(count, dtype=torch.double)
         self.tainted = torch.zeros_like(self.success)  # attacked while the library changed the model
         self.violations: list[tuple[str, ...]] = [()] * count
@@ -61,7 +63,8 @@ class Evidence:
         self.backwards[rows] += call.backwards
         self.seconds[rows.cpu()] += call.seconds / len(rows)
         self.not_finite[rows] |= call.not_finite
-        self.gradient[rows] |= call.gradient
+        self.scored[rows] |= call.scored
+        self.gradients[rows] += call.gradients
         if call.error is not None:
             self.errors.append(f"{type(call.error).__name__}: {call.error}")
         take = torch.ones_like(rows, dtype=torch.bool)
@@ -99,14 +102,17 @@ class Evidence:
         """
         inputs, labels, targets = self.images
         logits = classifier.predict_logits(self.adv_inputs)
-        hit = self._hit(logits)
+        hit, right = self._hit(logits), ~fooled(logits, labels, targets)
         self.flag("model-changed", self.tainted & attacked)
         kinds = {
             "nan-logits": ~torch.isfinite(logits).all(1) | (self.not_finite & ~hit),
-            "no-gradient": ~hit & ~self.gradient & (self.backwards > 0) & self.white_box,
+            "no-gradient": right & (2 * self.gradients < self.backwards) & (self.knowledge == "white-box"),
+            "no-signal": right & ~self.scored & (self.forwards > 0) & (self.knowledge == "score-based"),
         }
         if unsteady is not None:
-            kinds["unstable"] = find_unstable(classifier, inputs, self.adv_inputs, labels, targets, hit, unsteady)
+            wrong = draw_hits(classifier, inputs, labels, None, unsteady).ever
+            drawn = draw_hits(classifier, self.adv_inputs, labels, targets, unsteady)
+            kinds["unstable"] = wrong | (drawn.always != hit) | (drawn.ever != hit)
         if not self.bound:
             kinds["another-image"] = of_another_image(inputs, self.adv_inputs)
         kinds |= judge_outcomes(inputs, self.adv_inputs, hit, self.threat_model, may_stay=self.may_stay)
@@ -116,7 +122,11 @@ class Evidence:
         rounded = success.clone()
         if success.any():
             on_grid = classifier.predict_logits(quantise(self.adv_inputs[success]))
-            rounded[success] = fooled(on_grid, labels[success], None if targets is None else targets[success])
+            aims = None if targets is None else targets[success]
+            rounded[success] = fooled(on_grid, labels[success], aims)
+            if unsteady is not None:
+                pictures = quantise(self.adv_inputs[success])
+                rounded[success] &= draw_hits(classifier, pictures, labels[success], aims, unsteady).always
             broken = torch.zeros_like(success)
             broken[success] = ~torch.isfinite(on_grid).all(1)
             self.flag("nan-logits", broken)

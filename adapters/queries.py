@@ -7,6 +7,7 @@ library shuffles or shrinks the batch (`order="content"`), a row belongs to the 
 `distinguishable` says when that is certain for every point of the ball.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -34,6 +35,7 @@ class QueryCounter(nn.Module):
             the image's rows repeat the last answer and carry no gradient; when no image has any left, `BudgetSpent`
             ends the attack. A forward pass that leaves no query for its backward pass is made without a gradient.
         needs_gradients: the attack is a white-box one: a model without gradients is refused (`NoGradients`).
+        scores: what a score-based attack makes of the logits, noted in `seen`; None: it sees none.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -47,11 +49,12 @@ class QueryCounter(nn.Module):
         order: Literal["kept", "content"] = "kept",
         max_queries: Tensor | None = None,
         needs_gradients: bool = False,
+        scores: Callable[[Tensor], Tensor] | None = None,
     ):
         super().__init__()
         self.classifier = classifier
         self._images = inputs.detach()
-        self._order, self._needs_gradients = order, needs_gradients
+        self._order, self._needs_gradients, self._scores = order, needs_gradients, scores
         # Calls on the whole batch are counted in plain integers: nothing to allocate, nothing to wait for on a GPU.
         self._whole = {"forwards": 0, "backwards": 0}
         self._single = {kind: torch.zeros(len(inputs), dtype=torch.long, device=inputs.device) for kind in self._whole}
@@ -123,6 +126,8 @@ class QueryCounter(nn.Module):
             if self._needs_gradients and not logits.requires_grad:
                 raise NoGradients
         self.seen.note_logits(logits, owners)
+        if self._scores is not None:
+            self.seen.note_scores(self._scores(logits.detach()), owners)
         return logits
 
     def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:
@@ -189,10 +194,10 @@ class Seen:
 
     def __init__(self, images: Tensor):
         self._images = images
-        self.not_finite, self.moved, self.gradient = (
-            torch.zeros(len(images), dtype=torch.bool, device=images.device) for _ in range(3)
-        )
-        self._all_moved = self._all_gradients = False
+        self.not_finite, self.moved = (torch.zeros(len(images), dtype=torch.bool, device=images.device) for _ in "12")
+        self.gradients = torch.zeros(len(images), dtype=torch.long, device=images.device)
+        self.scored = torch.zeros_like(self.moved)
+        self._all_moved, self._first_scores = False, None
 
     def note_inputs(self, inputs: Tensor, owners: Tensor | None) -> None:
         """Note which images were asked about at another point than the clean image."""
@@ -204,26 +209,31 @@ class Seen:
             clean = self._images if owners is None else self._images[owners]
             change = (inputs.detach().to(clean) - clean).flatten(1)
             moved = ~(change.abs().amax(1) <= UNCHANGED)
-        self._add(self.moved, moved, owners)
+        self.moved |= self._count(moved, owners) > 0
         self._all_moved = bool(self.moved.all())
 
     def note_logits(self, logits: Tensor, owners: Tensor | None) -> None:
         """Note which images had an answer that is not finite."""
-        self._add(self.not_finite, ~torch.isfinite(logits.detach()).all(1), owners)
+        self.not_finite |= self._count(~torch.isfinite(logits.detach()).all(1), owners) > 0
 
     def note_gradient(self, gradient: Tensor, owners: Tensor | None) -> None:
-        """Note which images had a gradient other than zero."""
-        if not self._all_gradients:
-            self._add(self.gradient, gradient.flatten(1).any(1), owners)
-            self._all_gradients = bool(self.gradient.all())
+        """Count the gradients of each image that are not zero."""
+        self.gradients += self._count(gradient.flatten(1).any(1), owners)
 
-    @staticmethod
-    def _add(flags: Tensor, new: Tensor, owners: Tensor | None) -> None:
-        new = new.to(flags.device)
-        if owners is None:
-            flags |= new
-        else:
-            flags |= torch.zeros(len(flags), device=flags.device).index_add_(0, owners, new.float()) > 0
+    def note_scores(self, scores: Tensor, owners: Tensor | None) -> None:
+        """Note which images had scores that differ from their first ones."""
+        owners = torch.arange(len(scores), device=scores.device) if owners is None else owners
+        if self._first_scores is None:
+            self._first_scores = scores.new_full((len(self._images), scores.shape[1]), torch.nan)
+        first = self._first_scores
+        new = first[owners].isnan().all(1)
+        first[owners[new]] = scores[new]
+        self.scored |= self._count((scores != first[owners]).any(1), owners) > 0
+
+    def _count(self, flags: Tensor, owners: Tensor | None) -> Tensor:
+        """The flags of the rows of each image, summed, shape (n,)."""
+        flags = flags.to(self._images.device).long()
+        return flags if owners is None else torch.zeros_like(self.gradients).index_add_(0, owners, flags)
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """Does the model predict the same of the same image, whatever it is asked about beside it, and asked again?"""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -35,32 +37,35 @@ def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int)
     return classifier.steady
 
 
-def find_unstable(
-    classifier: Classifier,
-    inputs: Tensor,
-    adv_inputs: Tensor,
-    labels: Tensor,
-    targets: Tensor | None,
-    hit: Tensor,
-    seed: int,
-) -> Tensor:
-    """Images of an unsteady model of which it says now this, now that, shape (N,) bool.
+class Draws(NamedTuple):
+    """Of each image, shape (N,) bool: whether it counted as a hit every time, and whether it did ever."""
 
-    Each clean image and each example is asked about `DRAWS` times, in another order and in batches of another size
-    every time. An image is stable if the clean one is right every time, and the example fools every time or never, as
-    it was first judged (`hit`).
+    always: Tensor
+    ever: Tensor
+
+
+def draw_hits(
+    classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, draws: int = DRAWS
+) -> Draws:
+    """Ask an unsteady model about each image several times, in another order and in batches of another size each time.
+
+    Args:
+        classifier: the model.
+        images: shape (N, C, H, W).
+        labels: shape (N,).
+        targets: shape (N,), or None.
+        seed: of the orders, and of what the model draws.
+        draws: how often, at most 8.
     """
-    unstable = torch.zeros_like(hit)
+    always, ever = torch.ones_like(labels, dtype=torch.bool), torch.zeros_like(labels, dtype=torch.bool)
     generator = torch.Generator().manual_seed(seed)
     with seeded(seed):
-        for size in _SIZES[:DRAWS]:
-            order = torch.randperm(len(inputs), generator=generator).to(inputs.device)
-            back = order.argsort()
-            clean, adv = (
-                classifier.predict_logits(images[order], batch_size=size)[back] for images in (inputs, adv_inputs)
-            )
-            unstable |= (clean.argmax(1) != labels) | (fooled(adv, labels, targets) != hit)
-    return unstable
+        for size in _SIZES[:draws]:
+            order = torch.randperm(len(images), generator=generator).to(images.device)
+            logits = classifier.predict_logits(images[order], batch_size=size)[order.argsort()]
+            hit = fooled(logits, labels, targets)
+            always, ever = always & hit, ever | hit
+    return Draws(always, ever)
 
 
 def _agree(logits: Tensor, expected: Tensor) -> bool:

@@ -13,7 +13,7 @@ from .outcomes import Clean, Outcome
 from .paired import mcnemar
 from .verdicts import SIGNIFICANT, TOO_MANY_VIOLATIONS
 
-_NO_EVIDENCE = ("nan-logits", "no-gradient", "unstable", "model-changed", "crashed", "no-start")
+_NO_EVIDENCE = ("nan-logits", "no-gradient", "no-signal", "unstable", "model-changed", "crashed", "no-start")
 RUN_IT = "run `davylamp check FOLDER --run`"
 
 

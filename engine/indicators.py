@@ -115,7 +115,7 @@ _ALL = (
     Indicator(
         "evidence",
         "Runs that say nothing",
-        "no-gradient, nan-logits, unstable: mend the model or use attacks without gradients; model-changed, crashed: "
+        "no-gradient, no-signal, nan-logits, unstable: mend the model or use attacks without gradients; model-changed, crashed: "
         "use another library's implementation",
         "davylamp",
     ),

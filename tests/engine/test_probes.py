@@ -298,7 +298,7 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
 
     def broken(_row, _classifier, images, *_):
         none = torch.zeros_like(images.labels)
-        seen = {name: none.bool() for name in ("denied", "moved", "not_finite", "gradient")}
+        seen = {name: none.bool() for name in ("denied", "moved", "not_finite", "scored")} | {"gradients": none}
         return Returned(change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, error=None)
 
     monkeypatch.setattr("davylamp.adapters.run.call_library", broken)
