@@ -115,8 +115,8 @@ _ALL = (
     Indicator(
         "evidence",
         "Runs that say nothing",
-        "no-gradient, no-signal, nan-logits, unstable: mend the model or use attacks without gradients; model-changed, crashed: "
-        "use another library's implementation",
+        "no-gradient, no-signal, nan-logits, unstable: mend the model, or use attacks without them; model-changed, "
+        "crashed: use another library's implementation",
         "davylamp",
     ),
     Indicator(

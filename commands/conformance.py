@@ -1,0 +1,51 @@
+"""The command for contributors: does a row report what is so, on models that are planted to make it lie?"""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import UnknownName
+from .options import Json, Libraries, choose_rows, read_parameters
+
+
+def check_rows(
+    rows: Annotated[list[str] | None, typer.Argument(help="pgd, foolbox:pgd (several); none: all")] = None,
+    library: Libraries = None,
+    plant: Annotated[list[str] | None, typer.Option(help="only this planted model (repeatable)")] = None,
+    first_norm: Annotated[bool, typer.Option("--first-norm", help="one norm of each row instead of all")] = False,
+    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable), for the rows that have it")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run rows on models planted to make them lie (NaN, saturated, random...); exit code 1 if a false result comes."""
+    from ..adapters.catalogue import find_implementation
+    from ..adapters.conformance import PLANTS, check_conformance
+    from ..report.tables import make_console, print_table
+
+    for name in plant or []:
+        if name not in PLANTS:
+            raise UnknownName("planted model", name, PLANTS)
+    chosen: list[Any] = []
+    for name in rows or [None]:
+        found = [find_implementation(name)] if name and ":" in name else choose_rows(name, library, repaired=True)
+        chosen += [row for row in found if row not in chosen]
+    console = make_console(stderr=True)
+    findings = []
+    for finding in check_conformance(
+        chosen, plants=plant, every_norm=not first_norm, parameters=read_parameters({}, param or [])
+    ):
+        findings.append(finding)
+        if finding.complaint:
+            console.print(f"{finding.implementation} {finding.norm}, {finding.plant}: {finding.complaint}")
+    wrong = [finding for finding in findings if finding.complaint]
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=1))  # noqa: T201 - the product
+    else:
+        shown = [finding for finding in findings if rows or finding.complaint]
+        lines = [(f.implementation, f.norm, f.plant, f.complaint or "as it is", f.outcome) for f in shown]
+        if lines:
+            print_table("", ("row", "norm", "planted model", "reported", "outcome"), lines)
+        runs, names = len(findings), len({finding.implementation for finding in findings})
+        print(f"{names} rows, {runs} runs: {len(wrong)} reported what is not so")  # noqa: T201
+    if wrong:
+        raise typer.Exit(1)
