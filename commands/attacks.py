@@ -5,7 +5,18 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import Data, Json, Libraries, Model, choose_rows, read_parameters
+from .options import (
+    Data,
+    Json,
+    Libraries,
+    Model,
+    all_failed,
+    choose_rows,
+    given_options,
+    one_format,
+    read_parameters,
+    split_list,
+)
 from .progress import show_progress
 
 
@@ -20,7 +31,7 @@ def list_attacks(
     from ..adapters.parameters import PARAMETERS
     from ..report.catalogue import catalogue_json, print_catalogue
 
-    rows = [describe(row) for row in choose_rows(attack, library, repaired=True)]
+    rows = [describe(row) for row in choose_rows(attack, split_list("--library", library), repaired=True)]
     if as_json:
         print(catalogue_json(rows))  # noqa: T201 - standard output is the product
     else:
@@ -28,6 +39,7 @@ def list_attacks(
 
 
 def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
+    context: typer.Context,
     attack: Annotated[str, typer.Argument(help="a canonical attack, as `davylamp attacks` lists them")],
     model: Model = "demo:efficientnet-lite0",
     data: Data = "demo:imagenet",
@@ -52,28 +64,28 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
-    from ..adapters.catalogue import require_library
-    from ..adapters.parameters import parse_number
     from ..adapters.zoo import load_data, load_model
-    from ..engine import choose_threat_model, compare
+    from ..engine import compare
+    from ..engine.choices import threat_model_of
+    from ..engine.chosen import chosen_of
     from ..report.comparison import comparison_csv, comparison_json
 
-    options = {"steps": steps, "step_size": step_size, "random_start": random_start, "restarts": restarts}
-    options |= {"confidence": confidence, "max_queries": max_queries, "batch_size": batch_size}
-    parameters = read_parameters(options, param or [])
-    radius = None if epsilon is None else parse_number(epsilon, "epsilon")
+    form = one_format({"csv": as_csv, "json": as_json})
+    library = split_list("--library", library)
     rows = choose_rows(attack, library, repaired=repaired)
-    for name in library or []:
-        require_library(name)
-    # What can be refused without a model is refused before the model is loaded.
-    choose_threat_model(attack, rows, 1 << 40, norm=norm, epsilon=radius, targeted=target is not None)
+    options = {"steps": steps, "step_size": step_size, "random_start": random_start, "restarts": restarts}
+    choice = {"attack": attack, "norm": norm, "epsilon": epsilon, "target": target or "", "defaults": defaults}
+    choice["parameters"] = read_parameters({**options, "confidence": confidence}, param or [])
+    settings = {"models": (model,), "data": data, "limit": limit, "seeds": (seed,), "device": device}
+    settings["libraries"] = tuple(library or ())
+    limits = {"max_queries": max_queries, "batch_size": batch_size}
+    config = _check_request(choice, {**settings, **limits}, rows, library)
     classifier = load_model(model, device)
     images = load_data(
         data, limit=limit, resize=classifier.resize, crop=classifier.crop, interpolation=classifier.interpolation
     )
-    threat_model = choose_threat_model(
-        attack, rows, images.inputs[0].numel(), norm=norm, epsilon=radius, targeted=target is not None
-    )
+    asked = config.attacks[0]
+    threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
     with show_progress(len(rows) * len(images.labels)) as progress:
         comparison = compare(
             attack,
@@ -81,19 +93,53 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
             images.inputs,
             images.labels,
             threat_model,
-            parameters=parameters,
+            parameters={**asked.parameters, **{name: value for name, value in limits.items() if value is not None}},
             rows=rows,
             defaults=defaults,
-            target=target or "second-likely",
+            target=asked.target or "second-likely",
             seed=seed,
             progress=progress,
         )
-    if as_json:
-        print(comparison_json(comparison, model, data))  # noqa: T201
-    elif as_csv:
+    only = all(row.targeted == "only" for row in rows)
+    chosen = chosen_of(asked, attack, threat_model, only_targeted=only)
+    _say_chosen(chosen, config, given_options(context))
+    if form == "json":
+        print(comparison_json(comparison, model, data, chosen))  # noqa: T201
+    elif form == "csv":
         print(comparison_csv(comparison), end="")  # noqa: T201
     else:
         _print_comparison(comparison, f"{attack} on {model}, {data}", defaults=defaults)
+    if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
+        raise typer.Exit(1)
+
+
+def _check_request(
+    choice: dict[str, Any], settings: dict[str, Any], rows: list[Any], libraries: list[str] | None
+) -> Any:
+    """What a comparison is asked for as a checked config: what can be refused without a model is refused here."""
+    from ..adapters.catalogue import require_library
+    from ..engine.choices import spread_parameters, threat_model_of
+    from ..engine.config import Config, choice_from
+
+    asked = choice_from(choice)
+    config = Config(**settings, attacks=(asked,))
+    for name in libraries or []:
+        require_library(name)
+    threat_model_of(asked, rows)
+    spread_parameters([asked.attack], asked.parameters, config.libraries, repaired=True)
+    return config
+
+
+def _say_chosen(chosen: dict[str, Any], config: Any, given: set[str]) -> None:
+    """Print what the program chose, a line on standard error."""
+    from ..engine.chosen import chosen_text, join_chosen, settings_texts
+    from ..report.tables import print_error
+
+    names = {"models": "model", "seeds": "seed"}
+    parts = [text for text in (chosen_text(chosen),) if text]
+    settled = {name for name in ("models", "data", "limit", "seeds", "device") if names.get(name, name) in given}
+    if line := join_chosen([*parts, *settings_texts(config, settled)]):
+        print_error(line)
 
 
 def quickstart(
@@ -117,6 +163,9 @@ def quickstart(
         done = list(run_quickstart(classifier, images, seed=seed, progress=progress))
     for trial, comparison in done:
         _print_comparison(comparison, trial.title)
+    errors = [row.error for _, comparison in done for row in comparison.rows]
+    if all_failed([error for error in errors if error], len(errors), "implementations"):
+        raise typer.Exit(1)
     page = _keep_quickstart(out, done, classifier, images, (model, data))
     console.print(f"\nReport: {page}   (open it in a browser; it needs no network)", highlight=False)
     console.print(

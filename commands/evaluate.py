@@ -1,13 +1,14 @@
 """The commands about whole evaluations: run one, see how it stands."""
 
-from dataclasses import replace
+import json
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..errors import InvalidInput
-from .options import Json, Libraries, read_parameters
+from .options import Json, Libraries, all_failed, read_parameters, read_whole, split_list, split_models
 from .progress import show_progress
 
 Folder = Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")]
@@ -28,7 +29,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     defaults: Annotated[bool, typer.Option("--defaults", help="each library's own defaults; of --attacks")] = False,
     library: Libraries = None,
     repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
-    seed: Annotated[list[int] | None, typer.Option(help="of every random choice (repeatable)")] = None,
+    seed: Annotated[list[str] | None, typer.Option(help="of every random choice (repeatable)")] = None,
     max_queries: Annotated[int | None, typer.Option(help="forward plus backward passes per image, at most")] = None,
     batch_size: Annotated[int | None, typer.Option(help="images per library call")] = None,
     shard_size: Annotated[int | None, typer.Option(help="images saved at once: what a killed run loses")] = None,
@@ -45,88 +46,104 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
-    from ..engine.config import config_from, read_config, write_config
+    from ..engine.config import Config, config_from, read_config, read_toml, write_config
+    from ..engine.executors import choose_executor
+    from ..engine.plan import check_config
 
     if config is not None and preset is not None:
         raise InvalidInput(f"expected a TOML file or a preset, got {config} and {preset}; start from --print-config")
+    named = {} if config is None else read_toml(config)
     settings = config_from({}) if config is None else read_config(config)
     if preset is not None:
         from ..engine.presets import find_preset
 
         settings = find_preset(preset).config
+        named = {field.name: True for field in fields(Config) if getattr(settings, field.name) != field.default}
     given: dict[str, Any] = {"data": data, "limit": limit, "max_queries": max_queries, "batch_size": batch_size}
     given |= {"shard_size": shard_size, "transfer": transfer, "device": device}
-    given |= {name: tuple(values) for name, values in (("models", models), ("seeds", seed)) if values}
-    given |= {"libraries": tuple(library)} if library else {}
+    given |= {"models": split_models(models), "seeds": read_whole("--seed", seed)}
+    given["libraries"] = split_list("--library", library)
     flags = {"repaired": repaired, "pixels": pixels, "keep_images": keep_images}
     given |= {name: True for name, flag in flags.items() if flag}
     of_attacks = (norm, epsilon, target, param, defaults or None)
     if attacks:
-        given["attacks"] = _choices(attacks, norm, epsilon, target, param, defaults=defaults)
+        where = {"libraries": given["libraries"] or settings.libraries, "repaired": repaired or settings.repaired}
+        shared = {"norm": norm, "target": target or "", "defaults": defaults}
+        given["attacks"] = _choices(split_list("--attacks", attacks) or [], shared, epsilon, param, where)
     elif any(option is not None for option in of_attacks):
         raise InvalidInput("expected --attacks beside --norm, --epsilon, --target, --param or --defaults, got none")
-    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = replace(settings, **given)
+    check_config(settings)
     if print_config:
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product
         return
-    failed = _run(settings, out, executor, workers, address, retry_failed=retry_failed, as_json=as_json)
-    if strict and failed:
-        raise typer.Exit(2)
+    chosen = choose_executor(executor, workers=workers, address=address, device=settings.device)
+    code = _run(settings, out, chosen, {*named, *given}, retry_failed=retry_failed, as_json=as_json)
+    if code:
+        raise typer.Exit(2 if strict else code - 1)
 
 
 def _choices(
     attacks: list[str],
-    norm: str | None,
+    shared: dict[str, Any],
     epsilon: list[str] | None,
-    target: str | None,
     param: list[str] | None,
-    *,
-    defaults: bool,
+    where: dict[str, Any],
 ) -> tuple[Any, ...]:
+    """Every attack with every radius; a parameter goes to the attacks that have it."""
+    from ..engine.choices import check_one_norm, spread_parameters
     from ..engine.config import choice_from
+    from ..report.tables import print_error
 
-    values: dict[str, Any] = {"norm": norm, "target": target or "", "defaults": defaults}
-    values["parameters"] = read_parameters({}, param or [])
-    return tuple(
-        choice_from({**values, "attack": attack, "epsilon": radius})
-        for attack in attacks
-        for radius in epsilon or [None]
+    own, notes = spread_parameters(attacks, read_parameters({}, param or []), **where)
+    choices = tuple(
+        choice_from({**shared, "attack": attack, "epsilon": radius, "parameters": parameters})
+        for attack, parameters in zip(attacks, own, strict=True)
+        for radius in split_list("--epsilon", epsilon) or [None]
     )
+    check_one_norm(choices, **where)
+    for note in notes:
+        print_error(f"- {note}")
+    return choices
 
 
-def _run(
-    settings: Any,
-    out: Path,
-    executor: str,
-    workers: int,
-    address: str | None,
-    *,
-    retry_failed: bool,
-    as_json: bool,
-) -> int:
-    """Evaluate and tell how it went; the number of cells that failed."""
-    import json
-    import sys
-
+def _run(settings: Any, out: Path, executor: Any, given: set[str], *, retry_failed: bool, as_json: bool) -> int:
+    """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
+    from ..adapters.paths import expand_path
+    from ..engine.chosen import chosen_line
     from ..engine.evaluate import evaluate
-    from ..engine.executors import choose_executor
     from ..engine.plan import make_plan
     from ..engine.store import ResultsStore
-    from ..report.tables import make_console
+    from ..report.tables import print_error
 
-    chosen = choose_executor(executor, workers=workers, address=address, device=settings.device)
-    store = ResultsStore(out)
+    if expand_path(out).is_file():
+        raise InvalidInput(f"expected a folder for -o, got the file {out}")
     plan = make_plan(settings)
+    store = ResultsStore(out)
+    line = chosen_line(plan.config, plan.cells, given)
+    if line:
+        print_error(line)
     try:
         with show_progress(plan.images) as progress:
-            summary = evaluate(plan, store, executor=chosen, retry_failed=retry_failed, progress=progress)
+            summary = evaluate(plan, store, executor=executor, retry_failed=retry_failed, progress=progress)
     except KeyboardInterrupt:
-        line = f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there"
-        print(line, file=sys.stderr)  # noqa: T201 - the answer to Ctrl-C
+        print_error(f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there")
         raise
     if as_json:
-        print(json.dumps({**summary._asdict(), "left_out": dict(plan.failed)}, indent=2))  # noqa: T201
-        return len(summary.failed) + len(plan.failed)
+        document = {**summary._asdict(), "left_out": dict(plan.failed), "chosen": line.removeprefix("chosen: ")}
+        print(json.dumps(document, indent=2))  # noqa: T201
+    else:
+        _print_summary(summary, plan, out)
+    reasons = [*summary.failed.values(), *plan.failed.values()]
+    if all_failed(reasons, len(plan.cells) + len(plan.failed), "cells"):
+        return 2
+    return 1 if reasons else 0
+
+
+def _print_summary(summary: Any, plan: Any, out: Path) -> None:
+    from ..report.tables import make_console
+
     console = make_console()
     kept = f", {summary.kept} kept" if summary.kept else ""
     console.print(
@@ -139,12 +156,10 @@ def _run(
         console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
     for line in summary.damaged:
         console.print(f"- computed again: {line}", highlight=False, markup=False)
-    return len(summary.failed) + len(plan.failed)
 
 
 def show_status(folder: Folder, as_json: Json = False) -> None:
     """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
-    import json
     from collections import Counter
 
     from ..engine.load import list_cells, list_damaged, list_left_out

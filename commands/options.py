@@ -1,5 +1,8 @@
-"""What the commands share: the types of their options, rows, parameters from text."""
+"""What the commands share: the types of their options, lists, rows, parameters from text."""
 
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +13,52 @@ Model = Annotated[str, typer.Option(help="demo:efficientnet-lite0|1|2, torchvisi
 Data = Annotated[str, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, foolbox:cifar10|cifar100|mnist")]
 Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document instead of tables")]
+
+_COMMA = re.compile(r",(?![^()]*\))")  # not inside best(...)
+
+
+def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
+    """The values of a repeatable option, each of which may be a list with commas: "pgd,fgsm".
+
+    Raises:
+        InvalidInput: if there is nothing between two commas.
+    """
+    if not values:
+        return None
+    pieces = [piece.strip() for value in values for piece in _COMMA.split(value)]
+    if not all(pieces):
+        raise InvalidInput(f"expected {option} A,B or {option} A {option} B, got {', '.join(map(repr, values))}")
+    return pieces
+
+
+def split_models(values: Sequence[str] | None) -> list[str] | None:
+    """As `split_list`; a file of a model may have a comma in its name."""
+    if not values:
+        return None
+    names = [[v] if Path(v.rpartition(":")[0]).exists() else split_list("--models", [v]) or [] for v in values]
+    return [name for each in names for name in each]
+
+
+def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:
+    """Whole numbers from texts; their range is the schema's business."""
+    numbers = []
+    for text in split_list(option, texts) or []:
+        if not re.fullmatch(r"[+-]?[0-9]{1,30}", text):
+            raise InvalidInput(f"expected {option} as a whole number, got {text[:60]!r}")
+        numbers.append(int(text))
+    return numbers or None
+
+
+def one_format(wanted: Mapping[str, bool]) -> str:
+    """The name of the format that was asked for; "" for none of them.
+
+    Raises:
+        InvalidInput: if it is more than one.
+    """
+    formats = [name for name, asked in wanted.items() if asked]
+    if len(formats) > 1:
+        raise InvalidInput(f"expected one format, got {' and '.join(f'--{name}' for name in formats)}")
+    return formats[0] if formats else ""
 
 
 def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bool) -> list[Any]:
@@ -42,5 +91,36 @@ def read_parameters(options: dict[str, Any], texts: list[str]) -> dict[str, Any]
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInput(f"expected --param name=value, got {text!r}")
-        given[name] = parse_text(name, value)
+        name = name.strip()
+        if name in given:
+            raise InvalidInput(
+                f"expected one value of {name}, got {given[name]} and {value}; a grid belongs in a TOML file"
+            )
+        given[name] = parse_text(name, value.strip())
     return given
+
+
+def given_options(context: typer.Context) -> set[str]:
+    """The names of the parameters that the user gave, as the command's function calls them."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
+
+
+def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
+    """Whether all of a command's rows or cells failed; says so in a line on standard error.
+
+    Args:
+        reasons: why each failed.
+        total: how many there were.
+        what: their name, in the plural.
+    """
+    from collections import Counter
+
+    from ..report.tables import print_error
+
+    if not total or len(reasons) < total:
+        return False
+    reason, number = Counter(reasons).most_common(1)[0]
+    often = f" ({number} of {total})" if number < total else ""
+    print_error(f"davylamp: all {total} {what} failed{often}: {reason}" if total > 1 else f"davylamp: failed: {reason}")
+    return True

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .evaluate import Folder
-from .options import Json
+from .options import Json, one_format, split_list
 
 Bootstrap = Annotated[int, typer.Option(min=0, help="replicates of the intervals; 0: none")]
 Seed = Annotated[int, typer.Option(min=0, help="of the resampling")]
@@ -50,9 +50,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.results import FORMATS, print_results, print_transfer
 
     asked = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json}
-    formats = [name for name, wanted in asked.items() if wanted]
-    if len(formats) > 1:
-        raise InvalidInput(f"expected one format, got {' and '.join(f'--{name}' for name in formats)}")
+    form = one_format(asked)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     if transfer:
         if defence or metric or pooled or by is not By.attacks:
@@ -60,17 +58,17 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
         from ..engine.transfer_table import build_transfer, transfer_rows
 
         found = build_transfer(folder, **drawing)
-        if not formats:
+        if not form:
             print_transfer(found)
             return
         table = transfer_rows(found)
     else:
-        table = _build(folder, by, metric, defence, pooled=pooled, **drawing)
-    if not formats:
+        table = _build(folder, by, split_list("--metric", metric), defence, pooled=pooled, **drawing)
+    if not form:
         print_results(table)
         return
-    print(FORMATS[formats[0]](table), end="" if formats != ["json"] else "\n")  # noqa: T201 - the product
-    if formats != ["json"]:
+    print(FORMATS[form](table), end="" if form != "json" else "\n")  # noqa: T201 - the product
+    if form != "json":
         _warn(table.notes)
 
 
@@ -91,14 +89,13 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..engine.curves import build_curves
     from ..report.results import curves_csv, curves_json, print_curves
 
-    if as_csv and as_json:
-        raise InvalidInput("expected one format, got --csv and --json")
+    form = one_format({"csv": as_csv, "json": as_json})
     curves = build_curves(
         folder,
         against=against.value,
         norm=norm,
         models=model,
-        budgets=[parse_number(text, "budget") for text in budget] if budget else None,
+        budgets=[parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None,
         bootstrap=bootstrap,
         seed=seed,
     )
@@ -106,9 +103,9 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
         from ..report.curve_figure import draw_curves
 
         draw_curves(curves, out)
-    if as_json:
+    if form == "json":
         print(curves_json(curves))  # noqa: T201
-    elif as_csv:
+    elif form == "csv":
         print(curves_csv(curves), end="")  # noqa: T201
         _warn(curves.notes)
     else:

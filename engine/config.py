@@ -22,7 +22,7 @@ from .targets import check_target
 Transfer = Literal["no", "simple", "full"]
 ExecutorName = Literal["local", "ray"]
 Word = Annotated[str, MinLen(1)]
-Count = Annotated[int, Ge(1), Le(10**12)]
+Count = Annotated[int, Ge(1), Le(2**31 - 1)]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
 
 _LARGEST_FILE = 1 << 20

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -15,6 +15,7 @@ import pyarrow as pa
 from filelock import FileLock
 
 from .cell import Cell, Subject
+from .chosen import chosen_of_cell
 from .executors import Executor, Progress, ThisProcess
 from .outcomes import logits_of
 from .plan import Plan
@@ -216,7 +217,9 @@ class _Evaluation:
 
     def _save(self, outcome: Outcome) -> None:
         task = outcome.task
-        meta = describe_run(outcome, preset=self.plan.config.preset)
+        config = self.plan.config
+        chosen = chosen_of_cell(config, task.cell) if task.cell else {}
+        meta = describe_run(outcome, preset=config.preset, chosen=chosen)
         if task.kind == "attack":
             self._save_attack(outcome, meta)
         else:
@@ -267,8 +270,8 @@ class _Evaluation:
             self.store.remove("parts", f"{cell.key}-{shard}")
 
 
-def describe_run(outcome: Outcome, *, preset: str = "") -> dict[str, Any]:
-    """What is stored beside a table: the spec, how it went, where and with which versions."""
+def describe_run(outcome: Outcome, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What is stored beside a table: the spec, what of it the user left open, how it went, where, which versions."""
     task = outcome.task
     subject: Subject = task.subject
     about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": subject.key}
@@ -287,6 +290,7 @@ def describe_run(outcome: Outcome, *, preset: str = "") -> dict[str, Any]:
         "platform": platform.machine(),
         "versions": _versions(),
         "preset": preset,
+        "chosen": dict(chosen or {}),
         "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
 

@@ -9,21 +9,20 @@ from ..adapters import (
     Implementation,
     ThreatModel,
     find_attack,
-    find_implementation,
-    implementations_of,
 )
-from ..adapters.attack import LIBRARIES, Library
+from ..adapters.attack import Library
 from ..adapters.catalogue import accepts, check_support
 from ..adapters.digest import digest_data, digest_model
 from ..adapters.zoo import Data
-from ..errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, UnknownName, Unsupported
-from .cell import Cell, Subject, strip_best
+from ..errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
+from .cell import Cell, Subject
+from .choices import rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
-from .defaults import choose_threat_model
 from .relative import resolve_step
 from .search import check_search, combinations
 from .work import DataSource, ModelSource, Workbench
 
+_ANY_SIZE = 1 << 40  # components of an image larger than any: no radius is refused for its size
 _PACKAGES: Mapping[Library, str] = {
     "art": "adversarial-robustness-toolbox",
     "foolbox": "foolbox",
@@ -86,9 +85,7 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
     Raises:
         DavylampError: if a name is unknown, no model or no images can be loaded, or no library can do what is asked.
     """
-    for name in config.libraries:
-        if name not in LIBRARIES:
-            raise UnknownName("library", name, LIBRARIES)
+    check_config(config)
     config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
     bench, images = Workbench(), DataSource(config.data, config.limit, data)
     subjects, cells, digests = [], [], {}
@@ -116,21 +113,27 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
     return Plan(config, tuple(subjects), unique, images, {**failed, **refused})
 
 
+def check_config(config: Config) -> None:
+    """Refuse what no model and no images could make right, before any of them is loaded.
+
+    Raises:
+        DavylampError: as `make_plan`, for an attack, a library, a threat model or a parameter.
+    """
+    nobody = Subject("", "", config.data, "", 1)
+    for _ in _cells(config, nobody, _ANY_SIZE, {}):
+        pass
+
+
 def _cells(config: Config, subject: Subject, components: int, refused: dict[str, str]) -> Iterator[Cell]:
     """The cells of a model; rows that cannot do what others of their attack can go into `refused`."""
     from .presets import preset_radius  # builds every preset
 
     for choice in config.attacks:
-        rows = _rows(choice, config)
-        name = rows[0].attack
-        epsilon = choice.epsilon
-        if epsilon is None and choice.norm is not None:
-            epsilon = preset_radius(config.preset, choice.norm, components)
-        threat_model = choose_threat_model(
-            name, rows, components, norm=choice.norm, epsilon=epsilon, targeted=bool(choice.target)
-        )
-        if choice.attack.startswith("best(") and choice.epsilon is None:
-            threat_model = replace(threat_model, epsilon=None)  # the search knows how far to look
+        asked = choice
+        if choice.epsilon is None and choice.norm is not None:
+            asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components))
+        rows = rows_of(choice, config.libraries, repaired=config.repaired)
+        threat_model = threat_model_of(asked, rows, components)
         threat_model.check_radius(components)
         fitting = [row for row in rows if threat_model.norm in row.classes]
         refusals: dict[str, str] = {}
@@ -202,20 +205,6 @@ def _cell(
         shard_size=config.shard_size,
         version=library_version(row.library),
     )
-
-
-def _rows(choice: AttackChoice, config: Config) -> list[Implementation]:
-    name = strip_best(choice.attack)
-    if ":" in name:
-        return [find_implementation(name)]
-    rows = [row for row in implementations_of(name) if config.repaired or not row.variant]
-    chosen = [row for row in rows if not config.libraries or row.library in config.libraries]
-    if not chosen:
-        have = ", ".join(dict.fromkeys(row.library for row in rows))
-        raise InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(config.libraries)}")
-    if choice.norm is None:
-        return chosen
-    return [row for row in chosen if choice.norm in row.classes] or chosen
 
 
 def library_version(library: Library) -> str:

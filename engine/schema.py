@@ -83,7 +83,7 @@ def _explain(error: Any, where: str) -> InvalidInput | UnknownName:
         wanted = " or ".join(known)
     elif kind in ("too_short", "string_too_short"):
         wanted = "a text" if kind == "string_too_short" else "at least one value"
-    elif bounds := [f"{_SIGNS[name]} {limit}" for name, limit in limits.items() if name in _SIGNS]:
+    elif bounds := [f"{_SIGNS[name]} {limit:.10g}" for name, limit in limits.items() if name in _SIGNS]:
         wanted = f"{'a number' if 'gt' in limits else 'a whole number'} {bounds[0]}"
     elif kind == "finite_number":
         wanted = "a finite number"

@@ -24,8 +24,10 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def comparison_document(comparison: Comparison, model: str, data: str) -> dict[str, Any]:
-    """The comparison as one JSON-ready document; what is undefined is null."""
+def comparison_document(
+    comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The comparison as one JSON-ready document; what is undefined is null. `chosen`: what the user left open."""
     threat_model = comparison.threat_model
     document = {
         "attack": comparison.attack,
@@ -38,15 +40,16 @@ def comparison_document(comparison: Comparison, model: str, data: str) -> dict[s
         "model": model,
         "data": data,
         "seed": comparison.seed,
+        "chosen": dict(chosen or {}),
         "rows": [_row_document(row) for row in comparison.rows],
         "pairs": [_pair_document(pair) for pair in comparison.pairs],
     }
     return _without_nan(document)
 
 
-def comparison_json(comparison: Comparison, model: str, data: str) -> str:
+def comparison_json(comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None) -> str:
     """`comparison_document` as indented JSON text."""
-    return json.dumps(comparison_document(comparison, model, data), indent=2, allow_nan=False)
+    return json.dumps(comparison_document(comparison, model, data, chosen), indent=2, allow_nan=False)
 
 
 def comparison_csv(comparison: Comparison) -> str:

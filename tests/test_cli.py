@@ -94,7 +94,7 @@ def test_compare_prints_csv_and_plain_tables_in_a_pipe(run, npz):
 
 
 def test_defaults_show_what_differs(run, npz):
-    arguments = ("--model", "net.py:factory", "--data", npz, "--limit", "2", "--defaults", "--epsilon", "0.2")
+    arguments = ("--model", "net.py:factory", "--data", npz, "--limit", "2", "--defaults", "--norm", "linf")
     code, out, _ = run("compare", "pgd", *arguments)
     assert code == 0
     assert "Defaults that differ" in out
@@ -109,9 +109,9 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "pgd", "--library", "foolbx"], "unknown library 'foolbx'; did you mean foolbox"),
         (["compare", "pgd", "--norm", "l7"], "unknown norm 'l7'"),
         (["compare", "pgd", "--norm", "l0"], "no implementation of pgd has norm l0; they have: linf, l2, l1"),
-        (["compare", "pgd", "--epsilon", "0"], "expected epsilon > 0"),
-        (["compare", "pgd", "--epsilon", "8"], "expected linf epsilon in (0, 1], got 8.0"),
-        (["compare", "pgd", "--epsilon", "8/x"], "expected epsilon as a number or a fraction"),
+        (["compare", "pgd", "--epsilon", "0"], "epsilon: expected a number > 0, got 0.0"),
+        (["compare", "fgsm", "--epsilon", "8"], "expected linf epsilon in (0, 1], got 8.0"),
+        (["compare", "pgd", "--epsilon", "8/x"], "epsilon: expected a radius as a number or a fraction"),
         (["compare", "pgd", "--param", "stepz=3"], "unknown parameter 'stepz'; did you mean steps"),
         (["compare", "pgd", "--param", "steps"], "expected --param name=value, got 'steps'"),
         (["compare", "pgd", "--steps", "0"], "expected steps >= 1"),
@@ -119,7 +119,21 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "pgd", "--model", "net.py:nothing"], "net.py"),
         (["compare", "pgd", "--data", "imagefolder:nowhere"], "nowhere"),
         (["compare", "pgd", "--data", "imagefolder:."], "expected class folders"),
-        (["compare", "pgd", "--limit", "0"], "limit"),
+        (["compare", "pgd", "--epsilon", "8/255"], "expected a norm beside epsilon 8/255 for pgd, got none"),
+        (["compare", "cw", "--epsilon", "2/255"], "it looks for the smallest change"),
+        (["compare", "PGD "], "unknown attack 'PGD '; did you mean pgd"),
+        (["compare", "pgd", "--csv", "--json"], "expected one format, got --csv and --json"),
+        (["compare", "pgd", "--limit", "0"], "limit: expected a whole number >= 1, got 0"),
+        (["compare", "pgd", "--seed", "-1"], "seeds[0]: expected a whole number >= 0, got -1"),
+        (["compare", "pgd", "--max-queries", "9" * 23], "max_queries: expected a whole number <= 2147483647"),
+        (["compare", "pgd", "--batch-size", "0"], "batch_size: expected a whole number >= 1, got 0"),
+        (["compare", "pgd", "--target", "²"], "target: expected a target of second-likely"),
+        (["compare", "pgd", "--target", "best"], "target: expected a target of second-likely"),
+        (["compare", "pgd", "--param", "batch_size=1e20"], "batch_size"),
+        (["compare", "pgd", "--param", "overshoot=1"], "expected a parameter of pgd, got overshoot"),
+        (["compare", "pgd", "--steps", "3", "--param", "steps=4"], "expected one value of steps"),
+        (["compare", "pgd", "--library", "art,foolbx"], "unknown library 'foolbx'"),
+        (["attacks", "--library", "art,"], "expected --library A,B"),
         (["compare", "pgd", "--model", "net.py:probabilities", "--data", "foolbox:cifar10"], "got probabilities"),
         (["compare", "pgd", "--model", "net.py:factory", "--data", "foolbox:cifar100"], "expected labels from 0 to 9"),
         (["attacks", "nothing-like-it"], "unknown attack"),
@@ -152,6 +166,28 @@ def test_a_missing_library_names_its_extra(run, monkeypatch, npz):
     code, _, err = run("compare", "fgsm", "--library", "art", *arguments)
     assert code == 1
     assert 'pip install "davylamp[art]"' in err
+
+
+def test_what_compare_chose_is_one_line_and_in_the_document(run, npz):
+    common = ("compare", "pgd", "--model", "net.py:factory", "--data", npz, "--limit", "2", "--library", "foolbox")
+    code, out, err = run(*common, "--json", "--steps", "2")
+    assert code == 0
+    assert err == (
+        "chosen: norm linf, epsilon 4/255 (customary), step_size 2.5 epsilon / steps, random_start no (matched); "
+        "seed 0; device cpu\n"
+    )
+    matched = {"step_size": "2.5 epsilon / steps", "random_start": False}
+    assert json.loads(out)["chosen"] == {"norm": "linf", "epsilon": pytest.approx(4 / 255), "parameters": matched}
+    named = ("--norm", "linf", "--epsilon", "0.1", "--seed", "0", "--device", "cpu", "--defaults")
+    assert run(*common, *named, "--json")[2] == ""
+
+
+def test_a_comparison_whose_every_row_failed_is_exit_code_1(run, npz):
+    arguments = ("--model", "net.py:factory", "--data", npz, "--limit", "2", "--norm", "linf")
+    code, out, err = run("compare", "uap", *arguments, "--target", "1")
+    assert code == 1
+    assert "failed" in out
+    assert err.splitlines()[-1].startswith("davylamp: ")
 
 
 def test_the_installed_command_runs():

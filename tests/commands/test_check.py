@@ -23,7 +23,7 @@ def masked():
     return nn.Sequential(Steps(), linear())
 """
 COMMON = ("--models", "net.py:linear", "--models", "net.py:masked", "--data", "npz:images.npz", "--out", "out")
-ATTACKS = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:pgd", "--epsilon", "0.05", "--param", "steps=5")
+ATTACKS = ("--attacks", "foolbox:pgd,torchattacks:pgd", "--norm=linf", "--epsilon", "0.05", "--param", "steps=5")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def two():
     return nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
 """
 COMMON = ("--models", "net.py:one", "--models", "net.py:two", "--data", "npz:images.npz", "--out", "out")
-PGD = ("--attacks", "foolbox:pgd", "--attacks", "torchattacks:pgd", "--epsilon", "2/255", "--param", "steps=3")
+PGD = ("--attacks", "foolbox:pgd,torchattacks:pgd", "--norm", "linf", "--epsilon", "2/255", "--param", "steps=3")
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_printed_config_runs_the_same_cells(run, tmp_path):
 
 
 def test_a_step_may_be_relative_to_the_radius(run):
-    radius = ("--attacks", "foolbox:pgd", "--epsilon", "2/255", "--param", "steps=4")
+    radius = ("--attacks", "foolbox:pgd", "--norm", "linf", "--epsilon", "2/255", "--param", "steps=4")
     run("evaluate", *COMMON, *radius, "--param", f"step_size={2.5 * 2 / 255 / 4!r}")
     _, out, _ = run("evaluate", *COMMON, *radius, "--param", "step_size=2.5 epsilon / steps", "--print-config")
     assert 'step_size = "2.5 epsilon / steps"' in out
@@ -89,6 +89,10 @@ def test_a_failed_cell_is_told_and_shown(run):
     _, out, _ = run("status", "out", "--json")
     states = {cell["attack"]: cell["status"] for cell in json.loads(out)["cells"]}
     assert states == {"foolbox:pgd": "done", "torchattacks:apgd-dlr": "failed"}
+    code, out, err = run("evaluate", "--models", "net.py:pair", *COMMON[4:], *attacks[2:], "--json")
+    assert code == 1  # nothing could be computed
+    assert "davylamp: failed: Unsupported: torchattacks:apgd-dlr needs at least" in err
+    assert len(json.loads(out)["failed"]) == 1
     command = ("evaluate", "--models", "net.py:pair", *COMMON[4:], "--norm", "linf", "--strict", "--attacks")
     assert run(*command, "torchattacks:apgd-dlr")[0] == 2
     assert run(*command, "torchattacks:apgd-dlr", "--json")[0] == 2
@@ -134,6 +138,49 @@ def test_status_counts_and_names_damage(run, tmp_path):
         (("evaluate", "missing.toml"), "expected a TOML file"),
         (("evaluate", "--preset", "canari", "--print-config"), "did you mean canary"),
         (("evaluate", *COMMON, "--epsilon", "1/255"), "expected --attacks beside"),
+        (("evaluate", *COMMON, "--attacks", "PGD "), "unknown attack 'PGD'; did you mean pgd"),
+        (("evaluate", *COMMON, "--attacks", "pgd,,fgsm"), "expected --attacks A,B"),
+        (
+            ("evaluate", *COMMON, "--attacks", "best(foolbox:fgsm"),
+            "expected an attack as NAME, LIBRARY:NAME or best(...)",
+        ),
+        (
+            ("evaluate", *COMMON, "--attacks", "foolbox:fgsm", "--library", "art"),
+            "expected a library that has foolbox:fgsm",
+        ),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--library", "Art"), "did you mean art"),
+        (
+            ("evaluate", *COMMON, "--attacks", "pgd", "--epsilon", "8/255"),
+            "expected a norm beside epsilon 8/255 for pgd",
+        ),
+        (
+            ("evaluate", *COMMON, "--attacks", "fgsm,fgm", "--epsilon", "0.1"),
+            "expected a norm beside epsilon 0.1 for fgm",
+        ),
+        (
+            ("evaluate", *COMMON, "--attacks", "fgsm,deepfool", "--epsilon", "8/255"),
+            "for deepfool, got none: it looks for",
+        ),
+        (("evaluate", *COMMON, "--attacks", "foolbox:cw", "--epsilon", "2/255"), "for cw, got none: it looks for"),
+        (
+            ("evaluate", *COMMON, "--attacks", "fgsm,art:jsma", "--epsilon", "1"),
+            "it would be linf for fgsm and l0 for art:jsma",
+        ),
+        (
+            ("evaluate", *COMMON, "--attacks", "pgd,fgsm", "--param", "overshoot=1"),
+            "expected a parameter of pgd or fgsm",
+        ),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "-1"), "seeds[0]: expected a whole number >= 0, got -1"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "a"), "expected --seed as a whole number, got 'a'"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--seed", "4294967296"), "expected a whole number <= 4294967295"),
+        (
+            ("evaluate", *COMMON, "--attacks", "pgd", "--max-queries", "9" * 23),
+            "max_queries: expected a whole number <=",
+        ),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--limit", "0"), "limit: expected a whole number >= 1, got 0"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--target", "²"), "target: expected a target of second-likely"),
+        (("evaluate", *COMMON, "--attacks", "pgd", "--transfer", "all"), "unknown transfer 'all'"),
+        (("evaluate", *COMMON[:-1], "net.py", "--attacks", "pgd"), "expected a folder for -o, got the file net.py"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--executor", "slurm"), "unknown executor"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--address", "x:1"), "expected --address with --executor ray"),
         (("evaluate", *COMMON, "--attacks", "pgd", "--workers", "0"), "at least one worker"),
@@ -141,9 +188,61 @@ def test_status_counts_and_names_damage(run, tmp_path):
         (("status", "nowhere"), "expected a results folder"),
     ],
 )
-def test_mistakes_get_one_line(run, arguments, words):
+def test_mistakes_get_one_line(run, arguments, words, tmp_path):
     code, out, err = run(*arguments)
     assert code == 1
     assert words in err
     assert err.count("\n") == 1
     assert out == ""
+    assert not (tmp_path / "out").exists()  # refused before anything is made
+
+
+def test_a_mistake_is_refused_before_a_model_is_loaded(run, tmp_path):
+    (tmp_path / "net.py").write_text("raise RuntimeError('loaded')")
+    assert "loaded" in run("evaluate", *COMMON, "--attacks", "fgsm")[2]
+    for wrong in (("pgd", "--epsilon", "8/255"), ("pgd", "--norm", "l0"), ("foolbox:pgd", "--param", "theta=1")):
+        assert "loaded" not in run("evaluate", *COMMON, "--attacks", *wrong)[2]
+
+
+def test_what_was_chosen_is_one_line_and_stored(run):
+    attacks = ("--attacks", "foolbox:pgd,best(foolbox:fgsm)", "--attacks", "foolbox:deepfool", "--param", "steps=3")
+    code, out, err = run("evaluate", *COMMON, *attacks, "--seed", "0")
+    assert code == 0
+    note, line = err.splitlines()
+    assert note == "- best(foolbox:fgsm): no parameter steps; run without it"
+    assert line == (
+        "chosen: foolbox:pgd: norm linf, epsilon 4/255 (customary), step_size 2.5 epsilon / steps, random_start no "
+        "(matched); best(foolbox:fgsm): norm linf; foolbox:deepfool: norm l2, overshoot 0.02, candidates 10 (matched); "
+        "device cpu"
+    )
+    from davylamp.engine.store import ResultsStore
+
+    chosen = {
+        record.meta["spec"]["attack"]: record.meta["chosen"] for _, record in ResultsStore("out").read_all("cells")
+    }
+    assert chosen["foolbox:pgd"]["norm"] == "linf"
+    assert chosen["foolbox:pgd"]["epsilon"] == 4 / 255
+    assert chosen["foolbox:deepfool"] == {"norm": "l2", "parameters": {"overshoot": 0.02, "candidates": 10}}
+    assert chosen["best(foolbox:fgsm)"] == {"norm": "linf"}
+    _, out, _ = run("evaluate", *COMMON, *attacks, "--json")
+    assert json.loads(out)["chosen"].endswith("candidates 10 (matched); seed 0; device cpu")
+
+
+def test_what_is_named_is_not_chosen(run, tmp_path):
+    (tmp_path / "run.toml").write_text(
+        'models = ["net.py:one"]\ndata = "npz:images.npz"\nseeds = [1]\ndevice = "cpu"\n'
+        '[[attacks]]\nattack = "foolbox:fgsm"\nnorm = "linf"\nepsilon = "8/255"\n'
+    )
+    code, _, err = run("evaluate", "run.toml", "-o", "out")
+    assert (code, err) == (0, "")
+
+
+def test_a_radius_lands_in_the_norm_that_is_named_only(run):
+    """DeepFool has linf in Foolbox alone: the radius is never one of l2, in which the others have it."""
+    code, out, _ = run(
+        "evaluate", *COMMON, "--attacks", "fgsm,deepfool", "--norm", "linf", "--epsilon", "8/255", "--json"
+    )
+    assert code == 0
+    records = load("out")
+    assert set(records["norm"]) == {"linf"}
+    assert set(records["implementation"]) >= {"foolbox:deepfool", "art:fgsm"}

@@ -21,11 +21,11 @@ def test_the_same_cells_again_key_by_key(digits, data, tmp_path):
     settings = {
         "attacks": [
             "fgsm",
-            {"attack": "pgd", "epsilon": "8/255", "parameters": {"steps": 3}},
+            {"attack": "pgd", "norm": "linf", "epsilon": "8/255", "parameters": {"steps": 3}},
             {"attack": "best(foolbox:pgd)", "parameters": {"steps": 2}, "grid": {"steps": [2, 4]}},
             {"attack": "foolbox:deepfool", "norm": "l2"},
-            {"attack": "pgd", "target": "least-likely", "epsilon": 0.1},
-            {"attack": "torchattacks:pgd", "defaults": True, "epsilon": 0.1},
+            {"attack": "pgd", "target": "least-likely", "norm": "linf", "epsilon": 0.1},
+            {"attack": "torchattacks:pgd", "defaults": True, "norm": "linf", "epsilon": 0.1},
         ],
         "seeds": [0, 3],
         "max_queries": 30,

@@ -166,6 +166,8 @@ def test_the_threat_model_is_completed_as_papers_do():
     assert choose_threat_model("deepfool", deepfool, 3072) == ThreatModel("l2", None)
     assert default_epsilon("l2", 3 * 224 * 224) == pytest.approx(3.04, abs=0.01)
     assert default_epsilon("l2", 3072) == pytest.approx(0.43, abs=0.01)
+    # One row of an attack takes the norm that the attack takes: DeepFool is l2 in most libraries, linf too in one.
+    assert choose_threat_model("deepfool", [find_implementation("foolbox:deepfool")], 3072) == ThreatModel("l2", None)
     with pytest.raises(UnknownName, match="did you mean"):
         choose_threat_model("pgd", pgd, 3072, norm="inf")
     with pytest.raises(Unsupported, match="they have: linf, l2, l1"):
@@ -198,3 +200,25 @@ def test_two_tests_on_a_minimum_norm_attack_are_corrected_for():
     assert pair.verdict == "no difference found"
     weaker = make_row("foolbox:deepfool", [1] * 13 + [0] * 7, [0.1] * 13 + [0.2] * 7)
     assert judge_pair(strong, weaker).weaker == "foolbox:deepfool"
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        ("pgd", "name it: --norm linf or l2 or l1"),
+        ("deepfool", "it looks for the smallest change, and counts as fooled what lies within that radius"),
+        ("ddn", "name it: --norm l2"),
+    ],
+)
+def test_a_radius_needs_its_norm(attack, words):
+    rows = implementations_of(attack)
+    with pytest.raises(InvalidInput, match=f"expected a norm beside epsilon 8/255 for {attack}, got none") as caught:
+        choose_threat_model(attack, rows, 3072, epsilon=8 / 255)
+    assert words in str(caught.value)
+
+
+def test_a_radius_is_taken_in_the_only_norm_of_a_fixed_budget_attack_or_in_the_one_that_is_named():
+    fgsm, pgd, deepfool = map(implementations_of, ("fgsm", "pgd", "deepfool"))
+    assert choose_threat_model("fgsm", fgsm, 3072, epsilon=0.1) == ThreatModel("linf", 0.1)
+    assert choose_threat_model("pgd", pgd, 3072, norm="l2", epsilon=0.1) == ThreatModel("l2", 0.1)
+    assert choose_threat_model("deepfool", deepfool, 3072, norm="linf", epsilon=0.1) == ThreatModel("linf", 0.1)

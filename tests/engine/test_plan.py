@@ -116,7 +116,7 @@ def test_a_relative_step_becomes_a_number_with_the_library_s_own_defaults_too(di
 
 
 def test_a_search_keeps_its_step_size_relative(digits, images):
-    config = Config(attacks=(AttackChoice("best(foolbox:pgd)"), AttackChoice("best(foolbox:pgd)", epsilon=0.3)))
+    config = Config(attacks=(AttackChoice("best(foolbox:pgd)"), AttackChoice("best(foolbox:pgd)", "linf", 0.3)))
     open_ended, bounded = make_plan(config, models={"a": digits.classifier}, data=images).cells
     assert open_ended.threat_model.epsilon is None
     assert bounded.threat_model.epsilon == 0.3
