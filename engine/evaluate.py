@@ -1,22 +1,19 @@
 """Run what a results folder lacks: claim, do, save, one piece after the other; only this process writes."""
 
-import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timezone
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from filelock import FileLock
 
-from .cell import Cell, Subject
+from .cell import Cell
 from .chosen import chosen_of_cell
 from .executors import Executor, Progress, ThisProcess
+from .origin import describe_run
 from .outcomes import logits_of
 from .plan import Plan
 from .planned import forget_plan, note_failed, note_plan
@@ -24,7 +21,6 @@ from .store import Damaged, Kind, Record, ResultsStore
 from .work import Outcome, Task
 
 _POLL_SECONDS = 0.5
-_VERSIONS = ("torch", "torchvision", "numpy", "adversarial-robustness-toolbox", "foolbox", "torchattacks", "piq")
 
 
 class Summary(NamedTuple):
@@ -268,37 +264,3 @@ class _Evaluation:
     def _remove_parts(self, cell: Cell) -> None:
         for shard in range(cell.shards):
             self.store.remove("parts", f"{cell.key}-{shard}")
-
-
-def describe_run(outcome: Outcome, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What is stored beside a table: the spec, what of it the user left open, how it went, where, which versions."""
-    task = outcome.task
-    subject: Subject = task.subject
-    about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": subject.key}
-    return {
-        **about,
-        "subject": subject.spec,
-        "kind": task.kind,
-        "status": "done" if outcome.table is not None else "failed",
-        "reason": outcome.reason,
-        "unmeasured": dict(outcome.unmeasured or {}),
-        **({} if outcome.probes is None else {"probes": dict(outcome.probes)}),
-        "seconds": outcome.seconds,
-        "attack_seconds": outcome.attack_seconds,
-        "device": task.device,
-        "python": platform.python_version(),
-        "platform": platform.machine(),
-        "versions": _versions(),
-        "preset": preset,
-        "chosen": dict(chosen or {}),
-        "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
-
-
-@cache
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _VERSIONS:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found

@@ -8,7 +8,7 @@ from ..adapters.digest import digest_data, digest_model
 from ..adapters.zoo import Data
 from .cell import Cell, Subject
 from .compare import Comparison, Row
-from .evaluate import describe_run
+from .origin import describe_run
 from .plan import library_version
 from .records import result_table
 from .store import ResultsStore

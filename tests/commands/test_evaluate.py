@@ -239,10 +239,7 @@ def test_what_is_named_is_not_chosen(run, tmp_path):
 
 def test_a_radius_lands_in_the_norm_that_is_named_only(run):
     """DeepFool has linf in Foolbox alone: the radius is never one of l2, in which the others have it."""
-    code, out, _ = run(
-        "evaluate", *COMMON, "--attacks", "fgsm,deepfool", "--norm", "linf", "--epsilon", "8/255", "--json"
-    )
-    assert code == 0
+    assert run("evaluate", *COMMON, "--attacks", "fgsm,deepfool", "--norm", "linf", "--epsilon", "8/255")[0] == 0
     records = load("out")
     assert set(records["norm"]) == {"linf"}
     assert set(records["implementation"]) >= {"foolbox:deepfool", "art:fgsm"}
