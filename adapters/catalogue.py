@@ -158,11 +158,14 @@ def accepted(row: Implementation) -> list[str]:
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     """The library's own defaults in canonical words, read from the installed class; MissingLibrary if it is not there.
 
-    A parameter that the class requires, or sets without telling, is left out.
+    A parameter that the class requires, or sets without telling, is left out. A step size that follows from the radius
+    is a text, "0.03333 epsilon".
     """
     signature = inspect.signature(load_class(row, norm).__init__).parameters
     words = {name: word for name, word in row.params.items() if name not in SUPPLIED and word in signature}
     defaults = {name: signature[word].default for name, word in words.items()}
+    if defaults.get("step_size", "") is None and "rel_stepsize" in signature:  # Foolbox, unless it gets an absolute one
+        defaults["step_size"] = f"{signature['rel_stepsize'].default:.4g} epsilon"
     return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
 
 

@@ -23,6 +23,7 @@ from ..adapters.judge import distances_of, fooled, quantise
 from ..errors import InvalidInput, Unsupported
 from .bisection import Bisection, Radii
 from .defaults import default_epsilon
+from .reach import reaching
 from .relative import resolve_step
 
 UPPER = 16  # largest radius of a search that is given none, in customary radii
@@ -63,6 +64,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     grid: Mapping[str, Sequence[Any]] | None = None,
     pixels: bool = False,
     progress: Callable[[int], object] | None = None,
+    reach: bool = True,
     **parameters: Any,
 ) -> SearchResult:
     """Make a minimum-norm attack of a fixed-budget one: search each image for its smallest successful radius.
@@ -93,6 +95,8 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         grid: further parameters, and the values to try of each.
         pixels: success and distance count on the examples rounded to 8 bits, and those are returned.
         progress: called with the number of images that the work since the last call amounts to.
+        reach: where the library's own step size, times the steps, is shorter than the largest radius and none is given,
+            it is "2.5 epsilon / steps"; the result's parameters say so. False: the library's own, whatever it reaches.
         **parameters: canonical parameters; `max_queries` holds for the whole search of an image. `step_size` may be
             relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
 
@@ -108,6 +112,9 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
     check_images(inputs)
     choices = combinations(grid or {})
+    if reach and "step_size" not in (grid or {}):
+        limit = radii_of(row, threat_model, inputs[0].numel(), rounds).upper
+        parameters = reaching(row, replace(threat_model, epsilon=limit), parameters)
     settings = [{**parameters, **choice} for choice in choices]
     nodes, scaled = check_search(row, threat_model, inputs[0].numel(), settings, rounds)
     top = replace(threat_model, epsilon=nodes.upper)

@@ -227,6 +227,7 @@ def attack_shard(
             threat_model,
             grid=cell.grid or None,
             pixels=cell.pixels,
+            reach=False,  # the parameters of a cell are all that it runs with
             **shared,
             **cell.parameters,
         )
