@@ -284,7 +284,7 @@ def test_a_model_that_does_not_say_the_same_twice_is_neither_fooled_nor_robust(l
     case = digits.first(4)
     attacked = library(gradient_step, model=classifier, logits=digits.module(case.inputs))
     decided = attacked.success | attacked.robust
-    for size in (1, 2, 3, 4):  # whatever is decided holds in every batch
+    for size in (1, 4):  # whatever is decided holds alone and among the others
         for images, fooled in (
             (case.inputs, torch.zeros(4, dtype=torch.bool)),
             (attacked.adv_inputs, attacked.success),
