@@ -163,13 +163,21 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
     images = len(run.falls[0])
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     own_counts, half, optimality = counts(images), [], []
-    for outcome, falls in zip(run.repeats, run.falls, strict=True):
-        if best is not None:
-            half.append(draw_half_distortion(own_counts, falls))
-            optimality.append(draw_optimality(own_counts, outcome.columns["distance"], best[rivals(outcome)]))
-    right = [np.stack([falls > budget for falls in run.falls], axis=1) for budget in grid]
+    # A violation says nothing: such an image is right at 0 only, and the numbers that sum the curve up leave it out.
+    proven = [~own.columns["violated"] for own in run.repeats]
+    for outcome, falls, kept in zip(run.repeats, run.falls, proven, strict=True):
+        if best is not None and kept.any():
+            drawn, nearest = own_counts[:, kept], best[rivals(outcome)][kept]
+            half.append(draw_half_distortion(drawn, falls[kept]))
+            optimality.append(draw_optimality(drawn, outcome.columns["distance"][kept], nearest))
+    right = [
+        np.stack([(falls > budget) & (kept | (budget == 0)) for falls, kept in zip(run.falls, proven, strict=True)], 1)
+        for budget in grid
+    ]
     curve = _curve(run.labels, "distances", grid, right, banded=len(own_counts) > 1)
-    tensors = [torch.tensor(falls) for falls in run.falls]
+    tensors = [torch.tensor(falls[kept]) for falls, kept in zip(run.falls, proven, strict=True) if kept.any()]
+    if not tensors:
+        return curve
     empirical = float(np.mean([empirical_half_distortion(own) for own in tensors]))
     empirical = math.nan if math.isinf(empirical) and not math.isinf(run.limit) else empirical  # it may be farther
     if best is None:
@@ -178,19 +186,19 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
         **{
             **vars(curve),
             "empirical_half": empirical,
-            "half_distortion": interval(np.mean(half, axis=0), images),
+            "half_distortion": interval(np.mean(half, axis=0), min(map(len, tensors))),
             "r_squared": float(np.mean([half_distortion(own).r_squared for own in tensors])),
-            "optimality": interval(np.mean(optimality, axis=0), images),
+            "optimality": interval(np.mean(optimality, axis=0), min(map(len, tensors))),
         }
     )
 
 
 def draw_points(points: Points, counts: Counts) -> Curve:
-    """The accuracy at 0 and at each budget: the share of images that are right when clean and not fooled."""
+    """The accuracy at 0 and at each budget: the share of images that are right when clean and shown to be robust."""
     first = points.runs[0][1][0].columns
     right = [first["attacked"][:, None]]
     for _, repeats in points.runs:
-        right.append(np.stack([own.columns["attacked"] & ~own.columns["success"] for own in repeats], axis=1))
+        right.append(np.stack([own.columns["robust"] for own in repeats], axis=1))
     budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
     return _curve(points.labels, "points", budgets, right, banded=len(counts(len(right[0]))) > 1)
 

@@ -66,8 +66,8 @@ def build_curves(
     point for each epsilon that they were run at (step sizes relative to it are one setting), and nothing is said about
     radii between. Against queries: an image falls at the forward plus backward passes that the attack had spent on it
     when it ended, if it succeeded; an attack that spends the same on every image gives a point at that cost. An image
-    that is wrong when clean falls at 0; a failure and a violation at no budget, so with violations the accuracy is an
-    upper bound, which a note says. Repeats with other seeds are averaged.
+    that is wrong when clean falls at 0, a failure at no budget. A violation proves nothing: as in robust accuracy, such
+    an image is not right at any budget above 0, which a note says. Repeats with other seeds are averaged.
 
     Args:
         folder: a results folder, or what was read of it.
@@ -123,10 +123,10 @@ def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[
 
 
 def _violations(curves: Sequence[Curve]) -> list[str]:
-    """A line for each curve whose accuracy is an upper bound only."""
+    """A line for each curve with images that are neither fooled nor robust."""
     return [
-        f"{own.labels['implementation']} on {own.labels['model']}: {own.labels['violations']} violations count as not "
-        "fooled: the accuracy is an upper bound"
+        f"{own.labels['implementation']} on {own.labels['model']}: {own.labels['violations']} violations count neither "
+        "as fooled nor as robust: they lower the accuracy at every budget above 0"
         for own in curves
         if own.labels["violations"]
     ]

@@ -83,9 +83,13 @@ def test_an_attack_that_spends_the_same_on_every_image_is_a_point_against_querie
     assert found["art:pgd"].kind == "distances"
 
 
-def test_violations_make_an_accuracy_an_upper_bound_and_say_so(points):
+def test_violations_are_right_at_no_budget_but_0_and_a_note_says_so(points):
     writer, subject = points
     bad = torch.arange(N) < 3
     writer.cell(subject, "foolbox:ddn", RIGHT, RIGHT.flip(1), LABELS, norm="l2", epsilon=None, violated=bad)
-    notes = build_curves(writer.store.folder, bootstrap=0).notes
-    assert notes == ("foolbox:ddn on a: 3 violations count as not fooled: the accuracy is an upper bound",)
+    curves = build_curves(writer.store.folder, bootstrap=0)
+    (note,) = curves.notes
+    assert note.startswith("foolbox:ddn on a: 3 violations count neither as fooled nor as robust")
+    (curve,) = (own for own in curves.curves if own.labels["implementation"] == "foolbox:ddn")
+    assert curve.accuracy[0] == 1
+    assert curve.accuracy[1] <= 1 - 3 / N

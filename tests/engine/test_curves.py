@@ -107,8 +107,10 @@ def test_a_violation_is_no_success_at_any_budget(writer, subject):
     bad = torch.arange(N) >= 45
     writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), violated=bad, **SMALLEST)
     (curve,) = build_curves(writer.store.folder).curves
-    assert curve.accuracy[-1] == pytest.approx(0.1)
+    assert curve.accuracy[0] == pytest.approx(0.92)
+    assert curve.accuracy[-1] == 0  # the five are not fooled, and not robust either
     assert curve.labels["violations"] == 5
+    assert (curve.half_distortion.n, curve.optimality.n) == (45, 45)
 
 
 def test_queries_are_those_spent_on_a_success(writer, subject):
