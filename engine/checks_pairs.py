@@ -12,9 +12,9 @@ from ..adapters.judge import allowed_radius
 from .cell import Cell
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick
 from .outcomes import Outcome, Outcomes, transferred
-from .paired import mcnemar
+from .paired import least_decisive, mcnemar
 from .store import Damaged
-from .verdicts import SIGNIFICANT
+from .verdicts import SIGNIFICANT, side_of
 from .words import radius_text, threat_text
 
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
@@ -180,22 +180,27 @@ def _growth(group: Sequence[Outcome]) -> Check:
 
 
 def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
-    """The pair that differs most decides; Bonferroni over the pairs."""
-    found = []
+    """The pair that differs most decides; Bonferroni over the pairs; violations of either are left out."""
+    found, least = [], least_decisive(SIGNIFICANT / len(pairs))
     for a, b in pairs:
-        attacked = a.columns["attacked"]
+        attacked = a.columns["attacked"] & ~side_of(a).violated & ~side_of(b).violated
         first, second = reach(a, a.cell), reach(b, a.cell)
         ahead, behind = wins(first, second) & attacked, wins(second, first) & attacked
         net = abs(int(ahead.sum()) - int(behind.sum())) / max(1, int(attacked.sum()))
-        found.append((mcnemar(ahead, behind), -net, (a, b) if ahead.sum() >= behind.sum() else (b, a), ahead | behind))
-    p, net, (strong, weak), apart = min(found, key=lambda item: item[:2])
+        ordered = (a, b) if ahead.sum() >= behind.sum() else (b, a)
+        found.append((mcnemar(ahead, behind), -net, ordered, ahead | behind, int(attacked.sum())))
+    p, net, (strong, weak), apart, compared = min(found, key=lambda item: item[:2])
     state: State = "fail" if p * len(pairs) < SIGNIFICANT else "warn" if -net > NET_DISAGREEMENT else "pass"
     kind = "fooled" if weak.cell.threat_model.epsilon is not None else "fooled, or nearer,"
-    detail = f"{int(apart.sum())} of {int(strong.columns['attacked'].sum())} images are {kind} by one of "
+    detail = f"{int(apart.sum())} of {compared} images are {kind} by one of "
     detail += f"{strong.cell.attack} and {weak.cell.attack} only (p = {p:.2g}, {len(pairs)} pairs)"
     if state != "pass":
         detail += f"; the weaker: {weak.cell.attack}"
     images = pick(strong.columns["image"], apart) if state != "pass" else ()
+    if state == "pass" and compared < least:
+        detail += f"; so few images cannot show a difference: {least} are the least"
+        advice = f"run {least - compared} more images (--limit)"
+        return make_check("libraries", "unknown", subject, weak.cell.key, detail, advice=advice)
     return make_check("libraries", state, subject, weak.cell.key, detail, images=images)
 
 

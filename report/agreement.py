@@ -13,7 +13,7 @@ from ..engine.about import About
 from ..engine.outcomes import Outcome
 from ..engine.paired import Interval
 from ..engine.shares import share_interval
-from ..engine.verdicts import RULE, Judgement, Side, Verdict, judge
+from ..engine.verdicts import RULE, Judgement, Verdict, judge, side_of
 from ..engine.words import radius_text, threat_text
 from .blocks import Column, Entry, Fold, PageTable, Section, Text, make_table, plain
 from .folder import Folder
@@ -81,19 +81,13 @@ def shared_attacks(done: Sequence[Outcome]) -> Iterator[list[Outcome]]:
 
 def judge_cells(a: Outcome, b: Outcome, about: Mapping[tuple[str, str], About]) -> PairVerdict:
     """The verdict on two cells, from records."""
-    sides = _side(a), _side(b)
+    sides = side_of(a), side_of(b)
     minimum_norm = about[a.cell.attack, a.cell.threat_model.norm].kind == "minimum-norm"
     moved = (a.columns["linf"] > 0) | (b.columns["linf"] > 0)
     judgement = judge(*sides, minimum_norm=minimum_norm, same=_same_numbers(a, b), moved=moved)
     paired = sides[0].attacked & sides[1].attacked & ~sides[0].violated & ~sides[1].violated
     agreeing = float((sides[0].success == sides[1].success)[paired].mean()) if paired.any() else math.nan
     return PairVerdict(a, b, judgement, agreeing)
-
-
-def _side(own: Outcome) -> Side:
-    columns = own.columns
-    kinds = tuple(tuple(text.split()) for text in columns["violations"])
-    return Side(own.cell.attack, columns["attacked"], columns["success"], columns["distance"], kinds)
 
 
 def _same_numbers(a: Outcome, b: Outcome) -> np.ndarray:
@@ -162,16 +156,16 @@ def _row(folder: Folder, own: Outcome, about: Mapping[tuple[str, str], About]) -
         _length(cell.threat_model.norm, float(np.median(distances))) if fooled else None,
         *(float(np.median(columns[name][attacked])) if count else None for name in ("forwards", "backwards")),
         float(columns["seconds"][attacked].mean()) if count else None,
-        _violations(columns),
+        _violations(own),
         Entry(", ".join(findings), title="; ".join(findings.values())),
     )
 
 
-def _violations(columns: Mapping[str, np.ndarray]) -> Entry:
+def _violations(own: Outcome) -> Entry:
     """Attacked images that broke a rule, whether or not they fool the model, and which rules."""
-    kinds = [tuple(text.split()) for text in columns["violations"][columns["attacked"]]]
-    count, each = sum(map(bool, kinds)), Counter(kind for own in kinds for kind in set(own))
-    return Entry(str(count), count, title=", ".join(f"{kind}: {number}" for kind, number in sorted(each.items())))
+    side = side_of(own)
+    count = int(side.violated.sum())
+    return Entry(str(count), count, title=side.complaint)
 
 
 def _length(norm: str, distance: float) -> Entry:

@@ -1,10 +1,11 @@
 """What moved between two results folders: the same cells in both, image by image, and what else changed."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,12 +13,14 @@ from .. import __version__
 from ..engine.cell import Cell
 from ..engine.load import CellState, list_cells
 from ..engine.outcomes import Outcome, Outcomes, read_outcomes
-from ..engine.paired import mcnemar, wilcoxon
-from ..engine.verdicts import SIGNIFICANT
+from ..engine.paired import least_decisive, mcnemar, wilcoxon
+from ..engine.verdicts import SIGNIFICANT, side_of
 from ..engine.words import threat_text
 from ..errors import Unavailable
 from .blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table
 from .provenance import collect_versions
+
+_SAME = 1e-6  # distances this close are the same number up to float32 rounding
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Change:
     Args:
         cell: as the second folder has it.
         images: in both, with the same name and label.
+        left_out: those of them whose result is a violation in one of the folders; the tests are on the others.
         before: share of them that are robust in the first folder.
         after: the same in the second.
         lost: images robust in the first only.
@@ -34,11 +38,14 @@ class Change:
         p_robust: exact McNemar test on them.
         p_distance: Wilcoxon's test on the distances where both succeed.
         differs: what else differs: weights, pixels, library.
-        moved: whether a test is significant at 5 % after Bonferroni's correction over all tests of the page.
+        verdict: "moved" if a test is significant at 5 % after Bonferroni's correction over all tests of the page,
+            "identical" if no outcome and no distance differs, "undecided" if no outcome of so few images could be
+            significant, else "no difference found".
     """
 
     cell: Cell
     images: int
+    left_out: int
     before: float
     after: float
     lost: tuple[str, ...]
@@ -46,7 +53,12 @@ class Change:
     p_robust: float
     p_distance: float
     differs: tuple[str, ...]
-    moved: bool = False
+    verdict: Literal["moved", "identical", "no difference found", "undecided"]
+
+    @property
+    def moved(self) -> bool:
+        """Whether a test says so."""
+        return self.verdict == "moved"
 
 
 def find_changes(a: Outcomes, b: Outcomes) -> list[Change]:
@@ -54,11 +66,19 @@ def find_changes(a: Outcomes, b: Outcomes) -> list[Change]:
     old = {_identity(own.cell): own for own in a.done}
     both = [(old[_identity(own.cell)], own) for own in b.done if _identity(own.cell) in old]
     changes = [_compare(first, second) for first, second in both]
-    tests = sum(not np.isnan(p) for change in changes for p in (change.p_robust, change.p_distance))
-    level = SIGNIFICANT / max(tests, 1)
+    return [_decide(change, SIGNIFICANT / _count_tests(changes)) for change in changes]
+
+
+def _count_tests(changes: Sequence[Change]) -> int:
+    return max(1, sum(not np.isnan(p) for change in changes for p in (change.p_robust, change.p_distance)))
+
+
+def _decide(change: Change, level: float) -> Change:
     # NaN, where there is nothing to test, is below no level.
-    moved = [change.p_robust < level or change.p_distance < level for change in changes]
-    return [Change(**{**vars(change), "moved": found}) for change, found in zip(changes, moved, strict=True)]
+    if change.p_robust < level or change.p_distance < level:
+        return replace(change, verdict="moved")
+    few = change.images - change.left_out < least_decisive(level)
+    return replace(change, verdict="undecided") if few and change.verdict != "identical" else change
 
 
 def list_differences(a: str | Path, b: str | Path) -> list[Section]:
@@ -71,14 +91,15 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
     changes = find_changes(first, second)
     if not changes:
         raise Unavailable(f"expected finished cells that both {a} and {b} have, found none: nothing can be paired")
-    moved = [change for change in changes if change.moved]
-    told = (
-        f"{len(moved)} of {len(changes)} cells moved significantly" if moved else f"None of {len(changes)} cells moved"
-    )
+    counts = Counter(change.verdict for change in changes)
+    told = f"{len(changes)} cells: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    least = least_decisive(SIGNIFICANT / _count_tests(changes))
     facts = Facts((("first folder", str(a)), ("second folder", str(b)), ("page made by", f"davylamp {__version__}")))
     rule = (
         "Paired by image: exact McNemar test on robustness, Wilcoxon's test on the distances where both attacks "
-        "succeed; 5 % with Bonferroni's correction over all tests of this page."
+        f"succeed; 5 % with Bonferroni's correction over all {_count_tests(changes)} tests of this page: only a "
+        f"difference of {least} images or more in a cell could be seen; fewer images than that are undecided. "
+        "Violations are left out of the tests. No difference found is no proof that there is none."
     )
     blocks = (Text(f"{told}.", "lead"), Text(rule, "note"), facts, _table(changes))
     apart = (_alone("a-only", f"Only in {a}", first, second), _alone("b-only", f"Only in {b}", second, first))
@@ -103,18 +124,23 @@ def _compare(a: Outcome, b: Outcome) -> Change:
     shared = [(place, places[image]) for place, image in enumerate(names[0]) if image in places]
     left, right = (np.array([pair[side] for pair in shared], int) for side in (0, 1))
     robust = a.columns["robust"][left], b.columns["robust"][right]
-    both = a.columns["success"][left] & b.columns["success"][right]
-    distances = a.columns["distance"][left][both], b.columns["distance"][right][both]
+    hits = a.columns["success"][left], b.columns["success"][right]
+    far = a.columns["distance"][left], b.columns["distance"][right]
+    kept = ~side_of(a).violated[left] & ~side_of(b).violated[right]
+    both = hits[0] & hits[1] & kept
+    alike = np.array_equal(*robust) and np.array_equal(*hits) and np.allclose(*far, rtol=_SAME, atol=_SAME)
     images = a.columns["image"][left]
     return Change(
         b.cell,
         len(shared),
+        int((~kept).sum()),
         *(float(own.mean()) if len(shared) else float("nan") for own in robust),
-        lost=tuple(images[robust[0] & ~robust[1]]),
-        gained=tuple(images[robust[1] & ~robust[0]]),
-        p_robust=mcnemar(*robust),
-        p_distance=wilcoxon(*distances) if both.any() else float("nan"),
+        lost=tuple(images[robust[0] & ~robust[1] & kept]),
+        gained=tuple(images[robust[1] & ~robust[0] & kept]),
+        p_robust=mcnemar(robust[0][kept], robust[1][kept]) if kept.any() else float("nan"),
+        p_distance=wilcoxon(far[0][both], far[1][both]),
         differs=tuple(_differing(a, b)),
+        verdict="identical" if alike and shared else "no difference found",
     )
 
 
@@ -134,11 +160,12 @@ def _table(changes: Sequence[Change]) -> PageTable:
     ordered = sorted(changes, key=lambda change: (not change.moved, change.p_robust, change.p_distance))
     rows = [
         (
-            badge("warn", "moved") if change.moved else Entry("same"),
+            badge("warn", "moved") if change.moved else Entry(change.verdict),
             change.cell.subject.model,
             change.cell.attack,
             threat_text(change.cell.threat_model),
             change.images,
+            change.left_out,
             change.before,
             change.after,
             change.after - change.before,
@@ -152,6 +179,7 @@ def _table(changes: Sequence[Change]) -> PageTable:
     ]
     columns = (
         "verdict", "model", "implementation", "threat model", Column("n", "images that both folders have"),
+        Column("violations", "in one of the folders: left out of the tests, of lost and of gained"),
         Column("before", "robust accuracy in the first folder"), Column("after", "in the second"), "change",
         Column("lost", "images robust in the first only"), Column("gained", "images robust in the second only"),
         Column("p robust", "exact McNemar test"), Column("p distance", "Wilcoxon's test where both succeed"),

@@ -1,11 +1,14 @@
 """What moved between two folders, where it is known what was changed."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from scipy import stats
 
 from davylamp.benchmarks.synthetic_results import write_results
 from davylamp.engine.cell import Cell
-from davylamp.engine.outcomes import read_outcomes
+from davylamp.engine.outcomes import Outcome, read_outcomes
 from davylamp.engine.store import ResultsStore
 from davylamp.errors import Unavailable
 from davylamp.report.build import build_differences
@@ -49,7 +52,27 @@ def test_only_what_was_changed_has_moved(folders):
     assert moved.differs == ("foolbox 1.0 to 2.0",)
     for change in changes:
         if not change.moved:
-            assert (change.p_robust, change.before) == (1.0, change.after)
+            assert (change.verdict, change.p_robust, change.before) == ("identical", 1.0, change.after)
+
+
+def test_few_images_are_undecided_and_violations_left_out(folders):
+    before, after = map(read_outcomes, folders)
+
+    def cut(outcomes, images, violated=0):
+        done = []
+        for own in outcomes.done:
+            columns = {name: values[:images].copy() for name, values in own.columns.items()}
+            columns["violations"] = np.where(np.arange(images) < violated, "nan", "")
+            columns["attacked"] = np.ones(images, bool)
+            done.append(Outcome(own.cell, columns, own.unmeasured))
+        return replace(outcomes, done=tuple(done))
+
+    few = find_changes(cut(before, 5), cut(after, 5))
+    assert {change.verdict for change in few} <= {"undecided", "identical"}
+    assert "undecided" in {change.verdict for change in few}
+    hidden = find_changes(cut(before, 40), cut(after, 40, violated=40))
+    assert not any(change.moved for change in hidden)
+    assert {(change.left_out, len(change.lost), len(change.gained)) for change in hidden} == {(40, 0, 0)}
 
 
 def test_the_page_names_it(folders, read_page):
