@@ -252,6 +252,21 @@ def test_libraries_that_disagree(folder, weak, state):
     assert found.images == (() if state == "pass" else tuple(NAMES[weak:18]))
 
 
+def test_libraries_on_few_images_are_unknown_and_violations_left_out(folder):
+    net = folder.model()
+    for attack, few in (("art:pgd", 4), ("foolbox:pgd", 3)):
+        folder.cell(net, attack, range(few), attacked=mask(*range(4)))
+    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
+    assert (found.state, found.advice) == ("unknown", "run 2 more images (--limit)")
+    other = folder.model("other")
+    broken = np.where(mask(*range(12)), "nan", "")
+    folder.cell(other, "art:pgd", range(12))
+    folder.cell(other, "foolbox:pgd", (), violations=broken, violated=mask(*range(12)))
+    found = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
+    assert "0 of 8 images" in found[1].detail
+    assert found[1].state == "pass"
+
+
 def test_what_was_not_run_is_unknown_and_says_what_to_run(folder):
     net = folder.model()
     cell = folder.cell(net, "foolbox:pgd", range(18))
