@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
+from .options import split_list
 
 DEFAULT = "report.html"
 
@@ -36,6 +37,7 @@ def serve_results(
         str, typer.Option(help="address to listen at; other machines see it only if you say so")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8000,
+    allow_host: Annotated[list[str] | None, typer.Option(help="answer to this name, too (repeatable)")] = None,
 ) -> None:
     """Serve the report on this machine, read-only, live while an evaluation runs."""
     from ..report.live import serve
@@ -46,5 +48,6 @@ def serve_results(
         folder,
         host=host,
         port=port,
+        names=split_list("--allow-host", allow_host) or (),
         started=lambda address: console.print(f"{address}   (stop with Ctrl-C)", highlight=False),
     )

@@ -1,6 +1,5 @@
 """The report of a folder while an evaluation fills it: read-only, over HTTP, by Waitress."""
 
-import socket
 import threading
 import time
 from collections import Counter
@@ -10,14 +9,26 @@ from typing import Any
 
 from ..engine.cell import Cell
 from ..engine.planned import find_missing
-from ..engine.store import Damaged, ResultsStore
+from ..engine.store import Damaged, ResultsStore, expand_path
 from ..engine.words import threat_text
-from ..errors import MissingLibrary, Unavailable
+from ..errors import Unavailable
 from .blocks import Section, Text, badge, make_table
 from .build import list_sections, render, render_blocks
+from .serving import Names, listen, require_server, run_server
 
 _SHARE = 5  # a page is made again at most every so many times what making it took
-_LOCAL = ("127.0.0.1", "localhost", "[::1]")
+_HEADERS = (
+    ("Content-Type", "text/html; charset=utf-8"),
+    ("Cache-Control", "no-store"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+)
 Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
@@ -26,15 +37,15 @@ class LiveReport:
 
     Args:
         folder: a results folder; it is only read.
-        hosts: names that a request may ask for, beside this machine's own: a page elsewhere cannot read along under a
-            name of its own.
+        host: the address that it is served at.
+        names: further names under which a request may ask for it.
 
     Raises:
         Unavailable: if there is no such folder.
     """
 
-    def __init__(self, folder: str | Path, *, hosts: Iterable[str] = ()):
-        self.folder, self.hosts = Path(folder), {*_LOCAL, *hosts}
+    def __init__(self, folder: str | Path, *, host: str = "127.0.0.1", names: Iterable[str] = ()):
+        self.folder, self._names = expand_path(folder), Names(host, names)
         self._store = ResultsStore(folder, create=False)
         self._lock = threading.Lock()
         self._seen: dict[tuple[str, int], tuple[str, Cell | None, str]] = {}
@@ -44,19 +55,12 @@ class LiveReport:
     def __call__(self, environ: Mapping[str, Any], start_response: Start) -> list[bytes]:
         """Answer a request."""
         status, body = self._answer(environ)
-        headers = [
-            ("Content-Type", "text/html; charset=utf-8"),
-            ("Content-Length", str(len(body))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-        ]
-        start_response(status, headers)
+        start_response(status, [*_HEADERS, ("Content-Length", str(len(body)))])
         return [b"" if environ["REQUEST_METHOD"] == "HEAD" else body]
 
     def _answer(self, environ: Mapping[str, Any]) -> tuple[str, bytes]:
-        host = str(environ.get("HTTP_HOST", "")).rpartition(":")
-        if (host[0] or host[2]) not in self.hosts:
-            return "403 Forbidden", b"expected a request to this machine by its own name"
+        if refused := self._names.status(environ.get("HTTP_HOST")):
+            return refused, b"expected a request to this machine by its own name; others: serve --allow-host NAME"
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return "405 Method Not Allowed", b"this page is read-only"
         with self._lock:
@@ -139,30 +143,30 @@ class LiveReport:
             return "gone", None, ""
 
 
-def serve(folder: str | Path, *, host: str = "127.0.0.1", port: int = 8000, started: Callable[[str], object]) -> None:
+def serve(
+    folder: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    names: Iterable[str] = (),
+    started: Callable[[str], object],
+) -> None:
     """Serve the report of a folder until it is interrupted.
 
     Args:
         folder: a results folder.
-        host: address to listen at.
+        host: address to listen at; "0.0.0.0" is every address of this machine.
         port: 0: any that is free.
+        names: further names under which it may be asked for.
         started: called with the address once it answers.
 
     Raises:
         MissingLibrary: without Waitress.
+        InvalidInput: if the address is empty.
         Unavailable: if there is no such folder, or the port is taken.
     """
-    try:
-        from waitress.server import create_server
-    except ImportError as error:
-        raise MissingLibrary("waitress", "serve") from error
-    application = LiveReport(folder, hosts=[host])
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            raise Unavailable(f"could not listen at {host}:{port} ({error}); choose another with --port") from error
-        server = create_server(application, sockets=[listener], threads=4, ident="davylamp")
-        started(f"http://{host}:{listener.getsockname()[1]}/")
-        server.run()
+    require_server()
+    host = host.strip().removeprefix("[").removesuffix("]")
+    application = LiveReport(folder, host=host, names=names)
+    with listen(host, port) as listener:
+        run_server(application, listener, host, started)

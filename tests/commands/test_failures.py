@@ -18,7 +18,7 @@ def shell(script: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")  # noqa: PTH110
-@pytest.mark.parametrize("arguments", ["attacks", "attacks --json"])
+@pytest.mark.parametrize("arguments", ["reproduce", "reproduce --json"])
 def test_a_full_disk_behind_the_output_is_one_line(arguments):
     done = shell(f"davylamp {arguments} > /dev/full")
     assert done.returncode == 1

@@ -1,13 +1,19 @@
 """The live page: what it answers, to whom, and that it changes nothing."""
 
+import socket
+import threading
+from contextlib import ExitStack
+
 import pytest
 
 from davylamp.benchmarks.synthetic_results import write_results
 from davylamp.engine.cell import Cell
 from davylamp.engine.planned import note_plan
 from davylamp.engine.store import ResultsStore
+from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report import live
 from davylamp.report.live import LiveReport
+from davylamp.report.serving import Names, listen, make_server
 
 
 @pytest.fixture
@@ -34,11 +40,13 @@ def ask(store, monkeypatch):
 
         def start(status, headers):
             found["status"] = int(status.split()[0])
+            run.headers.update(headers)
 
-        body = application({"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_HOST": host}, start)
+        named = {} if host is None else {"HTTP_HOST": host}
+        body = application({"REQUEST_METHOD": method, "PATH_INFO": path, **named}, start)
         return found["status"], b"".join(body).decode()
 
-    run.made = made
+    run.made, run.headers = made, {}
     return run
 
 
@@ -50,7 +58,7 @@ def test_it_answers_reads_only_and_this_machine_only(ask):
     for method in ("POST", "PUT", "DELETE"):
         assert ask(method=method)[0] == 405
     assert ask(host="evil.example:8000")[0] == 403
-    assert ask(host="")[0] == 403
+    assert ask(host="")[0] == 400
     assert ask(method="HEAD") == (200, "")
 
 
@@ -100,3 +108,74 @@ def test_a_run_that_has_finished_nothing_yet(tmp_path):
     body = application({"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "localhost"}, lambda *_: None)
     assert b"No cell is finished" in body[0]
     assert b"Nothing to show yet" in body[0]
+
+
+def test_a_request_names_no_host_or_a_strange_one(ask):
+    assert ask(host=None)[0] == 400
+    for host in ("a b", "evil:127.0.0.1", "localhost:8000:1", "[::1", "@localhost", "localhost:port"):
+        assert ask(host=host)[0] == 400
+    for host in ("LOCALHOST:1", "localhost.", "[::1]:8000", "127.0.0.1"):
+        assert ask(host=host)[0] == 200
+
+
+def test_no_page_may_frame_it_or_guess_its_type(ask):
+    ask()
+    assert "frame-ancestors 'none'" in ask.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in ask.headers["Content-Security-Policy"]
+    assert ask.headers["X-Content-Type-Options"] == "nosniff"
+    assert ask.headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    ("host", "others", "allowed", "refused"),
+    [
+        (
+            "127.0.0.1",
+            (),
+            ("127.0.0.1", "localhost", "[::1]:80"),
+            ("192.0.2.1", "evil.example", "127.0.0.1.evil.example"),
+        ),
+        ("192.0.2.1", (), ("192.0.2.1:8000", socket.gethostname()), ("192.0.2.2", "evil.example", "localhost")),
+        ("0.0.0.0", (), ("192.0.2.1:8000", "[2001:db8::1]", "localhost", socket.gethostname()), ("evil.example",)),
+        ("127.0.0.1", ("Lamp.Example",), ("lamp.example:80",), ("other.example",)),
+    ],
+)
+def test_it_answers_to_its_own_names(host, others, allowed, refused):
+    names = Names(host, others)
+    assert [names.status(each) for each in allowed] == [""] * len(allowed)
+    assert [names.status(each)[:3] for each in refused] == ["403"] * len(refused)
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("", "got an empty text"), (" ", "got an empty text"), ("0", "write 0.0.0.0")]
+)
+def test_it_listens_at_no_address_that_was_not_given(host, words):
+    with pytest.raises(InvalidInput, match=words):
+        listen(host, 0)
+    for wrong in ("no such host", "256.1.1.1", "x" * 300):
+        with pytest.raises(Unavailable, match="could not listen at"):
+            listen(wrong, 0)
+
+
+@pytest.mark.parametrize(
+    ("idle", "limits"), [(110, {}), (60, {"connection_limit": 20, "channel_timeout": 1, "cleanup_interval": 1})]
+)
+def test_connections_that_say_nothing_do_not_stop_it(idle, limits):
+    """110 at the usual limits; and more than the limit itself, which frees itself once they were idle for its time."""
+
+    def application(environ, start):
+        start("200 OK", [("Content-Length", "2")])
+        return [b"ok"]
+
+    with listen("127.0.0.1", 0) as listener, ExitStack() as opened:
+        server = make_server(application, listener, **limits)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        address = listener.getsockname()
+        for place in range(idle):
+            connection = opened.enter_context(socket.create_connection(address, timeout=20))
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127" if place % 2 else b"")
+        with socket.create_connection(address, timeout=20) as asking:
+            asking.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+            assert asking.recv(100).startswith(b"HTTP/1.0 200 OK")
+        server.close()
