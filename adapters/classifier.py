@@ -35,7 +35,7 @@ class Classifier(nn.Module):
         num_classes: the number of classes; None takes it from the first output.
         mean: per channel; subtracted before the model. None: the model normalises by itself.
         std: per channel; divided by, after the mean. Given together with `mean`.
-        name: what tables and result files call the model.
+        name: what messages call the model; an evaluation calls it by the name that it is given under.
         device: where the model is moved to; None leaves it where it is.
         resize: side that the shorter edge of an image file is resized to before the crop; None: no resizing.
         crop: side of the square centre crop of an image file; None: no crop.

@@ -78,7 +78,7 @@ def _table(curves: Curves) -> PageTable:
         columns += [
             Column("half distortion", "D_half: the radius at which an exponential fitted to the curve has halved"),
             Column("R2", "of that exponential"), Column("empirical half", "where the curve itself has halved"),
-            Column("OPT", "local optimality: 0 for an attack that is the best of the folder on every image"),
+            Column("OPT", "local optimality: 1 for an attack that is the best of the folder on every image"),
         ]  # fmt: skip
     else:
         columns.append(Column("half at", "passes at which the accuracy has halved"))

@@ -48,7 +48,8 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
     note = f"{left} more examples are left out to keep the page small." if left else ""
     lead = (
         "The first images of the data, at thumbnail size. The change is amplified until its largest value is visible; "
-        "bright areas are what the class activation map of the prediction rests on."
+        "one below a grey level cannot be, and says so. Bright areas are what the class activation map of the "
+        "prediction rests on."
     )
     blocks: list[Any] = [Gallery(tuple(pictures), clean, note)]
     return Section("gallery", title, lead, (*blocks, *_only_one(folder, pairs)))
@@ -61,27 +62,40 @@ def _picture(folder: Folder, own: Outcome, example: Example) -> Picture | None:
         return None
     clean, adv = _pixels(before.picture), _pixels(example.picture)
     amplified, factor = amplify(clean, adv)
+    place = int(row[0])
     uris = {"adv": _thumbnail(adv), "change": _thumbnail(amplified, nearest=True)}
     if example.cam is not None:
         uris["cam"] = _spotlight(example.cam)
-    place = int(row[0])
     lines = (
         f"label {example.label}",
         f"{before.predicted} ({before.confidence:.0%}) becomes {example.predicted} ({example.confidence:.0%})",
         f"{threat_text(own.cell.threat_model)}; {_distances(own, place)}",
         f"{own.columns['forwards'][place]} forward, {own.columns['backwards'][place]} backward passes",
-        f"{own.cell.row.library} {own.cell.version}; change x {factor:.3g}".strip(),
+        f"{own.cell.row.library} {own.cell.version}; {_change_text(own, place, factor)}".strip(),
     )
     key = f"{own.cell.subject.key}-{example.place}"
     return Picture(folder.model(own), folder.title(own), example.image, _outcome(own, place), key, uris, lines)
 
 
-def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float]:
-    """The change around mid-grey, uint8, so large that its largest value is white or black; and the factor."""
+def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
+    """The change around mid-grey, uint8, so large that its largest value is white or black; and the factor.
+
+    The factor is None where no picture of 8 bits shows a change.
+    """
     change = adv.astype(np.int16) - clean
     largest = int(np.abs(change).max())
-    factor = 127 / largest if largest else 1.0
+    if not largest:
+        return np.full_like(adv, 128), None
+    factor = 127 / largest
     return (128 + change * factor).round().clip(0, 255).astype(np.uint8), factor
+
+
+def _change_text(own: Outcome, place: int, factor: float | None) -> str:
+    """By how much the change is amplified, or why it cannot be seen: a picture has 256 grey levels."""
+    if factor is not None:
+        return f"change x {factor:.3g}"
+    largest = float(own.columns["linf"][place])
+    return "no change" if largest == 0 else f"change of {255 * largest:.2g} grey levels at most: not to be seen here"
 
 
 def _outcome(own: Outcome, place: int) -> str:

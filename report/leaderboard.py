@@ -121,7 +121,7 @@ def _definitions(pairs: Table, folder: Folder) -> PageTable:
 
 def _why_absent(module: str) -> str:
     group = module.rpartition(".")[2]
-    if group in ("coverage", "stability", "corruption"):
+    if group in ("coverage", "stability", "corruption", "neurons"):
         return "needs the model itself: call it from davylamp.metrics"
     if group.startswith("defence"):
         return "compares a defended model: davylamp table --defence"

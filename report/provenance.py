@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ..engine.again import configs_of
+from ..engine.again import configs_of, transfer_of
 from ..engine.config import write_config
 from ..engine.load import CellState
 from ..engine.words import threat_text
@@ -82,11 +82,15 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
     )
 
 
-def _again(folder: Folder) -> list[Code]:
+def _again(folder: Folder) -> list[Any]:
     """The config that makes the same cells, and the line that runs it."""
     cells = [state.cell for state in folder.states.values()]
-    configs = configs_of(cells, transfer="full" if folder.outcomes.transfers else "no")
-    found = []
+    tested = transfer_of([own.cell for own in folder.outcomes.done], folder.outcomes.transfers)
+    configs = configs_of(cells, transfer=tested.rule, first=tested.first)
+    found: list[Any] = []
+    if tested.tested < tested.asked:
+        text = f"{tested.tested} of {tested.asked} transfer runs are here; this configuration makes all."
+        found.append(Text(text, "note"))
     for place, config in enumerate(configs):
         name = "again.toml" if len(configs) == 1 else f"again-{place + 1}.toml"
         label = f"Configuration: save as {name}. Every parameter that the cells ran with is in it"

@@ -6,7 +6,8 @@ import pytest
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.zoo import Data
 from davylamp.engine import compare, load, load_clean, make_plan
-from davylamp.engine.again import configs_of
+from davylamp.engine.again import configs_of, transfer_of
+from davylamp.engine.cell import Cell, Subject
 from davylamp.engine.config import config_from, read_config, write_config
 from davylamp.engine.keep import keep_comparison
 from davylamp.engine.store import ResultsStore
@@ -69,3 +70,28 @@ def test_a_row_without_a_result_becomes_a_failed_cell(digits, data, tmp_path):
     store = ResultsStore(tmp_path / "kept")
     keep_comparison(store, broken, classifier, data, model="digits", data_name="six")
     assert list(load(tmp_path / "kept").attrs["failed"].values()) == ["it crashed"]
+
+
+@pytest.mark.parametrize(
+    ("tested", "rule", "first", "counts"),
+    [
+        ("", "no", "", (0, 0)),
+        ("ab ac ba bc ca cb", "full", "", (6, 6)),
+        ("ab ac ba ca", "simple", "a", (4, 4)),
+        ("ba bc ab cb", "simple", "b", (4, 4)),
+        ("ab ac ba", "simple", "a", (3, 4)),
+        ("ab ac ba bc ca", "full", "", (5, 6)),
+    ],
+)
+def test_the_rule_of_a_folder_s_transfers_is_the_one_that_was_run(tested, rule, first, counts):
+    subjects = {name: Subject(name, f"weights {name}", "demo", "d", 4) for name in "abc"}
+    cells = [Cell(own, "foolbox:pgd", ThreatModel("linf", 0.1)) for own in subjects.values()]
+    transfers: dict[str, dict[str, object]] = {}
+    for pair in tested.split():
+        source = next(cell for cell in cells if cell.subject.model == pair[0])
+        transfers.setdefault(source.key, {})[subjects[pair[1]].key] = None
+    found = transfer_of(cells, transfers)
+    assert (found.rule, found.first, (found.tested, found.asked)) == (rule, first, counts)
+    (config,) = configs_of(cells, transfer=found.rule, first=found.first)
+    assert config.transfer == rule
+    assert config.models[0] == (first or "a")

@@ -1,6 +1,8 @@
 """Parts of the page by themselves, on cases small enough to work out by hand."""
 
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from davylamp.report.blocks import entry, plain
 from davylamp.report.cost import Price, mark_front
 from davylamp.report.figures import Bar, Dot, Line, draw_curves, draw_dots, draw_intervals
-from davylamp.report.gallery import amplify
+from davylamp.report.gallery import _change_text, amplify
 
 
 def test_the_front_is_what_nothing_beats():
@@ -25,6 +27,21 @@ def test_the_change_is_amplified_to_its_largest_value():
     assert factor == 127 / 4
     assert shown.tolist() == [[128 + 64, 1, 128, 160]]  # 63.5 and 31.75 rounded to even and up
     assert amplify(clean, clean)[0].tolist() == [[128] * 4]
+    assert amplify(clean, clean)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "linf", "text"),
+    [
+        (12.7, 0.1, "change x 12.7"),
+        (None, 0.3 / 255, "change of 0.3 grey levels at most: not to be seen here"),
+        (None, 0.0, "no change"),
+    ],
+)
+def test_a_change_that_cannot_be_seen_says_so(factor, linf, text):
+    """DeepFool's examples may differ by less than one grey level: a flat picture would say that nothing changed."""
+    outcome: Any = SimpleNamespace(columns={"linf": np.array([linf])})
+    assert _change_text(outcome, 0, factor) == text
 
 
 def test_what_is_undefined_is_null():
