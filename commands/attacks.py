@@ -86,6 +86,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     )
     asked = config.attacks[0]
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
+    _warn_unreachable(rows, asked, threat_model)
     with show_progress(len(rows) * len(images.labels)) as progress:
         comparison = compare(
             attack,
@@ -111,6 +112,17 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
         _print_comparison(comparison, f"{attack} on {model}, {data}", defaults=defaults)
     if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
         raise typer.Exit(1)
+
+
+def _warn_unreachable(rows: list[Any], asked: Any, threat_model: Any) -> None:
+    """Print, before it runs, which implementation cannot reach the edge of the ball."""
+    from ..engine.compare import matched_parameters
+    from ..engine.reach import warn_unreachable
+    from ..report.tables import print_error
+
+    given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
+    for line in filter(None, (warn_unreachable(row, threat_model, given) for row in rows)):
+        print_error(f"- {line}")
 
 
 def _check_request(

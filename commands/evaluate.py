@@ -114,6 +114,8 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], *, retry_fail
     from ..engine.chosen import chosen_line
     from ..engine.evaluate import evaluate
     from ..engine.plan import make_plan
+    from ..engine.presets import describe_preset
+    from ..engine.reach import list_unreachable
     from ..engine.store import ResultsStore
     from ..report.tables import print_error
 
@@ -124,6 +126,9 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], *, retry_fail
     line = chosen_line(plan.config, plan.cells, given)
     if line:
         print_error(line)
+    warnings = list_unreachable(plan.cells)
+    for told in (*describe_preset(plan.config.preset), *warnings):
+        print_error(f"- {told}")
     try:
         with show_progress(plan.images) as progress:
             summary = evaluate(plan, store, executor=executor, retry_failed=retry_failed, progress=progress)
@@ -132,6 +137,7 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], *, retry_fail
         raise
     if as_json:
         document = {**summary._asdict(), "left_out": dict(plan.failed), "chosen": line.removeprefix("chosen: ")}
+        document["warnings"] = warnings
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
         _print_summary(summary, plan, out)

@@ -54,6 +54,11 @@ def find_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
+def describe_preset(name: str) -> list[str]:
+    """The lines of a preset that a reader of its results must know; none without a preset."""
+    return [f"preset {name}: {line}" for line in PRESETS[name].lines()] if name in PRESETS else []
+
+
 def preset_radius(name: str, norm: str, components: int) -> float | None:
     """The radius that a preset has for an attack that names none; None for no preset, or one without."""
     return PRESETS[name].radius(norm, components) if name in PRESETS else None

@@ -1,5 +1,6 @@
 """Steps that cannot reach the edge of the ball are named before they run; a search without a step size reaches it."""
 
+import numpy as np
 import pytest
 
 from davylamp.adapters import ThreatModel, find_implementation, run_attack
@@ -83,3 +84,19 @@ def test_a_search_that_is_given_no_step_size_reaches_its_ball(digits):
     assert result.budget.median() < short.budget.median()
     kept = best_effort(*given, step_size=0.001, **own)
     assert kept.parameters["step_size"] == 0.001
+
+
+def test_commands_name_it_before_they_run(run, tmp_path):
+    model, data = tmp_path / "net.py", tmp_path / "d.npz"
+    model.write_text(
+        "from torch import nn\n"
+        "def build():\n"
+        "    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4, 3))\n"
+    )
+    np.savez(data, images=np.random.default_rng(0).random((3, 4, 4, 1), np.float32), labels=np.array([0, 1, 2]))
+    own = ("--norm", "linf", "--epsilon", "0.2", "--steps", "5", "--step-size", "0.01", "--library", "foolbox")
+    _, _, err = run("compare", "pgd", "--model", f"{model}:build", "--data", f"npz:{data}", *own)
+    assert "- foolbox:pgd: its steps reach 0.25 of the radius" in err
+    own = ("--norm", "linf", "--epsilon", "0.2", "--param", "steps=5", "--param", "step_size=0.01", "-o", "out")
+    _, _, err = run("evaluate", "--models", f"{model}:build", "--data", f"npz:{data}", "--attacks", "foolbox:pgd", *own)
+    assert "- foolbox:pgd: its steps reach 0.25 of the radius" in err
