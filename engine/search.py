@@ -222,7 +222,8 @@ def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
     """The same result on images of 8 bits (RoBIC, 3): the examples rounded, success and distances those of the rounded.
 
     Distances are between the rounded example and the rounded clean image. A rounded example may lie up to half a grey
-    level per component outside of the ball; an example that fails before rounding is no success after it.
+    level per component outside of the ball; an example that fails before rounding is no success after it, and one whose
+    logits are not finite after it is a violation.
 
     Args:
         result: what an attack found.
@@ -235,5 +236,10 @@ def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
     distances, budget = distances_of(quantise(inputs.float()), adv_inputs), result.budget
     if budget is not None:
         budget = budget.where(success | ~result.attacked, torch.inf)
+    finite = torch.isfinite(adv_logits).all(1).tolist()
+    violations = tuple(
+        kinds if fine or not attacked or "nan-logits" in kinds else (*kinds, "nan-logits")
+        for kinds, fine, attacked in zip(result.violations, finite, result.attacked.tolist(), strict=True)
+    )
     changed = {"adv_inputs": adv_inputs, "adv_logits": adv_logits, "distances": distances, "budget": budget}
-    return replace(result, **changed, success=success, success_8bit=success)
+    return replace(result, **changed, violations=violations, success=success, success_8bit=success)

@@ -230,6 +230,22 @@ def test_changes_below_half_a_level_are_no_success_on_pixels(linear):
     assert result.distance.max() == 0
 
 
+def test_logits_that_are_not_finite_on_8_bits_are_a_violation_there(digits):
+    class Spoiled(torch.nn.Module):
+        def forward(self, x):
+            on_grid = ((x * 255 - (x * 255).round()).abs() < 1e-3).flatten(1).all(1)
+            return digits.module(x).where(~on_grid[:, None], torch.nan)
+
+    own = PGD | {"step_size": 0.01}
+    result = run_attack(
+        "foolbox:pgd", digits.classifier, digits.inputs, digits.labels, ThreatModel("linf", 0.02), **own
+    )
+    assert result.robust.any()
+    rounded = search.on_pixels(result, Classifier(Spoiled()), digits.inputs)
+    assert rounded.violated.all()
+    assert not (rounded.success | rounded.robust).any()
+
+
 @pytest.mark.parametrize("name", ["foolbox:pgd", "art:square"])
 def test_a_seed_gives_the_same_search_and_another_seed_another(digits, name):
     own = {"steps": 5, "rounds": 4, "threat_model": ThreatModel("linf", 0.3)}
