@@ -16,6 +16,7 @@ import pyarrow as pa
 from PIL import Image
 
 from davylamp.adapters import ThreatModel
+from davylamp.adapters.judge import RULES
 from davylamp.engine.cell import Cell, Subject
 from davylamp.engine.records import EXAMPLES, MEASURES, measured_symbols
 from davylamp.engine.store import ResultsStore
@@ -61,7 +62,7 @@ def write_results(
         for attack in attacks:
             name = attack.partition(":")[2]
             threat_model = ThreatModel("l2") if name in _MINIMUM else ThreatModel("linf", 4 / 255)
-            cell = Cell(subject, attack, threat_model, {"steps": 10}, measures=MEASURES, version="1.0")
+            cell = Cell(subject, attack, threat_model, {"steps": 10}, measures=MEASURES, version="1.0", rules=RULES)
             reach = toughness + 0.5 * place - _STRENGTH[name] + 0.3 * generator.normal(size=images)
             table = _attacked(cell, reach, head, predicted, classes, generator)
             meta = _meta(subject, "attack") | {"key": cell.key, "spec": cell.spec}

@@ -18,6 +18,7 @@ def report_results(
     seed: Annotated[int, typer.Option(min=0, help="of the resampling")] = 0,
 ) -> None:
     """Write one HTML file that opens without a network: verdict, rankings, agreement, curves, trust, provenance."""
+    from ..engine.files import check_place
     from ..report.build import build_differences, build_report, write_file
     from ..report.tables import make_console
 
@@ -25,6 +26,7 @@ def report_results(
         raise InvalidInput(f"expected one results folder, or two to compare, got {len(folders)}")
     if out.is_dir():
         raise InvalidInput(f"expected a file for -o, got the folder {out}")
+    check_place(out)
     text = build_differences(*folders) if len(folders) == 2 else build_report(*folders, bootstrap=bootstrap, seed=seed)
     path = write_file(text, out)
     size = len(text.encode()) / 1e6

@@ -9,16 +9,18 @@ from typing import Any
 
 from ..adapters import Implementation, ThreatModel, find_implementation
 
+# What specs of davylamp 0.1.0 do not say: a spec leaves them out where they have these values, so old keys stay.
+_LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": ""}
 SHARD_SIZE = 64  # images that are attacked, measured and saved at once: what a killed run loses at most
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model on its images: what a cell attacks. The digests are of weights and pixels, so a changed file is new.
+    """A model on its images: what a cell attacks. The digests are of code, weights and pixels: what changed is new.
 
     Args:
         model: name of the model.
-        model_digest: of its structure, weights and preprocessing.
+        model_digest: `digest.identify_model`: of all that can change what it answers.
         data: name of the data.
         data_digest: of pixels and labels.
         images: how many there are.
@@ -45,6 +47,10 @@ class Subject:
 class Cell:
     """One implementation against one subject; its records are one file, called by its key.
 
+    Of versions the key has those that could change the numbers: of the attack's library in full, of the judge's rules,
+    and of torch the first two parts (a patch release mends and does not run weeks of work again). A record's `versions`
+    have all of them in full, with NumPy and what else there is, for a reader who wants to know.
+
     Args:
         subject: the model and its images.
         attack: an implementation, "foolbox:pgd", or the best-effort search over its radius, "best(foolbox:pgd)".
@@ -57,6 +63,9 @@ class Cell:
         measures: groups of metrics that are stored for each image.
         shard_size: images that are attacked at once.
         version: of the attack's library.
+        rules: of the judge (`judge.RULES`); 1: davylamp 0.1.0.
+        torch: its version, "2.5"; "": not noted.
+        device: "cpu", "cuda", "mps": where sums are rounded alike; "": not noted.
     """
 
     subject: Subject
@@ -70,6 +79,9 @@ class Cell:
     measures: tuple[str, ...] = ()
     shard_size: int = SHARD_SIZE
     version: str = ""
+    rules: int = 1
+    torch: str = ""
+    device: str = ""
 
     @property
     def row(self) -> Implementation:
@@ -96,7 +108,8 @@ class Cell:
     @property
     def spec(self) -> dict[str, Any]:
         """What `key` hashes, as JSON types; `from_spec` reads it back."""
-        return json.loads(json.dumps(asdict(self)))
+        spec = json.loads(json.dumps(asdict(self)))
+        return {name: value for name, value in spec.items() if name not in _LATER or value != _LATER[name]}
 
     @cached_property
     def key(self) -> str:
@@ -105,7 +118,11 @@ class Cell:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "Cell":
-        """The cell that has this spec."""
+        """The cell that has this spec.
+
+        Raises:
+            KeyError, TypeError, ValueError: if this is no spec of a cell.
+        """
         own = dict(spec)
         own["subject"] = Subject(**own["subject"])
         own["threat_model"] = ThreatModel(**own["threat_model"])

@@ -9,6 +9,7 @@ from .cell import Subject
 from .checks_cells import record_checks, run_checks
 from .checks_model import model_checks
 from .checks_pairs import beaten_checks, growth_checks, library_checks, seed_checks
+from .contents import read_records
 from .indicators import INDICATORS, STATES, Check, State
 from .outcomes import Outcomes, read_outcomes
 from .store import Damaged, Record, ResultsStore
@@ -75,6 +76,6 @@ def _model_by_model(
 
 
 def _readable(store: ResultsStore, kind: Any) -> Iterator[tuple[str, Record]]:
-    for key, record in store.read_all(kind):
+    for key, record in read_records(store, kind):
         if not isinstance(record, Damaged):
             yield key, record

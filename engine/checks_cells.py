@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..adapters import find_attack
-from ..adapters.judge import KINDS, allowed_radius
+from ..adapters.judge import KINDS, RULES, UNCHANGED, allowed_radius
 from .checks_pairs import is_iterated, subject_of
 from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Check, State, make_check, pick
 from .outcomes import Clean, Outcome
@@ -18,7 +18,8 @@ RUN_IT = "run `davylamp check FOLDER --run`"
 
 
 def record_checks(own: Outcome, clean: Clean | None) -> Iterator[Check]:
-    """What the records of a cell say alone: "bounds", "returns", "evidence", "zero-epsilon", "eight-bit"."""
+    """What the records of a cell say alone: "older-rules", "bounds", "returns", "evidence" and so on."""
+    yield _older_rules(own)
     yield _bounds(own)
     yield _returns(own)
     yield _evidence(own)
@@ -39,6 +40,32 @@ def run_checks(own: Outcome, probes: Mapping[str, Any] | None) -> Iterator[Check
             state, detail, places = judge(own, probes, found)
             names = [str(own.columns["image"][place]) for place in places]
             yield make_check(name, state, *about, detail, images=names)
+
+
+def _older_rules(own: Outcome) -> Check:
+    """What an earlier version counted as fooled or robust, and this one would not; as far as the record shows it."""
+    about, columns = (subject_of(own.cell), own.cell.key), own.columns
+    if own.cell.rules >= RULES:
+        return make_check("older-rules", "pass", *about, f"judged by rules {own.cell.rules}, which are today's")
+    attacked, success = columns["attacked"], columns["success"]
+    robust, still = columns["robust"], columns["linf"] <= UNCHANGED
+    gave_up = robust & still & (own.cell.row.failure == "last" or still[attacked].all())
+    silent = np.zeros(len(success), bool) if own.silent is None else own.silent
+    doubts = {
+        "fooled by images that break a rule": success & attacked & (columns["violations"] != ""),
+        "fooled by the clean image": success & attacked & still,
+        "robust although the model's logits are not finite": robust & silent,
+        "robust although nothing was changed": gave_up,
+    }
+    told = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
+    doubtful = np.logical_or.reduce(list(doubts.values()))
+    detail = f"judged by rules {own.cell.rules} of today's {RULES} (davylamp 0.1.0), " + (
+        f"{int(doubtful.sum())} of {int(attacked.sum())} images wrongly: {', '.join(told)}; "
+        if told
+        else "no image visibly wrong; "
+    )
+    detail += "edited code and attributes of the model, and changes that an attack made to it, were not noticed then"
+    return make_check("older-rules", "fail" if told else "warn", *about, detail, images=pick(_names(own), doubtful))
 
 
 def _bounds(own: Outcome) -> Check:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidInput, MissingLibrary, Unavailable
-from .executors import ATTEMPTS, DIED, Progress, label_of, work_here
+from .executors import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
 from .work import Outcome, Task
 
 # No message on every machine that has no GPU, no statistics sent home.
@@ -36,16 +36,27 @@ class RayCluster:
         address: of a running cluster, "HOST:PORT" or "auto"; None: `RAY_ADDRESS`, or else one is started here.
         device: where the tasks compute; "cuda..." reserves GPUs.
         gpus_per_task: how much of a GPU each task gets: 0.5 lets two share one.
+        attempts: how often a task is tried whose worker dies.
 
     Raises:
         MissingLibrary: if Ray is not installed.
         Unavailable: if there is no such cluster, or it has no GPU where one is asked for.
-        InvalidInput: if `gpus_per_task` is not positive, or the address is none.
+        InvalidInput: if `gpus_per_task` or `attempts` is not positive, or the address is none.
     """
 
-    def __init__(self, address: str | None = None, *, device: str = "cpu", gpus_per_task: float = 1.0):
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        device: str = "cpu",
+        gpus_per_task: float = 1.0,
+        attempts: int = ATTEMPTS,
+    ):
         if gpus_per_task <= 0:
             raise InvalidInput(f"expected gpus_per_task > 0, got {gpus_per_task}")
+        if attempts < 1:
+            raise InvalidInput(f"expected attempts >= 1, got {attempts}")
+        self.attempts = attempts
         for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
         try:
@@ -60,7 +71,7 @@ class RayCluster:
         if self._on_gpu and self.slots < 1:
             found = ray.cluster_resources().get("GPU", 0)
             raise Unavailable(f"expected {gpus_per_task:g} GPUs for a task in the Ray cluster, got {found:g}")
-        options = {"num_cpus": 1, "num_gpus": self._share if self._on_gpu else 0, "max_retries": ATTEMPTS - 1}
+        options = {"num_cpus": 1, "num_gpus": self._share if self._on_gpu else 0, "max_retries": attempts - 1}
         self._remote = ray.remote(**options)(_work)
 
     @property
@@ -123,9 +134,9 @@ class RayCluster:
         try:
             return Outcome(task, *self._ray.get(reference))
         except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError):
-            return Outcome(task, None, reason=DIED)
-        except errors.RayError as error:  # it could not be started there: davylamp is not installed, say
-            return Outcome(task, None, reason=f"{type(error).__name__}: {_one_line(error)}")
+            return Outcome(task, None, reason=reason_of_death(self.attempts))
+        except Exception as error:  # it could not be started there, or its answer not be read: this task alone fails
+            return Outcome(task, None, reason=reason_of(error))
 
 
 def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:

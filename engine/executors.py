@@ -23,7 +23,6 @@ from .work import Outcome, Task, Workbench
 
 Progress = Callable[[str, int], object]
 ATTEMPTS = 3  # a task whose worker dies as often is given up
-DIED = f"its worker died {ATTEMPTS} times (killed, or out of memory)"
 _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
 
 
@@ -106,7 +105,9 @@ class LocalWorkers:
                         if deaths[task.name] < ATTEMPTS:
                             lost.append(task)
                             continue
-                        outcome = Outcome(task, None, reason=DIED)
+                        outcome = Outcome(task, None, reason=reason_of_death(ATTEMPTS))
+                    elif (error := future.exception()) is not None:  # it could not be sent there or back
+                        outcome = Outcome(task, None, reason=reason_of(error))
                     else:
                         outcome = future.result()
                     progress(label_of(task), task.images)
@@ -212,6 +213,16 @@ def choose_executor(name: str, *, workers: int = 1, address: str | None = None, 
         raise InvalidInput(f"expected --address with --executor ray only, got {address}")
     check_device(device)
     return ThisProcess() if workers == 1 else LocalWorkers(workers)
+
+
+def reason_of_death(attempts: int) -> str:
+    """Why a task is given up whose worker died as often as it was tried."""
+    return f"its worker died {attempts} {'time' if attempts == 1 else 'times'} (killed, or out of memory)"
+
+
+def reason_of(error: BaseException) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
 def label_of(task: Task) -> str:

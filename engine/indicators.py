@@ -107,6 +107,12 @@ _ALL = (
         "davylamp",
     ),
     Indicator(
+        "older-rules",
+        "Judged by older rules",
+        "evaluate it again into a new folder: this version does not mix both",
+        "davylamp",
+    ),
+    Indicator(
         "returns",
         "All-black or clean returns",
         "look for masked gradients; or use another library's implementation: these images say nothing about the model",

@@ -9,7 +9,7 @@ from ..adapters.zoo import Data
 from .cell import Cell, Subject
 from .compare import Comparison, Row
 from .origin import describe_run
-from .plan import library_version
+from .plan import conditions, library_version
 from .records import result_table
 from .store import ResultsStore
 from .work import DataSource, ModelSource, Outcome, Task, Workbench
@@ -42,13 +42,13 @@ def keep_comparison(
         Unavailable: if the store cannot be written.
     """
     inputs, labels = data.inputs, data.labels
-    subject = Subject(model, digest_model(classifier), data_name, digest_data(inputs, labels), len(labels))
+    subject = Subject(model, digest_model(classifier, model), data_name, digest_data(inputs, labels), len(labels))
     sources = ModelSource(model, classifier), DataSource(data_name, len(labels), data)
     clean = Workbench().do(Task("clean", subject, *sources, str(classifier.device)))
     if clean.table is not None:
         store.write("clean", subject.key, clean.table, describe_run(clean, preset=preset))
     for row in comparison.rows:
-        cell = _cell(subject, comparison, row)
+        cell = _cell(subject, comparison, row, str(classifier.device))
         task = Task("attack", subject, *sources, str(classifier.device), cell)
         outcome = Outcome(task, None, reason=row.error)
         if row.result is not None:
@@ -59,7 +59,7 @@ def keep_comparison(
         store.write("cells", cell.key, outcome.table or pa.table({}), describe_run(outcome, preset=preset))
 
 
-def _cell(subject: Subject, comparison: Comparison, row: Row) -> Cell:
+def _cell(subject: Subject, comparison: Comparison, row: Row, device: str) -> Cell:
     own = row.implementation
     return Cell(
         subject=subject,
@@ -69,4 +69,5 @@ def _cell(subject: Subject, comparison: Comparison, row: Row) -> Cell:
         seed=comparison.seed,
         measures=MEASURES,
         version=library_version(own.library),
+        **conditions(device),
     )

@@ -10,8 +10,9 @@ import pandas as pd
 from ..adapters import find_attack
 from ..errors import Unavailable
 from .cell import Cell
+from .contents import read_records, unknown_attack
 from .planned import find_failed, find_missing
-from .store import Damaged, Kind, Record, ResultsStore
+from .store import KINDS, Damaged, Kind, Record, ResultsStore
 
 HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
 
@@ -41,27 +42,31 @@ def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
 
     Returns:
         The table; `attrs["damaged"]` lists files that were left out because they could not be trusted,
-        `attrs["failed"]` the failed cells by key, with their reason.
+        `attrs["failed"]` the failed cells by key, with their reason, `attrs["unknown"]` the cells left out because this
+        version does not have their attack, in the same way.
 
     Raises:
         Unavailable: if there is no such folder, or no cell in it.
         StoreMismatch: if it was written in another format.
     """
     store = ResultsStore(folder, create=False)
-    frames, damaged, failed = [], [], {}
-    for _, record in store.read_all("cells"):
+    frames, damaged, failed, unknown = [], [], {}, {}
+    for key, record in read_records(store, "cells"):
         if isinstance(record, Damaged):
             damaged.append(str(record))
         elif record.failed:
-            failed[record.meta["key"]] = record.meta["reason"]
+            failed[key] = record.meta["reason"]
+        elif why := unknown_attack(Cell.from_spec(record.meta["spec"])):
+            unknown[key] = why
         else:
             frames.append(_frame(record, heavy=heavy))
     if not frames:
-        known = f"{len(failed)} failed, {len(damaged)} damaged" if failed or damaged else "it is empty"
+        known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
+        known = known if failed or damaged or unknown else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
     table = pd.concat(frames, ignore_index=True)
     table = table.sort_values(["model", "attack", "implementation", "cell", "index"], ignore_index=True)
-    table.attrs.update(damaged=damaged, failed=failed)
+    table.attrs.update(damaged=damaged, failed=failed, unknown=unknown)
     return table
 
 
@@ -98,24 +103,23 @@ def list_cells(folder: str | Path) -> list[CellState]:
     store = ResultsStore(folder, create=False)
     running = {name.partition("-")[0] for name in store.claimed()}
     found = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
-    for _, record in store.read_all("parts"):
+    for key, record in read_records(store, "parts"):
         if not isinstance(record, Damaged):
-            meta = dict(record.meta)
-            found[meta["key"]] = CellState(meta["key"], Cell.from_spec(meta["spec"]), "waiting", "", meta)
+            own, meta = key.partition("-")[0], dict(record.meta)
+            found[own] = CellState(own, Cell.from_spec(meta["spec"]), "waiting", "", meta)
     found = {key: state._replace(status="running") if key in running else state for key, state in found.items()}
-    for key, record in store.read_all("cells"):
+    for key, record in read_records(store, "cells"):
         if isinstance(record, Damaged):
             continue
-        meta = dict(record.meta)
-        found[key] = CellState(key, Cell.from_spec(meta["spec"]), meta["status"], meta["reason"], meta)
+        meta, cell = dict(record.meta), Cell.from_spec(record.meta["spec"])
+        found[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
     return sorted(found.values(), key=lambda state: (state.cell.subject.model, state.cell.attack, state.key))
 
 
 def list_damaged(folder: str | Path) -> list[str]:
     """A line for every file of a folder that cannot be trusted."""
     store = ResultsStore(folder, create=False)
-    kinds: tuple[Kind, ...] = ("clean", "cells", "parts", "transfer", "plans")
-    return [str(record) for kind in kinds for _, record in store.read_all(kind) if isinstance(record, Damaged)]
+    return [str(record) for kind in KINDS for _, record in read_records(store, kind) if isinstance(record, Damaged)]
 
 
 def list_left_out(folder: str | Path) -> dict[str, str]:
@@ -152,6 +156,6 @@ def _columns(record: Record, *, heavy: bool) -> Any:
 
 
 def _records(store: ResultsStore, kind: Kind) -> Iterator[Record]:
-    for _, record in store.read_all(kind):
+    for _, record in read_records(store, kind):
         if not isinstance(record, Damaged) and not record.failed:
             yield record

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from ..adapters.judge import usable_images
 from ..errors import Unavailable
 from ..metrics import fooling_rate_at_k, observable_transfer_rate
 from .cell import Cell, Subject
+from .contents import read_records, unknown_attack
 from .load import HEAVY
 from .planned import find_missing
 from .store import Damaged, Record, ResultsStore
@@ -33,11 +34,16 @@ class Clean:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A finished cell: arrays of shape (n,) by column, and why some metrics were not measured."""
+    """A finished cell: arrays of shape (n,) by column, why some metrics were not measured, and its record's `meta`.
+
+    `silent` are the images that the model gave no finite logits for, (n,) bool.
+    """
 
     cell: Cell
     columns: Mapping[str, np.ndarray]
     unmeasured: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    silent: np.ndarray | None = None
 
     @property
     def is_minimum(self) -> bool:
@@ -68,6 +74,7 @@ class Outcomes:
         transfers: what other models predict on a cell's examples, (n,), NaN where a model gave no finite logits, by key
             of the cell and of the tested subject.
         waiting: cells that an evaluation was asked for and of which nothing is there.
+        unknown: finished cells of attacks that this version does not have, with a line that says so.
     """
 
     store: ResultsStore
@@ -78,6 +85,7 @@ class Outcomes:
     damaged: tuple[str, ...]
     transfers: Mapping[str, Mapping[str, np.ndarray]]
     waiting: tuple[Cell, ...] = ()
+    unknown: tuple[tuple[Cell, str], ...] = ()
 
     @property
     def subjects(self) -> dict[str, Subject]:
@@ -90,10 +98,17 @@ class Outcomes:
     def notes(self) -> list[str]:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
         lines = [f"failed: {cell.attack} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
+        lines += [f"left out: {why}, on {cell.subject.model}" for cell, why in self.unknown]
         lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
         lines += [f"left out: {line}; `davylamp evaluate` computes it again" for line in self.damaged]
+        lines += [
+            f"no clean predictions of {subject.model} on {subject.data} (clean/{key}): metrics that need them are left "
+            "out; `davylamp evaluate` makes them again"
+            for key, subject in self.subjects.items()
+            if key not in self.clean and any(own.cell.subject == subject for own in self.done)
+        ]
         return lines + self._silent_transfers()
 
     def _silent_transfers(self) -> list[str]:
@@ -128,25 +143,31 @@ def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) ->
     damaged: list[str] = []
     clean = {key: _clean(record) for key, record in _records(store, "clean", damaged)}
     transfers = _transfers(store, damaged) if "OTR" in symbols else {}
-    done, failed = [], []
+    done, failed, unknown = [], [], []
     for key, record in _records(store, "cells", damaged, failed):
         cell = Cell.from_spec(record.meta["spec"])
-        outcome = Outcome(cell, _light(record), record.meta["unmeasured"])
+        if why := unknown_attack(cell):
+            unknown.append((cell, why))
+            continue
+        silent = ~logits_of(record, "adv_logits").isfinite().all(1).numpy()
+        outcome = Outcome(cell, _light(record), record.meta.get("unmeasured", {}), record.meta, silent)
         logits = clean[cell.subject.key].logits if cell.subject.key in clean else None
         extra = {name: _rate(outcome, record, logits, name) for name in symbols if is_rate(name)}
         if key in transfers:
             extra["OTR"] = transfer_rate(outcome, transfers[key])
-        done.append(Outcome(cell, {**outcome.columns, **extra}, outcome.unmeasured))
-    finished = {own.cell.key for own in done} | {cell.key for cell, _ in failed}
+        done.append(replace(outcome, columns={**outcome.columns, **extra}))
+    finished = {own.cell.key for own in done} | {cell.key for cell, _ in (*failed, *unknown)}
     parts = {key.partition("-")[0]: record for key, record in _records(store, "parts", damaged)}
     running = [Cell.from_spec(record.meta["spec"]) for key, record in parts.items() if key not in finished]
     waiting = tuple(cell for key, cell in find_missing(store).items() if key not in parts)
     if not done and not failed:
         known = f"{len(running)} under way, {len(waiting)} not run yet, {len(damaged)} damaged"
-        known = known if running or waiting or damaged else "it is empty"
+        known += f", {len(unknown)} of unknown attacks" if unknown else ""
+        known = known if running or waiting or damaged or unknown else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
     done.sort(key=lambda own: (own.cell.subject.model, own.cell.attack, own.cell.key))
-    return Outcomes(store, tuple(done), tuple(failed), tuple(running), clean, tuple(damaged), transfers, waiting)
+    lists = tuple(done), tuple(failed), tuple(running)
+    return Outcomes(store, *lists, clean, tuple(damaged), transfers, waiting, tuple(unknown))
 
 
 def is_rate(symbol: str) -> bool:
@@ -160,12 +181,13 @@ def details(cell: Cell) -> dict[str, str]:
     own = dict(cell.parameters)
     own |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     own |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
+    own |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
     own |= {"data": f"{cell.subject.data} ({cell.subject.images})"}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in own.items()}
 
 
 def _records(store: ResultsStore, kind: Any, damaged: list[str], failed: list[Any] | None = None) -> Any:
-    for key, record in store.read_all(kind):
+    for key, record in read_records(store, kind):
         if isinstance(record, Damaged):
             damaged.append(str(record))
         elif not record.failed:
@@ -193,8 +215,10 @@ def _rate(outcome: Outcome, record: Record, logits: Tensor | None, symbol: str) 
     values = np.full(len(record.table), np.nan)
     if logits is not None:
         k = int(symbol.removeprefix(_RATE))
-        found = fooling_rate_at_k(logits, logits_of(record, "adv_logits"), k, reduction="none")
-        values = np.where(outcome.usable, found.numpy(), np.nan)
+        silent = np.zeros(len(values), bool) if outcome.silent is None else outcome.silent
+        answers = logits_of(record, "adv_logits").masked_fill(torch.tensor(silent)[:, None], 0.0)
+        found = fooling_rate_at_k(logits, answers, k, reduction="none")
+        values = np.where(outcome.usable & ~silent, found.numpy(), np.nan)
     return values
 
 

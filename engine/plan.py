@@ -1,8 +1,12 @@
 """From a config to cells: models loaded and hashed, attacks spread over the libraries, parameters resolved."""
 
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
 
 from ..adapters import (
     Classifier,
@@ -12,7 +16,8 @@ from ..adapters import (
 )
 from ..adapters.attack import Library
 from ..adapters.catalogue import accepts, check_support
-from ..adapters.digest import digest_data, digest_model
+from ..adapters.digest import digest_data, identify_model
+from ..adapters.judge import RULES
 from ..adapters.zoo import Data
 from ..errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from .cell import Cell, Subject
@@ -40,6 +45,8 @@ class Plan:
         cells: in the order in which they are run: model by model.
         data: where the images come from.
         failed: models and implementations that cannot take part, each with the reason.
+        unknown: by key of a subject, why its identity is unknown: its records hold for this plan alone.
+        name: of this plan, by which it knows the records of such models that it has made itself.
     """
 
     config: Config
@@ -47,6 +54,8 @@ class Plan:
     cells: tuple[Cell, ...]
     data: DataSource
     failed: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def source(self, subject: Subject) -> ModelSource:
         """Where the model of a subject comes from."""
@@ -88,7 +97,7 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
     check_config(config)
     config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
     bench, images = Workbench(), DataSource(config.data, config.limit, data)
-    subjects, cells, digests = [], [], {}
+    subjects, cells, digests, unknown = [], [], {}, {}
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
     for name in config.models:
@@ -106,11 +115,13 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
             raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
         if id(loaded) not in digests:
             digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
-        subject = Subject(name, digest_model(classifier), config.data, digests[id(loaded)][1], len(loaded.labels))
+        identity = identify_model(classifier, name)
+        subject = Subject(name, identity.digest, config.data, digests[id(loaded)][1], len(loaded.labels))
+        unknown |= {subject.key: identity.reasons} if identity.reasons else {}
         subjects.append((subject, source))
         cells += list(_cells(config, subject, loaded.inputs[0].numel(), refused))
     unique = tuple({cell.key: cell for cell in cells}.values())
-    return Plan(config, tuple(subjects), unique, images, {**failed, **refused})
+    return Plan(config, tuple(subjects), unique, images, {**failed, **refused}, unknown)
 
 
 def check_config(config: Config) -> None:
@@ -204,7 +215,13 @@ def _cell(
         measures=config.measures,
         shard_size=config.shard_size,
         version=library_version(row.library),
+        **conditions(config.device),
     )
+
+
+def conditions(device: str) -> dict[str, Any]:
+    """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
+    return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
 
 
 def library_version(library: Library) -> str:

@@ -1,12 +1,14 @@
 """What a results folder was asked for: a file with the cells of each evaluation, until all of them are finished."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
+from ..errors import DavylampError
 from .cell import Cell, digest_of
-from .store import Damaged, ResultsStore
+from .store import Damaged, Record, ResultsStore
 
 _FAILED = "failed"
 
@@ -50,19 +52,27 @@ def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable
 def find_failed(store: ResultsStore) -> dict[str, str]:
     """Models and implementations that could not take part in an evaluation so far, each with the reason."""
     try:
-        return dict(store.read("plans", _FAILED).meta["failed"])
-    except (FileNotFoundError, Damaged):
+        found = dict(store.read("plans", _FAILED).meta["failed"])
+    except (FileNotFoundError, Damaged, DavylampError, KeyError, TypeError, ValueError):
         return {}
+    return {str(name): str(reason) for name, reason in found.items()}
 
 
 def find_missing(store: ResultsStore) -> dict[str, Cell]:
     """Cells by key that an evaluation was asked for and that have no file, in its order."""
-    there, found = set(store.keys("cells")), {}
+    there = set(store.keys("cells"))
+    found: dict[str, Cell] = {}
     for _, record in store.read_all("plans"):
         if not isinstance(record, Damaged):
-            keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
-            found.update({key: spec for key, spec in zip(keys, specs, strict=True) if key not in there})
-    return {key: Cell.from_spec(json.loads(spec)) for key, spec in found.items()}
+            found.update({key: cell for key, cell in _read_plan(record) if key not in there})
+    return found
+
+
+def _read_plan(record: Record) -> Iterator[tuple[str, Cell]]:
+    """The cells of a plan by key; a foreign file has none."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
+        yield from [(key, Cell.from_spec(json.loads(spec))) for key, spec in zip(keys, specs, strict=True)]
 
 
 def _plan_key(cells: Sequence[Cell]) -> str:

@@ -11,7 +11,7 @@ from .. import __version__
 from ..engine.about import about_cells
 from ..engine.checks import check_folder
 from ..engine.curves import build_curves
-from ..engine.store import expand_path
+from ..engine.files import write_whole
 from ..engine.table import build_table
 from ..engine.transfer_table import build_transfer
 from ..errors import Unavailable, Unsupported
@@ -84,18 +84,12 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
 
 
 def write_file(text: str, path: str | Path) -> Path:
-    """Save a page.
+    """Save a page; one that is there stays as it was until the new one is whole.
 
     Raises:
-        Unavailable: if it cannot be written.
+        Unavailable: if it cannot be written, or its folder is not there.
     """
-    path = expand_path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Unavailable(f"could not write {path} ({error.strerror}); choose another file with -o") from error
-    return path
+    return write_whole(path, text)
 
 
 def build_differences(a: str | Path, b: str | Path) -> str:

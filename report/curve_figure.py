@@ -1,5 +1,6 @@
 """The curves as a figure; Matplotlib is loaded only here."""
 
+import io
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 
 from ..engine.curve_draws import Curve
 from ..engine.curves import Curves
-from ..errors import InvalidInput, MissingLibrary, Unavailable
+from ..engine.files import write_whole
+from ..errors import InvalidInput, MissingLibrary
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; line styles repeat what colours say.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -56,10 +58,9 @@ def draw_curves(curves: Curves, path: str | Path) -> None:
         axes.set_ylim(-0.02, 1.02)
         axes.grid(visible=True, alpha=0.25)
         axes.legend(fontsize="small")
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise Unavailable(f"could not write {path} ({error})") from error
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format=path.suffix.lower().removeprefix("."))
+    write_whole(path, picture.getvalue())
 
 
 def _draw(axes: Any, curve: Curve, place: int, *, queries: bool) -> None:

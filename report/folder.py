@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.cell import Cell
+from ..engine.contents import read_records
 from ..engine.load import CellState
 from ..engine.outcomes import Outcome, Outcomes, details, logits_of, read_outcomes
 from ..engine.store import Damaged, Record, ResultsStore
@@ -98,7 +99,7 @@ def _examples(
 ) -> dict[str, tuple[Example, ...]]:
     """The first images by key; the states of the cells are noted on the way, so that every file is read once."""
     found = {}
-    for key, record in store.read_all(kind):
+    for key, record in read_records(store, kind):
         if isinstance(record, Damaged):
             continue
         if "spec" in record.meta:

@@ -9,10 +9,12 @@ from typing import Any
 from ..engine.table import Table, TableRow
 from ..engine.table_rows import Group, group_cells
 from ..engine.words import labels_text
-from .blocks import Column, Facts, PageTable, Section, Text, make_table
+from .blocks import Column, Entry, Facts, PageTable, Section, Text, make_table
 from .figures import Bar, draw_intervals
 from .folder import Folder
 from .headline import judge_first_places, threat_of, write_caveats
+
+_UNKNOWN = Entry("no clean predictions")
 
 
 def write_verdict(folder: Folder, table: Table, warnings: str) -> Section:
@@ -62,7 +64,7 @@ def _table(table: Table, groups: Sequence[Group]) -> PageTable:
             row.labels["model"],
             _threat_of(groups, row.labels),
             row.labels["attacks"],
-            row.metrics["CA"],
+            row.metrics.get("CA", _UNKNOWN),
             row.metrics["RA_worst"],
             row.labels["failed"],
             row.labels["violations"],

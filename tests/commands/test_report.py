@@ -21,6 +21,7 @@ def folder(tmp_path_factory):
 
 
 def test_report_writes_one_file_and_says_where(run, folder, tmp_path):
+    (tmp_path / "deep").mkdir()
     code, out, err = run("report", folder, "-o", "deep/page.html", "--bootstrap", 20)
     assert (code, err) == (0, "")
     assert out.startswith("deep/page.html: ")
@@ -40,6 +41,7 @@ def test_report_of_two_folders_shows_what_moved(run, folder, tmp_path):
     [
         (["report", "nowhere"], "expected a results folder (made by `davylamp evaluate`), got nowhere"),
         (["report", "a", "b", "c"], "expected one results folder, or two to compare, got 3"),
+        (["report", "FOLDER", "-o", "nowhere/page.html"], "could not write nowhere/page.html (nowhere is no folder)"),
         (["report", "FOLDER", "-o", "."], "expected a file for -o, got the folder ."),
         (["serve", "nowhere"], "expected a results folder (made by `davylamp evaluate`), got nowhere"),
     ],

@@ -24,6 +24,7 @@ from davylamp.engine.executors import LocalWorkers
 from davylamp.errors import Unavailable
 
 OUT_OF_SPACE = 3
+KINDS = ("parts", "cells")
 model, data, root, modes = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:]
 attack = AttackChoice("torchattacks:pgd", "linf", 0.05, parameters={"steps": 2, "random_start": True})
 config = Config((model,), (attack,), f"npz:{data}", shard_size=4, measures=("effect", "cost"))
@@ -81,8 +82,8 @@ def run(folder: Path, prepare=lambda: None) -> int:
 
 def saved(folder: Path) -> list[str]:
     """Pieces of work whose records are there."""
-    parts = [path.stem for path in folder.glob("parts/[!.]*.parquet")]
-    return parts + [f"{path.stem}-{shard}" for path in folder.glob("cells/[!.]*.parquet") for shard in range(3)]
+    parts, cells = ([path.name.partition(".")[0] for path in folder.glob(f"{kind}/[!.]*.parquet")] for kind in KINDS)
+    return parts + [f"{cell}-{shard}" for cell in cells for shard in range(3)]
 
 
 def taken_up(folder: Path) -> list[str]:

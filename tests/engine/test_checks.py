@@ -5,12 +5,14 @@ import pyarrow as pa
 import pytest
 
 from davylamp.adapters import ThreatModel
+from davylamp.adapters.judge import RULES
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, Subject
 from davylamp.engine.checks import INDICATORS, check_folder
 
 COUNT = 20
 NAMES = [f"image_{i}" for i in range(COUNT)]
+LOGITS = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(COUNT * 2, np.float32)), 2)
 
 
 def mask(*places):
@@ -32,13 +34,12 @@ class Folder:
 
     @staticmethod
     def clean():
-        logits = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(COUNT * 2, np.float32)), 2)
-        return {"label": [0] * COUNT, "predicted": [0] * COUNT, "logits": logits}
+        return {"label": [0] * COUNT, "predicted": [0] * COUNT, "CA": [1.0] * COUNT, "logits": LOGITS}
 
     def cell(self, subject, attack, fooled, epsilon=0.1, **own):
         """`fooled` are the places of the successes, at `sizes` (by default on the boundary)."""
         given = {name: own.pop(name) for name in ("seed", "parameters", "pixels") if name in own}
-        cell = Cell(subject, attack, ThreatModel(own.pop("norm", "linf"), epsilon), **given)
+        cell = Cell(subject, attack, ThreatModel(own.pop("norm", "linf"), epsilon), rules=RULES, **given)
         success = mask(*fooled)
         sizes = np.asarray(own.pop("sizes", np.full(COUNT, epsilon or 0.1)), float)
         columns = {
@@ -47,7 +48,10 @@ class Folder:
             "success_8bit": success,
             "violated": np.zeros(COUNT, bool),
             "violations": [""] * COUNT,
-            "predicted": np.zeros(COUNT, int),
+            **dict.fromkeys(("forwards", "backwards", "predicted"), np.zeros(COUNT, int)),
+            "robust": ~success,
+            "seconds": np.zeros(COUNT),
+            "adv_logits": LOGITS,
             "adv_predicted": success.astype(int),
             "distance": np.where(success, sizes, np.inf),
             **dict.fromkeys(("l0", "l1", "l2", "linf"), sizes),
@@ -95,6 +99,7 @@ def test_a_sound_folder_raises_nothing(folder):
     assert {check.name for check in checks} == set(INDICATORS)
     passed = {check.name for check in checks if check.state == "pass"}
     from_records = {
+        "older-rules",
         "bounds",
         "returns",
         "evidence",

@@ -1,5 +1,6 @@
 """Two Ray nodes on this machine: the records of the local executor, also when one of them is killed mid-run."""
 
+import json
 import socket
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from torch import nn
 from davylamp.adapters import Classifier
 from davylamp.adapters.zoo import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
+from davylamp.engine import cluster as cluster_module
 from davylamp.engine.cluster import RayCluster
 from davylamp.engine.executors import choose_executor
+from davylamp.engine.work import Task
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable
 
 with warnings.catch_warnings():
@@ -130,7 +133,7 @@ def test_a_killed_node_changes_no_record(cluster, tmp_path):
     assert_same(tmp_path / "ray", tmp_path / "local")
 
 
-def test_objects_are_sent_once_and_a_task_that_kills_every_worker_is_given_up(cluster, monkeypatch, tmp_path):
+def test_objects_are_sent_once_and_a_task_that_kills_every_worker_is_given_up(cluster, tmp_path):
     data, executor = twelve_images(), RayCluster(cluster.address)
     plan = plan_for("object", Classifier(linear_model()), data)
     evaluate(plan, ResultsStore(tmp_path / "ray"), executor=executor)
@@ -138,12 +141,11 @@ def test_objects_are_sent_once_and_a_task_that_kills_every_worker_is_given_up(cl
     assert_same(tmp_path / "ray", tmp_path / "local")
     assert len(executor._stored) == 2  # one model, one data set, for seven tasks
 
-    monkeypatch.setattr("davylamp.engine.cluster.ATTEMPTS", 1)  # starting a worker takes seconds
-    name, log = write_model(tmp_path, "os._exit(1)", below=2)
+    name, log = write_model(tmp_path, "os.kill(os.getpid(), 9)", below=2)
     dying = plan_for(name, None, data, shard_size=11)
-    summary = evaluate(dying, ResultsStore(tmp_path / "dying"), executor=RayCluster(cluster.address))
-    assert list(summary.failed.values()) == ["its worker died 3 times (killed, or out of memory)"]
-    assert len(log.read_text().split()) == 1
+    summary = evaluate(dying, ResultsStore(tmp_path / "dying"), executor=RayCluster(cluster.address, attempts=2))
+    assert list(summary.failed.values()) == ["its worker died 2 times (killed, or out of memory)"]
+    assert len(log.read_text().split()) == 2  # it was tried as often as that
 
 
 def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch):
@@ -165,15 +167,30 @@ def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch):
         choose_executor("ray")
 
 
-def test_gpus_are_reserved_for_tasks_that_compute_there(monkeypatch):
-    """On a machine without GPUs, Ray's answers are put in its mouth."""
-    asked = []
-    monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    monkeypatch.setattr(ray, "remote", lambda **options: lambda function: asked.append(options))
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 16.0, "GPU": 2.0})
-    assert RayCluster(device="cuda:1", gpus_per_task=0.5).slots == 4
-    assert RayCluster(device="cpu").slots == 16
-    assert [(options["num_gpus"], options["max_retries"]) for options in asked] == [(0.5, 2), (0, 2)]
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 16.0})
-    with pytest.raises(Unavailable, match="expected 1 GPUs for a task in the Ray cluster, got 0"):
-        RayCluster(device="cuda")
+def test_gpus_are_reserved_for_tasks_that_compute_there(cluster, monkeypatch):
+    """Ray counts the GPUs that a node says it has: two here, which nothing computes on."""
+
+    def work(*_):
+        return None, None, 0.0, 0.0, json.dumps([int(each) for each in ray.get_gpu_ids()])
+
+    monkeypatch.setattr(cluster_module, "_work", work)
+    tasks = [Task("clean", subject, source, plan.data) for plan in [any_plan()] for subject, source in plan.subjects]
+    before = RayCluster(cluster.address).slots
+    node = cluster.add_node(num_cpus=4, num_gpus=2)
+    cluster.wait_for_nodes()
+    on_gpu = RayCluster(device="cuda:1", gpus_per_task=0.5)
+    assert (on_gpu.slots, RayCluster().slots) == (4, before + 4)
+    given = [json.loads(outcome.reason) for outcome in on_gpu(iter(tasks * 4), lambda *_: None)]
+    assert len(given) == 4
+    assert all(len(own) == 1 and set(own) <= {0, 1} for own in given)
+    whole = RayCluster(device="cuda", gpus_per_task=2)
+    assert [json.loads(outcome.reason) for outcome in whole(iter(tasks), lambda *_: None)] == [[0, 1]]
+    assert [json.loads(outcome.reason) for outcome in RayCluster()(iter(tasks), lambda *_: None)] == [[]]
+    with pytest.raises(Unavailable, match="expected 3 GPUs for a task in the Ray cluster, got 2"):
+        RayCluster(device="cuda", gpus_per_task=3)
+    cluster.remove_node(node)
+
+
+def any_plan():
+    """A plan with one model."""
+    return plan_for("object", Classifier(linear_model()), twelve_images())

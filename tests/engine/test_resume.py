@@ -155,7 +155,7 @@ def test_what_was_asked_for_and_is_not_there_yet_is_known(small_plan, small_fold
     assert [state.status for state in list_cells(tmp_path) if state.key == third] == ["waiting"]
     evaluate(small_plan, store)
     assert {state.status for state in list_cells(tmp_path)} == {"done"}
-    assert build_table(tmp_path).notes == ()
+    assert not any("left out" in note for note in build_table(tmp_path).notes)
     assert store.keys("plans") == []
     assert_same(tmp_path, small_folder)
 

@@ -297,8 +297,9 @@ def test_failed_and_damaged_cells_are_counted_and_named(writer, case):
 
 
 def test_a_folder_without_cells(writer, case, tmp_path):
+    (tmp_path / "davylamp.json").write_text('{"format": 1}')
     with pytest.raises(Unavailable, match="it is empty"):
-        build_table(writer.store.folder)
+        build_table(tmp_path)
     with pytest.raises(Unavailable, match="expected a results folder"):
         build_table(tmp_path / "nothing")
     labels, clean, *_ = case
@@ -315,7 +316,9 @@ def test_an_unreadable_clean_file_leaves_its_metrics_undefined(writer, case):
     assert all(math.isnan(found["a"][symbol].value) for symbol in ("CA", "CF", "FR@2"))
     assert found["a"]["MR"].value > 0
     assert found["b"]["CA"].value > 0
-    assert len(table.notes) == 1
+    assert "is damaged" in table.notes[0]
+    assert "no clean predictions of a on demo" in table.notes[1]
+    assert len(table.notes) == 2
 
 
 def test_violations_and_examples_outside_of_the_radius_are_not_usable(writer):

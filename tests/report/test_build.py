@@ -147,9 +147,8 @@ def test_thumbnails_are_small_pictures(folder):
 
 
 def test_a_folder_without_results_is_one_line(tmp_path):
-    from davylamp.engine.store import ResultsStore
-
-    ResultsStore(tmp_path / "empty")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "davylamp.json").write_text('{"format": 1}')
     with pytest.raises(Unavailable, match="expected finished cells"):
         build_report(tmp_path / "empty")
     with pytest.raises(Unavailable, match="expected a results folder"):

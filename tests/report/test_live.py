@@ -9,7 +9,6 @@ import pytest
 from davylamp.benchmarks.synthetic_results import write_results
 from davylamp.engine.cell import Cell
 from davylamp.engine.planned import note_plan
-from davylamp.engine.store import ResultsStore
 from davylamp.errors import InvalidInput, Unavailable
 from davylamp.report import live
 from davylamp.report.live import LiveReport
@@ -103,7 +102,8 @@ def test_it_writes_nothing(ask, store):
 
 
 def test_a_run_that_has_finished_nothing_yet(tmp_path):
-    ResultsStore(tmp_path / "new")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "davylamp.json").write_text('{"format": 1}')
     application = LiveReport(tmp_path / "new")
     body = application({"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "localhost"}, lambda *_: None)
     assert b"No cell is finished" in body[0]
