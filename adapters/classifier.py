@@ -73,7 +73,7 @@ class Classifier(nn.Module):
         self.handed_over_training = model.training
         self.known_as: dict[str, str] = {}  # digest of the model with folded layers: of the model before
         self.model = model
-        self.num_classes = num_classes
+        self.num_classes = self.stated_classes = num_classes  # the second stays as it was given
         self.name = name or type(model).__name__
         self.output_note = ""  # how the logits were chosen, where the model returns more than a tensor
         self.surroundings: AbstractContextManager[object] = nullcontext()  # what the model's file imports from
@@ -91,6 +91,14 @@ class Classifier(nn.Module):
         self.to(device)
         self.requires_grad_(False)
         self.eval()
+
+    @property
+    def channels(self) -> int | None:
+        """How many channels its images have: as many as `mean`, or as the first convolution takes (1 or 3), or None."""
+        if self.mean is not None:
+            return self.mean.shape[1]
+        first = next((layer for layer in self.model.modules() if isinstance(layer, nn.Conv2d)), None)
+        return first.in_channels if first is not None and first.in_channels in (1, 3) else None
 
     @property
     def device(self) -> torch.device:

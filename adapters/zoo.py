@@ -14,14 +14,14 @@ import torch
 
 from ..errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
 from .classifier import Classifier
-from .datasets import Data, known_data, load_data
+from .datasets import Data, known_data, load_data, load_data_for
 from .folding import fold_batch_norms
 from .model_file import load_from_file
 from .paths import expand_path
 from .user_code import one_line
 from .weights import check_hash, check_reachable, checkpoints, fetch_weights, loading
 
-__all__ = ["Data", "check_device", "known_data", "known_models", "load_data", "load_model"]
+__all__ = ["Data", "check_device", "known_data", "known_models", "load_data", "load_data_for", "load_model"]
 
 _DEMO_MODELS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 

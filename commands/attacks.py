@@ -64,7 +64,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
-    from ..adapters.zoo import load_data, load_model
+    from ..adapters.zoo import load_data_for, load_model
     from ..engine import compare
     from ..engine.choices import threat_model_of
     from ..engine.chosen import chosen_of
@@ -81,9 +81,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     limits = {"max_queries": max_queries, "batch_size": batch_size}
     config = _check_request(choice, {**settings, **limits}, rows, library)
     classifier = load_model(model, device)
-    images = load_data(
-        data, limit=limit, resize=classifier.resize, crop=classifier.crop, interpolation=classifier.interpolation
-    )
+    images = load_data_for(classifier, data, limit)
     asked = config.attacks[0]
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
     _warn_unreachable(rows, asked, threat_model)
@@ -162,13 +160,13 @@ def quickstart(
     ),
 ) -> None:
     """Compare three attacks across the libraries on a real ImageNet model and real images, in about three minutes."""
-    from ..adapters.zoo import load_data, load_model
+    from ..adapters.zoo import load_data_for, load_model
     from ..engine.quickstart import TRIALS, run_quickstart
     from ..report.tables import make_console
 
     model, data = "demo:efficientnet-lite0", "demo:imagenet"
     classifier = load_model(model, device)
-    images = load_data(data, resize=classifier.resize, crop=classifier.crop, interpolation=classifier.interpolation)
+    images = load_data_for(classifier, data)
     console = make_console()
     console.print(f"{model} on {data}: {len(images.labels)} images; each attack runs on those classified correctly")
     with show_progress(sum(3 * trial.images for trial in TRIALS)) as progress:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..adapters import AttackResult, Classifier, run_attack
 from ..adapters.memory import give_memory_back
-from ..adapters.zoo import Data, load_data, load_model
+from ..adapters.zoo import Data, load_data_for, load_model
 from .cell import Cell, Subject, strip_best
 from .compare import choose_targets
 from .outcomes import logits_of
@@ -46,13 +46,7 @@ class DataSource:
         if self.data is not None:
             end, own = self.limit, self.data
             return Data(own.inputs[:end], own.labels[:end], own.names[:end])
-        return load_data(
-            self.name,
-            limit=self.limit,
-            resize=classifier.resize,
-            crop=classifier.crop,
-            interpolation=classifier.interpolation,
-        )
+        return load_data_for(classifier, self.name, self.limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +146,9 @@ class Workbench:
 
     def data(self, source: DataSource, classifier: Classifier) -> Data:
         """The images of a source, loaded once as long as no others are asked for."""
-        key = (source.name, source.limit, id(source.data), classifier.resize, classifier.crop, classifier.interpolation)
+        made_for = (classifier.resize, classifier.crop, classifier.interpolation)
+        made_for = (*made_for, classifier.channels, classifier.stated_classes)
+        key = (source.name, source.limit, id(source.data), *made_for)
         if self._data is None or self._data[0] != key:
             self._data = (key, source.load(classifier))
         return self._data[1]

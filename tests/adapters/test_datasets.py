@@ -246,7 +246,14 @@ GOOD = {"x": np.zeros((2, 3, 4, 4), dtype=np.float32), "y": np.zeros(2, dtype=np
         ({"y": np.zeros(3, dtype=int)}, r"integer labels of shape \(2,\) in .*, got int64 of shape \(3,\)"),
         ({"y": np.zeros(2)}, "got float64"),
         ({"y": np.array([0, -1])}, "expected labels >= 0 .* got -1"),
-        ({"x": np.zeros((0, 3, 4, 4)), "y": np.zeros(0, dtype=int)}, r"got \(0, 3, 4, 4\)"),
+        ({"x": np.zeros((0, 3, 4, 4)), "y": np.zeros(0, dtype=int)}, r"at least one, got none \(in .*a.npz"),
+        ({"x": np.full((2, 3, 4, 4), -2.0)}, r"from -2 to -2; undo the normalisation .* \(in .*a.npz"),
+        ({"x": np.full((2, 3, 4, 4), 200.0)}, r"from 200 to 200; divide 8-bit images by 255 \(in .*a.npz"),
+        ({"x": np.full((2, 3, 4, 4), 1e300)}, r"got NaN or infinity \(in .*a.npz"),
+        ({"x": np.zeros((2, 3, 4, 4), dtype=complex)}, "uint8 or floats .*, got complex128"),
+        ({"x": np.zeros((2, 3, 4, 4), dtype="M8[s]")}, "uint8 or floats .*, got datetime64"),
+        ({"x": np.zeros((2, 3, 4, 4), dtype=[("a", "f4")])}, "uint8 or floats .*, got .*'a'"),
+        ({"y": np.array([0, 2**64 - 1], dtype=np.uint64)}, "expected labels as numbers of classes in .*, got 18446744"),
     ],
 )
 def test_wrong_npz_is_one_line(tmp_path, change, words):
