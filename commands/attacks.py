@@ -108,6 +108,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
         print(comparison_csv(comparison), end="")  # noqa: T201
     else:
         _print_comparison(comparison, f"{attack} on {model}, {data}", defaults=defaults)
+    _say_hints(classifier, comparison)
     if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
         raise typer.Exit(1)
 
@@ -121,6 +122,18 @@ def _warn_unreachable(rows: list[Any], asked: Any, threat_model: Any) -> None:
     given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
     for line in filter(None, (warn_unreachable(row, threat_model, given) for row in rows)):
         print_error(f"- {line}")
+
+
+def _say_hints(classifier: Any, comparison: Any) -> None:
+    """Print how the model's output was read, where there was a choice, and why it may get nothing right."""
+    from ..adapters.outputs import explain_accuracy
+    from ..report.tables import print_error
+
+    result = next((row.result for row in comparison.rows if row.result is not None), None)
+    hint = None if result is None else explain_accuracy(result.logits, result.labels)
+    for line in (classifier.output_note, hint):
+        if line:
+            print_error(f"- {line}")
 
 
 def _check_request(

@@ -141,6 +141,7 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], *, retry_fail
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
         _print_summary(summary, plan, out)
+    _say_hints(store, plan)
     reasons = [*summary.failed.values(), *plan.failed.values()]
     if all_failed(reasons, len(plan.cells) + len(plan.failed), "cells"):
         return 2
@@ -162,6 +163,18 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
         console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
     for line in summary.damaged:
         console.print(f"- computed again: {line}", highlight=False, markup=False)
+
+
+def _say_hints(store: Any, plan: Any) -> None:
+    """Print why a model may get nothing right, a line on standard error for each."""
+    from ..adapters.outputs import explain_accuracy
+    from ..engine.outcomes import clean_predictions
+    from ..report.tables import print_error
+
+    for subject, _ in plan.subjects:
+        predictions = clean_predictions(store, subject)
+        if predictions is not None and (hint := explain_accuracy(*predictions)):
+            print_error(f"- {subject.model}: {hint}")
 
 
 def show_status(folder: Folder, as_json: Json = False) -> None:

@@ -121,6 +121,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         UnknownName: if there is no such attack or parameter.
         Unsupported: if no implementation has the norm, or a given parameter fits none of them.
         InvalidInput: if an argument has a wrong value.
+        ModelFailed: if the model fails on the clean images.
     """
     chosen = list(rows) if rows is not None else [r for r in implementations_of(attack) if not r.variant]
     fitting = [row for row in chosen if threat_model.norm in row.classes]
@@ -132,9 +133,10 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         if not any(accepts(row, name) for row in fitting):
             raise Unsupported(f"no implementation of {attack} has parameter {name}")
     shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
-    targets = None
+    logits, targets = classifier.check(inputs, labels), None  # a model that fails here fails for every library
     if threat_model.targeted:
-        targets = choose_targets(classifier.check(inputs, labels), labels, target, seed)
+        targets = choose_targets(logits, labels, target, seed)
+    shared_by_all = {"targets": targets, "seed": seed, "logits": logits}
     lines = []
     for row in fitting:
         own = {name: value for name, value in shared.items() if accepts(row, name)}
@@ -142,9 +144,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         left_out = tuple(name for name in shared if name not in own)
         findings = findings_of(row, threat_model.norm)
         try:
-            result = run_attack(
-                row, classifier, inputs, labels, threat_model, targets=targets, seed=seed, progress=step, **own
-            )
+            result = run_attack(row, classifier, inputs, labels, threat_model, progress=step, **shared_by_all, **own)
         except (AttackFailed, MissingLibrary, ModelFailed, Unsupported) as error:
             excused = not isinstance(error, AttackFailed)
             lines.append(Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings))

@@ -211,6 +211,15 @@ def logits_of(record: Record, name: str) -> Tensor:
     return torch.tensor(column.flatten().to_numpy()).view(len(column), -1)
 
 
+def clean_predictions(store: ResultsStore, subject: Subject) -> tuple[Tensor, Tensor] | None:
+    """Logits (n, K) and labels (n,) of a model's clean images; None where there are none."""
+    try:
+        record = store.read("clean", subject.key)
+    except (FileNotFoundError, Damaged):
+        return None
+    return None if record.failed else (logits_of(record, "logits"), torch.tensor(record.table["label"].to_pylist()))
+
+
 def _rate(outcome: Outcome, record: Record, logits: Tensor | None, symbol: str) -> np.ndarray:
     values = np.full(len(record.table), np.nan)
     if logits is not None:

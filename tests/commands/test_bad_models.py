@@ -114,6 +114,14 @@ def test_a_model_with_habits_gets_the_numbers_of_a_plain_one(run, folder, factor
     rows = [json.loads(text)["rows"][0] for text in (plain, got)]
     assert {**rows[1], "seconds_per_image": 0} == {**rows[0], "seconds_per_image": 0}
     assert ("loss: 3" in err) == (factory == "prints")
+    assert ("- took the first tensor of the tuple that the model" in err) == (factory == "returns_tuple")
+
+
+def test_labels_that_start_at_one_are_named(run, folder, digits):
+    np.savez("ones.npz", inputs=digits.inputs.numpy(), labels=digits.labels.clamp(max=8).numpy() + 1)
+    for arguments in ((*COMPARE, "--model", "bad.py:good"), (*EVALUATE, "--models", "bad.py:good", "-o", "r")):
+        err = run(*arguments, "--data", "npz:ones.npz")[2]
+        assert "images are classified correctly: the labels seem to start at 1 instead of 0" in err
 
 
 def test_a_model_that_exits_under_attack_is_not_the_library_s_fault(run, folder):
