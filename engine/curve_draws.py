@@ -91,11 +91,12 @@ def make_run(group: Group, *, queries: bool, grey: bool) -> Run:
 
 def searched_to(outcome: Outcome) -> float:
     """The largest distance up to which a search looked for every image; inf where it fooled all, or looked for all."""
-    left, cell = outcome.columns["attacked"] & ~outcome.columns["success"], outcome.cell
+    columns, cell = outcome.columns, outcome.cell
+    left = columns["attacked"] & ~columns["success"] & ~columns["violated"]
     if not cell.is_best or not left.any():
         return math.inf
-    if "searched" in outcome.columns:
-        return float(outcome.columns["searched"][left].min())
+    if "searched" in columns:
+        return float(columns["searched"][left].min())
     return math.inf if cell.threat_model.epsilon is None else cell.threat_model.epsilon
 
 
