@@ -16,42 +16,7 @@ import typer
 from hypothesis import strategies as st
 
 from davylamp import cli
-
-HOSTILE = (
-    "", " ", "-", "--", "-1", "0", "1", "2", "²", "٣", "½", "1e20", "1" * 23, "nan", "inf", "-inf", "1/0", "4/255",
-    "0x10", "1_0",
-    "pgd ", "PGD", "linf", "L2", "l0", "unrestricted", "best(", "best(foolbox:fgsm", "best(best(pgd))", "foolbox:",
-    ":fgsm", "a:b",
-    "net.py:good", "net.py:nope", "net.py:number", "net.py:leaves", "net.py:pair", "net.py:narrow", "net.py:",
-    "nofile.py:x",
-    "run.toml:x", "npz:images.npz", "npz:", "npz:net.py", "npz:folder", "imagefolder:folder", "imagefolder:listed",
-    "imagefolder:net.py", "~nosuchuser/x", "~", ".", "..", "/", "/dev/null/x", "/proc/self/mem", "results", "many",
-    "nothing",
-    "net.py", "run.toml", "images.npz", "metrics.csv", "x" * 300, "\x1b[31mred", "a\nb", "a\tb", "\u202eabc",
-    "\udc80",
-    "=cmd()", "[bold]", "{}", "%s", "*", "demo:x*", "steps=2", "steps=", "=2", "steps=-1", "steps=x", "step_size=0",
-    "step_size=2 epsilon", "step_size=inf", "nosuch=1", "epsilon=1", "cuda", "cuda:99", "tpu", "meta", "cpu:7",
-    "fgsm", "pgd",
-    "foolbox:fgsm", "torchattacks:fgsm", "art", "foolbox", "second-likely", "random", "99", "MR", "mr", "FR@3",
-    "FR@0", "FR@K",
-    "l2", "RA_worst", "D_half", "CTC", "NCov", "a", "b", "no", "simple", "full", "checks", "canary", "local",
-)  # fmt: skip
-# What makes a command short: the small model and images in place of the downloadable ones.
-SMALL = {
-    "compare": ("--model", "net.py:good", "--data", "npz:images.npz"),
-    "evaluate": ("--models", "net.py:good", "--data", "npz:images.npz"),
-}
-FIRST = {
-    "attacks": ("fgsm", "pgd"), "compare": ("fgsm",), "evaluate": ("run.toml",), "status": ("results", "many"),
-    "table": ("results", "many"), "curve": ("results", "many"), "check": ("results", "many"), "rank": ("results",
-    "metrics.csv"),
-    "reproduce": ("checks",), "report": ("results",),
-}  # fmt: skip
-# Left alone: what runs for minutes or for ever, or starts Ray.
-NEVER = {"run", "executor", "workers", "full", "quick", "install_completion", "show_completion"}
-COUNTS = {"steps", "restarts", "images", "items", "bootstrap"}  # a large number here is a long run, not a mistake
-FEW = ("", " ", "-1", "0", "1", "2", "²", "x", "1.5", "nan", "1/2")
-
+from davylamp.benchmarks.fuzz_words import COUNTS, FEW, FIRST, HOSTILE, NEVER, SMALL, SOUND
 
 class Case(NamedTuple):
     """One try: the arguments of the command, and what is done to the folder before it."""
@@ -75,11 +40,12 @@ def options(draw: st.DrawFn) -> Case:
     """A command with some of its options, each with a value that may be anything."""
     name = draw(st.sampled_from(sorted(commands())))
     arguments = [name]
-    if first := draw(st.sampled_from((*FIRST.get(name, ()), None)) | st.sampled_from(HOSTILE)):
+    sound = FIRST.get(name, ()) if draw(st.integers(0, 9)) else (*HOSTILE, None)
+    if first := draw(st.sampled_from(sound or (None,))):
         arguments.append(first)
     arguments += SMALL.get(name, ())
     known = [own for own in commands()[name].params if isinstance(own, click.Option) and own.name not in NEVER]
-    for option in draw(st.lists(st.sampled_from(known), max_size=4, unique=True)) if known else ():
+    for option in [draw(st.sampled_from(known)) for _ in range(draw(st.integers(0, 3)) if known else 0)]:
         arguments.append(draw(st.sampled_from(option.opts)))
         if not option.is_flag:
             values = FEW if option.name in COUNTS else HOSTILE
@@ -96,7 +62,8 @@ def options(draw: st.DrawFn) -> Case:
 def _value(option: click.Option, values: tuple[str, ...]) -> st.SearchStrategy[str]:
     choices = getattr(option.type, "choices", None)
     listed = [str(getattr(choice, "value", choice)) for choice in choices or ()]
-    return st.sampled_from((*listed * 8, *values)) | st.sampled_from(values)
+    sound = st.sampled_from((*listed, *SOUND.get(option.name or "", ())) or values)
+    return sound | sound | st.sampled_from(values)
 
 
 def _usable(arguments: list[str]) -> list[str]:
