@@ -16,7 +16,8 @@ import typer
 from hypothesis import strategies as st
 
 from davylamp import cli
-from davylamp.benchmarks.fuzz_words import COUNTS, FEW, FIRST, HOSTILE, NEVER, SMALL, SOUND
+from davylamp.benchmarks.fuzz_words import COUNTS, FEW, FIRST, HOSTILE, LONG, NEVER, SMALL, SOUND
+
 
 class Case(NamedTuple):
     """One try: the arguments of the command, and what is done to the folder before it."""
@@ -30,9 +31,9 @@ def _nothing(_: Path) -> None:
 
 
 def commands() -> dict[str, click.Command]:
-    """Every command that ends by itself, by name."""
+    """Every command that ends soon, by name."""
     group: Any = typer.main.get_command(cli.app)
-    return {name: command for name, command in group.commands.items() if name not in ("serve", "quickstart")}
+    return {name: command for name, command in group.commands.items() if name not in LONG}
 
 
 @st.composite

@@ -15,13 +15,13 @@ HOSTILE = (
 )  # fmt: skip
 FEW = ("", " ", "-1", "0", "1", "2", "²", "x", "1.5", "nan", "1/2")
 COUNTS = {"steps", "restarts", "images", "items", "bootstrap"}  # a large number here is a long run, not a mistake
+LONG = {"serve", "quickstart", "conformance"}
 # Left alone: what runs for minutes or for ever, or starts Ray.
 NEVER = {"run", "executor", "workers", "full", "quick", "install_completion", "show_completion"}
 # What makes a command short: the small model and images in place of those that are the default.
 SMALL = {
     "compare": ("--model", "net.py:good", "--data", "npz:images.npz"),
     "evaluate": ("--models", "net.py:good", "--data", "npz:images.npz"),
-    "conformance": ("foolbox:fgsm",),
 }
 # First arguments that mean something; options that do, so that a case is not always over at its first.
 FIRST = {

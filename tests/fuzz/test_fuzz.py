@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from davylamp.benchmarks.fuzz import attempt
-from davylamp.benchmarks.fuzz_folders import folders
-from davylamp.benchmarks.fuzz_inputs import arrays, configs, lists, options
+from davylamp.benchmarks.fuzz_inputs import arrays, configs, options
 from davylamp.benchmarks.fuzz_world import Answer, build_world, call, faults
 
 
@@ -29,7 +28,7 @@ def world(tmp_path_factory):
     return build_world(tmp_path_factory.mktemp("fuzz") / "world")
 
 
-@tries(60)
+@tries(40)
 @given(case=options())
 def test_options(world, case):
     assert attempt(world, case) == []
@@ -44,18 +43,6 @@ def test_toml(world, case):
 @tries(50)
 @given(case=arrays())
 def test_arrays(world, case):
-    assert attempt(world, case) == []
-
-
-@tries(30)
-@given(case=lists())
-def test_lists_of_images(world, case):
-    assert attempt(world, case) == []
-
-
-@tries(50)
-@given(case=folders())
-def test_results_folders(world, case):
     assert attempt(world, case) == []
 
 
