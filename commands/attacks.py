@@ -15,6 +15,7 @@ from .options import (
     given_options,
     one_format,
     read_parameters,
+    say_defaults,
     split_list,
 )
 from .progress import show_progress
@@ -166,6 +167,7 @@ def _say_chosen(chosen: dict[str, Any], config: Any, given: set[str]) -> None:
 
 
 def quickstart(
+    context: typer.Context,
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     out: Annotated[Path, typer.Option("--out", "-o", help="folder of the results and of report.html")] = Path(
@@ -184,6 +186,7 @@ def quickstart(
     console.print(f"{model} on {data}: {len(images.labels)} images; each attack runs on those classified correctly")
     with show_progress(sum(3 * trial.images for trial in TRIALS)) as progress:
         done = list(run_quickstart(classifier, images, seed=seed, progress=progress))
+    say_defaults(context, ("seed", "device"))
     for trial, comparison in done:
         _print_comparison(comparison, trial.title)
     errors = [row.error for _, comparison in done for row in comparison.rows]

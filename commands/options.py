@@ -106,6 +106,18 @@ def given_options(context: typer.Context) -> set[str]:
     return {name for name, source in sources.items() if source is not None and source.name != "DEFAULT"}
 
 
+def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
+    """Print the values of these options that the user left open, in one line on standard error."""
+    from ..report.tables import print_error
+
+    given = given_options(context)
+    texts = [
+        f"{name} {getattr(context.params[name], 'value', context.params[name])}" for name in names if name not in given
+    ]
+    if texts:
+        print_error(f"chosen: {', '.join(texts)}")
+
+
 def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
     """Whether all of a command's rows or cells failed; says so in a line on standard error.
 

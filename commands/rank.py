@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput, UnknownName
-from .options import Json
+from .options import Json, say_defaults
 
 
 class Subjects(str, Enum):
@@ -67,6 +67,7 @@ class Ranked:
 
 
 def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="a results folder, or a CSV table of CANARY's metrics, names first")],
     subjects: Annotated[Subjects, typer.Option(help="what is ranked")] = Subjects.models,
     method: Annotated[Method, typer.Option(help="irt: per image; canary: as published, from metrics")] = Method.irt,
@@ -105,6 +106,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
             ranked = _rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
+    say_defaults(context, ("subjects", "method", "seed"))
     if as_json:
         print(json.dumps(_document(ranked), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .evaluate import Folder
-from .options import Json, one_format, split_list
+from .options import Json, one_format, say_defaults, split_list
 
 Bootstrap = Annotated[int, typer.Option(min=0, help="replicates of the intervals; 0: none")]
 Seed = Annotated[int, typer.Option(min=0, help="of the resampling")]
@@ -73,6 +73,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
 
 
 def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
+    context: typer.Context,
     folder: Folder,
     against: Annotated[Against, typer.Option(help="what the budget is; grey-levels: RoBIC's unit")] = Against.epsilon,
     norm: Annotated[str | None, typer.Option(help="only linf, l2, l1, l0 or unrestricted")] = None,
@@ -103,6 +104,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
         from ..report.curve_figure import draw_curves
 
         draw_curves(curves, out)
+    say_defaults(context, ("against", "bootstrap", "seed"))
     if form == "json":
         print(curves_json(curves))  # noqa: T201
     elif form == "csv":

@@ -159,7 +159,8 @@ def test_a_mistake_is_one_line(world, run, arguments, message):
 
 
 def test_curves_in_print_and_in_files(world, run, tmp_path):
-    code, out, _ = run("curve", world[0], "--budget", "4/255", "--budget", "0.02", "--bootstrap", "50")
+    code, out, err = run("curve", world[0], "--budget", "4/255,0.02", "--bootstrap", "50")
+    assert err == "chosen: against epsilon, seed 0\n"
     lines = out.splitlines()
     assert code == 0
     assert lines[0] == "Accuracy against linf (pixel range)"
