@@ -8,6 +8,7 @@ from .attacks import ATTACKS
 from .call import Images, Returned
 from .classifier import Classifier
 from .judge import (
+    OF_THE_MODEL,
     Verdict,
     allowed_radii,
     fooled,
@@ -92,6 +93,11 @@ class Evidence:
             if kind not in self.violations[i]:
                 self.violations[i] = (*self.violations[i], kind)
 
+    def _forget(self, kind: str, images: Tensor) -> None:
+        """Take back a violation of the `images`, shape (N,) bool."""
+        for i in images.nonzero()[:, 0].tolist():
+            self.violations[i] = tuple(each for each in self.violations[i] if each != kind)
+
     def conclude(self, classifier: Classifier, attacked: Tensor, unsteady: int | None) -> tuple[Tensor, Tensor, Tensor]:
         """Score the examples and name what proves nothing; the logits, the successes and those that last on 8 bits.
 
@@ -117,6 +123,8 @@ class Evidence:
             kinds["another-image"] = of_another_image(inputs, self.adv_inputs)
         kinds |= judge_outcomes(inputs, self.adv_inputs, hit, self.threat_model, may_stay=self.may_stay)
         for kind, images in kinds.items():
+            if kind in OF_THE_MODEL:  # which is why it came back unchanged
+                self._forget("unchanged", images)
             self.flag(kind, images & attacked & ~self._flagged())
         success = hit & attacked & ~self._flagged()
         rounded = success.clone()

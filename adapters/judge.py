@@ -29,6 +29,8 @@ KINDS: Mapping[str, str] = {
     "crashed": "the library crashed",
     "no-start": "no starting point was found that fools the model",
 }
+# No fault of the library.
+OF_THE_MODEL = frozenset({"nan-logits", "no-gradient", "no-signal", "no-start", "unstable"})
 BOX_TOLERANCE = 1e-6
 UNCHANGED = 1e-6  # largest change of a pixel that is rounding
 BLACK = 0.5 / 255  # largest pixel of an image that is black on 8 bits

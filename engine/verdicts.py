@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ..adapters.judge import OF_THE_MODEL
 from .outcomes import Outcome
 from .paired import (
     UNKNOWN,
@@ -25,9 +26,6 @@ TOO_MANY_VIOLATIONS = 0.1  # share of images whose result breaks a rule, above w
 SAME_IMAGE = 1e-6  # largest pixel difference of images that count as identical: float32 rounding of a step
 MARGIN = 0.05  # of an equivalence: success rates no more than 5 points apart
 DISTANCE_MARGIN = 0.05  # and for smallest changes: the median ratio of distances no more than 5 % from 1
-OF_THE_MODEL = frozenset(
-    {"nan-logits", "no-gradient", "no-start", "unstable"}
-)  # violations that are not the library's doing
 
 RULE = (
     "identical: on every image compared no pixel differs by more than 1e-6 (in records, where no pixels are kept: no "

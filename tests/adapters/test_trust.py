@@ -258,7 +258,9 @@ def test_a_white_box_attack_that_was_given_no_gradient_has_shown_nothing(library
         return (asked.detach() + 0.02 * gradient.sign()).clamp(0, 1)
 
     saturated = Wrapped(digits.module, after=lambda x, logits: 1e6 * logits)
-    assert neither(library(random_start, model=saturated), "no-gradient")
+    for attack in (random_start, gradient_step):  # the second one does not even move
+        assert neither(library(attack, model=saturated), "no-gradient")
+        assert library(attack, model=saturated).violations == (("no-gradient",),) * 4
     assert library(random_start).robust.any()
 
 
