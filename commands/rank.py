@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput, UnknownName
-from .options import Json, say_defaults
+from .options import Json, one_format, say_defaults
 
 
 class Subjects(str, Enum):
@@ -87,8 +87,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     """Rank models, attacks or implementations: ability with interval, rank interval, who cannot be told apart."""
     from ..adapters.parameters import parse_number
 
-    if as_csv and as_json:
-        raise InvalidInput("expected one format, got --csv and --json")
+    one_format({"csv": as_csv, "json": as_json})
     if library is not None and (subjects is not Subjects.implementations or method is not Method.irt):
         raise InvalidInput("expected --library with --subjects implementations and --method irt")
     kind = None if knowledge is None else knowledge.value
@@ -110,12 +109,11 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     if as_json:
         print(json.dumps(_document(ranked), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
-        from ..report.tables import to_csv
+        from ..report.tables import frame_csv, print_error
 
-        frame = ranked.ranking.to_frame()
-        print(to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist()), end="")  # noqa: T201
+        print(frame_csv(ranked.ranking.to_frame()), end="")  # noqa: T201
         for note in (*ranked.ranking.notes, *ranked.notes):
-            typer.echo(f"- {note}", err=True)
+            print_error(f"- {note}")
     else:
         _print(ranked, items)
 

@@ -100,6 +100,11 @@ def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
+def frame_csv(frame: Any) -> str:
+    """A pandas table as `to_csv` has it."""
+    return to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist())
+
+
 def _csv_cell(cell: Any) -> Any:
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return ""
