@@ -29,7 +29,9 @@ def test_the_nearest_example_is_kept_wherever_it_was_found(library, digits):
     assert near.success.all()
     shift = {0.8: 1.0, 0.4: 1.9}  # nearest at the largest radius; farther, but in a smaller ball, at the next one
     result = library(
-        lambda clean, epsilon, _: clean + shift.get(epsilon, 0.0) * (near.adv_inputs - inputs)[: len(clean)]
+        lambda clean, epsilon, _: (clean + shift.get(epsilon, 0.0) * (near.adv_inputs - inputs)[: len(clean)]).clamp(
+            0, 1
+        )
     )
     assert result.budget.tolist() == [0.4] * 4
     assert result.distance.tolist() == pytest.approx([0.2] * 4)
@@ -37,10 +39,11 @@ def test_the_nearest_example_is_kept_wherever_it_was_found(library, digits):
 
 
 def test_one_combination_that_proves_nothing_leaves_an_unfooled_image_unproven(library):
-    weak = library(lambda inputs, epsilon, steps: inputs + 1e-4)
+    weak = library(lambda inputs, epsilon, steps: (inputs + 0.01).clamp(0, 1))
     assert weak.robust.all()
     result = library(
-        lambda inputs, epsilon, steps: inputs + (1e-4 if steps == 1 else torch.nan), grid={"steps": [1, 2]}
+        lambda inputs, epsilon, steps: (inputs + (0.01 if steps == 1 else torch.nan)).clamp(0, 1),
+        grid={"steps": [1, 2]},
     )
     assert result.violations == (("nan",),) * 4
     assert result.violated.all()
