@@ -83,7 +83,7 @@ def verdict_notes(comparison: Comparison) -> list[str]:
     """What the numbers of images can show, who was left out, and what "equivalent" means, a line each."""
     lines = dict.fromkeys(pair.judgement.power for pair in comparison.pairs)
     for pair in comparison.pairs:
-        if pair.judgement.left_out:
+        if pair.judgement.left_out and pair.judgement.images:
             lines[f"{pair.a}, {pair.b}: {pair.judgement.left_out} violations are left out of the comparison"] = None
     least = least_equivalent(MARGIN)
     if any(pair.verdict in {"equivalent", "no difference found"} for pair in comparison.pairs):

@@ -58,7 +58,10 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: Folder) -
         Fold("What the symbols mean", (_definitions(pairs, folder),)),
         *notes,
     ]
-    lead = "All metrics that the folder can give, with 95 % percentile bootstrap intervals over the images."
+    lead = (
+        "All metrics that the folder can give, with 95 % intervals: of shares by Clopper and Pearson, with the effective "
+        "number of images where they repeat; of other means by bootstrap over the images."
+    )
     return Section("metrics", "Metrics", lead, tuple(blocks))
 
 

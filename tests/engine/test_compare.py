@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from davylamp.adapters import AttackResult, ThreatModel, find_implementation, implementations_of
+from davylamp.adapters import AttackResult, Classifier, ThreatModel, find_implementation, implementations_of
 from davylamp.adapters.judge import distances_of
 from davylamp.engine import Row, choose_threat_model, compare, default_epsilon
 from davylamp.engine.compare import choose_targets, judge_pair, matched_parameters, measure
@@ -104,6 +104,25 @@ def test_violations_that_succeed_are_shown_and_break_a_row():
 def test_successes_below_one_grey_level_are_counted():
     row = make_row("art:pgd", [1] * 6 + [0] * 2, [0.0005] * 4 + [0.1] * 2 + [0.0005] * 2)
     assert measure(row.result, CLEAN[:8])["below_grey_level"] == 4
+
+
+class Rounded(torch.nn.Module):
+    """Its gradient is zero everywhere."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs):
+        return self.module((inputs * 4).round() / 4)
+
+
+def test_no_library_is_broken_by_a_model_without_gradients(digits):
+    classifier, case = Classifier(Rounded(digits.module)), digits.first(8)
+    found = compare("pgd", classifier, case.inputs, case.labels, ThreatModel("linf", 0.05), parameters={"steps": 2})
+    assert {pair.verdict for pair in found.pairs} == {"undecided"}
+    assert all("no-gradient" in pair.judgement.reason for pair in found.pairs)
+    assert all(row.metrics["violation_kinds"]["no-gradient"] == row.metrics["images"] for row in found.rows)
 
 
 def test_pgd_is_identical_in_all_three_libraries(digits):
