@@ -12,8 +12,8 @@ from typing import Any
 
 from ..engine.bootstrap import Estimate, interval, resample
 from ..engine.outcomes import Outcome, read_outcomes
-from ..engine.table import aggregate
-from ..engine.table_metrics import draw_cells, drop_absent
+from ..engine.table import aggregate, share_ends
+from ..engine.table_metrics import column_of, draw_cells, drop_absent, is_share
 from .canary_checks import TABLE8_BLACK, TABLE8_WHITE
 from .canary_setting import NOT_COMPARABLE, SETTING, beside, readings_of, row_of, scale
 from .reproduction import Line, Options, print_result, run_setting
@@ -66,7 +66,12 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
             cells = [own.cell.key for own in outcomes.done if own.cell.subject.model == model and _in(own, attacks)]
             for place, symbol in enumerate(symbols):
                 mean = aggregate([[drawn[key][place]] for key in cells])
-                yield kind, model, symbol, interval(mean.ratio, mean.n)
+                found = interval(mean.ratio, mean.n, mean.different)
+                if is_share(symbol):
+                    parts = [[column_of(own, outcomes, symbol)] for own in outcomes.done if own.cell.key in cells]
+                    low, high = share_ends(parts)
+                    found = found._replace(low=low, high=high)
+                yield kind, model, symbol, found
 
 
 def _in(outcome: Outcome, attacks: tuple[tuple[str, str], ...]) -> bool:

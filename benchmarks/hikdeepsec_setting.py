@@ -13,6 +13,7 @@ import numpy as np
 from ..engine import share_interval
 from ..engine.bootstrap import Estimate, draw_means, interval, resample
 from ..engine.cell import Cell
+from ..engine.paired import difference_interval
 from ..engine.presets import find_preset
 from ..metrics import METRICS
 from .paper_numbers import find_value
@@ -66,4 +67,11 @@ def _measure(run: Run, cell: Cell) -> Iterator[tuple[str, Estimate]]:
     for symbol in _SYMBOLS:
         values = METRICS[symbol].function(*logits, labels, reduction="none")
         (drawn,) = draw_means(counts, np.asarray(values.double())[:, None])
-        yield symbol, interval(drawn.ratio, drawn.n)
+        found, count = interval(drawn.ratio, drawn.n), len(values)
+        if symbol in {"CRR", "CSR"}:
+            low, high = share_interval(int(values.sum()), count)
+            found = found._replace(low=low, high=high)
+        elif symbol == "CAV":
+            ends = difference_interval(int((values > 0).sum()), int((values < 0).sum()), count, level=0.95)
+            found = found._replace(low=ends.low, high=ends.high)
+        yield symbol, found

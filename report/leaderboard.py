@@ -59,8 +59,8 @@ def write_metrics(attacks: Table, models: Table, pairs: Table, folder: Folder) -
         *notes,
     ]
     lead = (
-        "All metrics that the folder can give, with 95 % intervals: of shares by Clopper and Pearson, with the effective "
-        "number of images where they repeat; of other means by bootstrap over the images."
+        "All metrics that the folder can give, with 95 % intervals: of shares by Clopper and Pearson, with the "
+        "effective number of images where they repeat; of other means by bootstrap over the images."
     )
     return Section("metrics", "Metrics", lead, tuple(blocks))
 
