@@ -39,18 +39,6 @@ RULE = (
     "Images whose result is a violation for either are left out and counted."
 )
 
-RULE = (
-    "identical: on every image compared no pixel differs by more than 1e-6 (in records, where no pixels are kept: no "
-    "distance and no prediction differs), and at least one was moved. "
-    "weaker: exact McNemar test on success or, for attacks that look for the smallest change, Wilcoxon's test on the "
-    "distances where both succeed; 5 %, Bonferroni. "
-    "equivalent: success rates at most 5 points apart (90 % interval of the paired difference: two one-sided tests at "
-    "5 %; it takes 59 images at least) and, for the smallest change, the median ratio of distances within 5 % of 1. "
-    "no difference found: neither. undecided: too few images for any outcome to be significant. "
-    "broken: the implementation failed, or more than a tenth of its images are violations through its own doing. "
-    "Images whose result is a violation for either are left out and counted."
-)
-
 
 class Side(NamedTuple):
     """What one implementation did on n images.

@@ -116,7 +116,7 @@ def test_violations_are_left_out_of_the_pairs_and_counted():
     assert (hidden.verdict, hidden.weaker) == ("broken", "a")
 
 
-@pytest.mark.parametrize("kind", ["nan-logits", "no-gradient", "no-start", "unstable"])
+@pytest.mark.parametrize("kind", ["nan-logits", "no-gradient", "no-signal", "no-start", "unstable"])
 def test_a_library_is_not_broken_by_the_model(kind):
     found = verdict([0] * 9, [1] * 9, a=[(kind,)] * 9)
     assert (found.verdict, found.weaker, found.images) == ("undecided", "", 0)
