@@ -41,6 +41,10 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     workers: Annotated[int, typer.Option(help="processes on this machine")] = 1,
     address: Annotated[str | None, typer.Option(help="of a Ray cluster; without it one is started here")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False,
+    trust_unknown: Annotated[
+        bool,
+        typer.Option("--trust-unknown", help="keep results of a model that is partly unknown: a session"),
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if a cell failed")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="write the TOML and stop")] = False,
     as_json: Json = False,
@@ -79,7 +83,9 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product
         return
     chosen = choose_executor(executor, workers=workers, address=address, device=settings.device)
-    code = _run(settings, out, chosen, {*named, *given}, retry_failed=retry_failed, as_json=as_json)
+    code = _run(
+        settings, out, chosen, {*named, *given}, retry_failed=retry_failed, trust_unknown=trust_unknown, as_json=as_json
+    )
     if code:
         raise typer.Exit(2 if strict else code - 1)
 
@@ -108,7 +114,16 @@ def _choices(
     return choices
 
 
-def _run(settings: Any, out: Path, executor: Any, given: set[str], *, retry_failed: bool, as_json: bool) -> int:
+def _run(
+    settings: Any,
+    out: Path,
+    executor: Any,
+    given: set[str],
+    *,
+    retry_failed: bool,
+    trust_unknown: bool,
+    as_json: bool,
+) -> int:
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
     from ..adapters.paths import expand_path
     from ..engine.chosen import chosen_line
@@ -129,9 +144,10 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], *, retry_fail
     warnings = list_unreachable(plan.cells)
     for told in (*describe_preset(plan.config.preset), *warnings):
         print_error(f"- {told}")
+    rerun = {"retry_failed": retry_failed, "trust_unknown": trust_unknown}
     try:
         with show_progress(plan.images) as progress:
-            summary = evaluate(plan, store, executor=executor, retry_failed=retry_failed, progress=progress)
+            summary = evaluate(plan, store, executor=executor, progress=progress, **rerun)
     except KeyboardInterrupt:
         print_error(f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there")
         raise
@@ -163,6 +179,9 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
         console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
     for line in summary.damaged:
         console.print(f"- computed again: {line}", highlight=False, markup=False)
+    for name, reason in summary.unknown.items():
+        told = f"- identity unknown: {name}: {reason}; its cells are run again each time, but for --trust-unknown"
+        console.print(told, highlight=False, markup=False)
 
 
 def _say_hints(store: Any, plan: Any) -> None:
@@ -182,6 +201,7 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
     from collections import Counter
 
     from ..engine.load import list_cells, list_damaged, list_left_out
+    from ..engine.outcomes import remedy
     from ..report.tables import make_console, print_table
 
     states, damaged, left_out = list_cells(folder), list_damaged(folder), list_left_out(folder)
@@ -210,4 +230,4 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
     for name, reason in left_out.items():
         console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
     for line in damaged:
-        console.print(f"- {line}; `davylamp evaluate` computes it again", highlight=False, markup=False)
+        console.print(f"- {line}{remedy(line)}", highlight=False, markup=False)

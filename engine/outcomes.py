@@ -18,7 +18,7 @@ from .cell import Cell, Subject
 from .contents import read_records, unknown_attack
 from .load import HEAVY
 from .planned import find_missing
-from .store import Damaged, Record, ResultsStore
+from .store import WRONG_ONE, Damaged, Record, ResultsStore
 
 _RATE = "FR@"
 
@@ -102,7 +102,7 @@ class Outcomes:
         lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
-        lines += [f"left out: {line}; `davylamp evaluate` computes it again" for line in self.damaged]
+        lines += [f"left out: {line}{remedy(line)}" for line in self.damaged]
         lines += [
             f"no clean predictions of {subject.model} on {subject.data} (clean/{key}): metrics that need them are left "
             "out; `davylamp evaluate` makes them again"
@@ -168,6 +168,11 @@ def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) ->
     done.sort(key=lambda own: (own.cell.subject.model, own.cell.attack, own.cell.key))
     lists = tuple(done), tuple(failed), tuple(running)
     return Outcomes(store, *lists, clean, tuple(damaged), transfers, waiting, tuple(unknown))
+
+
+def remedy(line: str) -> str:
+    """What to do about a file that was left out, unless the line says so itself."""
+    return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; `davylamp evaluate` computes it again"
 
 
 def is_rate(symbol: str) -> bool:

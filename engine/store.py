@@ -21,6 +21,7 @@ __all__ = ["FORMAT", "KINDS", "Conflict", "Damaged", "Kind", "Record", "ResultsS
 
 Kind = Literal["clean", "cells", "parts", "transfer", "checks", "plans"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+WRONG_ONE = "delete the wrong one"
 _MARK_BYTES = 1 << 16
 
 
@@ -251,7 +252,7 @@ class ResultsStore:
         for path, other in others:
             if columns := differing_columns(record.table, other.table):
                 told = f"they differ in {', '.join(columns[:3])}{' and more' if len(columns) > 3 else ''}"
-                raise Conflict(f"{first} and {path.name} are two results of one key: {told}; delete the wrong one")
+                raise Conflict(f"{first} and {path.name} are two results of one key: {told}; {WRONG_ONE}")
         return record
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ..engine.again import configs_of, transfer_of
 from ..engine.config import write_config
 from ..engine.load import CellState
+from ..engine.outcomes import remedy
 from ..engine.words import threat_text
 from .blocks import Code, Entry, Facts, Fold, PageTable, Section, Text, badge, make_table
 from .folder import Folder
@@ -36,7 +37,7 @@ def write_provenance(folder: Folder, version: str) -> Section:
         blocks.append(make_table("failed-cells", "Failed cells", columns, rows))
     else:
         blocks.append(Text("No cell failed.", "note"))
-    blocks += [Text(f"{line}; `davylamp evaluate` computes it again.", "warn") for line in folder.outcomes.damaged]
+    blocks += [Text(f"{line}{remedy(line)}.", "warn") for line in folder.outcomes.damaged]
     blocks.append(Fold(f"All {len(states)} cells", (_cells(states),)))
     return Section(
         "provenance", "Provenance", "How these numbers were made, and how to make them again.", tuple(blocks)

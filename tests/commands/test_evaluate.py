@@ -54,6 +54,15 @@ def test_evaluate_then_resume(run):
     assert json.loads(out)["done"] == 0
 
 
+def test_a_model_that_is_partly_unknown_is_run_again_and_named(run, tmp_path):
+    odd = "\ndef odd():\n    net = one()\n    net.it = (i for i in 'ab')\n    return net\n"
+    (tmp_path / "net.py").write_text(FACTORY + odd)
+    command = ("evaluate", "--models", "net.py:odd", *COMMON[4:], "--attacks", "foolbox:fgsm", *PGD[2:6], "--json")
+    answers = [json.loads(run(*command, *extra)[1]) for extra in ((), (), ("--trust-unknown",))]
+    assert [(each["done"], each["kept"]) for each in answers] == [(1, 0), (1, 0), (0, 1)]
+    assert answers[0]["unknown"] == {"net.py:odd": "model.it is a generator, whose content cannot be read"}
+
+
 def test_a_printed_config_runs_the_same_cells(run, tmp_path):
     run("evaluate", *COMMON, *PGD)
     _, out, _ = run("evaluate", *COMMON, *PGD, "--print-config")
