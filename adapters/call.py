@@ -20,6 +20,7 @@ from .queries import BudgetSpent, QueryCounter
 from .seeding import seeded
 from .starts import find_starting_points
 from .state import switches_kept
+from .user_code import guarded
 
 
 class Images(NamedTuple):
@@ -190,7 +191,7 @@ def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) ->
 @contextmanager
 def _undisturbed(seed: int) -> Iterator[None]:
     """A fixed seed, no prints and no warnings; afterwards generators and torch's switches are as they were."""
-    with seeded(seed), switches_kept(), warnings.catch_warnings(), redirect_stdout(StringIO()):
+    with guarded(), seeded(seed), switches_kept(), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         yield
 

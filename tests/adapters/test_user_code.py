@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
 
-from davylamp.adapters.user_code import user_code
+from davylamp.adapters.user_code import guarded, user_code
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName
 
 
@@ -150,3 +151,20 @@ def test_a_child_and_another_thread_may_exit():
         "    threading.Thread(target=lambda: os._exit(7)).start()\n    time.sleep(60)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 7
+
+
+def swallow_interrupt():
+    with suppress(KeyboardInterrupt), user_code("model.py"):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(5)
+
+
+def test_a_guard_around_many_walls():
+    before = (sys.stdout, os._exit, signal.getsignal(signal.SIGINT))
+    with pytest.raises(SystemExit), guarded():
+        os._exit(3)
+    with pytest.raises(KeyboardInterrupt), guarded():
+        swallow_interrupt()
+    with guarded(), pytest.raises(ModelFailed, match=r"model\.py called os\._exit"), user_code("model.py"):
+        os._exit(3)
+    assert (sys.stdout, os._exit, signal.getsignal(signal.SIGINT)) == before
