@@ -139,7 +139,8 @@ def test_a_failure_is_black_as_shipped_and_clean_when_repaired(few, name, norm):
     assert not black.success.any()
     clean = attack(f"{name}@repaired", few, norm, **hopeless)
     assert torch.equal(clean.adv_inputs, few.inputs)
-    assert clean.violations == (("unchanged",),) * 4  # shrunk to nothing at every step: it has tried no other image
+    # EAD's steps are shrunk to nothing: it has tried no other image, while C&W has tried some in vain.
+    assert clean.violations == ((() if name == "cw" else ("unchanged",)),) * 4
     enough = {"steps": 30, "binary_search_steps": 2, "initial_const": 10.0, "learning_rate": 0.05}
     both = [attack(name + kind, few, norm, **enough) for kind in ("", "@repaired")]
     assert both[0].success.all()
