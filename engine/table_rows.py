@@ -8,6 +8,7 @@ from ..adapters import find_attack
 from .cell import Cell
 from .outcomes import Outcome, Outcomes, details
 from .table_metrics import By
+from .verdicts import side_of
 
 _ORDER = ("white-box", "score-based", "decision-based")
 
@@ -69,7 +70,7 @@ def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str,
     if by != "pairs":
         labels[{"attacks": "models", "models": "attacks"}[by]] = len(parts)
     labels |= {"cells": len(done), "failed": len(cells) - len(done)}
-    labels |= {"images": _total(done, "attacked"), "violations": _total(done, "violated")}
+    labels |= {"images": _total(done, "attacked"), "violations": int(sum(side_of(own).violated.sum() for own in done))}
     return Group(labels, list(parts.values()), finer)
 
 

@@ -97,6 +97,15 @@ def test_the_interval_of_a_share_is_the_clustered_one(writer, case):
         assert row.metrics["MR"][:3] == pytest.approx((float(found.value), float(found.low), float(found.high)))
 
 
+def test_violations_that_a_record_of_0_1_0_calls_successes_are_shown(writer):
+    labels = torch.zeros(12, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(12, 1)
+    subject = writer.clean("a", clean, labels)
+    writer.cell(subject, "foolbox:pgd", clean, clean.flip(1), labels, violations=np.array(["out-of-bounds"] * 12))
+    (row,) = build_table(writer.store.folder, metrics=["MR"]).rows
+    assert row.labels["violations"] == 12
+
+
 def test_no_interval_claims_certainty(writer):
     labels = torch.zeros(4, dtype=torch.int64)
     clean = torch.tensor([[5.0, 0]]).repeat(4, 1)

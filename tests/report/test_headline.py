@@ -26,6 +26,7 @@ def clean(own, right):
 
 def outcome(own, robust, attack="foolbox:pgd"):
     columns = {"robust": robust, "attacked": np.ones(len(robust), bool), "violated": np.zeros(len(robust), bool)}
+    columns |= {"success": ~robust, "distance": np.zeros(len(robust)), "violations": np.full(len(robust), "")}
     return Outcome(Cell(own, attack, ThreatModel("linf", 4 / 255)), columns)
 
 
