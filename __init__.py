@@ -4,4 +4,4 @@ Importing this package loads nothing. The parts are `davylamp.adapters` (attacks
 importable alone) and `davylamp.engine` (comparisons).
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
