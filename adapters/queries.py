@@ -209,12 +209,12 @@ class Seen:
             clean = self._images if owners is None else self._images[owners]
             change = (inputs.detach().to(clean) - clean).flatten(1)
             moved = ~(change.abs().amax(1) <= UNCHANGED)
-        self.moved |= self._count(moved, owners) > 0
+        self.moved |= self._any(moved, owners)
         self._all_moved = bool(self.moved.all())
 
     def note_logits(self, logits: Tensor, owners: Tensor | None) -> None:
         """Note which images had an answer that is not finite."""
-        self.not_finite |= self._count(~torch.isfinite(logits.detach()).all(1), owners) > 0
+        self.not_finite |= self._any(~torch.isfinite(logits.detach()).all(1), owners)
 
     def note_gradient(self, gradient: Tensor, owners: Tensor | None) -> None:
         """Count the gradients of each image that are not zero."""
@@ -228,7 +228,11 @@ class Seen:
         first = self._first_scores
         new = first[owners].isnan().all(1)
         first[owners[new]] = scores[new]
-        self.scored |= self._count((scores != first[owners]).any(1), owners) > 0
+        self.scored |= self._any((scores != first[owners]).any(1), owners)
+
+    def _any(self, flags: Tensor, owners: Tensor | None) -> Tensor:
+        """Whether any row of each image has the flag, shape (n,)."""
+        return flags.to(self._images.device) if owners is None else self._count(flags, owners) > 0
 
     def _count(self, flags: Tensor, owners: Tensor | None) -> Tensor:
         """The flags of the rows of each image, summed, shape (n,)."""

@@ -113,7 +113,13 @@ def _subjects(folder: Folder) -> PageTable:
         )
         for key, own in folder.outcomes.subjects.items()
     ]
-    columns = ("model", "hash of code, attributes, weights, preprocessing", "data", "hash of pixels and labels", "images")
+    columns = (
+        "model",
+        "hash of code, attributes, weights, preprocessing",
+        "data",
+        "hash of pixels and labels",
+        "images",
+    )
     return make_table("subjects", "Models and data", columns, rows)
 
 
