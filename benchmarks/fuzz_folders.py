@@ -30,9 +30,15 @@ KINDS: tuple[Kind, ...] = ("cells", "clean")
 
 
 @st.composite
-def folders(draw: st.DrawFn) -> Case:
-    """A command on a results folder in which one to three things are wrong."""
-    changes = [draw(st.one_of(_damage(), _special(), _foreign(), _resealed())) for _ in range(draw(st.integers(1, 3)))]
+def folders(draw: st.DrawFn, *, resealed: bool = True) -> Case:
+    """A command on a results folder in which one to three things are wrong.
+
+    Args:
+        draw: of Hypothesis.
+        resealed: also files with a right checksum whose content no version of davylamp would have written.
+    """
+    kinds = [_damage(), _special(), _foreign(), *([_resealed()] if resealed else [])]
+    changes = [draw(st.one_of(kinds)) for _ in range(draw(st.integers(1, 3)))]
 
     def prepare(world: Path) -> None:
         for change in changes:
@@ -88,6 +94,8 @@ def _special(draw: st.DrawFn) -> Any:
         path = files[number % len(files)]
         if beside:
             path = path.with_stem("0" * 20)
+        if path.is_dir() and not path.is_symlink():
+            return  # a change before this one has made a folder of it
         path.unlink(missing_ok=True)
         if kind == "fifo":
             os.mkfifo(path)
@@ -120,7 +128,7 @@ def _foreign(draw: st.DrawFn) -> Any:
     def change(folder: Path) -> None:
         path = folder / name
         if path.is_dir():
-            path.rename(path.with_name("away"))
+            path.rename(path.with_name(f"{path.name} away {len(list(folder.iterdir()))}"))
         if path.parent.is_dir() or not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from davylamp.benchmarks.fuzz import attempt
-from davylamp.benchmarks.fuzz_inputs import arrays, configs, options
+from davylamp.benchmarks.fuzz_folders import folders
+from davylamp.benchmarks.fuzz_inputs import arrays, configs, lists, options
 from davylamp.benchmarks.fuzz_world import Answer, build_world, call, faults
 
 
@@ -43,6 +44,18 @@ def test_toml(world, case):
 @tries(50)
 @given(case=arrays())
 def test_arrays(world, case):
+    assert attempt(world, case) == []
+
+
+@tries(30)
+@given(case=lists())
+def test_lists_of_images(world, case):
+    assert attempt(world, case) == []
+
+
+@tries(50)
+@given(case=folders(resealed=False))
+def test_results_folders(world, case):
     assert attempt(world, case) == []
 
 
