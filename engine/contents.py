@@ -11,17 +11,26 @@ from .cell import Cell, Subject
 from .sealed import Damaged, Record
 from .store import Kind, ResultsStore
 
-_IMAGES = {"index": pa.types.is_integer, "label": pa.types.is_integer}
-_FLAGS = dict.fromkeys(("attacked", "success", "violated", "robust"), pa.types.is_boolean)
+_IMAGES = {"index": pa.types.is_integer, "label": pa.types.is_integer, "image": pa.types.is_string}
+_FLAGS = dict.fromkeys(("attacked", "success", "success_8bit", "violated", "robust"), pa.types.is_boolean)
 _COUNTS = dict.fromkeys(("predicted", "adv_predicted", "forwards", "backwards"), pa.types.is_integer)
 _SIZES = dict.fromkeys(("seconds", "distance", "l0", "l1", "l2", "linf"), pa.types.is_floating)
 _LOGITS = pa.types.is_fixed_size_list
 _COLUMNS: Mapping[str, Mapping[str, Any]] = {
     "clean": {**_IMAGES, "predicted": pa.types.is_integer, "CA": pa.types.is_floating, "logits": _LOGITS},
-    "cells": {**_IMAGES, **_FLAGS, **_COUNTS, **_SIZES, "adv_logits": _LOGITS},
+    "cells": {**_IMAGES, **_FLAGS, **_COUNTS, **_SIZES, "violations": pa.types.is_string, "adv_logits": _LOGITS},
     "transfer": {"index": pa.types.is_integer, "adv_predicted": pa.types.is_integer},
 }
 _COLUMNS = {**_COLUMNS, "parts": _COLUMNS["cells"]}
+# What any other column may hold: a number or a flag for each image, pictures and maps, or nothing.
+_OTHERS = (
+    pa.types.is_floating,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_nested,
+    pa.types.is_binary,
+    pa.types.is_null,
+)
 
 
 def read_records(store: ResultsStore, kind: Kind) -> Iterator[tuple[str, Record | Damaged]]:
@@ -81,13 +90,19 @@ def _find_gap(kind: Kind, table: pa.Table, meta: Mapping[str, Any], images: int)
     """What a finished record lacks."""
     if not isinstance(meta.get("unmeasured", {}), dict):
         return "it does not say what was not measured"
-    for name, fits in _COLUMNS[kind].items():
-        if name not in table.column_names:
-            return f"it has no column {name}"
-        if not fits(table.schema.field(name).type):
-            return f"its column {name} holds {table.schema.field(name).type}"
-        if table[name].null_count and kind != "transfer":  # there it is a model without an answer
-            return f"its column {name} has gaps"
-    if kind != "parts" and len(table) != images:
-        return f"it has {len(table)} of {images} images"
-    return ""
+    if faults := list(_faults_of_columns(kind, table)):
+        return faults[0]
+    return "" if kind == "parts" or len(table) == images else f"it has {len(table)} of {images} images"
+
+
+def _faults_of_columns(kind: Kind, table: pa.Table) -> Iterator[str]:
+    needed = _COLUMNS[kind]
+    yield from (f"it has no column {name}" for name in needed if name not in table.column_names)
+    for field in table.schema:
+        name, gaps = field.name, table[field.name].null_count
+        fitting = [needed[name]] if name in needed else _OTHERS
+        if not any(fits(field.type) for fits in fitting):
+            yield f"its column {name} holds {field.type}"
+        # The prediction of an example may be missing in "transfer": a model without an answer.
+        elif gaps and (pa.types.is_boolean(field.type) or (name in needed and kind != "transfer")):
+            yield f"its column {name} has gaps"

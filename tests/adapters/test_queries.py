@@ -56,7 +56,7 @@ def test_stacked_copies_belong_to_their_images(counter):
 def test_many_images_without_gradients_are_asked_about_in_parts(counter, budget):
     model, case = counter(budget=budget)
     sizes, inputs = [], case.inputs.repeat(37, 1, 1, 1)
-    case.module.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    hook = case.module.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
     expected = case.classifier(inputs)
     assert sizes == [148]  # the classifier itself asks once: whoever hooks a layer sees all images at once
     sizes.clear()
@@ -68,6 +68,7 @@ def test_many_images_without_gradients_are_asked_about_in_parts(counter, budget)
     model(inputs.requires_grad_()).sum().backward()
     assert sizes == [148]
     assert model.forwards.tolist() == [3 * 37] * 4
+    hook.remove()  # the module is shared by the whole session
     assert model.backwards.tolist() == [37] * 4
 
 

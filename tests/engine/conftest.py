@@ -67,7 +67,9 @@ class FolderWriter:
         columns = {
             "attacked": attacked,
             "success": success,
+            "success_8bit": success,
             "violated": violated,
+            "violations": np.where(violated.numpy(), "nan", ""),
             "robust": attacked & ~success & ~violated,
             "predicted": logits.argmax(1),
             "adv_predicted": adv_logits.argmax(1),
@@ -98,7 +100,8 @@ class FolderWriter:
     def _table(labels: Tensor, columns: dict, name: str, logits: Tensor) -> pa.Table:
         flat = pa.FixedSizeListArray.from_arrays(pa.array(logits.float().numpy().reshape(-1)), logits.shape[1])
         arrays = {key: np.asarray(values) for key, values in columns.items()}
-        return pa.table({"index": range(len(labels)), "label": labels.numpy(), **arrays, name: flat})
+        images = {"index": range(len(labels)), "image": [str(i) for i in range(len(labels))], "label": labels.numpy()}
+        return pa.table({**images, **arrays, name: flat})
 
     @staticmethod
     def _meta(subject: Subject, key: str, cell: Cell | None = None) -> dict:
