@@ -17,7 +17,13 @@ _COUNTS = dict.fromkeys(("predicted", "adv_predicted", "forwards", "backwards"),
 _SIZES = dict.fromkeys(("seconds", "distance", "l0", "l1", "l2", "linf"), pa.types.is_floating)
 _LOGITS = pa.types.is_fixed_size_list
 _COLUMNS: Mapping[str, Mapping[str, Any]] = {
-    "clean": {**_IMAGES, "predicted": pa.types.is_integer, "CA": pa.types.is_floating, "logits": _LOGITS},
+    "clean": {
+        **_IMAGES,
+        "predicted": pa.types.is_integer,
+        "CA": pa.types.is_floating,
+        "CC": pa.types.is_floating,
+        "logits": _LOGITS,
+    },
     "cells": {**_IMAGES, **_FLAGS, **_COUNTS, **_SIZES, "violations": pa.types.is_string, "adv_logits": _LOGITS},
     "transfer": {"index": pa.types.is_integer, "adv_predicted": pa.types.is_integer},
 }

@@ -111,6 +111,8 @@ def _examples(
 
 
 def _read_examples(record: Record, prefix: str) -> list[Example]:
+    if not {f"{prefix}picture", f"{prefix}cam"} <= set(record.table.column_names):
+        return []
     known = record.table[f"{prefix}picture"].is_valid().to_numpy()
     part = record.table.filter(known)
     if not len(part):

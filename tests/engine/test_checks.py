@@ -34,7 +34,13 @@ class Folder:
 
     @staticmethod
     def clean():
-        return {"label": [0] * COUNT, "predicted": [0] * COUNT, "CA": [1.0] * COUNT, "logits": LOGITS}
+        return {
+            "label": [0] * COUNT,
+            "predicted": [0] * COUNT,
+            "CA": [1.0] * COUNT,
+            "CC": [0.9] * COUNT,
+            "logits": LOGITS,
+        }
 
     def cell(self, subject, attack, fooled, epsilon=0.1, **own):
         """`fooled` are the places of the successes, at `sizes` (by default on the boundary)."""
