@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
 from rich.console import Console
 from torch import Tensor
 
@@ -24,6 +22,7 @@ from ..adapters.zoo import Data, load_model
 from ..engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
 from ..engine.bootstrap import Estimate
 from ..engine.cell import Cell, digest_of, strip_best
+from ..engine.examples import read_examples, restore_images
 from ..engine.outcomes import read_outcomes
 from ..engine.table import Table, build_table
 from ..engine.table_metrics import By, choose_symbols, drop_absent
@@ -159,10 +158,7 @@ class Run:
 
     def read_examples(self, cell: Cell) -> Tensor:
         """The adversarial images of a finished cell of a setting that keeps them, shape (N, C, H, W)."""
-        store = ResultsStore(self.folder, create=False)
-        shards = [store.read_images(f"{cell.key}-{shard}") for shard in range(cell.shards)]
-        whole = [own / 255 if own.dtype == np.uint8 else own for own in shards]
-        return torch.cat([torch.tensor(own, dtype=torch.float32) for own in whole])
+        return restore_images(read_examples(ResultsStore(self.folder, create=False), cell))
 
 
 def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:

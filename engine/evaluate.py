@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 from filelock import FileLock
 
 from ..errors import DavylampError, Unavailable
 from .cell import Cell
+from .examples import read_examples
 from .executors import Executor, Progress, ThisProcess
 from .ledger import Ledger
 from .outcomes import logits_of
@@ -198,7 +198,7 @@ class _Evaluation:
     def _equip(self, task: Task) -> Task:
         """The task with what only the store has: clean logits and activation maps, or the examples to test."""
         if task.kind == "transfer" and task.cell:
-            task = replace(task, adv_inputs=self._images(task.cell))
+            task = replace(task, adv_inputs=read_examples(self.store, task.cell))
         elif task.cell:
             record = self.ledger.read("clean", task.subject.key)
             span, measures = task.cell.span(task.shard), task.cell.measures
@@ -207,12 +207,6 @@ class _Evaluation:
                 if "attention" in measures and record.table["cam"].null_count == 0:
                     task = replace(task, cams=record.table["cam"].slice(span.start, len(span)).to_pylist())
         return task
-
-    def _images(self, cell: Cell) -> np.ndarray:
-        shards = [self.store.read_images(f"{cell.key}-{shard}") for shard in range(cell.shards)]
-        if len({shard.dtype for shard in shards}) > 1:
-            shards = [s / np.float32(255) if s.dtype == np.uint8 else s for s in shards]
-        return np.concatenate(shards)
 
     def _save(self, outcome: Outcome) -> None:
         self.ledger.save(outcome)

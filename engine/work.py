@@ -15,6 +15,7 @@ from ..adapters.memory import give_memory_back
 from ..adapters.zoo import Data, load_data_for, load_model
 from .cell import Cell, Subject, strip_best
 from .compare import choose_targets
+from .examples import compact_images, restore_images
 from .outcomes import logits_of
 from .probes import probe_model
 from .records import clean_table, result_table
@@ -176,7 +177,7 @@ class Workbench:
             measures=task.cell.measures,
             cams=cams,
         )
-        images = _compact(result.adv_inputs) if task.keep_images else None
+        images = compact_images(result.adv_inputs) if task.keep_images else None
         spent = float(result.seconds.sum())
         return Outcome(task, table, images, attack_seconds=spent, unmeasured=unmeasured)
 
@@ -233,9 +234,8 @@ def attack_shard(
 
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
     """What a model makes of the examples that were made on another one; no prediction where a logit is not finite."""
-    adv_inputs = torch.from_numpy(task.adv_inputs)
-    adv_inputs = adv_inputs.float() / 255 if adv_inputs.dtype == torch.uint8 else adv_inputs
-    logits = classifier.predict_logits(adv_inputs.to(classifier.device)).cpu()
+    assert task.adv_inputs is not None
+    logits = classifier.predict_logits(restore_images(task.adv_inputs).to(classifier.device)).cpu()
     silent = ~logits.isfinite().all(1)
     probabilities = logits.softmax(1).masked_fill(silent[:, None], torch.nan)
     return pa.table(
@@ -247,12 +247,3 @@ def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
             "adv_probability": pa.array(probabilities.amax(1).numpy()),
         }
     )
-
-
-def _compact(images: Tensor) -> np.ndarray:
-    """The images as NumPy arrays without loss: 8 bits where every value lies on that grid."""
-    pixels = images.detach().cpu()
-    grid = (pixels * 255).round()
-    if torch.equal(grid / 255, pixels):
-        return grid.to(torch.uint8).numpy()
-    return pixels.numpy()
