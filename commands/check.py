@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import Unavailable
 from .options import Json
 from .progress import show_progress
 
@@ -28,7 +29,8 @@ def check_results(
     from ..engine.checks import STATES, check_folder
     from ..report.tables import make_console, print_table
 
-    notes = _probe(folder, model, images, device) if run else []
+    probed = _probe(folder, model, images, device) if run else None
+    notes = probed.notes if probed else []
     checks = check_folder(folder, models=model)
     counts = Counter(check.state for check in checks)
     if as_json:
@@ -40,17 +42,19 @@ def check_results(
         print_table(f"{folder}: {title}", _COLUMNS, _rows(checks), console)
         for note in notes:
             console.print(f"- {note}", highlight=False, markup=False)
+    if probed is not None and notes and not probed.done + probed.kept:
+        raise Unavailable(f"expected cells that can be run again, got none: {notes[0]}")
     if strict and counts["fail"]:
         raise typer.Exit(2)
 
 
-def _probe(folder: Path, models: list[str] | None, images: int, device: str) -> list[str]:
+def _probe(folder: Path, models: list[str] | None, images: int, device: str) -> Any:
     from ..engine.outcomes import read_outcomes
     from ..engine.probe_folder import probe_folder
 
     cells = sum(models is None or own.cell.subject.model in models for own in read_outcomes(folder).done)
     with show_progress(cells) as progress:
-        return probe_folder(folder, only=models, images=images, device=device, progress=progress).notes
+        return probe_folder(folder, only=models, images=images, device=device, progress=progress)
 
 
 def _rows(checks: list[Any]) -> list[list[Any]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidInput, UnknownName
+from ..errors import InvalidInput, Unavailable, UnknownName
 from .options import Json
 
 # A module has `run(*, quick=False, seed=0) -> dict` and `print_result(result, console)`; it is loaded when asked for.
@@ -79,3 +79,6 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
         print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
     else:
         module.print_result(result, make_console())
+    failed = [note for note in result.get("notes", ()) if str(note).startswith("failed")]
+    if failed and not result.get("lines"):
+        raise Unavailable(f"expected results of {name}, got none: {failed[0]}")

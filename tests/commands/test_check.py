@@ -87,9 +87,10 @@ def test_strict_fails_where_an_indicator_does(run, folder):
 
 def test_a_changed_model_is_not_probed(run, folder, tmp_path):
     (tmp_path / "net.py").write_text(FACTORY.replace("*= 20", "*= 21"))
-    code, out, _ = run("check", "out", "--run", "--images", "1")
-    assert code == 0
+    code, out, err = run("check", "out", "--run", "--images", "1")
+    assert code == 1  # the other model holds this one: none is as it was
     assert "- net.py:linear: expected the model that was evaluated" in out
+    assert err.startswith("davylamp: expected cells that can be run again, got none: net.py:")
 
 
 @pytest.mark.parametrize(

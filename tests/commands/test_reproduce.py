@@ -3,6 +3,8 @@
 import json
 from importlib import import_module
 
+import numpy as np
+
 from davylamp.commands.reproduce import REPRODUCTIONS
 
 
@@ -36,3 +38,19 @@ def test_an_unknown_name_is_one_line(run):
     assert (code, out) == (1, "")
     assert "canary-table9" in err
     assert err.count("\n") == 1
+
+
+def test_a_reproduction_in_which_every_cell_failed_fails(run, tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import torch\n"
+        "class Detached(torch.nn.Module):\n"
+        "    def forward(self, inputs):\n"
+        "        return inputs.detach().flatten(1)[:, :3]\n"
+    )
+    images = np.random.default_rng(0).random((3, 3, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "images.npz", inputs=images, labels=images.reshape(3, -1)[:, :3].argmax(1))
+    own = ("--models", "net.py:Detached", "--data", "npz:images.npz")
+    code, out, err = run("reproduce", "robic-figure2", "--quick", *own)
+    assert code == 1
+    assert "needs gradients, and the model gives none" in out
+    assert "davylamp: expected results of robic-figure2, got none: failed:" in err
