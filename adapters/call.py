@@ -2,6 +2,7 @@
 
 import importlib
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ..errors import ModelFailed
 from .attack import Implementation, ThreatModel
 from .attacks import ATTACKS
 from .catalogue import load_class, load_object
@@ -20,7 +22,7 @@ from .queries import BudgetSpent, QueryCounter
 from .seeding import seeded
 from .starts import find_starting_points
 from .state import switches_kept
-from .user_code import guarded
+from .user_code import describe_error, guarded
 
 
 class Images(NamedTuple):
@@ -120,7 +122,7 @@ def call_library(
     except BudgetSpent:
         returned = counter.best_examples()
     except (Exception, SystemExit, GeneratorExit) as caught:  # whatever ends a library is a failed attack, with reason
-        error = caught
+        error = _blame(caught, classifier)
     returned = counter.best_examples(returned)
     if batch.inputs.is_cuda:
         torch.cuda.synchronize(batch.inputs.device)
@@ -138,6 +140,20 @@ def call_library(
         gradients=counter.seen.gradients.to(device),
         error=error,
     )
+
+
+def _blame(error: BaseException, classifier: Classifier) -> BaseException:
+    """The error as the model's, if it was raised in the code of the model: its forward pass says so by itself."""
+    if isinstance(error, ModelFailed):
+        return error
+    codes = (getattr(type(module).forward, "__code__", None) for module in classifier.model.modules())
+    files = {code.co_filename for code in codes if code is not None and "site-packages" not in code.co_filename}
+    raised = traceback.extract_tb(error.__traceback__)
+    if not raised or raised[-1].filename not in files:
+        return error
+    failure = ModelFailed(f"the model {classifier.name} {describe_error(error)} while its gradient was computed")
+    failure.__cause__ = error
+    return failure
 
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:

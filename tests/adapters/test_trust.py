@@ -7,7 +7,7 @@ from torch import nn
 from davylamp.adapters import Classifier, ThreatModel, run_attack, torchattacks
 from davylamp.adapters.attack import Implementation
 from davylamp.adapters.state import StateGuard
-from davylamp.errors import Unsupported
+from davylamp.errors import ModelFailed, Unsupported
 
 LINF = ThreatModel("linf", 0.1)
 PGD = Implementation("pgd", "torchattacks", {"linf": "torchattacks:PGD"})
@@ -373,3 +373,29 @@ def test_a_value_with_which_an_attack_can_do_nothing_is_refused(name, value):
 
     with pytest.raises(InvalidInput, match=f"expected {name} "):
         check_parameter(name, value)
+
+
+class Backward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("planted: no way back")
+
+
+class NoWayBack(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net(Backward.apply(x))
+
+
+@pytest.mark.parametrize("name", ["art:pgd", "foolbox:pgd", "torchattacks:pgd"])
+def test_a_gradient_that_the_models_own_code_refuses_is_no_fault_of_the_library(digits, name):
+    classifier = Classifier(NoWayBack(digits.module))
+    with pytest.raises(ModelFailed, match="the model NoWayBack raised RuntimeError: planted: no way back"):
+        run_attack(name, classifier, digits.inputs[FOUR], digits.labels[FOUR], LINF, steps=2)
