@@ -42,10 +42,10 @@ def check_rows(
         print(json.dumps([finding._asdict() for finding in findings], indent=1))  # noqa: T201 - the product
     else:
         shown = [finding for finding in findings if rows or finding.complaint]
-        lines = [(f.implementation, f.norm, f.plant, f.complaint or "as it is", f.outcome) for f in shown]
+        lines = [(f.implementation, f.norm, f.plant, f.complaint or "correct", f.outcome) for f in shown]
         if lines:
-            print_table("", ("row", "norm", "planted model", "reported", "outcome"), lines)
+            print_table("", ("row", "norm", "planted model", "verdict", "outcome"), lines)
         runs, names = len(findings), len({finding.implementation for finding in findings})
-        print(f"{names} rows, {runs} runs: {len(wrong)} reported what is not so")  # noqa: T201
+        print(f"{names} rows, {runs} runs: {len(wrong)} false results")  # noqa: T201
     if wrong:
         raise typer.Exit(1)

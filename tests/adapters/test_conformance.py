@@ -25,7 +25,7 @@ THOROUGH = ("art:pgd", "foolbox:cw", "torchattacks:pgd", "foolbox:linear-blend",
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_no_row_reports_what_is_not_so(name):
+def test_no_row_reports_a_false_result(name):
     plants = list(PLANTS) if name in THOROUGH else ["nan", "saturated"]
     found = list(check_conformance([name], plants=plants, every_norm=False))
     assert [finding.plant for finding in found] == plants
@@ -70,7 +70,7 @@ def test_a_liar_of_every_kind_is_noticed(liar, monkeypatch):
 def test_the_command_says_what_it_ran(run):
     code, out, err = run("conformance", "torchattacks:fgsm", "--plant", "nan", "--first-norm")
     assert (code, err) == (0, "")
-    assert "1 rows, 1 runs: 0 reported what is not so" in out
+    assert "1 rows, 1 runs: 0 false results" in out
     code, _, err = run("conformance", "torchattacks:fgsm", "--plant", "nam")
     assert code == 1
     assert "unknown planted model 'nam'; did you mean nan" in err
