@@ -19,7 +19,7 @@ check: $(VENV)/test
 
 # QUICK=--quick shows that everything runs, and writes nothing.
 bench: $(VENV)/peers
-	$(BIN)/python benchmarks/results.py $(QUICK)
+	$(BIN)/python -m davylamp.benchmarks.speed.page $(QUICK)
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

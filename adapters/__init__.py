@@ -6,12 +6,12 @@ result = run_attack("foolbox:pgd", Classifier(model), inputs, labels, ThreatMode
 """
 
 from .attack import Attack, AttackResult, Distances, Implementation, ThreatModel
-from .attacks import ATTACKS
-from .catalogue import IMPLEMENTATIONS, find_attack, find_implementation, implementations_of, library_defaults
-from .classifier import Classifier
-from .parameters import PARAMETERS
-from .queries import QueryCounter
-from .run import run_attack
+from .catalogue.attacks import ATTACKS
+from .catalogue.lookup import IMPLEMENTATIONS, find_attack, find_implementation, implementations_of, library_defaults
+from .catalogue.parameters import PARAMETERS
+from .models.classifier import Classifier
+from .running.queries import QueryCounter
+from .running.run import run_attack
 
 __all__ = [
     "ATTACKS",

@@ -214,7 +214,7 @@ class AttackResult:
     @property
     def usable(self) -> Tensor:
         """(N,) bool: the images that prove something, see `judge.usable_images`."""
-        from .judge import usable_images  # which needs the nouns of this module
+        from .running.judge import usable_images  # which needs the nouns of this module
 
         return usable_images(self.attacked, self.violated, self.success, self.distance, self.threat_model)
 

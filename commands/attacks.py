@@ -27,10 +27,10 @@ def list_attacks(
     as_json: Json = False,
 ) -> None:
     """List every implementation: class, norms, knowledge, kind, targeted, status, defaults, known findings."""
-    from ..adapters.catalogue import describe
-    from ..adapters.findings import FINDINGS
-    from ..adapters.parameters import PARAMETERS
-    from ..report.catalogue import catalogue_json, print_catalogue
+    from ..adapters.catalogue.findings import FINDINGS
+    from ..adapters.catalogue.lookup import describe
+    from ..adapters.catalogue.parameters import PARAMETERS
+    from ..report.text.catalogue import catalogue_json, print_catalogue
 
     rows = [describe(row) for row in choose_rows(attack, split_list("--library", library), repaired=True)]
     if as_json:
@@ -65,11 +65,11 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
-    from ..adapters.zoo import load_data_for, load_model
+    from ..adapters.models.zoo.load import load_data_for, load_model
     from ..engine import compare
-    from ..engine.choices import threat_model_of
-    from ..engine.chosen import chosen_of
-    from ..report.comparison import comparison_csv, comparison_json
+    from ..engine.plan.choices import threat_model_of
+    from ..engine.plan.chosen import chosen_of
+    from ..report.text.comparison import comparison_csv, comparison_json
 
     form = one_format({"csv": as_csv, "json": as_json})
     library = split_list("--library", library)
@@ -116,9 +116,9 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
 
 def _warn_unreachable(rows: list[Any], asked: Any, threat_model: Any) -> None:
     """Print, before it runs, which implementation cannot reach the edge of the ball."""
-    from ..engine.compare import matched_parameters
-    from ..engine.reach import warn_unreachable
-    from ..report.tables import print_error
+    from ..engine.attack.reach import warn_unreachable
+    from ..engine.comparison.compare import matched_parameters
+    from ..report.text.console import print_error
 
     given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
     for line in filter(None, (warn_unreachable(row, threat_model, given) for row in rows)):
@@ -127,8 +127,8 @@ def _warn_unreachable(rows: list[Any], asked: Any, threat_model: Any) -> None:
 
 def _say_hints(classifier: Any, comparison: Any) -> None:
     """Print how the model's output was read, where there was a choice, and why it may get nothing right."""
-    from ..adapters.outputs import explain_accuracy
-    from ..report.tables import print_error
+    from ..adapters.models.outputs import explain_accuracy
+    from ..report.text.console import print_error
 
     result = next((row.result for row in comparison.rows if row.result is not None), None)
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
@@ -141,9 +141,9 @@ def _check_request(
     choice: dict[str, Any], settings: dict[str, Any], rows: list[Any], libraries: list[str] | None
 ) -> Any:
     """What a comparison is asked for as a checked config: what can be refused without a model is refused here."""
-    from ..adapters.catalogue import require_library
-    from ..engine.choices import spread_parameters, threat_model_of
-    from ..engine.config import Config, choice_from
+    from ..adapters.catalogue.lookup import require_library
+    from ..engine.plan.choices import spread_parameters, threat_model_of
+    from ..engine.plan.config import Config, choice_from
 
     asked = choice_from(choice)
     config = Config(**settings, attacks=(asked,))
@@ -156,8 +156,8 @@ def _check_request(
 
 def _say_chosen(chosen: dict[str, Any], config: Any, given: set[str]) -> None:
     """Print what the program chose, a line on standard error."""
-    from ..engine.chosen import chosen_text, join_chosen, settings_texts
-    from ..report.tables import print_error
+    from ..engine.plan.chosen import chosen_text, join_chosen, settings_texts
+    from ..report.text.console import print_error
 
     names = {"models": "model", "seeds": "seed"}
     parts = [text for text in (chosen_text(chosen),) if text]
@@ -175,9 +175,9 @@ def quickstart(
     ),
 ) -> None:
     """Compare three attacks across the libraries on a real ImageNet model and real images, in about three minutes."""
-    from ..adapters.zoo import load_data_for, load_model
-    from ..engine.quickstart import TRIALS, run_quickstart
-    from ..report.tables import make_console
+    from ..adapters.models.zoo.load import load_data_for, load_model
+    from ..engine.comparison.quickstart import TRIALS, run_quickstart
+    from ..report.text.console import make_console
 
     model, data = "demo:efficientnet-lite0", "demo:imagenet"
     classifier = load_model(model, device)
@@ -202,10 +202,10 @@ def quickstart(
 
 def _keep_quickstart(out: Path, done: list[Any], classifier: Any, images: Any, names: tuple[str, str]) -> Path:
     """The trials as a results folder with its report inside."""
-    from ..adapters.zoo import Data as Images
-    from ..engine.keep import keep_comparison
-    from ..engine.store import ResultsStore
-    from ..report.build import build_report, write_file
+    from ..adapters.models.zoo.load import Data as Images
+    from ..engine.comparison.save import keep_comparison
+    from ..engine.store.store import ResultsStore
+    from ..report.page.build import build_report, write_file
 
     store = ResultsStore(out)
     for trial, comparison in done:
@@ -215,10 +215,10 @@ def _keep_quickstart(out: Path, done: list[Any], classifier: Any, images: Any, n
 
 
 def _print_comparison(comparison: Any, title: str, *, defaults: bool = False) -> None:
-    from ..adapters.catalogue import library_defaults
-    from ..adapters.findings import FINDINGS
-    from ..report.comparison import notes, print_comparison, print_defaults
-    from ..report.tables import make_console
+    from ..adapters.catalogue.findings import FINDINGS
+    from ..adapters.catalogue.lookup import library_defaults
+    from ..report.text.comparison import notes, print_comparison, print_defaults
+    from ..report.text.console import make_console
 
     console = make_console()
     print_comparison(comparison, title, console)

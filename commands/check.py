@@ -26,8 +26,8 @@ def check_results(
     import json
     from dataclasses import asdict
 
-    from ..engine.checks import STATES, check_folder
-    from ..report.tables import make_console, print_table
+    from ..engine.checks.check_folder import STATES, check_folder
+    from ..report.text.console import make_console, print_table
 
     probed = _probe(folder, model, images, device) if run else None
     notes = probed.notes if probed else []
@@ -49,8 +49,8 @@ def check_results(
 
 
 def _probe(folder: Path, models: list[str] | None, images: int, device: str) -> Any:
-    from ..engine.outcomes import read_outcomes
-    from ..engine.probe_folder import probe_folder
+    from ..engine.probes.probe_folder import probe_folder
+    from ..engine.store.outcomes import read_outcomes
 
     cells = sum(models is None or own.cell.subject.model in models for own in read_outcomes(folder).done)
     with show_progress(cells) as progress:
@@ -59,7 +59,7 @@ def _probe(folder: Path, models: list[str] | None, images: int, device: str) -> 
 
 def _rows(checks: list[Any]) -> list[list[Any]]:
     """The worst first; what is unknown for one reason, and what passes, in one line for each indicator."""
-    from ..engine.checks import STATES
+    from ..engine.checks.check_folder import STATES
 
     rows: list[list[Any]] = []
     for state in STATES:

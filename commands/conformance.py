@@ -18,9 +18,9 @@ def check_rows(
     as_json: Json = False,
 ) -> None:
     """Run rows on models planted to make them lie (NaN, saturated, random...); exit code 1 if a false result comes."""
-    from ..adapters.catalogue import find_implementation
-    from ..adapters.conformance import PLANTS, check_conformance
-    from ..report.tables import make_console, print_table
+    from ..adapters.catalogue.lookup import find_implementation
+    from ..adapters.contract.conformance import PLANTS, check_conformance
+    from ..report.text.console import make_console, print_table
 
     for name in plant or []:
         if name not in PLANTS:

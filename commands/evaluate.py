@@ -50,16 +50,16 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
-    from ..engine.config import Config, config_from, read_config, read_toml, write_config
-    from ..engine.executors import choose_executor
-    from ..engine.plan import check_config
+    from ..engine.plan.config import Config, config_from, read_config, read_toml, write_config
+    from ..engine.plan.make import check_config
+    from ..engine.run.executors import choose_executor
 
     if config is not None and preset is not None:
         raise InvalidInput(f"expected a TOML file or a preset, got {config} and {preset}; start from --print-config")
     named = {} if config is None else read_toml(config)
     settings = config_from({}) if config is None else read_config(config)
     if preset is not None:
-        from ..engine.presets import find_preset
+        from ..engine.plan.presets import find_preset
 
         settings = find_preset(preset).config
         named = {field.name: True for field in fields(Config) if getattr(settings, field.name) != field.default}
@@ -98,9 +98,9 @@ def _choices(
     where: dict[str, Any],
 ) -> tuple[Any, ...]:
     """Every attack with every radius; a parameter goes to the attacks that have it."""
-    from ..engine.choices import check_one_norm, spread_parameters
-    from ..engine.config import choice_from
-    from ..report.tables import print_error
+    from ..engine.plan.choices import check_one_norm, spread_parameters
+    from ..engine.plan.config import choice_from
+    from ..report.text.console import print_error
 
     own, notes = spread_parameters(attacks, read_parameters({}, param or []), **where)
     choices = tuple(
@@ -126,13 +126,13 @@ def _run(
 ) -> int:
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
     from ..adapters.paths import expand_path
-    from ..engine.chosen import chosen_line
-    from ..engine.evaluate import evaluate
-    from ..engine.plan import make_plan
-    from ..engine.presets import describe_preset
-    from ..engine.reach import list_unreachable
-    from ..engine.store import ResultsStore
-    from ..report.tables import print_error
+    from ..engine.attack.reach import list_unreachable
+    from ..engine.plan.chosen import chosen_line
+    from ..engine.plan.make import make_plan
+    from ..engine.plan.presets import describe_preset
+    from ..engine.run.evaluate import evaluate
+    from ..engine.store.store import ResultsStore
+    from ..report.text.console import print_error
 
     if expand_path(out).is_file():
         raise InvalidInput(f"expected a folder for -o, got the file {out}")
@@ -165,7 +165,7 @@ def _run(
 
 
 def _print_summary(summary: Any, plan: Any, out: Path) -> None:
-    from ..report.tables import make_console
+    from ..report.text.console import make_console
 
     console = make_console()
     kept = f", {summary.kept} kept" if summary.kept else ""
@@ -186,9 +186,9 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
 
 def _say_hints(store: Any, plan: Any) -> None:
     """Print why a model may get nothing right, a line on standard error for each."""
-    from ..adapters.outputs import explain_accuracy
-    from ..engine.outcomes import clean_predictions
-    from ..report.tables import print_error
+    from ..adapters.models.outputs import explain_accuracy
+    from ..engine.store.outcomes import clean_predictions
+    from ..report.text.console import print_error
 
     for subject, _ in plan.subjects:
         predictions = clean_predictions(store, subject)
@@ -200,9 +200,9 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
     """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
     from collections import Counter
 
-    from ..engine.load import list_cells, list_damaged, list_left_out
-    from ..engine.outcomes import remedy
-    from ..report.tables import make_console, print_table
+    from ..engine.store.frames import list_cells, list_damaged, list_left_out
+    from ..engine.store.outcomes import remedy
+    from ..report.text.console import make_console, print_table
 
     states, damaged, left_out = list_cells(folder), list_damaged(folder), list_left_out(folder)
     rows = [

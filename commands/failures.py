@@ -42,7 +42,7 @@ def explain(error: BaseException) -> int:
         traceback.print_exception(error)
     if isinstance(error, BrokenPipeError):  # `davylamp table results | head`: nobody reads on
         return FAILED
-    from ..report.tables import print_error
+    from ..report.text.console import print_error
 
     if isinstance(error, DavylampError):
         print_error(f"davylamp: {error}")

@@ -80,7 +80,7 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
 
 def read_parameters(options: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """Canonical parameters from options that were given and from texts `name=value`."""
-    from ..engine.config import parse_text, read_parameter
+    from ..engine.plan.config import parse_text, read_parameter
 
     given = {
         name: parse_text(name, value) if isinstance(value, str) else read_parameter(name, value)
@@ -108,7 +108,7 @@ def given_options(context: typer.Context) -> set[str]:
 
 def say_defaults(context: typer.Context, names: Sequence[str]) -> None:
     """Print the values of these options that the user left open, in one line on standard error."""
-    from ..report.tables import print_error
+    from ..report.text.console import print_error
 
     given = given_options(context)
     texts = [
@@ -128,7 +128,7 @@ def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
     """
     from collections import Counter
 
-    from ..report.tables import print_error
+    from ..report.text.console import print_error
 
     if not total or len(reasons) < total:
         return False

@@ -24,7 +24,7 @@ def show_progress(total: int) -> Iterator[Callable[[str, int], object]]:
         TimeRemainingColumn,
     )
 
-    from ..report.tables import make_console, printable
+    from ..report.text.console import make_console, printable
 
     console = make_console(stderr=True)
     if not console.is_terminal:

@@ -85,7 +85,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Rank models, attacks or implementations: ability with interval, rank interval, who cannot be told apart."""
-    from ..adapters.parameters import parse_number
+    from ..adapters.catalogue.parameters import parse_number
 
     one_format({"csv": as_csv, "json": as_json})
     if library is not None and (subjects is not Subjects.implementations or method is not Method.irt):
@@ -109,7 +109,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     if as_json:
         print(json.dumps(_document(ranked), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
-        from ..report.tables import frame_csv, print_error
+        from ..report.text.console import frame_csv, print_error
 
         print(frame_csv(ranked.ranking.to_frame()), end="")  # noqa: T201
         for note in (*ranked.ranking.notes, *ranked.notes):
@@ -218,7 +218,7 @@ def _rank_metrics(
 
 def _read_metrics(folder: Path, subjects: Subjects, norm: str | None, knowledge: Any) -> Any:
     """One row for each subject, a column for each metric that has a rule and that all of them have."""
-    from ..engine.metric_matrix import build_matrix, read_matrix
+    from ..engine.tables.metric_matrix import build_matrix, read_matrix
     from ..scoring import RULES
 
     if folder.suffix == ".csv":
@@ -248,7 +248,7 @@ def _document(ranked: Ranked) -> dict[str, Any]:
 
 def _print(ranked: Ranked, count: int) -> None:
     """Notes first, then tables."""
-    from ..report.tables import make_console, print_table
+    from ..report.text.console import make_console, print_table
 
     console = make_console()
     ranking = ranked.ranking

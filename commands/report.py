@@ -18,9 +18,9 @@ def report_results(
     seed: Annotated[int, typer.Option(min=0, help="of the resampling")] = 0,
 ) -> None:
     """Write one HTML file that opens without a network: verdict, rankings, agreement, curves, trust, provenance."""
-    from ..engine.files import check_place
-    from ..report.build import build_differences, build_report, write_file
-    from ..report.tables import make_console
+    from ..engine.store.files import check_place
+    from ..report.page.build import build_differences, build_report, write_file
+    from ..report.text.console import make_console
 
     if len(folders) > 2:
         raise InvalidInput(f"expected one results folder, or two to compare, got {len(folders)}")
@@ -42,8 +42,8 @@ def serve_results(
     allow_host: Annotated[list[str] | None, typer.Option(help="answer to this name, too (repeatable)")] = None,
 ) -> None:
     """Serve the report on this machine, read-only, live while an evaluation runs."""
-    from ..report.live import serve
-    from ..report.tables import make_console
+    from ..report.page.live import serve
+    from ..report.text.console import make_console
 
     console = make_console()
     serve(

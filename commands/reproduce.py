@@ -12,30 +12,30 @@ from ..errors import InvalidInput, Unavailable, UnknownName
 from .options import Json
 
 # A module has `run(*, quick=False, seed=0) -> dict` and `print_result(result, console)`; it is loaded when asked for.
-# One that runs models also takes the options of `benchmarks.reproduction.Options`.
+# One that runs models also takes the options of `benchmarks.shared.reproduction.Options`.
 REPRODUCTIONS = {
-    "checks": ("paper_checks", "the papers' tables against each other, their text and their equations"),
-    "canary-table4": ("canary_table4", "what CANARY's attacks achieve"),
-    "canary-table5": ("canary_table5", "what CANARY's attacks cost"),
-    "canary-table6": ("canary_table6", "transfer of four attacks between the models"),
-    "canary-table7": ("canary_table7", "the models on clean images"),
-    "canary-table8": ("canary_table8", "the models under white-box and black-box attacks"),
-    "canary-table9": ("canary_table9", "IRT scores and ranks of 15 models, from Tables 7 and 8"),
-    "aisafety-table2": ("aisafety_table2", "accuracy under white-box attacks"),
-    "aisafety-table3": ("aisafety_table3", "accuracy under black-box attacks"),
-    "aisafety-table4": ("aisafety_table4", "what defences change on clean images"),
-    "aisafety-table5": ("aisafety_table5", "distances to the decision boundary"),
-    "aisafety-table6": ("aisafety_table6", "neuron coverage of adversarial test sets, CIFAR-10"),
-    "aisafety-table7": ("aisafety_table7", "neuron coverage of adversarial test sets, SVHN"),
-    "aisafety-table8": ("aisafety_table8", "visibility of adversarial test sets, CIFAR-10"),
-    "aisafety-table9": ("aisafety_table9", "visibility of adversarial test sets, SVHN"),
-    "fooling-table1": ("fooling_table1", "area under the curves of FR@K"),
-    "fooling-figures": ("fooling_figures", "FR@K, QI-Wup and QI-Vis"),
-    "robic-figure1": ("robic_figure1", "half-distortion of black-box attacks against queries"),
-    "robic-figure2": ("robic_figure2", "half-distortion of white-box attacks against iterations"),
-    "robic-table2": ("robic_table2", "accuracy and half-distortion of models"),
-    "hikdeepsec-table1": ("hikdeepsec_table1", "a defended model on adversarial examples, CIFAR-10"),
-    "hikdeepsec-table2": ("hikdeepsec_table2", "a defended model on adversarial examples, SVHN"),
+    "checks": ("shared.paper_checks", "the papers' tables against each other, their text and their equations"),
+    "canary-table4": ("canary.table4", "what CANARY's attacks achieve"),
+    "canary-table5": ("canary.table5", "what CANARY's attacks cost"),
+    "canary-table6": ("canary.table6", "transfer of four attacks between the models"),
+    "canary-table7": ("canary.table7", "the models on clean images"),
+    "canary-table8": ("canary.table8", "the models under white-box and black-box attacks"),
+    "canary-table9": ("canary.table9", "IRT scores and ranks of 15 models, from Tables 7 and 8"),
+    "aisafety-table2": ("aisafety.table2", "accuracy under white-box attacks"),
+    "aisafety-table3": ("aisafety.table3", "accuracy under black-box attacks"),
+    "aisafety-table4": ("aisafety.table4", "what defences change on clean images"),
+    "aisafety-table5": ("aisafety.table5", "distances to the decision boundary"),
+    "aisafety-table6": ("aisafety.table6", "neuron coverage of adversarial test sets, CIFAR-10"),
+    "aisafety-table7": ("aisafety.table7", "neuron coverage of adversarial test sets, SVHN"),
+    "aisafety-table8": ("aisafety.table8", "visibility of adversarial test sets, CIFAR-10"),
+    "aisafety-table9": ("aisafety.table9", "visibility of adversarial test sets, SVHN"),
+    "fooling-table1": ("fooling.table1", "area under the curves of FR@K"),
+    "fooling-figures": ("fooling.figures", "FR@K, QI-Wup and QI-Vis"),
+    "robic-figure1": ("robic.figure1", "half-distortion of black-box attacks against queries"),
+    "robic-figure2": ("robic.figure2", "half-distortion of white-box attacks against iterations"),
+    "robic-table2": ("robic.table2", "accuracy and half-distortion of models"),
+    "hikdeepsec-table1": ("hikdeepsec.table1", "a defended model on adversarial examples, CIFAR-10"),
+    "hikdeepsec-table2": ("hikdeepsec.table2", "a defended model on adversarial examples, SVHN"),
 }
 
 
@@ -52,7 +52,7 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Compute a published table again and set it beside the published numbers."""
-    from ..report.tables import make_console, print_table
+    from ..report.text.console import make_console, print_table
 
     if name is None:
         rows = [(key, title) for key, (_, title) in REPRODUCTIONS.items()]

@@ -47,7 +47,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Show a results folder as the papers' tables: any metric, with n and a 95 % bootstrap interval over images."""
-    from ..report.results import FORMATS, print_results, print_transfer
+    from ..report.text.tables import FORMATS, print_results, print_transfer
 
     asked = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json}
     form = one_format(asked)
@@ -55,7 +55,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     if transfer:
         if defence or metric or pooled or by is not By.attacks:
             raise InvalidInput("expected --transfer without --by, --metric, --pooled and --defence: it shows the rates")
-        from ..engine.transfer_table import build_transfer, transfer_rows
+        from ..engine.tables.transfer_table import build_transfer, transfer_rows
 
         found = build_transfer(folder, **drawing)
         if not form:
@@ -86,9 +86,9 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; draw them with -o."""
-    from ..adapters.parameters import parse_number
-    from ..engine.curves import build_curves
-    from ..report.results import curves_csv, curves_json, print_curves
+    from ..adapters.catalogue.parameters import parse_number
+    from ..engine.tables.budget_curves import build_curves
+    from ..report.text.tables import curves_csv, curves_json, print_curves
 
     form = one_format({"csv": as_csv, "json": as_json})
     curves = build_curves(
@@ -101,7 +101,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
         seed=seed,
     )
     if out is not None:
-        from ..report.curve_figure import draw_curves
+        from ..report.parts.curve_figure import draw_curves
 
         draw_curves(curves, out)
     say_defaults(context, ("against", "bootstrap", "seed"))
@@ -118,19 +118,19 @@ def _build(
     folder: Path, by: By, metric: list[str] | None, defence: tuple[str, str] | None, *, pooled: bool, **drawing: Any
 ) -> Any:
     if defence is None:
-        from ..engine.table import build_table
+        from ..engine.tables.table import build_table
 
         return build_table(folder, by=by.value, metrics=metric, pooled=pooled, **drawing)
     if pooled or by is not By.attacks:
         raise InvalidInput("expected --defence without --by and --pooled: its rows are the attacks on both models")
-    from ..engine.defence_table import build_defence
+    from ..engine.tables.defence_table import build_defence
 
     return build_defence(folder, *defence, metrics=metric, **drawing)
 
 
 def _warn(notes: Sequence[str]) -> None:
     """Say on standard error what a document has no place for."""
-    from ..report.tables import print_error
+    from ..report.text.console import print_error
 
     for line in notes:
         print_error(f"- {line}")

@@ -1,21 +1,21 @@
 """Evaluations: one attack compared through every library, and models x attacks x libraries into a results folder."""
 
-from .compare import Comparison, Pair, Row, compare
-from .config import AttackChoice, Config, read_config, write_config
-from .curves import Curves, build_curves
-from .defaults import choose_threat_model, default_epsilon
-from .defence_table import build_defence
-from .evaluate import Summary, evaluate
-from .load import load, load_clean, load_transfer
-from .paired import mcnemar, wilcoxon
-from .plan import Plan, make_plan
-from .saturation import Saturation, saturating_budget
-from .search import SearchResult, best_effort, on_pixels
-from .shares import share_interval
-from .store import ResultsStore
-from .table import Table, build_table
-from .transfer_table import Transfer, build_transfer
-from .verdicts import Judgement
+from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
+from .attack.best_effort import SearchResult, best_effort, on_pixels
+from .attack.saturation import Saturation, saturating_budget
+from .comparison.compare import Comparison, Pair, Row, compare
+from .plan.config import AttackChoice, Config, read_config, write_config
+from .plan.make import Plan, make_plan
+from .run.evaluate import Summary, evaluate
+from .statistics.paired import mcnemar, wilcoxon
+from .statistics.shares import share_interval
+from .statistics.verdict import Judgement
+from .store.frames import load, load_clean, load_transfer
+from .store.store import ResultsStore
+from .tables.budget_curves import Curves, build_curves
+from .tables.defence_table import build_defence
+from .tables.table import Table, build_table
+from .tables.transfer_table import Transfer, build_transfer
 
 __all__ = [
     "AttackChoice",

@@ -1,13 +1,13 @@
 """Rankings of models, attacks and defences by item response theory; imports nothing else of the project."""
 
-from .agreement import Dropped, agreement, bootstrap, borda, drop_each, plain_mean
-from .curves import ResponseModel
+from .baselines import Dropped, agreement, bootstrap, borda, drop_each, plain_mean
+from .canary import RULES, rank_table
 from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, choose_model, fit_irt
 from .items import describe_items, differential_items
 from .ranking import Ranking, rank_responses
+from .response_model import ResponseModel
 from .responses import Responses, build_responses, complete_items
-from .tables import RULES, rank_table
 
 __all__ = [
     "RULES",

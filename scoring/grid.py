@@ -8,7 +8,7 @@ import torch
 from scipy.special import roots_jacobi
 from torch import Tensor
 
-from .curves import GUESSING, HALF_NORMAL, MEAN, PRECISION, ResponseModel, Settings, coefficients, line_of
+from .response_model import GUESSING, HALF_NORMAL, MEAN, PRECISION, ResponseModel, Settings, coefficients, line_of
 
 
 class Prior(NamedTuple):

@@ -6,11 +6,11 @@ from typing import Literal
 
 import numpy as np
 
-from .curves import ResponseModel, statistics
 from .diagnostics import Diagnostics, diagnose
 from .gibbs import Draws, sample_gibbs, thinning
 from .grid import make_tables
 from .nuts import sample_nuts
+from .response_model import ResponseModel, statistics
 
 Method = Literal["auto", "fast", "nuts"]
 FEW = 10  # subjects: fewer do not resolve the discrimination of an item

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .curves import GUESSING, HALF_NORMAL, MEAN, PRECISION, ResponseModel, Settings, coefficients, line_of
 from .gibbs import Draws, thinning
+from .response_model import GUESSING, HALF_NORMAL, MEAN, PRECISION, ResponseModel, Settings, coefficients, line_of
 
 
 def sample_nuts(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from .agreement import agreement, bootstrap, borda, plain_mean
+from .baselines import agreement, bootstrap, borda, plain_mean
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
 

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from davylamp import cli
-from davylamp.adapters.classifier import Classifier
+from davylamp.adapters.models.classifier import Classifier
 
 torch.set_num_threads(1)
 
@@ -105,7 +105,7 @@ def linear() -> LinearCase:
 def cheap() -> dict[str, dict[str, dict]]:
     """Row name -> norm -> epsilon (or null) and parameters that run in well under a second on the digits."""
     settings: dict[str, dict[str, dict]] = {}
-    for file in sorted(Path(__file__).parent.glob("adapters/cheap_*.json")):
+    for file in sorted(Path(__file__).parent.glob("adapters/contract/cheap_*.json")):
         settings |= json.loads(file.read_text(encoding="utf-8"))
     return settings
 

@@ -67,7 +67,7 @@ def test_imports_point_one_way():
         ("metrics", "from ..errors import InvalidInput"),
         ("adapters", "def f():\n    from ..engine.compare import compare"),
         ("engine", "from .. import report"),
-        ("report", "import davylamp.adapters.run"),
+        ("report", "import davylamp.adapters.running.run"),
         ("adapters", "from davylamp import metrics"),
     ],
 )

@@ -15,11 +15,11 @@ from torch import nn
 
 from davylamp import cli
 from davylamp.adapters import Classifier
-from davylamp.benchmarks import reproduction, small_models
-from davylamp.benchmarks.paper_numbers import load_published
+from davylamp.benchmarks.shared import reproduction, small_models
+from davylamp.benchmarks.shared.paper_numbers import load_published
 from davylamp.commands.reproduce import REPRODUCTIONS
 from davylamp.engine import load
-from davylamp.engine.bootstrap import Estimate
+from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.metrics import half_distortion
 
 WITHOUT_MODELS = ("checks", "canary-table9")
@@ -63,7 +63,7 @@ def results(tiny, digits, folder):
         if name not in known:
             module = importlib.import_module(f"davylamp.benchmarks.{REPRODUCTIONS[name][0]}")
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("davylamp.benchmarks.aisafety_coverage.load_training_inputs", lambda: digits.inputs)
+                patch.setattr("davylamp.benchmarks.aisafety.coverage.load_training_inputs", lambda: digits.inputs)
                 known[name] = module.run(quick=True, models=models, data=data, limit=2, out=folder)
         return known[name]
 
@@ -97,7 +97,7 @@ def test_every_reproduction_runs_and_says_what_it_is_compared_with(results, name
 
 
 def test_printing_shows_labels_numbers_readings_and_what_is_left_out(results, capsys):
-    from davylamp.report.tables import make_console
+    from davylamp.report.text.console import make_console
 
     reproduction.print_result(results("canary-table4"), make_console())
     printed = capsys.readouterr().out
@@ -197,7 +197,7 @@ def test_transferred_examples_are_those_of_the_first_model(results, tiny):
 
 
 def test_coverage_of_the_profiled_set_itself_goes_beyond_nothing(tiny):
-    from davylamp.benchmarks import aisafety_coverage
+    from davylamp.benchmarks.aisafety import coverage as aisafety_coverage
 
     models, data = tiny
     layers = aisafety_coverage.read_activations(models["standard"], data.inputs)
@@ -210,7 +210,7 @@ def test_coverage_of_the_profiled_set_itself_goes_beyond_nothing(tiny):
 
 
 def test_orders_that_a_text_states_are_counted_in_pairs():
-    from davylamp.benchmarks import fooling_figures
+    from davylamp.benchmarks.fooling import figures as fooling_figures
 
     values = {"FGSM": 0.5, "PGD": 0.4, "DeepFool": 0.3, "CW": 0.45, "UAP": 0.6, "I-FGSM-LL": 0.2}
     rows = {name: {"QI_Wup": Estimate(v, v, v, 9), "QI_Vis": Estimate(1 - v, 0, 1, 9)} for name, v in values.items()}
@@ -231,7 +231,7 @@ def test_undefined_and_incomparable_numbers_are_null():
 
 
 def test_results_are_kept_resumed_and_never_mixed_with_those_of_another_size(tiny, tmp_path):
-    from davylamp.benchmarks import canary_table7
+    from davylamp.benchmarks.canary import table7 as canary_table7
 
     models, data = tiny
     seen: list[str] = []
@@ -246,7 +246,7 @@ def test_results_are_kept_resumed_and_never_mixed_with_those_of_another_size(tin
 
 
 def test_full_runs_the_papers_own_budgets():
-    from davylamp.benchmarks.canary_setting import SETTING
+    from davylamp.benchmarks.canary.setting import SETTING
 
     cut = reproduction.shrink(SETTING.config, SETTING.default)
     for before, after in zip(SETTING.config.attacks, cut.attacks, strict=True):

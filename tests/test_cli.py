@@ -156,7 +156,7 @@ def test_wrong_usage_is_exit_code_2(run, arguments):
 
 
 def test_a_missing_library_names_its_extra(run, monkeypatch, npz):
-    from davylamp.adapters import catalogue
+    from davylamp.adapters.catalogue import lookup as catalogue
 
     monkeypatch.setattr(catalogue, "is_installed", lambda library: library != "art")
     arguments = ("--model", "net.py:factory", "--data", npz, "--limit", "2")

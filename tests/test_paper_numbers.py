@@ -8,11 +8,11 @@ from statistics import fmean
 
 import pytest
 
-from davylamp.benchmarks import paper_checks, paper_numbers
-from davylamp.benchmarks.canary_checks import TABLE8_WHITE
-from davylamp.benchmarks.paper_numbers import find_value, load_published
+from davylamp.benchmarks.canary.checks import TABLE8_WHITE
+from davylamp.benchmarks.shared import paper_checks, paper_numbers
+from davylamp.benchmarks.shared.paper_numbers import find_value, load_published
 
-PUBLISHED = sorted((Path(paper_numbers.__file__).parent / "published").glob("*.json"))
+PUBLISHED = sorted(Path(paper_numbers.__file__).parents[1].glob("*/published/*.json"))
 # (rows, numbers) of each table, counted in the papers.
 SHAPES = {
     "canary_table4": (24, 144),

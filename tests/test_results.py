@@ -6,9 +6,10 @@ from itertools import permutations
 
 import pytest
 
-from davylamp.benchmarks import results, scale
-from davylamp.benchmarks.figures import Figure, finish, ratio_of, read_figures
-from davylamp.benchmarks.passes import Passes
+from davylamp.benchmarks.speed import page as results
+from davylamp.benchmarks.speed import scale
+from davylamp.benchmarks.speed.figures import Figure, finish, ratio_of, read_figures
+from davylamp.benchmarks.speed.passes import Passes
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,10 @@ def test_the_page_says_what_was_missed_and_what_did_not_run():
 
 
 def test_a_script_that_fails_is_told_by_its_last_lines(monkeypatch, tmp_path):
-    (tmp_path / "speed_broken.py").write_text("import sys\nsys.exit('out of\\nluck')\n")
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "broken.py").write_text("import sys\nsys.exit('out of\\nluck')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(results, "__package__", "scripts")
     figures, error, _ = results.run_script("broken", (), quick=True)
     assert (figures, error) == ([], "out of / luck")
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier
-from davylamp.benchmarks.aisafety_coverage import read_activations
+from davylamp.benchmarks.aisafety.coverage import read_activations
 from davylamp.metrics import grad_cam
 
 IMAGES = 130  # two whole passes of 64, and two more images

@@ -36,7 +36,7 @@ def run(run, tmp_path):
 @pytest.fixture
 def folder(run, tmp_path):
     """Two models on images that the plain one gets right."""
-    from davylamp.adapters.zoo import load_model
+    from davylamp.adapters.models.zoo.load import load_model
 
     inputs = np.random.default_rng(0).integers(0, 33, (8, 3, 6, 6), dtype=np.uint8) * 7
     labels = load_model("net.py:linear").predict_logits(_tensor(inputs)).argmax(1).numpy()

@@ -224,7 +224,7 @@ def test_what_was_chosen_is_one_line_and_stored(run):
         "(matched); best(foolbox:fgsm): norm linf; foolbox:deepfool: norm l2, overshoot 0.02, candidates 10 (matched); "
         "device cpu"
     )
-    from davylamp.engine.store import ResultsStore
+    from davylamp.engine.store.store import ResultsStore
 
     chosen = {
         record.meta["spec"]["attack"]: record.meta["chosen"] for _, record in ResultsStore("out").read_all("cells")

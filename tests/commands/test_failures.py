@@ -38,7 +38,7 @@ def test_output_in_ascii_escapes_a_letter_and_loses_no_result(tmp_path):
     assert done.stderr.startswith("davylamp: unknown library '\\xe9'")
     script = (
         "from davylamp.commands.failures import open_output\n"
-        "from davylamp.report.tables import print_table\n"
+        "from davylamp.report.text.console import print_table\n"
         "open_output(); print_table('', ('model',), [('é',)])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)

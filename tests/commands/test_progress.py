@@ -37,7 +37,7 @@ def test_durations(seconds, text):
 
 def test_a_terminal_gets_a_bar_over_what_is_left(monkeypatch):
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    monkeypatch.setattr("davylamp.report.tables.make_console", lambda **_: console)
+    monkeypatch.setattr("davylamp.report.text.console.make_console", lambda **_: console)
     with show_progress(12) as progress:
         progress("", 4)
         progress("foolbox:cw", 2)

@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from davylamp.benchmarks.synthetic_results import write_results
+from davylamp.benchmarks.speed.synthetic_results import write_results
 
 ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")
 

@@ -12,14 +12,14 @@ from torch import nn
 
 from davylamp import metrics
 from davylamp.adapters import Classifier
-from davylamp.adapters.zoo import Data
+from davylamp.adapters.models.zoo.load import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.bootstrap import Estimate
-from davylamp.engine.curves import build_curves
-from davylamp.engine.table import Table, TableRow
-from davylamp.engine.transfer_table import build_transfer
-from davylamp.report.curve_figure import draw_curves
-from davylamp.report.results import print_results, table_csv, table_json, table_latex, table_markdown
+from davylamp.engine.statistics.bootstrap import Estimate
+from davylamp.engine.tables.budget_curves import build_curves
+from davylamp.engine.tables.table import Table, TableRow
+from davylamp.engine.tables.transfer_table import build_transfer
+from davylamp.report.parts.curve_figure import draw_curves
+from davylamp.report.text.tables import print_results, table_csv, table_json, table_latex, table_markdown
 
 ATTACKS = (
     AttackChoice("torchattacks:pgd", "linf", 0.02, parameters={"steps": 3}),

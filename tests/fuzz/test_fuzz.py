@@ -1,15 +1,15 @@
 """Whatever is handed to a command, it ends with an exit code and one line that says why: the first tries of the fuzzer.
 
-`python benchmarks/fuzz.py --seconds 600` goes on from here, with other random numbers.
+`python -m davylamp.benchmarks.fuzz.explore --seconds 600` goes on from here, with other random numbers.
 """
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from davylamp.benchmarks.fuzz import attempt
-from davylamp.benchmarks.fuzz_folders import folders
-from davylamp.benchmarks.fuzz_inputs import arrays, configs, lists, options
-from davylamp.benchmarks.fuzz_world import Answer, build_world, call, faults
+from davylamp.benchmarks.fuzz.explore import attempt
+from davylamp.benchmarks.fuzz.folders import folders
+from davylamp.benchmarks.fuzz.inputs import arrays, configs, lists, options
+from davylamp.benchmarks.fuzz.world import Answer, build_world, call, faults
 
 
 def tries(count):

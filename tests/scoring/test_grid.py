@@ -7,8 +7,8 @@ from scipy.stats import beta
 
 from davylamp.scoring import ResponseModel, fit_irt
 from davylamp.scoring import grid as module
-from davylamp.scoring.curves import coefficients, statistics
 from davylamp.scoring.grid import make_tables
+from davylamp.scoring.response_model import coefficients, statistics
 
 from .simulation import simulate
 

@@ -1,0 +1,137 @@
+"""The canonical attacks: what the field calls them, whoever implements them.
+
+The last argument holds the parameters that `compare` gives to every library unless told otherwise.
+"""
+
+from collections.abc import Mapping
+
+from ..attack import Attack, Kind, Knowledge
+
+_FIXED: Kind = "fixed-budget"
+_MINIMUM: Kind = "minimum-norm"
+_WHITE: Knowledge = "white-box"
+_SCORE: Knowledge = "score-based"
+_DECISION: Knowledge = "decision-based"
+
+_ITERATED = {"steps": 10, "step_size": "2.5 epsilon / steps"}
+_MOMENTUM = {**_ITERATED, "decay": 1.0}
+_PGD = {"steps": 40, "step_size": "2.5 epsilon / steps", "random_start": False}
+_ELASTIC = {
+    "steps": 100,
+    "binary_search_steps": 5,
+    "initial_const": 0.1,
+    "learning_rate": 0.01,
+    "regularization": 0.01,
+    "confidence": 0.0,
+}
+_CARLINI = {
+    "steps": 100,
+    "binary_search_steps": 5,
+    "initial_const": 1.0,
+    "learning_rate": 0.01,
+    "confidence": 0.0,
+}
+
+_ALL = (
+    # One gradient step.
+    Attack("fgsm", "FGSM", _FIXED, _WHITE, "Goodfellow et al. 2015"),
+    Attack("fgm", "FGM", _FIXED, _WHITE, "Goodfellow et al. 2015, l2 and l1"),
+    Attack("r-fgsm", "R+FGSM", _FIXED, _WHITE, "Tramer et al. 2018", _ITERATED),
+    Attack("f-fgsm", "Fast FGSM", _FIXED, _WHITE, "Wong et al. 2020"),
+    # Projected gradient descent and its relatives.
+    Attack("bim", "BIM (I-FGSM)", _FIXED, _WHITE, "Kurakin et al. 2017", _ITERATED),
+    Attack("least-likely", "Least-likely I-FGSM", _FIXED, _WHITE, "Kurakin et al. 2017", _ITERATED),
+    Attack("pgd", "PGD", _FIXED, _WHITE, "Madry et al. 2018", _PGD),
+    Attack("adam-pgd", "PGD with Adam", _FIXED, _WHITE, "Uesato et al. 2018", _PGD),
+    Attack("adam-bim", "BIM with Adam", _FIXED, _WHITE, "Foolbox", _ITERATED),
+    Attack("sparse-l1-descent", "SLIDE", _FIXED, _WHITE, "Tramer and Boneh 2019", _PGD),
+    Attack("eot-pgd", "EOT-PGD", _FIXED, _WHITE, "Zimmermann 2019", {**_PGD, "samples": 2}),
+    Attack("trades-pgd", "TPGD (KL)", _FIXED, _WHITE, "Zhang et al. 2019", _ITERATED),
+    Attack("jitter", "Jitter", _FIXED, _WHITE, "Schwinn et al. 2021", _PGD),
+    Attack("upgd", "Ultimate PGD", _FIXED, _WHITE, "torchattacks", {**_PGD, "decay": 1.0}),
+    Attack("smoothed-pgd", "PGD on noisy copies", _FIXED, _WHITE, "Salman et al. 2019", {**_ITERATED, "samples": 5}),
+    # Momentum and input variations, made for transfer.
+    Attack("mi-fgsm", "MI-FGSM", _FIXED, _WHITE, "Dong et al. 2018", _MOMENTUM),
+    Attack("ni-fgsm", "NI-FGSM", _FIXED, _WHITE, "Lin et al. 2020", _MOMENTUM),
+    Attack("si-ni-fgsm", "SI-NI-FGSM", _FIXED, _WHITE, "Lin et al. 2020", {**_MOMENTUM, "scales": 5}),
+    Attack("vmi-fgsm", "VMI-FGSM", _FIXED, _WHITE, "Wang and He 2021", {**_MOMENTUM, "samples": 5}),
+    Attack("vni-fgsm", "VNI-FGSM", _FIXED, _WHITE, "Wang and He 2021", {**_MOMENTUM, "samples": 5}),
+    Attack("di-fgsm", "DI-FGSM", _FIXED, _WHITE, "Xie et al. 2019", _MOMENTUM),
+    Attack("ti-fgsm", "TI-FGSM", _FIXED, _WHITE, "Dong et al. 2019", _MOMENTUM),
+    Attack("pi-fgsm", "PI-FGSM", _FIXED, _WHITE, "Gao et al. 2020", {"steps": 10, "decay": 1.0}),
+    Attack("pi-fgsm++", "PI-FGSM++", _FIXED, _WHITE, "Gao et al. 2020b", {"steps": 10, "decay": 1.0}),
+    # Without parameters to tune, and ensembles.
+    Attack("apgd-ce", "APGD-CE", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "step_size": "2 epsilon"}),
+    Attack("apgd-dlr", "APGD-DLR", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "step_size": "2 epsilon"}),
+    Attack("apgd-t", "APGD-T", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "candidates": 10}),
+    Attack("autoattack", "AutoAttack", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100}),
+    Attack("uap", "Universal perturbation", _FIXED, _WHITE, "Moosavi-Dezfooli et al. 2017", {"steps": 10}),
+    Attack("virtual-adversarial", "Virtual adversarial", _FIXED, _WHITE, "Miyato et al. 2019", {"steps": 10}),
+    # Smallest perturbation, by gradients.
+    Attack("fab", "FAB", _MINIMUM, _WHITE, "Croce and Hein 2020b", {"steps": 100}),
+    Attack(
+        "deepfool",
+        "DeepFool",
+        _MINIMUM,
+        _WHITE,
+        "Moosavi-Dezfooli et al. 2016",
+        {"steps": 50, "overshoot": 0.02, "candidates": 10},
+    ),
+    Attack("cw", "C&W", _MINIMUM, _WHITE, "Carlini and Wagner 2017", _CARLINI),
+    Attack("ead-en", "EAD (elastic net)", _MINIMUM, _WHITE, "Chen et al. 2018", _ELASTIC),
+    Attack("ead-l1", "EAD (l1)", _MINIMUM, _WHITE, "Chen et al. 2018", _ELASTIC),
+    Attack("newtonfool", "NewtonFool", _MINIMUM, _WHITE, "Jang et al. 2017", {"steps": 100, "learning_rate": 0.01}),
+    Attack("ddn", "DDN", _MINIMUM, _WHITE, "Rony et al. 2019", {"steps": 100, "gamma": 0.05}),
+    Attack("fmn", "FMN", _MINIMUM, _WHITE, "Pintor et al. 2021", {"steps": 100, "gamma": 0.05}),
+    Attack("brendel-bethge", "Brendel-Bethge", _MINIMUM, _WHITE, "Brendel et al. 2019", {"steps": 100}),
+    Attack("jsma", "JSMA", _FIXED, _WHITE, "Papernot et al. 2016", {"theta": 1.0}),
+    Attack("sparsefool", "SparseFool", _MINIMUM, _WHITE, "Modas et al. 2019", {"steps": 10, "overshoot": 0.02}),
+    Attack("wasserstein", "Wasserstein", _MINIMUM, _WHITE, "Wong et al. 2019", {"steps": 100}),
+    # By scores.
+    Attack(
+        "square", "Square", _FIXED, _SCORE, "Andriushchenko et al. 2020", {"steps": 1000, "initial_probability": 0.8}
+    ),
+    Attack("simba", "SimBA", _MINIMUM, _SCORE, "Guo et al. 2019", {"max_queries": 1000}),
+    Attack("zoo", "ZOO", _MINIMUM, _SCORE, "Chen et al. 2017", {"max_queries": 20000}),
+    Attack("spsa", "SPSA", _FIXED, _SCORE, "Uesato et al. 2018", {"steps": 20, "samples": 128}),
+    Attack("genattack", "GenAttack", _FIXED, _SCORE, "Alzantot et al. 2019", {"steps": 100, "population": 10}),
+    Attack("one-pixel", "One pixel", _FIXED, _SCORE, "Su et al. 2019", {"steps": 10, "population": 400}),
+    Attack("threshold", "Threshold", _FIXED, _SCORE, "Kotyan and Vargas 2022", {"steps": 10}),
+    Attack("pixle", "Pixle", _MINIMUM, _SCORE, "Pomponi et al. 2022", {"steps": 20, "trials": 10}),
+    # By decisions.
+    Attack("boundary", "Boundary", _MINIMUM, _DECISION, "Brendel et al. 2018", {"max_queries": 2000}),
+    Attack(
+        "hopskipjump",
+        "HopSkipJump",
+        _MINIMUM,
+        _DECISION,
+        "Chen et al. 2020",
+        {"steps": 10, "initial_evaluations": 100, "max_evaluations": 10000},
+    ),
+    Attack("geoda", "GeoDA", _MINIMUM, _DECISION, "Rahmati et al. 2020", {"max_queries": 1000}),
+    Attack("sign-opt", "Sign-OPT", _MINIMUM, _DECISION, "Cheng et al. 2020", {"max_queries": 2000}),
+    Attack("pointwise", "Pointwise", _MINIMUM, _DECISION, "Schott et al. 2019", {}),
+    Attack(
+        "spatial",
+        "Spatial",
+        _FIXED,
+        _DECISION,
+        "Engstrom et al. 2019",
+        {"max_translation": 3.0, "translations": 5, "max_rotation": 30.0, "rotations": 5},
+    ),
+    # Noise and common changes.
+    Attack("salt-and-pepper", "Salt and pepper", _MINIMUM, _DECISION, "Foolbox", {"steps": 1000}),
+    Attack("gaussian-noise", "Gaussian noise", _FIXED, _DECISION, "Foolbox", {}),
+    Attack("uniform-noise", "Uniform noise", _FIXED, _DECISION, "Foolbox", {}),
+    Attack("repeated-gaussian-noise", "Repeated Gaussian noise", _FIXED, _DECISION, "Foolbox", {"noise_samples": 100}),
+    Attack("repeated-uniform-noise", "Repeated uniform noise", _FIXED, _DECISION, "Foolbox", {"noise_samples": 100}),
+    Attack(
+        "blended-noise", "Blended uniform noise", _MINIMUM, _DECISION, "Foolbox", {"directions": 1000, "steps": 1000}
+    ),
+    Attack("blur", "Gaussian blur", _MINIMUM, _DECISION, "Foolbox", {"steps": 1000}),
+    Attack("contrast", "Contrast reduction", _MINIMUM, _DECISION, "Foolbox", {"target_value": 0.5}),
+    Attack("fixed-contrast", "Contrast reduction to a radius", _FIXED, _DECISION, "Foolbox", {"target_value": 0.5}),
+    Attack("inversion", "Inversion", _MINIMUM, _DECISION, "Hosseini et al. 2017", {}),
+)
+
+ATTACKS: Mapping[str, Attack] = {attack.name: attack for attack in _ALL}

@@ -1,0 +1,129 @@
+"""The canonical vocabulary of attack parameters: one word and one meaning, whatever a library calls it."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import InvalidInput, UnknownName
+from ..attack import Parameter
+
+_INFINITY = math.inf
+_MOST = 2**31 - 1  # of a whole number
+_LARGEST = 1e30  # of any other: finite in float32
+
+PARAMETERS: Mapping[str, Parameter] = {
+    "steps": Parameter(int, 1, _INFINITY, "iterations of the attack's main loop"),
+    "step_size": Parameter(float, 0, _INFINITY, "length of one step in the threat model's norm, pixels in [0, 1]", 0),
+    "random_start": Parameter(bool, 0, 1, "begin at a random point of the ball instead of the image"),
+    "restarts": Parameter(int, 1, _INFINITY, "independent runs, each with its own seed; an image stops when fooled"),
+    "max_queries": Parameter(int, 1, _INFINITY, "forward plus backward passes that one image may cost"),
+    "batch_size": Parameter(int, 1, _INFINITY, "images that a library gets in one call"),
+    "confidence": Parameter(float, 0, _INFINITY, "logit margin that an adversarial image must have"),
+    "decay": Parameter(float, 0, _INFINITY, "momentum: weight of the accumulated gradient"),
+    "binary_search_steps": Parameter(int, 1, _INFINITY, "rounds of the search for the trade-off constant"),
+    "initial_const": Parameter(
+        float, 0, _INFINITY, "first trade-off constant between distance and misclassification", 0
+    ),
+    "learning_rate": Parameter(float, 0, _INFINITY, "step of the optimiser in its own variable", 0),
+    "regularization": Parameter(float, 0, _INFINITY, "weight of the l1 term of the elastic net"),
+    "overshoot": Parameter(float, 0, _INFINITY, "how far past the boundary to go, relative to the perturbation"),
+    "candidates": Parameter(int, 2, _INFINITY, "number of most likely classes that are considered"),
+    "samples": Parameter(int, 1, _INFINITY, "random points whose gradients are averaged, per step"),
+    "scales": Parameter(int, 1, _INFINITY, "scaled copies of the image, per step"),
+    "neighbourhood": Parameter(float, 0, _INFINITY, "radius of the sampled neighbourhood, in units of epsilon"),
+    "diversity_probability": Parameter(float, 0, 1, "how often the input is resized and padded before a gradient"),
+    "resize_rate": Parameter(float, 0, _INFINITY, "size of the resized input relative to the image", 0),
+    "kernel_size": Parameter(int, 1, _INFINITY, "side of the kernel that smooths the gradient, pixels"),
+    "quantile": Parameter(float, 0, 1, "share of the components that a sparse step leaves alone", 1),
+    "gamma": Parameter(float, 0, _INFINITY, "how fast the attack's radius or share of features adapts", 0),
+    "initial_epsilon": Parameter(float, 0, _INFINITY, "first radius of an attack that adapts it", 0),
+    "theta": Parameter(float, -1, 1, "change of a feature in one step", 0),
+    "population": Parameter(int, 2, _INFINITY, "members of the evolved population"),
+    "initial_probability": Parameter(float, 0, 1, "share of the image that the first square covers", 0),
+    "finite_difference": Parameter(float, 0, _INFINITY, "step of the numerical derivative", 0),
+    "initial_evaluations": Parameter(int, 1, _INFINITY, "queries of the first gradient estimate"),
+    "max_evaluations": Parameter(int, 1, _INFINITY, "queries of one gradient estimate at most"),
+    "orthogonal_step": Parameter(float, 0, _INFINITY, "step along the sphere, relative to the distance", 0),
+    "source_step": Parameter(float, 0, _INFINITY, "step towards the image, relative to the distance", 0),
+    "trials": Parameter(int, 1, _INFINITY, "attempts in a step before the attack gives up"),
+    "subspace": Parameter(int, 1, _INFINITY, "side of the low-frequency block that directions are drawn from"),
+    "basis": Parameter(str, 0, 0, "'dct' (low frequencies) or 'px' (pixels)"),
+    "max_translation": Parameter(float, 0, _INFINITY, "largest shift, pixels"),
+    "translations": Parameter(int, 1, _INFINITY, "shifts tried along each axis"),
+    "max_rotation": Parameter(float, 0, 180, "largest rotation, degrees"),
+    "rotations": Parameter(int, 1, _INFINITY, "angles tried"),
+    "std": Parameter(float, 0, _INFINITY, "standard deviation of the noise, pixels in [0, 1]"),
+    "directions": Parameter(int, 1, _INFINITY, "random directions tried"),
+    "target_value": Parameter(float, 0, 1, "grey value that the image fades to"),
+    "max_sigma": Parameter(float, 0, _INFINITY, "largest standard deviation of the blur, pixels"),
+    "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is kept"),
+}
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {"basis": ("dct", "px")}
+
+# What run_attack supplies by itself to the rows that name them.
+SUPPLIED = ("seed", "num_classes", "starting_points")
+
+
+def check_parameter(name: str, value: Any) -> Any:
+    """Return `value` as the parameter's own type.
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the value has another type or lies outside the parameter's range.
+    """
+    if name not in PARAMETERS:
+        raise UnknownName("parameter", name, PARAMETERS)
+    wanted = PARAMETERS[name]
+    allowed = (int, float) if wanted.type is float else (wanted.type,)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and wanted.type is not bool):
+        raise InvalidInput(f"expected {name} as {wanted.type.__name__} ({wanted.meaning}), got {value!r}")
+    if wanted.type in (int, float):
+        _check_range(name, wanted, value)
+    if wanted.type is str and value not in _CHOICES[name]:
+        raise InvalidInput(f"expected {name} as {' or '.join(_CHOICES[name])}, got {value!r}")
+    return wanted.type(value)
+
+
+def _check_range(name: str, wanted: Parameter, value: float) -> None:
+    limit = _MOST if wanted.type is int else _LARGEST
+    if value == wanted.useless:
+        raise InvalidInput(f"expected {name} other than {value!r}, with which the attack changes nothing")
+    if not wanted.low <= value <= min(wanted.high, limit):
+        low = f"> {wanted.low:g}" if wanted.useless == wanted.low else f">= {wanted.low:g}"
+        bounds = low if wanted.high == _INFINITY else f"from {wanted.low:g} to {wanted.high:g}"
+        limits = bounds if not value > limit else f"{bounds} and at most {limit:g}"
+        raise InvalidInput(f"expected {name} {limits}, got {value!r}")
+
+
+def parse_parameter(name: str, text: str) -> Any:
+    """Read a parameter from text: `40`, `0.5`, `8/255`, `true`, `no`.
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the text is not a value of its type.
+    """
+    if name not in PARAMETERS:
+        raise UnknownName("parameter", name, PARAMETERS)
+    kind = PARAMETERS[name].type
+    if kind is str:
+        return check_parameter(name, text)
+    if kind is bool:
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() not in words:
+            raise InvalidInput(f"expected {name} as true or false, got {text!r}")
+        return words[text.lower()]
+    value = parse_number(text, name)
+    return check_parameter(name, int(value) if kind is int and value == int(value) else value)
+
+
+def parse_number(text: str, name: str = "a number") -> float:
+    """Read `0.03`, `1e-3` or a fraction such as `8/255`; InvalidInput otherwise."""
+    numerator, slash, denominator = text.partition("/")
+    try:
+        value = float(numerator) / (float(denominator) if slash else 1.0)
+    except (ValueError, ZeroDivisionError):
+        raise InvalidInput(f"expected {name} as a number or a fraction such as 8/255, got {text!r}") from None
+    if not math.isfinite(value):
+        raise InvalidInput(f"expected {name} as a finite number, got {text!r}")
+    return value

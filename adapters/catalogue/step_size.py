@@ -1,0 +1,42 @@
+"""Step sizes relative to the radius, as texts: "2.5 epsilon / steps", "2 epsilon"."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ...errors import InvalidInput
+from .parameters import check_parameter
+
+_RELATIVE = re.compile(r"(\d+(?:\.\d+)?) epsilon( / steps)?")
+
+
+def is_relative(value: object) -> bool:
+    """Whether a `step_size` is a text that says how it follows from the radius."""
+    return isinstance(value, str) and bool(_RELATIVE.fullmatch(value))
+
+
+def resolve_step(parameters: Mapping[str, Any], epsilon: float | Tensor | None) -> dict[str, Any]:
+    """The parameters with a relative `step_size` as the number that it is at one radius.
+
+    Args:
+        parameters: canonical ones.
+        epsilon: the radius, or one for each image; None: an attack that looks for it by itself gets no step size then.
+
+    Raises:
+        InvalidInput: for a text that is no relative step size, or one relative to `steps` that are not given or wrong.
+    """
+    step = parameters.get("step_size")
+    if not isinstance(step, str):
+        return dict(parameters)
+    found = _RELATIVE.fullmatch(step)
+    if found is None:
+        raise InvalidInput(f"expected step_size as a number, 'K epsilon' or 'K epsilon / steps', got {step!r}")
+    if found[2] and "steps" not in parameters:
+        raise InvalidInput(f"expected steps together with a step_size of {step!r}, got none")
+    rest = {name: value for name, value in parameters.items() if name != "step_size"}
+    if epsilon is None:
+        return rest
+    steps = check_parameter("steps", parameters["steps"]) if found[2] else 1
+    return {**rest, "step_size": float(found[1]) * epsilon / steps}

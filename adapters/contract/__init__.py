@@ -1,0 +1,1 @@
+"""What every implementation promises, and the tests that hold it to that."""

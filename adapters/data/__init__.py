@@ -1,0 +1,1 @@
+"""Images and labels: by name, from folders, from array files."""

@@ -1,0 +1,126 @@
+"""Images and labels in an npz file: what its headers claim is checked before anything is read."""
+
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput, Unavailable
+from ..models.classifier import check_images
+from ..user_code import one_line
+
+_INPUT_KEYS = ("inputs", "x", "images")
+_LABEL_KEYS = ("labels", "y")
+_MOST_CLASSES = 2**31
+
+
+def read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
+    """Images (N, C, H, W), float32 in [0, 1], and labels (N,), int64.
+
+    Raises:
+        Unavailable: if there is no file, or it cannot be read.
+        InvalidInput: if it is no npz file or holds something else; the line names what and where.
+    """
+    if not path.is_file():
+        what = "something that is no file" if path.exists() else "none"
+        raise Unavailable(f"expected an npz file, found {what} at {path}")
+    try:
+        with path.open("rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                raise InvalidInput(f"expected an npz file, got another format in {path}; save it with numpy.savez")
+            stream.seek(0)
+            with zipfile.ZipFile(stream) as archive:
+                images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, _LABEL_KEYS))
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as error:
+        raise Unavailable(f"could not read {path}: {one_line(error) or type(error).__name__}") from error
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
+        wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
+        raise InvalidInput(f"expected {wanted} in {path}, got {labels.dtype} of shape {labels.shape}")
+    if len(labels) and labels.min() < 0:
+        raise InvalidInput(f"expected labels >= 0 in {path}, got {labels.min()}")
+    if len(labels) and labels.max() >= _MOST_CLASSES:
+        raise InvalidInput(f"expected labels as numbers of classes in {path}, got {labels.max()}")
+    inputs = _to_inputs(images[:limit], path)
+    return inputs, torch.from_numpy(labels[:limit].astype(np.int64))
+
+
+def _read_member(archive: zipfile.ZipFile, keys: Sequence[str], path: Path) -> np.ndarray:
+    members = {name.removesuffix(".npy"): archive.getinfo(name) for name in archive.namelist()}
+    key = next((key for key in keys if key in members), None)
+    if key is None:
+        got = ", ".join(map(one_line, members)) or "none"
+        raise InvalidInput(f"expected an array named {' or '.join(keys)} in {path}, got {got}")
+    member = members[key]
+    if member.flag_bits & 1:
+        raise InvalidInput(f"expected an npz file without a password, got {key} encrypted in {path}")
+    with archive.open(member) as stream:
+        _check_header(stream, member.file_size, key, path)
+    with archive.open(member) as stream:
+        try:
+            return np.lib.format.read_array(stream, allow_pickle=False)
+        except ValueError as error:
+            raise InvalidInput(f"expected an array as {key} in {path}, got ({one_line(error)})") from error
+
+
+def _check_header(stream: Any, size: int, key: str, path: Path) -> None:
+    """Raise InvalidInput unless an array's header fits its member's size and this machine's memory."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+    except (ValueError, TypeError, SyntaxError, OverflowError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"expected an array (npy) as {key} in {path}, got a broken header") from error
+    if dtype.hasobject:
+        raise InvalidInput(f"expected an array of numbers as {key} in {path}, got Python objects")
+    claimed, held = math.prod(shape) * dtype.itemsize, size - stream.tell()
+    if claimed != held or any(side < 0 for side in shape):
+        got = f"one of {_bytes(claimed)} ({dtype}, {shape}) in {_bytes(held)}"
+        raise InvalidInput(f"expected an array that is all there as {key} in {path}, got {got}")
+    memory = _memory()
+    if claimed > memory:
+        got = f"{_bytes(claimed)} ({dtype}, {shape})"
+        raise InvalidInput(f"expected an array that fits into {_bytes(memory)} of memory as {key} in {path}, got {got}")
+
+
+def _memory() -> int:
+    """Bytes of memory that this machine has; where that cannot be known, as many as can be addressed."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 48
+
+
+def _bytes(count: int) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024  # pyright: ignore[reportAssignmentType]
+    return f"{count:,.0f} TiB"
+
+
+def _to_inputs(images: np.ndarray, path: Path) -> Tensor:
+    """Images as float32 in [0, 1], NCHW; NHWC is recognised where only the last axis can be channels (1 or 3)."""
+    if images.ndim != 4 or (images.shape[1] not in (1, 3) and images.shape[3] not in (1, 3)):
+        advice = "; add an axis for the channels" if images.ndim == 3 else ""
+        wanted = f"1 or 3 channels in images of shape (N, C, H, W) or (N, H, W, C) in {path}"
+        raise InvalidInput(f"expected {wanted}, got {images.shape}{advice}")
+    if images.shape[1] not in (1, 3):
+        images = images.transpose(0, 3, 1, 2)
+    if images.dtype != np.uint8 and images.dtype.kind != "f":
+        advice = "; save 8-bit images as numpy.uint8" if images.dtype.kind in "iu" else ""
+        raise InvalidInput(f"expected images as uint8 or floats in [0, 1] in {path}, got {images.dtype}{advice}")
+    with np.errstate(over="ignore"):  # infinity is refused below
+        inputs = torch.from_numpy(np.array(images, dtype=np.float32, order="C"))
+    inputs = inputs.div_(255) if images.dtype == np.uint8 else inputs  # in place: thousands of images are gigabytes
+    try:
+        check_images(inputs)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error} (in {path})") from error
+    return inputs

@@ -1,0 +1,184 @@
+"""Images and labels by name: the samples that packages ship, folders of images, and array files."""
+
+import stat
+import struct
+import zlib
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
+from ..models.classifier import Classifier, Interpolation
+from ..paths import expand_path
+from ..user_code import one_line
+from .array_files import read_arrays
+from .image_folders import Item, list_folder
+
+_SAMPLES = ("cifar10", "cifar100", "fashionMNIST", "imagenet", "mnist")
+_GREY = ("1", "L", "LA")  # Pillow's modes
+
+
+class Data(NamedTuple):
+    """Labelled images as every attack takes them.
+
+    Args:
+        inputs: in [0, 1], float32, shape (N, C, H, W).
+        labels: int64, shape (N,).
+        names: per image, its file, or its index in an array file.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    names: list[str]
+
+
+_DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
+    *(OSError, ValueError, SyntaxError, EOFError, MemoryError, OverflowError, struct.error, zlib.error),
+    *(AttributeError, IndexError, KeyError, TypeError, RuntimeError),
+)
+
+
+class _Wanted(NamedTuple):
+    """What becomes of an image file, for which model: its channels and its number of classes, where known."""
+
+    resize: int | None
+    crop: int | None
+    interpolation: Interpolation
+    as_rgb: bool = True
+    channels: int | None = None
+    classes: int | None = None
+
+
+def known_data() -> list[str]:
+    """Every fixed name of data and the patterns of the others, for help texts."""
+    return ["demo:imagenet", *(f"foolbox:{name}" for name in _SAMPLES), "imagefolder:PATH", "npz:PATH"]
+
+
+def load_data(
+    name: str,
+    *,
+    limit: int | None = None,
+    resize: int | None = None,
+    crop: int | None = None,
+    interpolation: Interpolation = "bilinear",
+) -> Data:
+    """Load images and labels; only the image files that are needed are read.
+
+    `demo:imagenet` and `foolbox:NAME` are the 20 samples of a data set that Foolbox ships. `imagefolder:PATH` has a
+    folder for each class (the sorted folder names are the classes 0, 1, ...) or a `labels.csv` with the columns `file`
+    and `label`; its images become RGB and come in turns, one of each class, so that any `limit` is spread over the
+    classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
+    (or `y`), which are taken as they are: sizes apply to image files only. No file is taken twice, whatever links lead
+    to it.
+
+    Args:
+        name: one of `known_data()`.
+        limit: how many images, the first ones in a fixed order; None: all.
+        resize: side that the shorter edge is resized to. Resize and crop are torchvision's, on the image file.
+        crop: side of the square centre crop that follows. With neither, ImageNet's samples are resized to 256 and
+            cropped to 224, and all other images keep their size.
+        interpolation: of the resizing, antialiased.
+
+    Raises:
+        UnknownName: if there is no such data.
+        MissingLibrary: if the package that ships the samples is not installed.
+        Unavailable: if a path does not exist or a file could not be read.
+        InvalidInput: if what was read is not labelled images of one size.
+    """
+    for key, value in {"limit": limit, "resize": resize, "crop": crop}.items():
+        if value is not None and value < 1:
+            raise InvalidInput(f"expected {key} >= 1, got {value}")
+    return _load(name, limit, _Wanted(resize, crop, interpolation))
+
+
+def load_data_for(classifier: Classifier, name: str, limit: int | None = None) -> Data:
+    """`load_data` for a model: in its size, grey images grey where it takes one channel, ImageNet's classes by id.
+
+    Raises:
+        DavylampError: as `load_data`.
+    """
+    if limit is not None and limit < 1:
+        raise InvalidInput(f"expected limit >= 1, got {limit}")
+    sizes = _Wanted(classifier.resize, classifier.crop, classifier.interpolation)
+    return _load(name, limit, sizes._replace(channels=classifier.channels, classes=classifier.stated_classes))
+
+
+def _load(name: str, limit: int | None, wanted: _Wanted) -> Data:
+    source, _, rest = name.partition(":")
+    if source == "npz" and rest:
+        inputs, labels = read_arrays(expand_path(rest), limit)
+        return Data(inputs, labels, [str(index) for index in range(len(inputs))])
+    if source == "imagefolder" and rest:
+        return _read_images(list_folder(expand_path(rest), wanted.classes)[:limit], wanted)
+    if name not in known_data() or rest not in _SAMPLES:
+        raise UnknownName("data", name, known_data())
+    if rest == "imagenet" and wanted.resize is None and wanted.crop is None:
+        wanted = wanted._replace(resize=256, crop=224)
+    return _read_images(_list_samples(rest, extra=source)[:limit], wanted._replace(as_rgb=False))
+
+
+def _list_samples(dataset: str, extra: str) -> list[Item]:
+    """The samples in Foolbox's package folder; Foolbox itself, slow to import, is not."""
+    spec = find_spec("foolbox")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingLibrary("foolbox", extra)
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    files = sorted(folder.glob(f"{dataset}_[0-9][0-9]_*"))
+    if not files:
+        raise Unavailable(f"expected Foolbox's samples of {dataset} in {folder}, found none; reinstall foolbox")
+    return [Item(file.name, file, int(file.stem.rpartition("_")[2])) for file in files]
+
+
+def _read_images(items: Sequence[Item], wanted: _Wanted) -> Data:
+    images = [_read_image(item.path, wanted) for item in items]
+    first = images[0].shape
+    for item, image in zip(items, images, strict=True):
+        if image.shape != first:
+            sizes = " and ".join(f"{i.shape[2]} x {i.shape[1]} x {i.shape[0]}" for i in (images[0], image))
+            raise InvalidInput(
+                f"expected images of one size, got {sizes} ({items[0].path}, {item.path}); give resize and crop"
+            )
+    labels = torch.tensor([item.label for item in items], dtype=torch.int64)
+    return Data(torch.stack(images).float().div_(255), labels, [item.name for item in items])
+
+
+def _read_image(path: Path, wanted: _Wanted) -> Tensor:
+    """An image file as uint8, shape (C, H, W), resized and cropped as torchvision does."""
+    from torchvision.transforms import InterpolationMode, functional
+
+    image: Any = _open_image(path, wanted)
+    if wanted.resize is not None:
+        image = functional.resize(image, [wanted.resize], InterpolationMode(wanted.interpolation))
+    if wanted.crop is not None:
+        if min(image.size) < wanted.crop:
+            got = f"{image.width} x {image.height} ({path})"
+            raise InvalidInput(f"expected images of at least {wanted.crop} x {wanted.crop} before the crop, got {got}")
+        image = functional.center_crop(image, [wanted.crop])
+    return functional.pil_to_tensor(image)
+
+
+def _open_image(path: Path, wanted: _Wanted) -> Any:
+    """A file as Pillow's image: RGB where that is wanted, but grey stays grey for a model of one channel."""
+    from PIL import Image
+
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+            raise OSError("it is a folder, a pipe or a device")
+        with Image.open(path) as file:
+            deep = file.mode[0] in "IF"
+            grey = file.mode in _GREY and wanted.channels == 1
+            # The way over RGBA spares Pillow's warning about palettes with transparency.
+            clear = wanted.as_rgb and "transparency" in file.info
+            image = file.convert("RGBA").convert("RGB") if clear and not grey else file.copy()
+    except (*_DAMAGED, Image.DecompressionBombError) as error:
+        reason = one_line(error) or type(error).__name__
+        raise Unavailable(f"could not read the image {path}: {reason}; replace or remove it") from error
+    if deep:
+        raise InvalidInput(f"expected an image of 8 bits a channel, got mode {image.mode} in {path}")
+    if grey:
+        return image.convert("L")
+    return image.convert("RGB") if wanted.as_rgb else image

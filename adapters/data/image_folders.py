@@ -1,0 +1,134 @@
+"""The image files of a folder with their labels: each real file once, in the classes that the model knows."""
+
+import csv
+import os
+import re
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import InvalidInput, Unavailable
+
+_SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_WORDNET_ID = re.compile(r"n\d{8}")
+_MOST_DIGITS = 9  # of a label
+_IMAGENET = 1000
+
+
+class Item(NamedTuple):
+    """An image file: its name within the folder, its path, its label."""
+
+    name: str
+    path: Path
+    label: int
+
+
+def list_folder(root: Path, classes: int | None = None) -> list[Item]:
+    """The images of a folder, one of each class in turns.
+
+    Args:
+        root: with a folder for each class, or a `labels.csv`.
+        classes: of the model, where they are known. For ImageNet's 1000, folders named by WordNet ids get the class of
+            their id, however few they are.
+
+    Raises:
+        Unavailable: if there is no such folder or it cannot be read.
+        InvalidInput: if it holds no labelled images, or one image in two classes.
+    """
+    if not root.is_dir():
+        raise Unavailable(f"expected a folder of images, found none at {root}")
+    table = root / "labels.csv"
+    items = _list_table(table) if table.exists() else _list_classes(root, classes)
+    if not items:
+        raise InvalidInput(f"expected class folders with images, or a labels.csv with rows, in {root}, got none")
+    by_class: dict[int, list[Item]] = {}
+    for item in items:
+        by_class.setdefault(item.label, []).append(item)
+    turns = zip_longest(*(by_class[label] for label in sorted(by_class)))
+    return [item for turn in turns for item in turn if item is not None]
+
+
+def _list_classes(root: Path, classes: int | None) -> list[Item]:
+    """As torchvision's ImageFolder, except that hidden folders are skipped and an empty class keeps its index."""
+    try:
+        folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError as error:
+        raise Unavailable(f"could not read {root} ({error.strerror})") from error
+    labels = _imagenet_classes(folders, root) if classes == _IMAGENET else {}
+    real: dict[str, Item] = {}
+    for index, folder in enumerate(folders):
+        for path, target in _walk(root / folder):
+            item = Item(path.relative_to(root).as_posix(), path, labels.get(folder, index))
+            same = real.setdefault(target, item)
+            if same.label != item.label:
+                got = f"the same file as {same.name} and as {item.name} in {root}"
+                raise InvalidInput(f"expected each image in one class, got {got}; remove one of them")
+    _check_depth(list(real.values()), root)
+    return list(real.values())
+
+
+def _check_depth(items: list[Item], root: Path) -> None:
+    """Raise InvalidInput where the class folders lie one level deeper: all of `val` would be class 0."""
+    deeper: dict[str, set[str]] = {}
+    for item in items:
+        first, *rest = item.name.split("/")
+        deeper.setdefault(first, set()).add(rest[0] if len(rest) > 1 else "")
+    if any("" in inner for inner in deeper.values()) or not any(len(inner) > 1 for inner in deeper.values()):
+        return
+    advice = " or ".join(f"imagefolder:{root / name}" for name in list(deeper)[:3])
+    raise InvalidInput(f"expected class folders with images in {root}, got folders of such folders; give {advice}")
+
+
+def _walk(folder: Path) -> list[tuple[Path, str]]:
+    """The image files below a folder, and which files they are; folders that links lead back to are entered once."""
+    paths, seen = [], set()
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        here = os.path.realpath(parent)
+        if here in seen:
+            folders.clear()
+            continue
+        seen.add(here)
+        folders.sort(key=lambda name: (Path(parent, name).is_symlink(), name))
+        for path in (Path(parent, file) for file in files if file.lower().endswith(_SUFFIXES)):
+            paths.append((path, os.path.realpath(path) if path.is_symlink() else str(Path(here, path.name))))
+    return sorted(paths, key=lambda pair: (str(pair[0].parent), pair[0].name))
+
+
+def _imagenet_classes(folders: list[str], root: Path) -> dict[str, int]:
+    """The class of each folder that is named by a WordNet id; empty if the folders are not, or are all of them."""
+    if len(folders) == _IMAGENET or not folders or not all(_WORDNET_ID.fullmatch(name) for name in folders):
+        return {}
+    try:
+        from timm.data.imagenet_info import ImageNetInfo
+    except ImportError as error:
+        got = f"{len(folders)} folders with WordNet ids in {root}"
+        advice = 'run: pip install "davylamp[timm]", which knows them, or write a labels.csv'
+        raise InvalidInput(f"expected to know the classes of {got}, got no list of them; {advice}") from error
+    known = {name: index for index, name in enumerate(ImageNetInfo().label_names())}
+    unknown = [name for name in folders if name not in known]
+    if unknown:
+        raise InvalidInput(f"expected ImageNet's WordNet ids as class folders of {root}, got {', '.join(unknown[:3])}")
+    return {name: known[name] for name in folders}
+
+
+def _list_table(table: Path) -> list[Item]:
+    if not table.is_file():
+        raise Unavailable(f"expected a file, got something else at {table}")
+    items: dict[str, Item] = {}
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as lines:
+            rows = csv.DictReader(lines)
+            if not {"file", "label"} <= set(rows.fieldnames or ()):
+                got = ", ".join(rows.fieldnames or ()) or "an empty file"
+                raise InvalidInput(f"expected columns file and label in {table}, got {got}")
+            for row in rows:
+                file, label = (row["file"] or "").strip(), (row["label"] or "").strip()
+                where = f"line {rows.line_num} of {table}"
+                if not file or not label.isdecimal() or len(label) > _MOST_DIGITS:
+                    raise InvalidInput(f"expected a file and an integer label >= 0 in {where}, got {file!r}, {label!r}")
+                if file in items:
+                    raise InvalidInput(f"expected each file once, got {file!r} again in {where}")
+                items[file] = Item(file, table.parent / file, int(label))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise Unavailable(f"could not read {table} as UTF-8 CSV: {error}") from error
+    return list(items.values())

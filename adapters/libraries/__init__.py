@@ -1,0 +1,1 @@
+"""The attack libraries: a folder for each."""

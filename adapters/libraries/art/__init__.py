@@ -1,0 +1,1 @@
+"""The Adversarial Robustness Toolbox (ART)."""

@@ -1,0 +1,179 @@
+"""The Adversarial Robustness Toolbox (ART): the one call that runs any of its rows."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...attack import Implementation, ThreatModel
+from ...radii import OwnRadii
+from .black_box import BLACK_BOX
+from .white_box import GRADIENT, MINIMUM_NORM
+
+ROWS: tuple[Implementation, ...] = GRADIENT + MINIMUM_NORM + BLACK_BOX
+
+_NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
+_OF_GENERATE = ("x_adv_init", "starting_points")
+_MOST_GENES = 20_000  # differential evolution holds as many candidates as there are components
+
+
+def run(
+    attack_class: Any,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """Run an ART attack class.
+
+    Args:
+        attack_class: a subclass of `art.attacks.EvasionAttack`.
+        model: maps images to logits (or probabilities) and has `num_classes`.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: ground truth, shape (n,).
+        threat_model: norm, epsilon and mode, passed where the class takes them.
+        targets: target classes, shape (n,), if targeted.
+        **kwargs: in ART's words, in the units of the canonical parameters; starting points go to `generate`.
+
+    Returns:
+        The images that ART returns, as a CPU tensor of shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the class cannot work with a radius, an image size or a parameter.
+    """
+    names = [ancestor.__name__ for ancestor in attack_class.__mro__]
+    convert = next((_UNITS[name] for name in names if name in _UNITS), None)
+    words = {word: value.cpu().numpy() if isinstance(value, Tensor) else value for word, value in kwargs.items()}
+    words = convert(words, inputs, threat_model) if convert else words
+    rest = {word: words.pop(word) for word in _OF_GENERATE if word in words}
+    clean, wanted = inputs.cpu().numpy().copy(), (labels if targets is None else targets).cpu().numpy()
+    # ART computes on the current GPU, whichever the model is on.
+    with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
+        attack = _build(attack_class, model, inputs, threat_model, words)
+        if "SimBA" in names:
+            wanted = np.eye(attack.estimator.nb_classes, dtype=np.float32)[wanted]
+        returned = torch.from_numpy(attack.generate(x=clean, y=wanted, **rest))
+    if "PixelThreshold" in names:
+        unchanged = (returned - inputs.cpu()).abs() < 1e-6
+        returned = inputs.cpu().where(unchanged, returned)
+    return returned
+
+
+def _build(
+    attack_class: Any, model: nn.Module, inputs: Tensor, threat_model: ThreatModel, words: dict[str, Any]
+) -> Any:
+    """The attack on a fresh estimator; the threat model, the batch size and silence where the class has words for them.
+
+    Raises a ValueError for a word that the class does not have.
+    """
+    from art.estimators.classification import PyTorchClassifier
+
+    estimator = PyTorchClassifier(
+        model=model,
+        loss=nn.CrossEntropyLoss(),
+        input_shape=tuple(inputs.shape[1:]),
+        nb_classes=int(getattr(model, "num_classes")),  # noqa: B009 - the type checker knows only nn.Module
+        clip_values=(0.0, 1.0),
+        device_type="gpu" if inputs.is_cuda else "cpu",
+    )
+    taken = inspect.signature(attack_class.__init__).parameters
+    usual = {
+        "norm": _NORMS.get(threat_model.norm),
+        "eps": threat_model.epsilon,
+        "targeted": threat_model.targeted,
+        # For one image ART's own default holds: attacks on decisions ask about many candidates of it at once.
+        "batch_size": len(inputs) if len(inputs) > 1 else None,
+        "verbose": False,
+    }
+    usual = {word: value for word, value in usual.items() if word in taken and value is not None}
+    if isinstance(threat_model, OwnRadii):  # ART wants the steps in the same shape
+        radii = threat_model.radii.view(-1, 1, 1, 1).cpu().numpy()
+        step = words.get("eps_step", taken["eps_step"].default)
+        words = words | {"eps": radii, "eps_step": np.broadcast_to(step, radii.shape)}
+    steps = words.pop("max_iter", None) if attack_class.__name__ == "AutoAttack" else None
+    unknown = sorted(set(words) - set(taken))
+    if unknown:
+        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
+    attack = attack_class(estimator, **usual | words)
+    for inner in getattr(attack, "attacks", ()):
+        inner.verbose = False
+        if steps is not None and hasattr(inner, "loss_type"):
+            inner.max_iter = steps
+    return attack
+
+
+def _count_of_starts(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """ART counts random starts: one, or none."""
+    return words | {word: int(value) for word, value in words.items() if word == "num_random_init"}
+
+
+def _silently(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """The attack inside a universal perturbation draws no progress bar of its own."""
+    return {"attacker_params": {"verbose": False}, **words}
+
+
+def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+    """The radius in pixels, all channels of which change."""
+    pixels = int(threat_model.epsilon or 0) // inputs.shape[1]
+    if pixels < 1:
+        raise ValueError(f"expected an l0 epsilon of at least a pixel ({inputs.shape[1]}), got {threat_model.epsilon}")
+    return {"th": pixels, **words}
+
+
+def _levels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+    """The radius in 8-bit levels, less the one by which values that are cut to whole levels may pass it."""
+    genes, levels = inputs[0].numel(), (threat_model.epsilon or 0) * 255 - 1
+    if genes > _MOST_GENES:
+        raise ValueError(f"expected images of at most {_MOST_GENES} components, got {genes}")
+    if levels <= 0:
+        raise ValueError(f"expected an epsilon above 1/255, got {threat_model.epsilon}")
+    return {"th": levels, **words}
+
+
+def _share_of_features(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+    """The radius as a share: JSMA goes on while at most that share is changed, and changes two components at once."""
+    if (threat_model.epsilon or 0) < 2:
+        raise ValueError(f"expected an l0 epsilon of at least 2, got {threat_model.epsilon}")
+    return {"gamma": (int(threat_model.epsilon or 0) - 1.5) / inputs[0].numel(), **words}
+
+
+def _percent(words: dict[str, Any], inputs: Tensor, _: Any) -> dict[str, Any]:
+    """A shift in pixels as a percentage of the image's height."""
+    if "max_translation" not in words:
+        return words
+    if words["max_translation"] > inputs.shape[2]:
+        raise ValueError(f"expected max_translation <= {inputs.shape[2]} pixels, got {words['max_translation']}")
+    return words | {"max_translation": 100 * words["max_translation"] / inputs.shape[2]}
+
+
+def _rounds(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """Rounds of the search for the constant as its largest value: linf C&W doubles it from `initial_const` on."""
+    rounds = words.pop("binary_search_steps", None)
+    if rounds is None:
+        return words
+    return words | {"largest_const": words.get("initial_const", 1e-5) * 2.0**rounds}
+
+
+def _schedule(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """GeoDA plans at least one step per 500 queries, rounded: below 251 it has none and fails; the budget holds."""
+    return words | ({"max_iter": max(251, words["max_iter"])} if "max_iter" in words else {})
+
+
+_UNITS: Mapping[str, Callable[..., dict[str, Any]]] = {
+    "FastGradientMethod": _count_of_starts,
+    "ProjectedGradientDescent": _count_of_starts,
+    "UniversalPerturbation": _silently,
+    "PixelAttack": _pixels,
+    "ThresholdAttack": _levels,
+    "SaliencyMapMethod": _share_of_features,
+    "SpatialTransformation": _percent,
+    "CarliniLInfMethod": _rounds,
+    "GeoDA": _schedule,
+}

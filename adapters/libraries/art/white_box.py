@@ -1,0 +1,242 @@
+"""The gradient attacks of the Adversarial Robustness Toolbox (ART), a row each; loads nothing of ART."""
+
+from ...attack import Implementation
+
+EVASION = "art.attacks.evasion:"
+_BRENDEL_BETHGE = "art.attacks.evasion.brendel_bethge:BrendelBethgeAttack"
+REPAIRED = ".repairs:"
+
+_ITERATED = {"steps": "max_iter", "step_size": "eps_step"}
+_APGD = {**_ITERATED, "restarts": "nb_random_init"}
+CARLINI = {
+    "steps": "max_iter",
+    "binary_search_steps": "binary_search_steps",
+    "initial_const": "initial_const",
+    "learning_rate": "learning_rate",
+    "confidence": "confidence",
+}
+_ELASTIC = {**CARLINI, "regularization": "beta"}
+_DEEPFOOL = {"steps": "max_iter", "overshoot": "epsilon", "candidates": "nb_grads"}
+
+GIVEN_START = "given a starting point: its own draw is unseeded"
+CAST = "model input cast to the model's dtype"
+PROBABILITIES = "given probabilities"
+SERIAL = "given one image at a time"
+
+
+def classes(name: str, *norms: str, within: str = EVASION) -> dict[str, str]:
+    """The same class for each norm."""
+    return dict.fromkeys(norms, within + name)
+
+
+GRADIENT: tuple[Implementation, ...] = (
+    Implementation(
+        "fgsm",
+        "art",
+        classes("FastGradientMethod", "linf"),
+        {"random_start": "num_random_init"},
+        targeted="yes",
+        random=("numpy",),
+        own_radii=True,
+    ),
+    Implementation(
+        "fgm",
+        "art",
+        classes("FastGradientMethod", "l2", "l1"),
+        {"random_start": "num_random_init"},
+        targeted="yes",
+        random=("numpy",),
+        findings=("B2",),
+        own_radii=True,
+    ),
+    Implementation("bim", "art", classes("BasicIterativeMethod", "linf"), _ITERATED, targeted="yes", own_radii=True),
+    Implementation(
+        "least-likely",
+        "art",
+        classes("BasicIterativeMethod", "linf"),
+        _ITERATED,
+        targeted="only",
+        aims_at="least-likely",
+        own_radii=True,
+    ),
+    Implementation(
+        "pgd",
+        "art",
+        classes("ProjectedGradientDescent", "linf", "l2", "l1"),
+        {**_ITERATED, "random_start": "num_random_init"},
+        targeted="yes",
+        random=("numpy",),
+        findings=("B2", "clip-before-project"),
+        own_radii=True,
+    ),
+    Implementation(
+        "mi-fgsm",
+        "art",
+        classes("MomentumIterativeMethod", "linf", "l2", "l1"),
+        {**_ITERATED, "decay": "decay"},
+        targeted="yes",
+        findings=("B2", "clip-before-project"),
+        own_radii=True,
+    ),
+    Implementation(
+        "apgd-ce",
+        "art",
+        classes("AutoProjectedGradientDescent", "linf", "l2", "l1"),
+        _APGD,
+        fixed={"loss_type": "cross_entropy"},
+        targeted="yes",
+        random=("numpy",),
+        order="content",
+        findings=("B1", "final-iterate"),
+    ),
+    Implementation(
+        "apgd-dlr",
+        "art",
+        classes("AutoProjectedGradientDescent", "linf", "l2", "l1"),
+        _APGD,
+        fixed={"loss_type": "difference_logits_ratio"},
+        targeted="yes",
+        random=("numpy",),
+        order="content",
+        min_classes=3,
+        findings=("B1", "final-iterate", "untargeted-ratio"),
+    ),
+    Implementation(
+        "autoattack",
+        "art",
+        classes("AutoAttack", "linf", "l2", "l1"),
+        _ITERATED,
+        random=("python", "numpy"),
+        alone=True,
+        min_classes=3,
+        failure="input",
+        within=REPAIRED + "multiprocess_alias",
+        repairs=("multiprocess, which it imports without need, is Python's own module where it is missing", SERIAL),
+        findings=("B1", "B6", "B8", "final-iterate", "deepfool-for-fab", "no-square-in-l1"),
+    ),
+    Implementation(
+        "uap",
+        "art",
+        classes("UniversalPerturbation", "linf", "l2"),
+        {"steps": "max_iter"},
+        random=("python",),
+        order="content",
+        universal=True,
+        failure="input",
+        findings=("B6",),
+    ),
+    Implementation(
+        "uap",
+        "art",
+        classes("UniversalPerturbation", "linf", "l2", within=REPAIRED),
+        {"steps": "max_iter"},
+        variant="repaired",
+        random=("python",),
+        order="content",
+        universal=True,
+        failure="input",
+    ),
+    Implementation(
+        "virtual-adversarial",
+        "art",
+        classes("VirtualAdversarialMethod", "l2"),
+        {"steps": "max_iter", "finite_difference": "finite_diff"},
+        random=("numpy",),
+        alone=True,
+        probabilities=True,
+        repairs=(PROBABILITIES,),
+        findings=("small-difference",),
+    ),
+)
+
+MINIMUM_NORM: tuple[Implementation, ...] = (
+    Implementation("deepfool", "art", classes("DeepFool", "l2"), _DEEPFOOL, alone=True, findings=("B6",)),
+    Implementation(
+        "deepfool", "art", classes("DeepFool", "l2", within=REPAIRED), _DEEPFOOL, variant="repaired", alone=True
+    ),
+    Implementation(
+        "cw",
+        "art",
+        {
+            "l2": EVASION + "CarliniL2Method",
+            "linf": EVASION + "CarliniLInfMethod",
+            "l0": EVASION + "CarliniL0Method",
+        },
+        CARLINI,
+        targeted="yes",
+        alone=True,
+        failure="input",
+        findings=("doubling-constant", "B20", "any-class-is-target"),
+    ),
+    Implementation(
+        "cw",
+        "art",
+        classes("CarliniLInfMethod", "linf", within=REPAIRED),
+        CARLINI,
+        variant="repaired",
+        targeted="yes",
+        alone=True,
+        failure="input",
+    ),
+    Implementation(
+        "ead-en",
+        "art",
+        classes("ElasticNet", "l1"),
+        _ELASTIC,
+        fixed={"decision_rule": "EN"},
+        targeted="yes",
+        alone=True,
+        failure="input",
+        findings=("confidence-ignored",),
+    ),
+    Implementation(
+        "ead-l1",
+        "art",
+        classes("ElasticNet", "l1"),
+        _ELASTIC,
+        fixed={"decision_rule": "L1"},
+        targeted="yes",
+        alone=True,
+        failure="input",
+        findings=("confidence-ignored",),
+    ),
+    Implementation(
+        "newtonfool",
+        "art",
+        classes("NewtonFool", "l2"),
+        {"steps": "max_iter", "learning_rate": "eta"},
+        alone=True,
+        probabilities=True,
+        repairs=(PROBABILITIES,),
+    ),
+    Implementation(
+        "brendel-bethge",
+        "art",
+        dict.fromkeys(("linf", "l2", "l1", "l0"), _BRENDEL_BETHGE),
+        {"steps": "steps", "learning_rate": "lr", "starting_points": "starting_points"},
+        targeted="yes",
+        alone=True,
+        within=REPAIRED + "no_progress_bar",
+        repairs=(GIVEN_START, CAST, SERIAL + ": it masks every label of the batch in every image"),
+        findings=("on-the-boundary",),
+    ),
+    Implementation(
+        "jsma",
+        "art",
+        classes("SaliencyMapMethod", "l0"),
+        {"theta": "theta"},
+        targeted="only",
+        alone=True,
+        findings=("largest-gradients",),
+    ),
+    Implementation(
+        "wasserstein",
+        "art",
+        classes("Wasserstein", "unrestricted"),
+        {"steps": "max_iter", "initial_epsilon": "eps"},
+        targeted="yes",
+        alone=True,
+        failure="input",
+        findings=("not-fixed-budget", "batch-mean", "gradient-overflow"),
+    ),
+)

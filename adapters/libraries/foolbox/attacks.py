@@ -1,0 +1,276 @@
+"""The rows of Foolbox, as data; `foolbox.py` runs them."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from ...attack import Implementation
+
+_START = {"random_start": "random_start"}
+_ITERATED = {"steps": "steps", "step_size": "abs_stepsize", **_START}
+_MOMENTUM = {**_ITERATED, "decay": "momentum"}
+_SPARSE = {**_ITERATED, "quantile": "quantile"}
+_TRADE_OFF = {name: name for name in ("steps", "binary_search_steps", "initial_const", "confidence")}
+_CARLINI = {**_TRADE_OFF, "learning_rate": "stepsize"}
+_ELASTIC = {**_TRADE_OFF, "learning_rate": "initial_stepsize", "regularization": "regularization"}
+_FMN = {"steps": "steps", "gamma": "gamma", "learning_rate": "max_stepsize"}
+_BETHGE = {"steps": "steps", "learning_rate": "lr", "decay": "momentum", "starting_points": "starting_points"}
+_BOUNDARY = {
+    "steps": "steps",
+    "orthogonal_step": "spherical_step",
+    "source_step": "source_step",
+    "starting_points": "starting_points",
+}
+_HOPSKIPJUMP = {
+    "steps": "steps",
+    "initial_evaluations": "initial_gradient_eval_steps",
+    "max_evaluations": "max_gradient_eval_steps",
+    "starting_points": "starting_points",
+}
+_SPATIAL = {
+    "max_translation": "max_translation",
+    "translations": "num_translations",
+    "max_rotation": "max_rotation",
+    "rotations": "num_rotations",
+}
+
+_ABORTS = "one image per call: it aborts when the summed loss of the batch stalls"
+_WAITS = "one image per call: it goes on until every image of the batch is done"
+_GIVEN = "given a starting point: its own draw may fail, which ends the call"
+_SEEDED: dict[str, Any] = {"targeted": "yes", "random": ("torch",)}
+
+
+def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
+    """A row of classes of `foolbox.attacks`, or (with a leading dot) of `repairs`."""
+    paths = {
+        norm: f".repairs:{name[1:]}" if name.startswith(".") else f"foolbox.attacks:{name}"
+        for norm, name in classes.items()
+    }
+    return Implementation(attack, "foolbox", paths, params, **more)
+
+
+def _in_every_norm(name: str) -> dict[str, str]:
+    """The class of a search along one line, which finds the smallest change in every norm at once."""
+    return dict.fromkeys(("l2", "linf", "l1"), name)
+
+
+def _in_three(kind: str) -> dict[str, str]:
+    return {norm: f"{norm.capitalize()}{kind}" for norm in ("linf", "l2", "l1")}
+
+
+# Classes that take a tensor of radii, one for each image.
+_with_radii = partial(_row, own_radii=True)
+
+_GRADIENT = (
+    _with_radii("fgsm", {"linf": "LinfFastGradientAttack"}, _START, random=("torch",)),
+    _with_radii("fgm", {"l2": "L2FastGradientAttack", "l1": "L1FastGradientAttack"}, _START, random=("torch",)),
+    _with_radii("bim", _in_three("BasicIterativeAttack"), _ITERATED, **_SEEDED),
+    _with_radii(
+        "least-likely",
+        {"linf": "LinfBasicIterativeAttack"},
+        _ITERATED,
+        targeted="only",
+        aims_at="least-likely",
+        random=("torch",),
+    ),
+    _with_radii("pgd", _in_three("ProjectedGradientDescentAttack"), _ITERATED, **_SEEDED),
+    _with_radii(
+        "adam-pgd",
+        _in_three("AdamProjectedGradientDescentAttack"),
+        _ITERATED,
+        findings=("step-per-component",),
+        **_SEEDED,
+    ),
+    _with_radii("adam-bim", _in_three("AdamBasicIterativeAttack"), _ITERATED, **_SEEDED, findings=("B3",)),
+    _with_radii(
+        "adam-bim", {"l2": ".L2AdamIterative", "l1": ".L1AdamIterative"}, _ITERATED, variant="repaired", **_SEEDED
+    ),
+    _row("sparse-l1-descent", {"l1": "SparseL1DescentAttack"}, _SPARSE, **_SEEDED, findings=("targeted-mask",)),
+    _row("sparse-l1-descent", {"l1": ".SparseL1Descent"}, _SPARSE, variant="repaired", **_SEEDED),
+    _with_radii("mi-fgsm", _in_three("MomentumIterativeFastGradientMethod"), _MOMENTUM, **_SEEDED, findings=("B4",)),
+    _with_radii("mi-fgsm", {"linf": ".LinfMomentumIterative"}, _MOMENTUM, variant="repaired", **_SEEDED),
+    _row(
+        "virtual-adversarial",
+        {"l2": "VirtualAdversarialAttack"},
+        {"steps": "steps", "finite_difference": "xi"},
+        random=("torch",),
+        repairs=("10 steps unless told otherwise: the class has no default",),
+        findings=("small-difference",),
+    ),
+)
+
+_MINIMUM = (
+    _row(
+        "deepfool",
+        {"l2": "L2DeepFoolAttack", "linf": "LinfDeepFoolAttack"},
+        {"steps": "steps", "overshoot": "overshoot", "candidates": "candidates"},
+    ),
+    _row(
+        "cw",
+        {"l2": "L2CarliniWagnerAttack"},
+        _CARLINI,
+        targeted="yes",
+        alone=True,
+        repairs=(_ABORTS,),
+        findings=("B13",),
+    ),
+    _row(
+        "cw",
+        {"l2": ".CarliniWagner"},
+        _CARLINI,
+        variant="repaired",
+        targeted="yes",
+        alone=True,
+        failure="input",
+        repairs=(_ABORTS,),
+    ),
+    *(
+        row
+        for rule in ("EN", "L1")
+        for row in (
+            _row(
+                f"ead-{rule.lower()}",
+                {"l1": "EADAttack"},
+                _ELASTIC,
+                fixed={"decision_rule": rule},
+                targeted="yes",
+                alone=True,
+                repairs=(_ABORTS,),
+                findings=("B13",),
+            ),
+            _row(
+                f"ead-{rule.lower()}",
+                {"l1": ".ElasticNet"},
+                _ELASTIC,
+                fixed={"decision_rule": rule},
+                variant="repaired",
+                targeted="yes",
+                alone=True,
+                failure="input",
+                repairs=(_ABORTS,),
+            ),
+        )
+    ),
+    _row("newtonfool", {"l2": "NewtonFoolAttack"}, {"steps": "steps", "learning_rate": "stepsize"}, findings=("B15",)),
+    _row(
+        "ddn",
+        {"l2": "DDNAttack"},
+        {"steps": "steps", "gamma": "gamma", "initial_epsilon": "init_epsilon"},
+        **_SEEDED,
+        failure="input",
+    ),
+    _row(
+        "fmn",
+        {"linf": "LInfFMNAttack", "l2": "L2FMNAttack", "l1": "L1FMNAttack", "l0": ".L0FMNInRange"},
+        _FMN,
+        targeted="yes",
+        failure="input",
+        repairs=("l0: its radius stops one short of all components, where it crashes",),
+        findings=("B16", "one-too-many"),
+    ),
+    _row("fmn", {"l2": ".L2FMN", "l0": ".L0FMN"}, _FMN, variant="repaired", targeted="yes", failure="input"),
+    _row(
+        "brendel-bethge",
+        {
+            "linf": "LinfinityBrendelBethgeAttack",
+            "l2": "L2BrendelBethgeAttack",
+            "l1": "L1BrendelBethgeAttack",
+            "l0": "L0BrendelBethgeAttack",
+        },
+        _BETHGE,
+        targeted="yes",
+        alone=True,
+        repairs=("one image per call: its trust region grows with the batch", _GIVEN),
+        findings=("on-the-boundary",),
+    ),
+)
+
+_BLACK_BOX = (
+    _row(
+        "genattack",
+        {"linf": "GenAttack"},
+        {"steps": "steps", "population": "population"},
+        targeted="only",
+        random=("numpy", "torch"),
+        alone=True,
+        repairs=(_WAITS,),
+        findings=("fitness-logit",),
+    ),
+    _row(
+        "boundary",
+        {"l2": "BoundaryAttack"},
+        _BOUNDARY,
+        **_SEEDED,
+        alone=True,
+        repairs=("one image per call: the images of a batch share their random directions", _GIVEN),
+    ),
+    _row(
+        "hopskipjump",
+        {"l2": "HopSkipJumpAttack", "linf": "HopSkipJumpAttack"},
+        _HOPSKIPJUMP,
+        **_SEEDED,
+        alone=True,
+        repairs=("one image per call: it normalises the gradient over the batch", _GIVEN),
+    ),
+    _row(
+        "pointwise",
+        {"l0": ".Pointwise", "l2": ".Pointwise"},
+        {},
+        targeted="yes",
+        random=("numpy", "torch"),
+        alone=True,
+        failure="input",
+        repairs=(_WAITS, "clean where its salt-and-pepper start fails: it asserts that it never does"),
+    ),
+    _row("spatial", {"unrestricted": "SpatialAttack"}, _SPATIAL, targeted="yes", failure="input"),
+)
+
+_NOISE = (
+    _row("salt-and-pepper", {"l2": "SaltAndPepperNoiseAttack"}, {"steps": "steps"}, **_SEEDED, failure="input"),
+    _row("gaussian-noise", {"l2": "L2AdditiveGaussianNoiseAttack"}, {}, random=("torch",)),
+    _row(
+        "uniform-noise",
+        {"linf": "LinfAdditiveUniformNoiseAttack", "l2": "L2AdditiveUniformNoiseAttack"},
+        {},
+        random=("torch",),
+        findings=("signed-maximum",),
+    ),
+    _row(
+        "repeated-gaussian-noise",
+        {"l2": "L2RepeatedAdditiveGaussianNoiseAttack"},
+        {"noise_samples": "repeats"},
+        **_SEEDED,
+        failure="input",
+    ),
+    _row(
+        "repeated-uniform-noise",
+        {"linf": "LinfRepeatedAdditiveUniformNoiseAttack", "l2": "L2RepeatedAdditiveUniformNoiseAttack"},
+        {"noise_samples": "repeats"},
+        **_SEEDED,
+        failure="input",
+        findings=("signed-maximum",),
+    ),
+    _row(
+        "blended-noise",
+        _in_every_norm("LinearSearchBlendedUniformNoiseAttack"),
+        {"directions": "directions", "steps": "steps"},
+        **_SEEDED,
+    ),
+    _row(
+        "blur",
+        {"unrestricted": "GaussianBlurAttack"},
+        {"steps": "steps", "max_sigma": "max_sigma"},
+        targeted="yes",
+        failure="input",
+    ),
+    _row(
+        "contrast",
+        _in_every_norm("BinarySearchContrastReductionAttack"),
+        {"steps": "binary_search_steps", "target_value": "target"},
+        targeted="yes",
+    ),
+    _row("fixed-contrast", {"l2": "L2ContrastReductionAttack"}, {"target_value": "target"}),
+    _row("inversion", {"unrestricted": "InversionAttack"}, {}),
+)
+
+ROWS: tuple[Implementation, ...] = (*_GRADIENT, *_MINIMUM, *_BLACK_BOX, *_NOISE)

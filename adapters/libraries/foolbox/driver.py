@@ -1,0 +1,85 @@
+"""Foolbox: the one call that runs any of its rows."""
+
+# pyright: reportPrivateImportUsage=false
+
+import inspect
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...attack import ThreatModel
+from ...radii import OwnRadii, radius_of
+from .attacks import ROWS
+
+__all__ = ["ROWS", "run"]
+
+# What a class requires and gives no default for.
+_REQUIRED = {"steps": 10}
+
+
+def run(
+    attack_class: Any,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """Run a Foolbox attack class.
+
+    Args:
+        attack_class: a subclass of `foolbox.attacks.base.Attack`.
+        model: maps images to logits.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: ground truth, shape (n,).
+        threat_model: its epsilon goes to the attacks with a fixed budget; the others look for the smallest change.
+        targets: target classes, shape (n,), if targeted.
+        **kwargs: in Foolbox's words; those that the constructor does not take go to the call.
+
+    Returns:
+        The images that Foolbox returns, shape (n, C, H, W); for a fixed budget, clipped to the ball by Foolbox.
+    """
+    from foolbox.attacks.base import FixedEpsilonAttack, MinimizationAttack
+    from foolbox.criteria import Misclassification, TargetedMisclassification
+    from foolbox.models import PyTorchModel
+
+    wrapped = PyTorchModel(model, bounds=(0, 1), device=inputs.device)
+    criterion = Misclassification(labels) if targets is None else TargetedMisclassification(targets)
+    taken = inspect.signature(attack_class.__init__).parameters
+    own = _by_norm(attack_class, threat_model, inputs, kwargs)
+    attack = attack_class(**{word: value for word, value in own.items() if word in taken})
+    rest = {word: value for word, value in own.items() if word not in taken}
+    if isinstance(threat_model, OwnRadii) and attack.abs_stepsize is None:  # Foolbox would multiply the wrong shapes
+        attack.abs_stepsize = attack.rel_stepsize * threat_model.reach
+    if issubclass(attack_class, FixedEpsilonAttack):
+        rest["epsilons"] = [radius_of(threat_model)]
+    elif issubclass(attack_class, MinimizationAttack):
+        rest["epsilons"] = None
+    _, clipped, _ = attack(wrapped, inputs, criterion, **rest)
+    return clipped[0] if isinstance(clipped, list) else clipped
+
+
+def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The constructor's and the call's words, with those that follow from the norm or that the class requires."""
+    taken = inspect.signature(attack_class.__init__).parameters
+    own = dict(kwargs)
+    if "constraint" in taken:
+        own["constraint"] = threat_model.norm
+    if "l2_binary_search" in taken:
+        own["l2_binary_search"] = threat_model.norm == "l2"
+    if own.get("abs_stepsize") is not None and _moves_components(attack_class):
+        power = {"l2": 0.5, "l1": 1.0}[threat_model.norm]
+        own["abs_stepsize"] = own["abs_stepsize"] / inputs[0].numel() ** power
+    required = {word for word, parameter in taken.items() if parameter.default is inspect.Parameter.empty}
+    return {word: value for word, value in _REQUIRED.items() if word in required} | own
+
+
+def _moves_components(attack_class: Any) -> bool:
+    """Whether Foolbox's step size is the change of each component, although the norm is l2 or l1: Adam's is."""
+    from foolbox import attacks
+
+    from .repairs import L1AdamIterative, L2AdamIterative
+
+    adam = (attacks.L1AdamProjectedGradientDescentAttack, attacks.L2AdamProjectedGradientDescentAttack)
+    return issubclass(attack_class, (*adam, L1AdamIterative, L2AdamIterative))

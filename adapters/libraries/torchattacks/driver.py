@@ -1,0 +1,101 @@
+"""torchattacks: the one call that runs any of its rows."""
+
+import inspect
+import math
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...attack import ThreatModel
+from ...radii import OwnRadii, radius_of
+from .attacks import ROWS
+
+__all__ = ["ROWS", "run"]
+
+_NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+_TARGETS_AS_LABELS = ("SPSA", "PIFGSMPP")  # they ignore the function that maps labels to targets
+_THREE_CHANNELS = ("TIFGSM", "PIFGSM", "PIFGSMPP")
+_LARGEST_PAIRWISE = 20_000  # components; JSMA's matrices then take some 16 GB
+
+
+def run(
+    attack_class: Any,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """Run a torchattacks attack class.
+
+    Args:
+        attack_class: a subclass of `torchattacks.Attack`.
+        model: maps images to logits and has `num_classes`.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: ground truth, shape (n,).
+        threat_model: norm and epsilon, passed where the class takes them, in its own words and units.
+        targets: target classes, shape (n,), if targeted.
+        **kwargs: in torchattacks' words; "epsilon" as a value stands for the radius. `steps` also reaches the inner
+            attacks of AutoAttack.
+
+    Returns:
+        The images that torchattacks returns, shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the class cannot take images of this shape, or the budget is too small for it.
+    """
+    taken = inspect.signature(attack_class.__init__).parameters
+    words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
+    reach = threat_model.reach if isinstance(threat_model, OwnRadii) else words.get("eps")
+    words: dict[str, Any] = {
+        word: reach if isinstance(value, str) and value == "epsilon" else value for word, value in words.items()
+    }
+    if "n_classes" in taken:
+        known = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
+        words["n_classes"] = min(words.get("n_classes", taken["n_classes"].default), known)
+    if "abort_early" in taken and words.get("max_iterations", 10) < 10:
+        words["abort_early"] = False
+    attack = attack_class(model, **{word: value for word, value in words.items() if word in taken})
+    for inner in _inner_attacks(attack):
+        if "steps" in kwargs and hasattr(inner, "steps"):
+            inner.steps = kwargs["steps"]
+    if targets is None:
+        return attack(inputs, labels)
+    if attack_class.__name__ in _TARGETS_AS_LABELS:
+        attack.set_mode_targeted_by_label(quiet=True)
+        return attack(inputs, targets)
+    attack.set_mode_targeted_by_function(lambda *_: targets, quiet=True)
+    return attack(inputs, labels)
+
+
+def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+    """Norm and radius in every word that torchattacks has for them; each class takes its own."""
+    channels, components = inputs.shape[1], inputs[0].numel()
+    if name in _THREE_CHANNELS and channels != 3:
+        raise ValueError(f"expected images with 3 channels for torchattacks' {name}, got {channels}")
+    epsilon = radius_of(threat_model)
+    if threat_model.norm == "l0":
+        return _words_of_count(name, channels, components, epsilon)
+    if epsilon is None:  # no radius: that of a ball which holds the whole box
+        epsilon = {"linf": 1.0, "l2": math.sqrt(components)}.get(threat_model.norm, float(components))
+    return {"norm": _NORMS.get(threat_model.norm), "eps": epsilon, "max_epsilon": epsilon}
+
+
+def _words_of_count(name: str, channels: int, components: int, epsilon: float | None) -> dict[str, Any]:
+    if name == "OnePixel" and epsilon is not None:
+        if epsilon < channels:
+            raise ValueError(f"expected epsilon >= {channels} for OnePixel (one pixel of all channels), got {epsilon}")
+        return {"pixels": int(epsilon // channels)}
+    if name == "JSMA" and epsilon is not None:
+        if epsilon < 2:
+            raise ValueError(f"expected epsilon >= 2 for JSMA (it changes components in pairs), got {epsilon}")
+        if components > _LARGEST_PAIRWISE:
+            raise ValueError(f"expected at most {_LARGEST_PAIRWISE} components for JSMA, got {components}")
+        # It changes two components a round and rounds up: the quarter makes that round down to whole pairs.
+        return {"gamma": (2 * (epsilon // 2) - 0.5) / components}
+    return {}
+
+
+def _inner_attacks(attack: Any) -> list[Any]:
+    return attack._autoattack.attacks if hasattr(attack, "_autoattack") else []

@@ -1,0 +1,1 @@
+"""Classifiers: their outputs, their identity, and where they come from."""

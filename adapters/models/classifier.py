@@ -1,0 +1,236 @@
+"""The one model wrapper: any `torch.nn.Module` that returns logits becomes what every library can attack."""
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import InvalidInput, ModelFailed
+from ..user_code import user_code
+from .memory import keep_freed_memory
+from .outputs import check_logits, explain_failure, take_logits
+
+Interpolation = Literal["bilinear", "bicubic"]
+PASS_SIZE = 64  # images of a pass without gradients
+
+
+class Classifier(nn.Module):
+    """A frozen model in evaluation mode that takes images in [0, 1] and returns float32 logits.
+
+    The input is cast to the model's own dtype and device, so a library that hands over float64 arrays (ART's decision
+    based attacks under NumPy 2) works on a float32 model, and a half-precision model works everywhere. `train()` has
+    no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied:
+    it is put in evaluation mode and its parameters stop requiring gradients; `handed_over_training` says whether it was
+    in training mode before. It runs behind a wall (`user_code`) and gets a tensor that is its alone each time, so that
+    one that works in place changes nothing else; where it fails or returns no logits, a `ModelFailed` names it and, if
+    that can be known, says what it wants. On a CPU, the process from then on keeps the memory that its tensors free,
+    which is faster (`memory.keep_freed_memory`).
+
+    Args:
+        model: returns logits of shape (N, num_classes) for images (N, C, H, W), as a tensor or inside a tuple, a dict
+            or an object with `.logits`; `output_note` says what was taken.
+        num_classes: the number of classes; None takes it from the first output.
+        mean: per channel; subtracted before the model. None: the model normalises by itself.
+        std: per channel; divided by, after the mean. Given together with `mean`.
+        name: what messages call the model; an evaluation calls it by the name that it is given under.
+        device: where the model is moved to; None leaves it where it is.
+        resize: side that the shorter edge of an image file is resized to before the crop; None: no resizing.
+        crop: side of the square centre crop of an image file; None: no crop.
+        interpolation: how an image file is resized.
+
+    Raises:
+        InvalidInput: if only one of `mean` and `std` is given, or a std is not positive.
+        TypeError: if `model` is not a module.
+    """
+
+    mean: Tensor | None
+    std: Tensor | None
+    steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
+
+    def __init__(  # noqa: PLR0913 - one argument per property of a model; all but the first by keyword
+        self,
+        model: nn.Module,
+        *,
+        num_classes: int | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        name: str = "",
+        device: str | torch.device | None = None,
+        resize: int | None = None,
+        crop: int | None = None,
+        interpolation: Interpolation = "bilinear",
+    ):
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
+        if (mean is None) != (std is None):
+            raise InvalidInput("expected mean and std together, got only one of them")
+        if std is not None and min(std) <= 0:
+            raise InvalidInput(f"expected every std > 0, got {list(std)}")
+        self.handed_over_training = model.training
+        self.known_as: dict[str, str] = {}  # digest of the model with folded layers: of the model before
+        self.model = model
+        self.num_classes = self.stated_classes = num_classes  # the second stays as it was given
+        self.name = name or type(model).__name__
+        self.output_note = ""  # how the logits were chosen, where the model returns more than a tensor
+        self.surroundings: AbstractContextManager[object] = nullcontext()  # what the model's file imports from
+        self._hints: dict[tuple[int, ...], str] = {}  # by shape of the images that the model failed on
+        self.resize, self.crop = resize, crop
+        self.interpolation: Interpolation = interpolation
+        reference = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+        device = torch.device(device) if device is not None else reference.device
+        if device.type == "cpu":
+            keep_freed_memory()
+        self.register_buffer("mean", _per_channel(mean, reference.dtype))
+        self.register_buffer("std", _per_channel(std, reference.dtype))
+        # torchattacks asks the first parameter for the device; the same tensor remembers the dtype to cast to.
+        self.anchor = nn.Parameter(torch.zeros((), dtype=reference.dtype), requires_grad=False)
+        self.to(device)
+        self.requires_grad_(False)
+        self.eval()
+
+    @property
+    def channels(self) -> int | None:
+        """How many channels its images have: as many as `mean`, or as the first convolution takes (1 or 3), or None."""
+        if self.mean is not None:
+            return self.mean.shape[1]
+        first = next((layer for layer in self.model.modules() if isinstance(layer, nn.Conv2d)), None)
+        return first.in_channels if first is not None and first.in_channels in (1, 3) else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.anchor.device
+
+    def train(self, mode: bool = True) -> "Classifier":  # noqa: ARG002 - the signature is torch's
+        """Put everything in evaluation mode, whatever is asked for: an evaluation never trains."""
+        return super().train(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W).
+
+        Raises:
+            ModelFailed: if the model raises, exits or returns no logits.
+            InvalidInput: if the images lack the channels that `mean` and `std` have.
+        """
+        try:
+            return self._answer(inputs)
+        except ModelFailed as failure:
+            if failure.__cause__ is None:  # it answered, and says what is wrong
+                raise
+            raise ModelFailed(f"{failure}{self._explain(failure, inputs)}") from failure.__cause__
+
+    def _answer(self, inputs: Tensor) -> Tensor:
+        given, name = inputs, f"the model {self.name}"
+        inputs = inputs.to(device=self.anchor.device, dtype=self.anchor.dtype)
+        if self.mean is not None and self.std is not None:
+            if inputs.shape[1:2] != self.mean.shape[1:2]:
+                wanted, got = self.mean.shape[1], tuple(inputs.shape)
+                raise InvalidInput(f"{name}: expected images of {wanted} channels, got images of shape {got}")
+            inputs = (inputs - self.mean) / self.std
+        if inputs is given:
+            inputs = inputs.clone()
+        if inputs.requires_grad:
+            # A model with its channels last hands such gradients back; ART and torchattacks call view() on them.
+            inputs.register_hook(Tensor.contiguous)
+        count = len(inputs)
+        with self.surroundings, user_code(name):
+            output = self.model(inputs)
+        logits, self.output_note = take_logits(output, name)
+        check_logits(logits, count, self.num_classes, name)
+        if logits.requires_grad:
+            return logits.float()
+        return logits.detach().to(torch.float32, copy=True)  # some models write every answer to the same memory
+
+    def _explain(self, failure: ModelFailed, inputs: Tensor) -> str:
+        """On which images the model failed, and what it may want instead."""
+        shape = tuple(inputs.shape)
+        if shape not in self._hints:
+            self._hints[shape] = ""
+            if len(shape) == 4 and 0 not in shape and "memory" not in str(failure):
+                self._hints[shape] = explain_failure(self._answer, inputs.detach())
+        hint = self._hints[shape]
+        return f" on images of shape {shape}{'; ' * bool(hint)}{hint}"
+
+    @torch.no_grad()
+    def predict_logits(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
+        """Logits of any number of images, on the device of `inputs`, computed `batch_size` at a time.
+
+        One fixed batch size for every judgement: the same image gets the same prediction whatever attack made it.
+        """
+        self.eval()
+        chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
+        return torch.cat(chunks) if chunks else inputs.new_zeros((0, self.num_classes or 0))
+
+    def check(self, inputs: Tensor, labels: Tensor | None = None, *, logits: Tensor | None = None) -> Tensor:
+        """Check images, labels and what the model makes of them; sets `num_classes` when it was not known.
+
+        Args:
+            inputs: images in [0, 1], shape (N, C, H, W), floating point.
+            labels: int64, shape (N,), each in 0..num_classes-1.
+            logits: of the inputs, where they are known; the model is not asked then.
+
+        Returns:
+            The logits of `inputs`, shape (N, num_classes).
+
+        Raises:
+            InvalidInput: if the images, the labels or the outputs are not what every attack relies on.
+        """
+        check_images(inputs)
+        logits = self.predict_logits(inputs) if logits is None else logits.to(inputs.device)
+        self._check_outputs(logits, len(inputs))
+        self.num_classes = logits.shape[1]
+        if labels is not None:
+            check_labels(labels, len(inputs), self.num_classes)
+        return logits
+
+    def _check_outputs(self, logits: Tensor, count: int) -> None:
+        check_logits(logits, count, self.num_classes, f"the model {self.name}")
+        if logits.shape[1] < 2:
+            raise InvalidInput(
+                f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}"
+            )
+        if not torch.isfinite(logits).all():
+            raise InvalidInput("expected finite logits, got NaN or infinity on the clean images")
+        if (logits >= 0).all() and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]), atol=1e-3):
+            raise InvalidInput("expected logits, got probabilities (rows >= 0 that sum to 1); remove the final softmax")
+
+
+def check_images(inputs: Any) -> None:
+    """Raise InvalidInput or TypeError unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
+    if not isinstance(inputs, Tensor):
+        raise TypeError(f"expected images as a torch.Tensor, got {type(inputs).__name__}")
+    if inputs.ndim == 4 and not len(inputs):
+        raise InvalidInput("expected images of shape (N, C, H, W), at least one, got none")
+    if inputs.ndim != 4 or 0 in inputs.shape:
+        raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}")
+    if not inputs.is_floating_point():
+        raise InvalidInput(f"expected floating point images in [0, 1], got {inputs.dtype}")
+    # Both are NaN if any pixel is; torch.isfinite would make copies of what may be gigabytes.
+    low, high = float(inputs.min()), float(inputs.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise InvalidInput("expected images in [0, 1], got NaN or infinity")
+    if low < 0 or high > 1:
+        advice = "divide 8-bit images by 255" if low >= 0 else "undo the normalisation (mean, std): the model's part"
+        raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; {advice}")
+
+
+def check_labels(labels: Any, count: int, num_classes: int) -> None:
+    """Raise InvalidInput or TypeError unless `labels` are `count` class indices below `num_classes`."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
+    if labels.shape != (count,):
+        raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InvalidInput(f"expected integer labels, got {labels.dtype}")
+    if count and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
+        raise InvalidInput(
+            f"expected labels from 0 to {num_classes - 1}, got values from {int(labels.min())} to {int(labels.max())}"
+        )
+
+
+def _per_channel(values: Sequence[float] | None, dtype: torch.dtype) -> Tensor | None:
+    return None if values is None else torch.tensor(values, dtype=dtype).view(1, -1, 1, 1)

@@ -1,0 +1,120 @@
+"""Batch normalisation folded into the convolution before it: the same function of the image, with less to compute."""
+
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import fuse_conv_bn_weights
+
+from .classifier import Classifier
+from .identity.digest import digest_model
+
+_WITH_ACTIVATION = "BatchNormAct2d"  # timm's, which holds dropout and activation besides
+_TOLERANCE = 1e-3  # of the largest logit; folding right changes them by some 1e-6
+
+
+@torch.no_grad()
+def fold_batch_norms(classifier: Classifier, side: int) -> int:
+    """Fold, in place, each `BatchNorm2d` that takes the output of a `Conv2d` into that convolution.
+
+    Normalisation by fixed statistics and the convolution before it are one affine map; as one layer they take less time
+    and memory, above all for gradients (`benchmarks/speed/models.py`). The layers are found by running the model once;
+    its logits are compared before and after, and where they differ nothing is folded: a model may use a convolution's
+    output besides, or compute its weights. A folded layer's place is taken by what else it did, mostly `nn.Identity`;
+    the output there stays what it was.
+
+    Args:
+        classifier: in `digest_model` it stays what it was.
+        side: of an image that the model takes.
+
+    Returns:
+        How many were folded.
+    """
+    if not any(isinstance(layer, nn.BatchNorm2d) for layer in _candidates(classifier)):
+        return 0
+    digest = digest_model(classifier)  # before a pass that may count itself
+    probe = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)
+    pairs, before = _find_pairs(classifier, probe)
+    if not pairs:
+        return 0
+    parents = _parents(classifier.model)
+    originals = [(convolution, convolution.weight, convolution.bias) for convolution, _ in pairs]
+    for convolution, norm in pairs:
+        _fold(convolution, norm)
+        setattr(*parents[norm], _rest(norm))
+    after = torch.full_like(before, torch.nan)
+    with suppress(Exception):  # the model may want something of the layer that is gone
+        after = classifier(probe)
+    if (after - before).abs().max() <= _TOLERANCE * before.abs().max():
+        classifier.known_as[digest_model(classifier)] = digest
+        return len(pairs)
+    for (convolution, weight, bias), (_, norm) in zip(originals, pairs, strict=True):
+        convolution.weight, convolution.bias = weight, bias
+        setattr(*parents[norm], norm)
+    return 0
+
+
+def _find_pairs(classifier: Classifier, probe: Tensor) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], Tensor]:
+    """Convolutions and the norms that take their output as it is, each run once for the probe; and its logits."""
+    # By the output's id; the output is kept so that no other gets that id, its version tells what was done in place.
+    made: dict[int, tuple[nn.Conv2d, Tensor, int]] = {}
+    runs: dict[nn.Module, int] = {}
+    pairs = []
+
+    def note(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        runs[layer] = runs.get(layer, 0) + 1
+        if isinstance(layer, nn.Conv2d):
+            made[id(output)] = (layer, output, output._version)
+        elif isinstance(layer, nn.BatchNorm2d) and id(inputs[0]) in made:
+            convolution, made_there, version = made[id(inputs[0])]
+            if made_there._version == version:
+                pairs.append((convolution, layer))
+
+    handles = [layer.register_forward_hook(note) for layer in _candidates(classifier)]
+    try:
+        logits = classifier(probe)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [pair for pair in pairs if all(runs[layer] == 1 for layer in pair)], logits
+
+
+def _candidates(classifier: Classifier) -> list[nn.Module]:
+    return [layer for layer in classifier.model.modules() if _takes_part(layer)]
+
+
+def _takes_part(layer: nn.Module) -> bool:
+    """Whether a layer is a convolution or plain batch normalisation by fixed statistics, in float32."""
+    if isinstance(layer, nn.Conv2d):
+        own = dict(layer.named_parameters(recurse=False)).get("weight")  # none where it is computed from others
+        return own is not None and own.dtype == torch.float32
+    plain = type(layer) is nn.BatchNorm2d or type(layer).__name__ == _WITH_ACTIVATION
+    return plain and layer.running_mean is not None and not layer.training
+
+
+def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+    """Give the convolution weight and bias of both, computed in double precision and rounded once."""
+    of_norm = (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    mean, variance, scale, shift = map(_doubled, of_norm)
+    device = convolution.weight.device
+    weight, bias = _doubled(convolution.weight), _doubled(convolution.bias)
+    both = fuse_conv_bn_weights(weight, bias, mean, variance, norm.eps, scale, shift)  # pyright: ignore[reportArgumentType]
+    convolution.weight, convolution.bias = (
+        nn.Parameter(tensor.to(device, torch.float32), requires_grad=False) for tensor in both
+    )
+
+
+def _doubled(tensor: Tensor | None) -> Tensor | None:
+    """In double precision, on the CPU: not every device has it."""
+    return None if tensor is None else tensor.detach().cpu().double()
+
+
+def _rest(norm: Any) -> nn.Module:
+    """What a folded layer still does."""
+    return nn.Sequential(norm.drop, norm.act) if type(norm).__name__ == _WITH_ACTIVATION else nn.Identity()
+
+
+def _parents(model: nn.Module) -> dict[nn.Module, tuple[nn.Module, str]]:
+    """Of each layer, the module that holds it and its name there."""
+    return {layer: (parent, name) for parent in model.modules() for name, layer in parent.named_children()}

@@ -1,0 +1,86 @@
+"""What a model and its images are, as hashes that are the same on every machine."""
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..classifier import Classifier
+from .encoding import Encoder, feed
+from .source_files import Sources
+
+_SETTINGS = ("resize", "crop", "interpolation", "mean", "std")
+_DEEP = "its parts are nested too deeply to be read"
+
+
+class ModelIdentity(NamedTuple):
+    """What a model is, as far as that can be known.
+
+    Args:
+        digest: 20 hexadecimal digits of a hash over all that could be read.
+        reasons: why there may be more to it: a session with another machine, the state of a library in C; empty if the
+            digest says all.
+    """
+
+    digest: str
+    reasons: tuple[str, ...]
+
+
+def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
+    """Hash whatever can change a model's answers, right after it was loaded: running may change counters in it.
+
+    That is: the structure; parameters, buffers (also those that are not saved) and other tensors; every plain attribute
+    of every layer and of the objects in them; training flags, hooks and replaced methods; the code of the classes and
+    functions used, as the files that hold it, the local files that these import, and the globals that they use; and
+    the preprocessing. The device is not in it, nor are comments, the name, or the place of the files. Of torch there
+    is nothing either: its version is part of a cell.
+
+    Of a model with folded layers (`fold_batch_norms`), the hash that it had before.
+
+    Args:
+        classifier: a model, best just loaded.
+        source: the name that it was loaded by; of "path/to/file.py:factory", all of that file counts.
+    """
+    reasons: list[str] = []
+    sources, file = Sources(), Path(source.rpartition(":")[0]).expanduser()
+    if file.suffix == ".py":
+        sources.add_file(file)
+    encoder = Encoder(sources, reasons, str(file.resolve().parent) if file.suffix == ".py" else "")
+    settings = {name: getattr(classifier, name) for name in _SETTINGS} | {"dtype": classifier.anchor.dtype}
+    try:
+        encoder.add(settings, "preprocessing")
+        encoder.add(classifier.model, "model")
+        _add_changes(encoder, classifier)
+    except RecursionError:
+        reasons.append(_DEEP)
+    encoder.put("code", "\n".join(sources.digests()))
+    digest = encoder.hash.hexdigest()[:20]
+    return ModelIdentity(classifier.known_as.get(digest, digest), tuple(reasons))
+
+
+def digest_model(classifier: Classifier, source: str = "") -> str:
+    """The digest of `identify_model` alone."""
+    return identify_model(classifier, source).digest
+
+
+def digest_data(inputs: Tensor, labels: Tensor) -> str:
+    """A hash over pixels and labels."""
+    digest = hashlib.sha256(str(tuple(inputs.shape)).encode())
+    for tensor in (inputs, labels):
+        feed(digest, tensor)
+    return digest.hexdigest()[:20]
+
+
+def _add_changes(encoder: Encoder, classifier: Classifier) -> None:
+    """What a class of the user's own, or a replaced method, adds to a plain classifier."""
+    attributes = vars(classifier)
+    if type(classifier) is not Classifier:
+        encoder.put("classifier")
+        encoder.add_class(type(classifier))
+        known = vars(Classifier(torch.nn.Identity())).keys()
+        attributes = {name: value for name, value in attributes.items() if name not in known}
+        encoder.add(attributes, "classifier")
+    if "forward" in vars(classifier):
+        encoder.add(vars(classifier)["forward"], "classifier.forward")

@@ -1,0 +1,43 @@
+"""Memory that a process keeps once it had it: what a model's layers free and ask for again costs no page faults."""
+
+import ctypes
+import os
+import sys
+from functools import cache
+
+# mallopt's parameters, as in glibc's malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_NEVER = -1
+_LARGEST = (1 << 30, 1 << 25)  # bytes; older glibc takes no more than the second
+_CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Let this process keep the memory that tensors free on a CPU, up to 1 GB each, for the tensors that follow.
+
+    By default glibc gives every block above 32 MB back at once, and the top of its heap: each layer of each step then
+    asks the system for pages anew, which takes as long as the convolutions themselves (`benchmarks/speed/models.py`).
+    The most memory that a process ever has stays what it was; `give_memory_back` gives back what is free.
+
+    Returns:
+        Whether it was done: not where the C library is not glibc, and not where the environment sets malloc's
+        thresholds (`MALLOC_TRIM_THRESHOLD_` and such, or `glibc.malloc` in `GLIBC_TUNABLES`).
+    """
+    if not sys.platform.startswith("linux") or _chosen_by_user():
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    # The trim threshold alone would fix the other at 128 KB, far slower than the default.
+    return any(mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
+
+
+def give_memory_back() -> None:
+    """Give the system what this process keeps and does not use, as between two tasks of a worker among many."""
+    if keep_freed_memory.cache_info().currsize and keep_freed_memory():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _chosen_by_user() -> bool:
+    return any(name in os.environ for name in _CHOSEN) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")

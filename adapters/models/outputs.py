@@ -1,0 +1,122 @@
+"""Logits out of whatever a model returns, and why there are none: one line each."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput, ModelFailed
+
+_SIDES = (28, 32, 64, 96, 128, 224, 240, 256, 299, 384)  # of the images that published models take
+_KEYS = ("logits", "out", "output")
+
+
+def take_logits(output: Any, name: str) -> tuple[Tensor, str]:
+    """The logits in a model's output, and how they were chosen ("" for a plain tensor).
+
+    `.logits` of a dataclass, a named tuple or a ModelOutput; `["logits"]` (or `out`, `output`) of a dict, or its only
+    tensor; the first tensor of a tuple or a list.
+
+    Raises:
+        ModelFailed: if there is no tensor to take, or more than one without a name.
+    """
+    if isinstance(output, Tensor):
+        return output, ""
+    kind = type(output).__name__
+    if isinstance(getattr(output, "logits", None), Tensor):
+        return output.logits, f"took .logits of the {kind} that {name} returns"
+    if is_dataclass(output) and not isinstance(output, type):
+        output = {field.name: getattr(output, field.name) for field in fields(output)}
+    if isinstance(output, Mapping):
+        return _from_mapping(output, kind, name)
+    parts = list(output) if isinstance(output, list | tuple) else []
+    tensors = [part for part in parts if isinstance(part, Tensor)]
+    if not tensors:
+        got = f"{kind} of {', '.join(type(part).__name__ for part in parts)}" if parts else kind
+        raise ModelFailed(f"{name}: expected logits of shape (N, classes) as a tensor, got {got}")
+    shapes = ", ".join(str(tuple(part.shape)) for part in tensors[1:])
+    others = f" (left out: {shapes})" if shapes else ""
+    return tensors[0], f"took the first tensor of the {kind} that {name} returns{others}"
+
+
+def _from_mapping(output: Mapping[Any, Any], kind: str, name: str) -> tuple[Tensor, str]:
+    tensors = {key: value for key, value in output.items() if isinstance(value, Tensor)}
+    key = next((key for key in _KEYS if key in tensors), next(iter(tensors)) if len(tensors) == 1 else None)
+    if key is None:
+        got = ", ".join(map(str, output)) or "nothing"
+        raise ModelFailed(f"{name}: expected logits as the entry 'logits' or the only tensor, got {kind} with {got}")
+    return tensors[key], f"took the entry {key!r} of the {kind} that {name} returns"
+
+
+def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> None:
+    """Raise ModelFailed unless these are real floating point numbers of shape (count, classes)."""
+    if logits.ndim != 2 or len(logits) != count or classes not in (None, logits.shape[1]):
+        wanted = f"({count}, {classes or 'classes'})"
+        raise ModelFailed(f"{name}: expected model outputs of shape {wanted}, got {tuple(logits.shape)}")
+    if not logits.is_floating_point():
+        what = (
+            "class indices" if logits.dtype in (torch.int64, torch.int32) else str(logits.dtype).removeprefix("torch.")
+        )
+        raise ModelFailed(f"{name}: expected real logits in floating point, got {what} ({logits.dtype})")
+    if logits.layout != torch.strided:
+        raise ModelFailed(f"{name}: expected logits as a dense tensor, got {logits.layout}")
+
+
+@torch.no_grad()
+def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
+    """What the model seems to want instead of these images, "" if that cannot be known; it is asked a few times.
+
+    Args:
+        ask: the model; raises ModelFailed where it fails.
+        inputs: the images (N, C, H, W) that it failed on.
+    """
+    count, channels, height, width = inputs.shape
+    if count > 1 and _answers(ask, inputs[:1].clone()):
+        if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
+            return "it fails on some images only"
+        return "it takes one image at a time; make it take batches"
+    own = (channels, height, width)
+    shapes = [(other, height, width) for other in (1, 3, 4)]
+    shapes += [(channels, side, side) for side in _SIDES]
+    shapes += [(other, side, side) for other in (1, 3) for side in _SIDES]
+    for shape in dict.fromkeys(shapes):
+        if shape != own and _answers(ask, inputs.new_full((1, *shape), 0.5)):
+            return f"it works on images of {' x '.join(map(str, shape))}, got {' x '.join(map(str, own))}"
+    return ""
+
+
+def _answers(ask: Callable[[Tensor], object], inputs: Tensor) -> bool:
+    try:
+        ask(inputs)
+    except InvalidInput:
+        return False
+    return True
+
+
+def explain_accuracy(logits: Tensor, labels: Tensor) -> str | None:
+    """Why a classifier may get (almost) nothing right: a line to print, or None where it does better than chance.
+
+    Args:
+        logits: of clean images, shape (N, K).
+        labels: shape (N,).
+    """
+    count, classes = logits.shape
+    predicted, labels = logits.argmax(1).cpu(), labels.cpu()
+    right = float((predicted == labels).float().mean()) if count else 1.0
+    if count < 3 or right > max(2 / classes, 0.05):
+        return None
+    line = f"{int((predicted == labels).sum())} of {count} images are classified correctly: "
+    for shift, words in ((1, "start at 1 instead of 0"), (-1, "lack the model's first class, as a background class")):
+        if float((predicted == labels - shift).float().mean()) >= 0.5:
+            return f"{line}the labels seem to {words} (with labels {-shift:+d}, more than half are)"
+    by_label = {int(label): predicted[labels == label] for label in labels.unique()}
+    agreed = sum(int(group.bincount().max()) for group in by_label.values())
+    if len(predicted.unique()) == 1:
+        only = int(predicted[0])
+        return f"{line}the model gives every image class {only}; check the normalisation (mean, std) and the weights"
+    if count >= 2 * len(by_label) and agreed >= 0.7 * count:
+        label, mostly = next((label, int(group.mode().values)) for label, group in by_label.items())
+        return f"{line}the classes seem to come in another order (label {label} is mostly predicted as {mostly})"
+    return f"{line}check the order of the classes, the normalisation (mean, std) and the image size"

@@ -1,0 +1,1 @@
+"""Models by name: embedded, torchvision's, timm's, or from a user's file."""

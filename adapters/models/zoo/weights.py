@@ -1,0 +1,121 @@
+"""Published weights: where their files lie, whether they are what their names say, and never run as programs."""
+
+import hashlib
+import os
+import pickle
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.parse import urlparse
+from urllib.request import Request, urlopen
+
+import torch
+
+from ....errors import Unavailable
+from ...user_code import one_line
+
+_PROBE_SECONDS = 10
+_HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[a-z]+$")  # as torch.hub names files: NAME-HASH.pth
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # as the hub's cache names them
+_SWITCHES = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
+_MORE_THAN_SAID = 1.1
+
+
+def checkpoints() -> Path:
+    """The folder in which torch keeps what it has fetched."""
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+def file_of(url: str) -> Path:
+    """Where torch keeps what lies at an address."""
+    return checkpoints() / Path(urlparse(url).path).name
+
+
+@contextmanager
+def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Turn what reading and matching weights can raise into one line; no file is unpickled as a program meanwhile.
+
+    torch then reads tensors and plain containers only, whichever library calls it with which arguments.
+    """
+    before = {switch: os.environ.pop(switch, None) for switch in _SWITCHES}
+    os.environ[_SWITCHES[1]] = "1"
+    try:
+        yield
+    except (OSError, RuntimeError, EOFError, KeyError, HTTPException, pickle.UnpicklingError, *errors) as error:
+        if isinstance(error, Unavailable):
+            raise
+        advice = f"replace {file}" if file.exists() else f"fetch it elsewhere and save it as {file}"
+        raise Unavailable(f"could not load the weights of {name} ({one_line(error)}); {advice}") from error
+    finally:
+        os.environ.pop(_SWITCHES[1])
+        os.environ.update({switch: value for switch, value in before.items() if value is not None})
+
+
+def check_reachable(url: str, name: str, file: Path) -> int | None:
+    """The size in bytes that the weights' address states, if it does; Unavailable if there is no way to it.
+
+    Asked before a model is built: a missing network is known in seconds, not minutes.
+    """
+    try:
+        with urlopen(Request(url, method="HEAD"), timeout=_PROBE_SECONDS) as answer:
+            length = answer.headers.get("Content-Length", "")
+            return int(length) if length.isdecimal() else None
+    except HTTPError as error:  # the server is there; whether it gives the file, the loader's own request decides
+        error.close()
+        return None
+    except (OSError, HTTPException) as error:
+        advice = f"fetch that file elsewhere and save it as {file}"
+        reason = one_line(error)
+        raise Unavailable(f"could not fetch the weights of {name} from {url} ({reason}); {advice}") from error
+
+
+def fetch_weights(url: str, name: str, megabytes: float | None = None) -> Path:
+    """The file with the weights at an address, fetched into torch's folder if it is not there, its hash checked.
+
+    Args:
+        url: ends in a file name that holds the first digits of the file's SHA-256, as torch.hub has it.
+        name: what the weights are of.
+        megabytes: how large they are said to be; a file that is larger is not fetched.
+
+    Raises:
+        Unavailable: if it cannot be fetched, or its hash is another one.
+    """
+    file = file_of(url)
+    if not file.exists():
+        size = check_reachable(url, name, file)
+        if size is not None and megabytes is not None and size > _MORE_THAN_SAID * megabytes * 2**20:
+            got = f"{size / 2**20:.0f} MB at {url}"
+            raise Unavailable(f"expected weights of {name} of {megabytes:.0f} MB, got {got}; not fetched")
+        said = "" if size is None else f" ({size / 2**20:.0f} MB)"
+        sys.stderr.write(f"fetching {url}{said} to {file}\n")
+        with loading(name, file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            wanted = _HASH_IN_NAME.search(file.name)
+            torch.hub.download_url_to_file(url, str(file), wanted and wanted.group(1))
+    check_hash(name, file)
+    return file
+
+
+def check_hash(name: str, file: Path) -> None:
+    """Raise Unavailable unless a file's SHA-256 begins as its name says.
+
+    The name is torch.hub's NAME-HASH.pth or, in the hub's cache, where files are links, that of the file itself; a name
+    without a hash says nothing.
+    """
+    wanted = _HASH_IN_NAME.search(file.name) or _SHA256.fullmatch(file.resolve().name)
+    if not file.is_file():
+        raise Unavailable(f"could not load the weights of {name} (expected a file); replace {file}")
+    if wanted is None:
+        return
+    digest = hashlib.sha256()
+    with loading(name, file), file.open("rb") as stream:
+        while block := stream.read(1 << 22):
+            digest.update(block)
+    prefix, got = wanted.group(wanted.re.groups), digest.hexdigest()
+    if not got.startswith(prefix):
+        reason = f"expected a SHA-256 that begins with {prefix[:10]}, as its name says, got {got[:10]}"
+        raise Unavailable(f"could not load the weights of {name} ({reason}); delete or replace {file}")

@@ -1,0 +1,125 @@
+"""The limit on queries: who may still ask, what those who may not get instead, and the best example seen so far."""
+
+import torch
+from torch import Tensor
+
+from ..attack import ThreatModel
+from ..radii import pick_rules
+from .judge import fooled, inside_rules, norm_of, project
+
+IDLE_CALLS = 100  # questions about spent images only, in a row, after which nothing more is to be learned
+
+
+class BudgetSpent(BaseException):
+    """No image of the batch may ask anything more; the best examples so far stand."""
+
+
+class Budget:
+    """Query allowance of each image of one library call, and the best example that each has asked about.
+
+    The best example is, for a threat model with epsilon, the first one inside the ball that fools the model, or else
+    the one with the smallest margin, brought back inside if the attack asked about a point outside (as momentum's
+    look-ahead does): an attacker out of queries would hand that in unasked, too. Without epsilon it is the nearest one
+    that fools the model.
+    """
+
+    def __init__(
+        self, max_queries: Tensor, inputs: Tensor, labels: Tensor, targets: Tensor | None, threat_model: ThreatModel
+    ):
+        self.max_queries = max_queries
+        self.best = inputs.clone()
+        self.denied = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+        self._inputs, self._labels, self._targets = inputs, labels, targets
+        self._threat_model = threat_model
+        self._score = torch.full((len(inputs),), float("inf"), device=inputs.device)
+        self._answers: Tensor | None = None
+        self._idle = 0
+
+    def grant(self, owners: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+        """Which rows may be asked, and which of those with a gradient, shape (rows,) bool each.
+
+        In order, as many of each image as it has queries left; a gradient where a query for it is left besides.
+
+        Raises:
+            BudgetSpent: if no image has any query left, or only spent images have been asked about for `IDLE_CALLS`
+                calls: the others are done.
+        """
+        if bool((used >= self.max_queries).all()):
+            self.denied[owners] = True
+            raise BudgetSpent
+        left, earlier = (self.max_queries - used)[owners], self._earlier(owners)
+        granted = earlier < left
+        asked = torch.zeros_like(used).index_add_(0, owners, granted.long())[owners]
+        self.denied[owners[~granted]] = True
+        self._idle = 0 if granted.any() else self._idle + 1
+        if self._idle > IDLE_CALLS:
+            raise BudgetSpent
+        return granted, granted & (earlier < left - asked)
+
+    def grant_gradients(self, owners: Tensor, used: Tensor) -> Tensor:
+        """Which rows may pass a gradient on, shape (rows,) bool: of each image as many as it has queries left.
+
+        The pass of the others goes through the model with theirs, as zeros: they learn nothing, and are not counted.
+
+        Raises:
+            BudgetSpent: if no image has any query left: the backward pass is not made.
+        """
+        granted = self._earlier(owners) < (self.max_queries - used)[owners]
+        self.denied[owners[~granted]] = True
+        if bool((used >= self.max_queries).all()):
+            raise BudgetSpent
+        return granted
+
+    def deny(self, owners: Tensor) -> None:
+        """Note that these images were asked for more than they have queries for."""
+        self.denied[owners] = True
+
+    def _earlier(self, owners: Tensor) -> Tensor:
+        """How many earlier rows belong to the same image, shape (rows,)."""
+        return torch.nn.functional.one_hot(owners, len(self._inputs)).cumsum(0).gather(1, owners[:, None])[:, 0] - 1
+
+    def last_answers(self, owners: Tensor, classes: int) -> Tensor:
+        """The last logits that each image was given, shape (rows, classes); zeros before the first."""
+        if self._answers is None:
+            return torch.zeros(len(owners), classes, device=owners.device)
+        return self._answers[owners]
+
+    @torch.no_grad()
+    def remember(self, asked: Tensor, logits: Tensor, owners: Tensor) -> None:
+        """Take note of answered rows: `asked` (rows, C, H, W), their `logits` (rows, K) and `owners` (rows,)."""
+        if self._answers is None:
+            self._answers = logits.new_zeros(len(self._inputs), logits.shape[1])
+        self._answers[owners] = logits
+        if asked.shape[1:] != self._inputs.shape[1:]:
+            return  # a resized copy is no example
+        asked = asked.to(self._inputs)
+        own, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
+        margin = _margin(logits, self._labels[owners], targets)
+        rules = pick_rules(self._threat_model, owners)
+        valid = inside_rules(own, asked, rules)
+        is_fooled = fooled(logits, self._labels[owners], targets)
+        if self._threat_model.epsilon is None:
+            score = norm_of(asked - own, self._threat_model.norm).where(valid & is_fooled, torch.inf)
+        else:
+            finite = torch.isfinite(asked).flatten(1).all(1) & ~margin.isnan()
+            score = margin.where(~(valid & is_fooled), -torch.inf).where(finite, torch.inf)
+            if not valid.all():
+                asked = asked.clone()
+                asked[~valid] = project(own[~valid], asked[~valid], pick_rules(rules, ~valid)).clamp(0, 1)
+        self._keep_best(asked, score.to(self._score), owners)
+
+    def _keep_best(self, asked: Tensor, score: Tensor, owners: Tensor) -> None:
+        lowest = self._score.scatter_reduce(0, owners, score, "amin")
+        better = lowest < self._score
+        rows = torch.arange(len(owners), device=owners.device)
+        rows = rows.where((score == lowest[owners]) & better[owners], len(owners))
+        first = torch.full_like(self._score, len(owners), dtype=torch.long).scatter_reduce(0, owners, rows, "amin")
+        self.best[better] = asked[first[better]]
+        self._score = lowest
+
+
+def _margin(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
+    wanted = labels if targets is None else targets
+    own = logits.gather(1, wanted[:, None])[:, 0]
+    rest = logits.scatter(1, wanted[:, None], -torch.inf).amax(1)
+    return own - rest if targets is None else rest - own

@@ -1,0 +1,215 @@
+"""One library call on one batch: the model wrapped and counted, the seed set, all state restored afterwards."""
+
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import ModelFailed
+from ..attack import Implementation, ThreatModel
+from ..catalogue.attacks import ATTACKS
+from ..catalogue.lookup import load_class, load_object
+from ..models.classifier import Classifier
+from ..user_code import describe_error, guarded
+from .queries import BudgetSpent, QueryCounter
+from .seeding import seeded
+from .starting_points import find_starting_points
+from .state import switches_kept
+
+
+class Images(NamedTuple):
+    """Clean images (n, C, H, W) with labels and targets (n,) or None."""
+
+    inputs: Tensor
+    labels: Tensor
+    targets: Tensor | None
+
+    def pick(self, rows: Tensor) -> "Images":
+        """The images at `rows`."""
+        return Images(self.inputs[rows], self.labels[rows], None if self.targets is None else self.targets[rows])
+
+    def to(self, device: torch.device) -> "Images":
+        """The images on a device, detached and contiguous, as the libraries need them."""
+        inputs, labels = (item.detach().to(device).contiguous() for item in (self.inputs, self.labels))
+        return Images(inputs, labels, None if self.targets is None else self.targets.to(device).contiguous())
+
+
+class Returned(NamedTuple):
+    """What one library call gave back for its n images, not judged yet.
+
+    By image, shape (n,): whether it was `denied` a query, `moved` (asked about at another point than the clean image),
+    answered with what is `not_finite`, `scored` (a score-based attack saw a difference); how many of its `gradients`
+    were not zero.
+    """
+
+    adv_inputs: Tensor
+    forwards: Tensor
+    backwards: Tensor
+    seconds: float
+    violations: tuple[tuple[str, ...], ...]
+    denied: Tensor
+    moved: Tensor
+    not_finite: Tensor
+    scored: Tensor
+    gradients: Tensor
+    error: BaseException | None
+
+
+class _Probabilities(nn.Module):
+    """Softmax outputs, for the attacks whose formulas need them."""
+
+    def __init__(self, counter: QueryCounter):
+        super().__init__()
+        self.counter, self.num_classes, self.training = counter, counter.num_classes, False
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.counter(inputs).softmax(1)
+
+
+def call_library(
+    row: Implementation,
+    classifier: Classifier,
+    images: Images,
+    threat_model: ThreatModel,
+    kwargs: Mapping[str, Any],
+    seed: int,
+    allowance: Tensor | None,
+) -> Returned:
+    """Run the row's library class once.
+
+    Args:
+        row: the implementation.
+        classifier: the model under attack.
+        images: what is attacked, on any device.
+        threat_model: passed to the library; a targeted-only row gets targets of its own under an untargeted one.
+        kwargs: arguments in the library's words.
+        seed: of every random generator during the call.
+        allowance: queries that each image may still cost, shape (n,), or None.
+
+    Returns:
+        The images as the library returned them (an image that ran out of queries: its best example so far), on the
+        device of `images`. A crash of the library is returned as `error`, with the clean images.
+    """
+    device, batch = images.inputs.device, images.to(classifier.device)
+    counter = QueryCounter(
+        classifier,
+        batch.inputs,
+        batch.labels,
+        threat_model,
+        targets=batch.targets,
+        order=row.order,
+        max_queries=None if allowance is None else allowance.to(batch.inputs.device),
+        needs_gradients=ATTACKS[row.attack].knowledge == "white-box",
+        scores=_scores_of(row),
+    )
+    found = torch.ones_like(batch.labels, dtype=torch.bool)
+    returned, error, started = batch.inputs, None, time.perf_counter()
+    try:
+        with _undisturbed(seed), (load_object(row.within, row.library) if row.within else nullcontext)():
+            supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
+            if "starting_points" in row.params:
+                supplied["starting_points"], found = find_starting_points(counter, *batch, seed)
+            words = {row.params[name]: value for name, value in supplied.items() if name in row.params}
+            returned = _attack_found(row, counter, batch, threat_model, {**words, **kwargs}, found)
+    except BudgetSpent:
+        returned = counter.best_examples()
+    except (Exception, SystemExit, GeneratorExit) as caught:  # whatever ends a library is a failed attack, with reason
+        error = _blame(caught, classifier)
+    returned = counter.best_examples(returned)
+    if batch.inputs.is_cuda:
+        torch.cuda.synchronize(batch.inputs.device)
+    kind = () if error is None else ("crashed",)
+    return Returned(
+        adv_inputs=returned.to(device),
+        forwards=counter.forwards.to(device),
+        backwards=counter.backwards.to(device),
+        seconds=time.perf_counter() - started,
+        violations=tuple(kind or (() if ok else ("no-start",)) for ok in found.tolist()),
+        denied=torch.zeros_like(found, device=device) if counter.budget is None else counter.budget.denied.to(device),
+        moved=counter.seen.moved.to(device),
+        not_finite=counter.seen.not_finite.to(device),
+        scored=counter.seen.scored.to(device),
+        gradients=counter.seen.gradients.to(device),
+        error=error,
+    )
+
+
+def _blame(error: BaseException, classifier: Classifier) -> BaseException:
+    """The error as the model's, if it was raised in the code of the model: its forward pass says so by itself."""
+    if isinstance(error, ModelFailed):
+        return error
+    codes = (getattr(type(module).forward, "__code__", None) for module in classifier.model.modules())
+    files = {code.co_filename for code in codes if code is not None and "site-packages" not in code.co_filename}
+    raised = traceback.extract_tb(error.__traceback__)
+    if not raised or raised[-1].filename not in files:
+        return error
+    failure = ModelFailed(f"the model {classifier.name} {describe_error(error)} while its gradient was computed")
+    failure.__cause__ = error
+    return failure
+
+
+def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
+    """What a score-based attack sees of the logits."""
+    if ATTACKS[row.attack].knowledge != "score-based":
+        return None
+    return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
+
+
+def _attack_found(
+    row: Implementation,
+    counter: QueryCounter,
+    batch: Images,
+    threat_model: ThreatModel,
+    kwargs: dict[str, Any],
+    found: Tensor,
+) -> Tensor:
+    """Hand the images that have a starting point (all, if the attack needs none) to the library."""
+    returned, rows = batch.inputs.clone(), found.nonzero()[:, 0]
+    if not len(rows):
+        return returned
+    if len(rows) < len(found):
+        counter.restrict(rows)
+        batch, starts = batch.pick(rows), row.params["starting_points"]
+        kwargs = kwargs | {starts: kwargs[starts][rows]}
+    inputs, labels, targets = batch
+    if row.targeted == "only" and targets is None:
+        targets = _aim(counter, inputs, labels, row.aims_at)
+        threat_model = replace(threat_model, targeted=True)
+    run = load_object(".driver:run", row.library)
+    model = _Probabilities(counter) if row.probabilities else counter
+    attack_class = load_class(row, threat_model.norm)
+    # Copies: what a library does to the images that it is given changes neither the counting nor the judging.
+    handed = [None if item is None else item.clone() for item in (inputs, labels, targets)]
+    attacked = run(attack_class, model, *handed[:2], threat_model, targets=handed[2], **kwargs)
+    if not isinstance(attacked, Tensor) or attacked.shape != inputs.shape:
+        raise TypeError(f"expected images of shape {tuple(inputs.shape)} from the library, got {_describe(attacked)}")
+    returned[rows] = attacked.detach().to(inputs)
+    return returned
+
+
+def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) -> Tensor:
+    """Targets of an attack that needs one and was given none: least likely or second most likely class; one query."""
+    with torch.no_grad():
+        logits = counter(inputs)
+    if aims_at == "least-likely":
+        return logits.argmin(1)
+    return logits.scatter(1, labels[:, None], -torch.inf).argmax(1)
+
+
+@contextmanager
+def _undisturbed(seed: int) -> Iterator[None]:
+    """A fixed seed, no prints and no warnings; afterwards generators and torch's switches are as they were."""
+    with guarded(), seeded(seed), switches_kept(), warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _describe(value: Any) -> str:
+    return str(tuple(value.shape)) if hasattr(value, "shape") else type(value).__name__

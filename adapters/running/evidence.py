@@ -1,0 +1,161 @@
+"""What is known of each image of a run: its best example, its cost, and what speaks against believing it."""
+
+import torch
+from torch import Tensor
+
+from ..attack import Implementation, ThreatModel
+from ..catalogue.attacks import ATTACKS
+from ..models.classifier import Classifier
+from ..radii import pick_rules
+from .call import Images, Returned
+from .judge import (
+    OF_THE_MODEL,
+    Verdict,
+    allowed_radii,
+    fooled,
+    judge_images,
+    judge_outcomes,
+    norm_of,
+    of_another_image,
+    quantise,
+)
+from .steadiness import draw_hits
+
+
+class Evidence:
+    """The best example of each image over batches and restarts, and what was seen of the calls that made it.
+
+    Args:
+        images: clean images, labels and targets.
+        threat_model: the rules.
+        row: the implementation.
+        spent: queries that each image has used before, shape (N,).
+    """
+
+    def __init__(self, images: Images, threat_model: ThreatModel, row: Implementation, spent: Tensor):
+        count, device = len(images.labels), images.inputs.device
+        self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
+        attack = ATTACKS[row.attack]
+        self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
+        self.knowledge = attack.knowledge
+        self.adv_inputs = images.inputs.clone()
+        # By image: fooled; may come back as it was; had an answer that is not finite, scores that differ.
+        self.success, self.may_stay, self.not_finite, self.scored = (
+            torch.zeros(count, dtype=torch.bool, device=device) for _ in range(4)
+        )
+        self.may_stay |= True  # as long as no library got it: it has no queries left
+        # Passes, and gradients that were not zero.
+        self.forwards, self.backwards, self.gradients = (
+            torch.zeros(count, dtype=torch.long, device=device) for _ in range(3)
+        )
+        self.seconds = torch.zeros(count, dtype=torch.double)
+        self.tainted = torch.zeros_like(self.success)  # attacked while the library changed the model
+        self.violations: list[tuple[str, ...]] = [()] * count
+        self.errors: list[str] = []
+
+    def merge(self, rows: Tensor, call: Returned, classifier: Classifier, *, first: bool) -> None:
+        """Judge what came back for `rows` and keep it where it is better than what was there."""
+        clean = self.images.inputs[rows]
+        # The clean image is an honest answer of an attack that tried others in vain, or ran out of queries.
+        may_stay = (call.moved & (self.row.failure == "input")) | call.denied
+        rules = pick_rules(self.threat_model, rows)
+        verdict = judge_images(clean, call.adv_inputs, rules, bound=self.bound, may_stay=may_stay)
+        self.forwards[rows] += call.forwards
+        self.backwards[rows] += call.backwards
+        self.seconds[rows.cpu()] += call.seconds / len(rows)
+        self.not_finite[rows] |= call.not_finite
+        self.scored[rows] |= call.scored
+        self.gradients[rows] += call.gradients
+        if call.error is not None:
+            self.errors.append(f"{type(call.error).__name__}: {call.error}")
+        take = torch.ones_like(rows, dtype=torch.bool)
+        if not first:
+            take = self._is_better(rows, verdict, classifier)
+        for place, i in enumerate(rows.tolist()):
+            if take[place]:
+                own = () if call.violations[place] else verdict.violations[place]
+                self.violations[i] = (*call.violations[place], *own)
+        self.adv_inputs[rows[take]] = verdict.adv_inputs[take]
+        self.may_stay[rows[take]] = may_stay[take]
+
+    @property
+    def used(self) -> Tensor:
+        """Queries that each image has cost, before and now, shape (N,)."""
+        return self.spent + self.forwards + self.backwards
+
+    def update_success(self, classifier: Classifier) -> None:
+        """Score what has been found so far: needed between restarts only."""
+        self.success = self._hit(classifier.predict_logits(self.adv_inputs)) & ~self._flagged()
+
+    def flag(self, kind: str, images: Tensor) -> None:
+        """Add a violation to those of the `images`, shape (N,) bool."""
+        for i in images.nonzero()[:, 0].tolist():
+            if kind not in self.violations[i]:
+                self.violations[i] = (*self.violations[i], kind)
+
+    def _forget(self, kind: str, images: Tensor) -> None:
+        """Take back a violation of the `images`, shape (N,) bool."""
+        for i in images.nonzero()[:, 0].tolist():
+            self.violations[i] = tuple(each for each in self.violations[i] if each != kind)
+
+    def conclude(self, classifier: Classifier, attacked: Tensor, unsteady: int | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Score the examples and name what proves nothing; the logits, the successes and those that last on 8 bits.
+
+        Args:
+            classifier: the model.
+            attacked: by the rules, shape (N,) bool.
+            unsteady: a seed, for a model that predicts now this, now that.
+        """
+        inputs, labels, targets = self.images
+        logits = classifier.predict_logits(self.adv_inputs)
+        hit, right = self._hit(logits), ~fooled(logits, labels, targets)
+        self.flag("model-changed", self.tainted & attacked)
+        kinds = {
+            "nan-logits": ~torch.isfinite(logits).all(1) | (self.not_finite & ~hit),
+            "no-gradient": right & (2 * self.gradients < self.backwards) & (self.knowledge == "white-box"),
+            "no-signal": right & ~self.scored & (self.forwards > 0) & (self.knowledge == "score-based"),
+        }
+        if unsteady is not None:
+            wrong = draw_hits(classifier, inputs, labels, None, unsteady).ever
+            drawn = draw_hits(classifier, self.adv_inputs, labels, targets, unsteady)
+            kinds["unstable"] = wrong | (drawn.always != hit) | (drawn.ever != hit)
+        if not self.bound:
+            kinds["another-image"] = of_another_image(inputs, self.adv_inputs)
+        kinds |= judge_outcomes(inputs, self.adv_inputs, hit, self.threat_model, may_stay=self.may_stay)
+        for kind, images in kinds.items():
+            if kind in OF_THE_MODEL:  # which is why it came back unchanged
+                self._forget("unchanged", images)
+            self.flag(kind, images & attacked & ~self._flagged())
+        success = hit & attacked & ~self._flagged()
+        rounded = success.clone()
+        if success.any():
+            on_grid = classifier.predict_logits(quantise(self.adv_inputs[success]))
+            aims = None if targets is None else targets[success]
+            rounded[success] = fooled(on_grid, labels[success], aims)
+            if unsteady is not None:
+                pictures = quantise(self.adv_inputs[success])
+                rounded[success] &= draw_hits(classifier, pictures, labels[success], aims, unsteady).always
+            broken = torch.zeros_like(success)
+            broken[success] = ~torch.isfinite(on_grid).all(1)
+            self.flag("nan-logits", broken)
+            success, rounded = success & ~broken, rounded & ~broken
+        return logits, success, rounded
+
+    def _flagged(self) -> Tensor:
+        return torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
+
+    def _hit(self, logits: Tensor) -> Tensor:
+        """Whether the example of each image fools the model inside the radius."""
+        size = norm_of(self.adv_inputs.double() - self.images.inputs.double(), self.threat_model.norm)
+        return fooled(logits, self.images.labels, self.images.targets) & (size <= allowed_radii(self.threat_model))
+
+    def _is_better(self, rows: Tensor, verdict: Verdict, classifier: Classifier) -> Tensor:
+        images = self.images.pick(rows)
+        size, previous = (
+            norm_of(new.double() - images.inputs.double(), self.threat_model.norm)
+            for new in (verdict.adv_inputs, self.adv_inputs[rows])
+        )
+        hit = fooled(classifier.predict_logits(verdict.adv_inputs), images.labels, images.targets)
+        flagged = torch.tensor([bool(kinds) for kinds in verdict.violations], device=hit.device)
+        inside = size <= allowed_radii(pick_rules(self.threat_model, rows))
+        return hit & ~flagged & inside & (~self.success[rows] | (size < previous))

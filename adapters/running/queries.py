@@ -1,0 +1,266 @@
+"""Counting what an attack asks of a model, image by image, and stopping it at a budget.
+
+A query is one image going through the model once, forwards or backwards: a batch of b images is b queries. Queries are
+attributed by construction where the library keeps the order of the batch (`order="kept"`: row r of a call belongs to
+image r modulo the number of images, which also covers stacked copies) and where an image is attacked alone. Where a
+library shuffles or shrinks the batch (`order="content"`), a row belongs to the clean image nearest to it in l2:
+`distinguishable` says when that is certain for every point of the ball.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..attack import ThreatModel
+from ..models.classifier import PASS_SIZE, Classifier
+from .budget import Budget, BudgetSpent
+from .judge import UNCHANGED
+
+__all__ = ["BudgetSpent", "NoGradients", "QueryCounter", "Seen", "distinguishable"]
+
+
+class QueryCounter(nn.Module):
+    """The classifier as an attack sees it: same logits, every query counted for the image that it belongs to.
+
+    Args:
+        classifier: the model under attack.
+        inputs: the clean images of this library call, shape (n, C, H, W).
+        labels: their labels, shape (n,).
+        threat_model: what counts as a valid example, for the best example under a budget.
+        targets: target classes, shape (n,), or None.
+        order: "kept" or "content", see the module.
+        max_queries: forward plus backward passes that each image may still cost, shape (n,); None: no limit. Past it
+            the image's rows repeat the last answer and carry no gradient; when no image has any left, `BudgetSpent`
+            ends the attack. A forward pass that leaves no query for its backward pass is made without a gradient.
+        needs_gradients: the attack is a white-box one: a model without gradients is refused (`NoGradients`).
+        scores: what a score-based attack makes of the logits, noted in `seen`; None: it sees none.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
+        self,
+        classifier: Classifier,
+        inputs: Tensor,
+        labels: Tensor,
+        threat_model: ThreatModel,
+        *,
+        targets: Tensor | None = None,
+        order: Literal["kept", "content"] = "kept",
+        max_queries: Tensor | None = None,
+        needs_gradients: bool = False,
+        scores: Callable[[Tensor], Tensor] | None = None,
+    ):
+        super().__init__()
+        self.classifier = classifier
+        self._images = inputs.detach()
+        self._order, self._needs_gradients, self._scores = order, needs_gradients, scores
+        # Calls on the whole batch are counted in plain integers: nothing to allocate, nothing to wait for on a GPU.
+        self._whole = {"forwards": 0, "backwards": 0}
+        self._single = {kind: torch.zeros(len(inputs), dtype=torch.long, device=inputs.device) for kind in self._whole}
+        self.budget = None if max_queries is None else Budget(max_queries, self._images, labels, targets, threat_model)
+        self._rows: Tensor | None = None
+        self.seen = Seen(self._images)
+        self.training = False
+
+    def best_examples(self, returned: Tensor | None = None) -> Tensor:
+        """The best example of each image that was denied a query, and `returned` for the others, shape (n, C, H, W).
+
+        Without `returned` (the attack was ended) the best example of every image.
+        """
+        if self.budget is None:
+            return self._images if returned is None else returned
+        if returned is None:
+            return self.budget.best
+        return self.budget.best.where(self.budget.denied.view(-1, 1, 1, 1), returned)
+
+    def restrict(self, rows: Tensor) -> None:
+        """From now on the library works on these images only (indices, shape (m,)): its row i is image rows[i]."""
+        self._rows = rows
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes of the model."""
+        return self.classifier.num_classes or 0
+
+    @property
+    def forwards(self) -> Tensor:
+        """Forward queries of each image so far, shape (n,), int64."""
+        return self._single["forwards"] + self._whole["forwards"]
+
+    @property
+    def backwards(self) -> Tensor:
+        """Backward queries of each image so far, shape (n,), int64."""
+        return self._single["backwards"] + self._whole["backwards"]
+
+    def train(self, mode: bool = True) -> "QueryCounter":  # noqa: ARG002 - the signature is torch's
+        """Put everything in evaluation mode, whatever is asked for."""
+        return super().train(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of `inputs`; counted."""
+        return self.query(inputs, self._owners(inputs))
+
+    def query(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
+        """Logits of `inputs`, counted for the images `owners` (indices, shape (rows,)); None: row i is image i."""
+        if self.budget is not None:
+            if owners is None:
+                owners = torch.arange(len(self._images), device=self._images.device)
+            return self._query_within_budget(inputs, owners, self.budget)
+        self._count("forwards", owners)
+        logits = self._ask(inputs, owners)
+        if logits.requires_grad:
+            logits.register_hook(lambda _: self._count("backwards", owners))
+        return logits
+
+    def _ask(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
+        """Logits; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
+        self.seen.note_inputs(inputs, owners)
+        if not (inputs.requires_grad and torch.is_grad_enabled()):
+            whole = len(inputs) <= PASS_SIZE
+            logits = self.classifier(inputs) if whole else self.classifier.predict_logits(inputs)
+        else:
+            asked = inputs.view_as(inputs)
+            asked.register_hook(lambda gradient: self.seen.note_gradient(gradient, owners))
+            logits = self.classifier(asked)
+            if self._needs_gradients and not logits.requires_grad:
+                raise NoGradients
+        self.seen.note_logits(logits, owners)
+        if self._scores is not None:
+            self.seen.note_scores(self._scores(logits.detach()), owners)
+        return logits
+
+    def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+        granted, differentiable = budget.grant(owners, self.forwards + self.backwards)
+        if not (inputs.requires_grad and torch.is_grad_enabled()):
+            differentiable = torch.zeros_like(granted)
+        parts = ((granted & ~differentiable, inputs.detach()), (differentiable, inputs))
+        answered = [(rows, self._answer(asked[rows], owners[rows], budget)) for rows, asked in parts if rows.any()]
+        logits = budget.last_answers(owners, self.num_classes)
+        if inputs.requires_grad:
+            logits = logits + inputs.flatten(1)[:, :1] * 0
+        for rows, answers in answered:
+            logits = logits.index_put((rows.nonzero()[:, 0],), answers)
+        if logits.requires_grad:  # who is then asked for a gradient that no query was left for
+            logits.register_hook(lambda _: budget.deny(owners[~differentiable]))
+        return logits
+
+    def _answer(self, asked: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+        """Logits of images that may be asked about; with a gradient, if they have one and it is granted."""
+        self._count("forwards", owners)
+        answers = self._ask(asked, owners)
+        budget.remember(asked.detach(), answers.detach(), owners)
+        if answers.requires_grad:
+            answers.register_hook(lambda gradient: self._grant_gradient(gradient, owners, budget))
+        return answers
+
+    def _grant_gradient(self, gradient: Tensor, owners: Tensor, budget: Budget) -> Tensor:
+        granted = budget.grant_gradients(owners, self.forwards + self.backwards)
+        self._count("backwards", owners[granted])
+        return gradient * granted.to(gradient.dtype)[:, None]
+
+    def _count(self, kind: str, owners: Tensor | None) -> None:
+        if owners is None:
+            self._whole[kind] += 1
+        else:
+            self._single[kind] += torch.bincount(owners, minlength=len(self._images))
+
+    def _owners(self, inputs: Tensor) -> Tensor | None:
+        if self._rows is None:
+            return self._owners_among(inputs, self._images)
+        owners = self._owners_among(inputs, self._images[self._rows])
+        return self._rows if owners is None else self._rows[owners]
+
+    def _owners_among(self, inputs: Tensor, clean: Tensor) -> Tensor | None:
+        rows, images = len(inputs), len(clean)
+        if images == 1:
+            return None if rows == 1 else torch.zeros(rows, dtype=torch.long, device=clean.device)
+        if self._order == "kept" and rows % images == 0:
+            whole = torch.arange(images, device=clean.device)
+            return None if rows == images else whole.repeat(rows // images)
+        return nearest(inputs, clean)
+
+
+class NoGradients(Exception):
+    """The model's outputs do not depend on its input differentiably."""
+
+
+class Seen:
+    """What the queries of a library call showed of each image: was the attack asking at all, was it answered?
+
+    Args:
+        images: the clean images, shape (n, C, H, W).
+    """
+
+    def __init__(self, images: Tensor):
+        self._images = images
+        self.not_finite, self.moved = (torch.zeros(len(images), dtype=torch.bool, device=images.device) for _ in "12")
+        self.gradients = torch.zeros(len(images), dtype=torch.long, device=images.device)
+        self.scored = torch.zeros_like(self.moved)
+        self._all_moved, self._first_scores = False, None
+
+    def note_inputs(self, inputs: Tensor, owners: Tensor | None) -> None:
+        """Note which images were asked about at another point than the clean image."""
+        if self._all_moved:
+            return
+        if inputs.shape[1:] != self._images.shape[1:]:  # a resized copy
+            moved = torch.ones(len(inputs), dtype=torch.bool, device=self.moved.device)
+        else:
+            clean = self._images if owners is None else self._images[owners]
+            change = (inputs.detach().to(clean) - clean).flatten(1)
+            moved = ~(change.abs().amax(1) <= UNCHANGED)
+        self.moved |= self._any(moved, owners)
+        self._all_moved = bool(self.moved.all())
+
+    def note_logits(self, logits: Tensor, owners: Tensor | None) -> None:
+        """Note which images had an answer that is not finite."""
+        self.not_finite |= self._any(~torch.isfinite(logits.detach()).all(1), owners)
+
+    def note_gradient(self, gradient: Tensor, owners: Tensor | None) -> None:
+        """Count the gradients of each image that are not zero."""
+        self.gradients += self._count(gradient.flatten(1).any(1), owners)
+
+    def note_scores(self, scores: Tensor, owners: Tensor | None) -> None:
+        """Note which images had scores that differ from their first ones."""
+        owners = torch.arange(len(scores), device=scores.device) if owners is None else owners
+        if self._first_scores is None:
+            self._first_scores = scores.new_full((len(self._images), scores.shape[1]), torch.nan)
+        first = self._first_scores
+        new = first[owners].isnan().all(1)
+        first[owners[new]] = scores[new]
+        self.scored |= self._any((scores != first[owners]).any(1), owners)
+
+    def _any(self, flags: Tensor, owners: Tensor | None) -> Tensor:
+        """Whether any row of each image has the flag, shape (n,)."""
+        return flags.to(self._images.device) if owners is None else self._count(flags, owners) > 0
+
+    def _count(self, flags: Tensor, owners: Tensor | None) -> Tensor:
+        """The flags of the rows of each image, summed, shape (n,)."""
+        flags = flags.to(self._images.device).long()
+        return flags if owners is None else torch.zeros_like(self.gradients).index_add_(0, owners, flags)
+
+
+@torch.no_grad()
+def nearest(inputs: Tensor, images: Tensor) -> Tensor:
+    """Index of the image nearest in l2 to each of `inputs`, shape (rows,); one matrix product, no copy of the batch."""
+    flat = images.flatten(1)
+    rows = inputs.detach().to(device=flat.device, dtype=flat.dtype).flatten(1)
+    return (flat.square().sum(1) - 2 * rows @ flat.T).argmin(1)
+
+
+def distinguishable(inputs: Tensor, threat_model: ThreatModel) -> bool:
+    """Whether every point of one image's ball is nearer (l2) to that image than to every other one of the batch.
+
+    |x_i - x_j|_2^2 > 2 epsilon |x_i - x_j|_q with q dual to the norm is enough, by Hoelder's inequality. Without a
+    radius nothing is certain and the answer is False, as it is for l0 (whose components may change by up to 1).
+    """
+    dual = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}.get(threat_model.norm)
+    if len(inputs) < 2:
+        return True
+    if threat_model.epsilon is None or dual is None:
+        return False
+    flat = inputs.flatten(1).double()
+    squared = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist").square()
+    spread = squared - 2 * threat_model.epsilon * torch.cdist(flat, flat, p=dual)
+    spread.fill_diagonal_(float("inf"))
+    return bool((spread > 0).all())

@@ -1,0 +1,214 @@
+"""The one verb: run an implementation on a classifier and judge what comes back."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
+from ..attack import AttackResult, Implementation, ThreatModel
+from ..catalogue.lookup import check_settings, find_implementation, load_class
+from ..models.classifier import Classifier, check_images, check_labels
+from ..radii import own_radii, pick_rules, pick_words
+from .call import Images, call_library
+from .evidence import Evidence
+from .judge import distances_of
+from .queries import NoGradients, distinguishable
+from .seeding import call_seed
+from .state import StateGuard
+from .steadiness import is_steady
+
+DEFAULT_BATCH_SIZE = 32
+
+
+def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the rest by keyword
+    implementation: str | Implementation,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    targets: Tensor | None = None,
+    seed: int = 0,
+    first: int | Tensor = 0,
+    spent: Tensor | None = None,
+    radii: Tensor | None = None,
+    logits: Tensor | None = None,
+    progress: Callable[[int], object] | None = None,
+    **parameters: Any,
+) -> AttackResult:
+    """Attack the images that the classifier gets right, and judge the result independently of the library.
+
+    Only the parameters that are given are passed on; for the others the library's own defaults hold. The same seed
+    gives the same result, in this process or another.
+
+    Args:
+        implementation: a row, or its name: "foolbox:pgd", "art:square@repaired".
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W); attacked in float32.
+        labels: ground truth, int64, shape (N,).
+        threat_model: norm, epsilon, targeted.
+        targets: target classes, shape (N,), for a targeted threat model.
+        seed: fixes every random choice; 0 <= seed < 2**32.
+        first: place of the first image in the whole data set, or, where they do not follow one another, of every
+            image, shape (N,); goes into the seeding, so that the parts of a data set draw different random numbers.
+        spent: queries that each image has used before, int64, shape (N,); they count against `max_queries`, not in the
+            result. An image with none left is not asked about and stays as it is.
+        radii: a radius for each image instead of one for all, shape (N,), 0 < radius <= epsilon, for a row that takes
+            them (`takes_radii`). The `step_size` may then be a tensor of one for each image, too.
+        logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
+        progress: called with the number of images done after each library call.
+        **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's own: `restarts` for a row that
+            draws random numbers, `max_queries`, and `batch_size` (default 32; a row that couples its images gets 1).
+
+    Returns:
+        One entry per image, see `AttackResult`. `success` holds after clipping to the ball and to [0, 1] and scoring
+        again in one fixed batch size; for a minimum-norm attack with an epsilon it means success within epsilon.
+
+    Raises:
+        InvalidInput: if an argument has a wrong value, shape or range.
+        UnknownName: if no such row or parameter exists.
+        Unsupported: if the row cannot do what is asked; raised before anything is computed.
+        MissingLibrary: if the library is not installed.
+        AttackFailed: if the library crashed on every batch; its error is the cause.
+    """
+    row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
+    settings = check_settings(row, threat_model, parameters, radii)
+    load_class(row, threat_model.norm)
+    if not 0 <= seed < 2**32:
+        raise InvalidInput(f"expected a seed from 0 to 2**32 - 1, got {seed}")
+    check_images(inputs)
+    threat_model.check_radius(inputs[0].numel())
+    inputs = inputs.detach().float()
+    logits = classifier.check(inputs, labels, logits=logits)
+    labels = labels.to(inputs.device, torch.long)
+    targets = _check_targets(threat_model, labels, targets, logits.shape[1])
+    places = _check_whole("first", first if isinstance(first, Tensor) else torch.arange(len(labels)) + first, labels)
+    spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
+    if logits.shape[1] < row.min_classes:
+        raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
+    attacked = logits.argmax(1) == labels
+    rules = threat_model if radii is None else own_radii(threat_model, radii, labels)
+    evidence = Evidence(Images(inputs, labels, targets), rules, row, spent)
+    steady = is_steady(classifier, inputs, logits, seed)
+    _attack_all(classifier, evidence, attacked, settings, seed, places, progress or (lambda _: None))
+    adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
+    return AttackResult(
+        implementation=row.name,
+        threat_model=threat_model,
+        parameters=settings,
+        seed=seed,
+        adv_inputs=evidence.adv_inputs,
+        logits=logits,
+        adv_logits=adv_logits,
+        labels=labels,
+        attacked=attacked,
+        success=success,
+        success_8bit=rounded,
+        distances=distances_of(inputs, evidence.adv_inputs),
+        forwards=evidence.forwards,
+        backwards=evidence.backwards,
+        seconds=evidence.seconds,
+        violations=tuple(evidence.violations),
+        targets=targets,
+        errors=tuple(evidence.errors),
+    )
+
+
+def _attack_all(
+    classifier: Classifier,
+    evidence: Evidence,
+    attacked: Tensor,
+    settings: Mapping[str, Any],
+    seed: int,
+    places: Tensor,
+    progress: Callable[[int], object],
+) -> None:
+    row, own = evidence.row, dict(settings)
+    batch_size = own.pop("batch_size", DEFAULT_BATCH_SIZE)
+    restarts = 1 if "restarts" in row.params else own.pop("restarts", 1)
+    kwargs = {row.params[name]: value for name, value in own.items() if name in row.params} | dict(row.fixed)
+    calls, error, watch = 0, None, _Watch(classifier, evidence)
+    for restart in range(restarts):
+        if restart:
+            watch.look()
+            evidence.update_success(classifier)
+        still = attacked & ~evidence.success if evidence.threat_model.epsilon is not None else attacked
+        if "max_queries" in own:
+            still = still & (evidence.used < own["max_queries"])
+        for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
+            allowance = own["max_queries"] - evidence.used[rows] if "max_queries" in own else None
+            drawn = call_seed(seed, int(places[rows[0]]), restart)
+            rules = pick_rules(evidence.threat_model, rows, classifier.device)
+            words = pick_words(kwargs, rows, classifier.device)
+            call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, allowance)
+            calls, error = calls + 1, call.error or error
+            watch.note(rows, call.error)
+            evidence.merge(rows, call, classifier, first=restart == 0)
+            progress(len(rows))
+    watch.look()
+    if calls and len(evidence.errors) == calls:
+        if isinstance(error, ModelFailed):
+            raise error
+        raise AttackFailed(f"{row.name} crashed: {evidence.errors[0]}") from error
+
+
+class _Watch:
+    """Has the model after library calls as it was before: images attacked while it was not prove nothing."""
+
+    def __init__(self, classifier: Classifier, evidence: Evidence):
+        self.classifier, self.evidence, self.guard = classifier, evidence, StateGuard(classifier)
+        self.unchecked: list[Tensor] = []  # images attacked since the last look
+
+    def note(self, rows: Tensor, error: BaseException | None) -> None:
+        """Look where it costs next to nothing, and after an error; Unsupported if the model itself has no gradients."""
+        self.unchecked.append(rows)
+        changed = (self.guard.is_due or error is not None) and self.look()
+        if isinstance(error, NoGradients) and not changed:
+            name = self.evidence.row.name
+            raise Unsupported(f"{name} needs gradients, and the model gives none: its outputs are detached")
+
+    def look(self) -> bool:
+        """Restore the model; whether it was changed."""
+        first = self.evidence.images.inputs[:1]
+        changed = bool(self.unchecked) and self.guard.restore(lambda: self.classifier.predict_logits(first))
+        if changed:
+            self.evidence.tainted[torch.cat(self.unchecked)] = True
+        self.unchecked.clear()
+        return changed
+
+
+def _batches(row: Implementation, rows: Tensor, evidence: Evidence, batch_size: int) -> Iterator[Tensor]:
+    """The images of each library call; one by one where the row couples images or they could not be told apart."""
+    for batch in rows.split(1 if row.alone else batch_size):
+        if (
+            row.order == "content"
+            and not row.universal
+            and not distinguishable(evidence.images.inputs[batch], evidence.threat_model)
+        ):
+            yield from batch.split(1)
+        elif len(batch):
+            yield batch
+
+
+def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | None, classes: int) -> Tensor | None:
+    if not threat_model.targeted:
+        if targets is not None:
+            raise InvalidInput("expected no targets for an untargeted threat model, got targets")
+        return None
+    if targets is None:
+        raise InvalidInput("expected targets for a targeted threat model, got none")
+    check_labels(targets, len(labels), classes)
+    targets = targets.to(labels.device, torch.long)
+    if (targets == labels).any():
+        raise InvalidInput("expected every target to differ from its label, got some that are equal")
+    return targets
+
+
+def _check_whole(name: str, values: Tensor, labels: Tensor) -> Tensor:
+    """The values on the device of the labels; InvalidInput unless there is a whole number >= 0 for every image."""
+    if values.shape != labels.shape or values.is_floating_point() or bool((values < 0).any()):
+        got = f"{values.dtype} of shape {tuple(values.shape)} with {int((values < 0).sum())} below 0"
+        raise InvalidInput(f"expected {name} as {len(labels)} whole numbers >= 0, got {got}")
+    return values.to(labels.device, torch.long)

@@ -1,0 +1,1 @@
+"""AISafety: its tables."""

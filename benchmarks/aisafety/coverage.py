@@ -1,0 +1,93 @@
+"""AISafety's Tables VI and VII: how much of the neurons' range adversarial test sets reach."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...adapters import Classifier
+from ...engine.statistics.bootstrap import Estimate
+from ...metrics import boundary_coverage, multisection_coverage, strong_activation_coverage, top_k_coverage
+from ..shared.paper_numbers import find_value
+from ..shared.reproduction import Line, Options, run_setting
+from ..shared.small_models import load_training_inputs
+from .setting import attack_name, missing_rows, paper_model, setting_of
+
+_ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf", "SPSA")
+_SECTIONS, _TOP = 20, 1
+_READINGS = {
+    "KMNCov": f"{_SECTIONS} sections, as the program; the paper gives no number. A neuron is a scalar after a ReLU; "
+    "ranges are those on the training images",
+    "NBCov": "both ends of every neuron, out of 2 |N|",
+    "SNACov": "upper ends, out of |N|",
+    "TKNCov": f"k = {_TOP}; the paper defines neither it nor k",
+}
+
+
+def compare_coverage(table: str, dataset: str, options: Options) -> dict[str, Any]:
+    """The coverage of each attack's examples on each model beside a published table; a set has no interval.
+
+    Args:
+        table: "aisafety_table6" or "aisafety_table7".
+        dataset: that it is about.
+        options: of the command; the profile is that of the digits the small models were trained on.
+    """
+    with run_setting(setting_of(_ATTACKS, images=100, quick=20, keep_images=True, measures=()), options) as own:
+        lines = []
+        for model, classifier in own.models.items():
+            profile = read_activations(classifier, load_training_inputs().to(classifier.device))
+            for cell in (cell for cell in own.plan.cells if cell.subject.model == model):
+                name = attack_name(cell.attack, cell.threat_model.norm)
+                examples = own.read_examples(cell).to(classifier.device)
+                for symbol, value in _cover(read_activations(classifier, examples), profile).items():
+                    estimate = Estimate(value, math.nan, math.nan, len(examples))
+                    published = find_value(table, symbol, model=paper_model(model), attack=name)
+                    beside = f"{dataset} {paper_model(model)}"
+                    lines.append(Line(f"{model}, {name}", symbol, estimate, published, beside))
+        notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
+        return own.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
+
+
+def _cover(layers: list[Tensor], profile: list[Tensor]) -> Mapping[str, float]:
+    units, known = torch.cat(layers, 1), torch.cat(profile, 1)
+    low, high = known.amin(0), known.amax(0)
+    found: Mapping[str, Callable[[], Tensor]] = {
+        "KMNCov": lambda: multisection_coverage(units, low, high, _SECTIONS),
+        "NBCov": lambda: boundary_coverage(units, low, high),
+        "SNACov": lambda: strong_activation_coverage(units, low, high),
+        "TKNCov": lambda: top_k_coverage(layers, _TOP),
+    }
+    return {symbol: float(measure()) for symbol, measure in found.items()}
+
+
+def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
+    """What every ReLU gives for all images, each (N, units), in the order in which they first run.
+
+    The images go through the model in passes, and a model may split a pass further: what a layer gives is joined layer
+    by layer.
+
+    Args:
+        classifier: the model.
+        inputs: images in [0, 1], shape (N, C, H, W).
+
+    Raises:
+        ValueError: if a layer ran on another number of images, as one that is used twice.
+    """
+    kept: dict[nn.Module, list[Tensor]] = {}
+
+    def keep(layer: nn.Module, _: Any, output: Tensor) -> None:
+        kept.setdefault(layer, []).append(output.detach().flatten(1))
+
+    hooks = [part.register_forward_hook(keep) for part in classifier.modules() if isinstance(part, nn.ReLU)]
+    try:
+        classifier.predict_logits(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    layers = [torch.cat(own) for own in kept.values()]
+    for layer in layers:
+        if len(layer) != len(inputs):
+            raise ValueError(f"expected each ReLU to run once for each of {len(inputs)} images, got {len(layer)} runs")
+    return layers

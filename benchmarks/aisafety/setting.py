@@ -1,0 +1,85 @@
+"""What AISafety's Tables II to IX share: its attacks, and what its models and data are replaced by.
+
+The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, and gives no weights. Here both parts of a table stand
+beside the same small models on digits: undefended, trained against PGD and with TRADES.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...engine import Config
+from ...engine.plan.presets import find_preset
+from ...engine.statistics.bootstrap import Estimate
+from ..shared.paper_numbers import find_value, load_published
+from ..shared.reproduction import DIGITS, Line, Setting, Size
+
+MODELS: Mapping[str, str] = {"standard": "VANILLA", "pgd-training": "PAT", "trades": "TRADES"}
+DATASETS = ("CIFAR-10", "SVHN")
+PRESET = find_preset("aisafety")
+_NAMES: Mapping[tuple[str, str], str] = {
+    ("fgsm", "linf"): "FGSM",
+    ("pgd", "l1"): "PGD-l1",
+    ("pgd", "l2"): "PGD-l2",
+    ("pgd", "linf"): "PGD-linf",
+    ("cw", "l2"): "C&W",
+    ("spsa", "linf"): "SPSA",
+    ("boundary", "l2"): "BA",
+}
+_STEPS = {"steps": 20, "binary_search_steps": 3, "samples": 32}
+
+
+def attack_name(implementation: str, norm: str) -> str:
+    """What AISafety calls an attack."""
+    return _NAMES[implementation.partition(":")[2], norm]
+
+
+def setting_of(names: Sequence[str], *, images: int = 100, quick: int = 20, **changes: Any) -> Setting:
+    """The paper's setting with some of its attacks.
+
+    Args:
+        names: of attacks, as the paper has them.
+        images: of the default size.
+        quick: images of the quick size.
+        **changes: of the config.
+    """
+    attacks = [own for own in PRESET.config.attacks if attack_name(own.attack, own.norm or "") in names]
+    config: Config = replace(PRESET.config, attacks=tuple(attacks), **changes)
+    return Setting(
+        config,
+        default=Size(DIGITS, images, _STEPS, 1000),
+        quick=Size(DIGITS, quick, {**_STEPS, "steps": 5}, 100),
+        data="digits",
+    )
+
+
+def paper_model(model: str) -> str:
+    """The paper's model that one of ours stands beside: by its training, else the undefended one."""
+    return MODELS.get(model.rpartition(":")[2], "VANILLA")
+
+
+def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any) -> Iterator[Line]:
+    """Ours beside the rows of a table for both data sets, as far as it has them.
+
+    Args:
+        table: published.
+        symbol: of the metric.
+        model: ours.
+        row: what the line is about.
+        ours: the number.
+        **labels: of the published row.
+    """
+    have = {own["dataset"] for own in load_published(table)["rows"]}
+    for dataset in (name for name in DATASETS if name in have):
+        name = paper_model(model)
+        published = find_value(table, symbol, dataset=dataset, model=name, **labels)
+        yield Line(row, symbol, ours, published, f"{dataset} {name}")
+
+
+def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:
+    """Published models and attacks that there is nothing of ours for."""
+    rows = load_published(table)["rows"]
+    models = {row["model"] for row in rows} - set(MODELS.values())
+    attacks = {row["attack"] for row in rows if "attack" in row} - {*present, "CLEAN"}
+    why = dict.fromkeys(sorted(models), "no small model is trained so")
+    return why | dict.fromkeys(sorted(attacks), "no library here has it, or not in this table's setting")

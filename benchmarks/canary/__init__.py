@@ -1,0 +1,1 @@
+"""CANARY: its tables."""

@@ -1,0 +1,169 @@
+"""What CANARY's Tables 4 to 8 share: its attacks, what their names are here, and how its columns are to be read."""
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from ...adapters import find_attack
+from ...engine.cell import strip_best
+from ...engine.plan.presets import find_preset
+from ...engine.statistics.bootstrap import Estimate
+from ..shared.paper_numbers import find_place, find_value, load_published
+from ..shared.reproduction import Line, Options, Setting, Size, build_rows, run_setting
+
+NAMES: Mapping[str, str] = {
+    "fgsm": "FGSM",
+    "jsma": "JSMA",
+    "deepfool": "DeepFool",
+    "bim": "I-FGSM",
+    "cw": "C&W Attack",
+    "pgd": "PGD",
+    "ead-en": "EAD",
+    "mi-fgsm": "MI-FGSM",
+    "vmi-fgsm": "VMI-FGSM",
+    "ni-fgsm": "NI-FGSM",
+    "si-ni-fgsm": "SI-FGSM",
+    "boundary": "BA",
+    "spatial": "SA",
+    "spsa": "SPSA",
+    "hopskipjump": "HSJA",
+    "genattack": "GA",
+}
+FAMILIES: Mapping[str, str] = {
+    "alexnet": "AlexNet",
+    "vgg": "VGG",
+    "googlenet": "GoogLeNet",
+    "inception": "InceptionV3",
+    "resnet": "ResNet",
+    "densenet": "DenseNet",
+    "squeezenet": "SqueezeNet",
+    "mobilenet": "MobileNetV3",
+    "shufflenet": "ShuffleNetV2",
+    "mnasnet": "MNASNet",
+    "efficientnet": "EfficientNetV2",
+    "vit": "ViT",
+    "regnet": "RegNet",
+    "swin": "SwinT",
+    "convnext": "ConvNeXt",
+}
+STAND_INS: Mapping[str, str] = {"SI-FGSM": "SI-NI-FGSM"}  # of the paper -> what is run
+TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-ni-fgsm")
+PRESET = find_preset("canary")
+_DEFAULT = {"steps": 8, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3}
+_QUICK = {"steps": 3, "binary_search_steps": 1, "candidates": 3, "samples": 1, "translations": 2, "rotations": 2}
+SETTING = Setting(
+    PRESET.config,
+    default=Size(("demo:*",), 3, _DEFAULT, 60),
+    quick=Size(("demo:efficientnet-lite0",), 2, _QUICK, 24),
+)
+READINGS: Mapping[str, str] = {
+    "AIAC": "after minus before: the signs of the table, not the order of the printed formula",
+    "ACAMC_A": "Grad-CAM of the logit at the last convolution",
+    "ACAMC_T": "Grad-CAM of the logit at the last convolution",
+    "OTR": "over the examples that fool the model that they are made on",
+    "CTC": "five equal groups by rank of time: the paper gives no limits of its levels",
+    "QNC_F": "passes per image, over successes",
+    "QNC_B": "passes per image, over successes",
+    "APCR": "components that differ after rounding to 8 bits",
+    "AED": "root mean square divided by sqrt(3), the only normaliser that fits the table; the printed one is another",
+    "FDL": "Haar, root mean square, as the text says; the table holds a Fourier filter of rescaled grey images, its "
+    "columns swapped: no difference is given",
+    "FDH": "as FDL",
+    "ADMS": "DISTS; needs VGG16's weights",
+    "ALMS": "MS-GMSD on luma, as the text says; the table holds the chromatic form: no difference is given",
+}
+NOT_COMPARABLE = ("FDL", "FDH", "ALMS")
+
+
+def scale(symbol: str, estimate: Estimate) -> Estimate:
+    """Ours in the scale of the printed table."""
+    if symbol != "AED":
+        return estimate
+    value, low, high = (number / math.sqrt(3) for number in estimate[:3])
+    return Estimate(value, low, high, estimate.n)
+
+
+def paper_name(implementation: str) -> str:
+    """What CANARY calls an attack.
+
+    Args:
+        implementation: name of a row, as "foolbox:fgsm".
+    """
+    return NAMES[find_attack(strip_best(implementation).partition(":")[2]).name]
+
+
+def run_name(implementation: str) -> str:
+    """What is run under a name of CANARY: another name where something else stands for it.
+
+    Args:
+        implementation: name of a row, as "foolbox:fgsm".
+    """
+    name = paper_name(implementation)
+    return STAND_INS.get(name, name)
+
+
+def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
+    """The labels of the published row that a row of ours is about: `attack`, for transferable ones `epsilon`."""
+    name = paper_name(labels["implementation"])
+    if name not in [NAMES[own] for own in TRANSFERABLE]:
+        return {"attack": name}
+    return {"attack": name, "epsilon": f"{Fraction(labels['epsilon'] * 255).limit_denominator(100)}/255"}
+
+
+def readings_of(symbols: Sequence[str]) -> dict[str, str]:
+    """How the columns and the stand-ins of a table are read."""
+    stand_ins = {f"{run} for {paper}": "another attack: no difference is given" for paper, run in STAND_INS.items()}
+    return {symbol: READINGS[symbol] for symbol in symbols if symbol in READINGS} | stand_ins
+
+
+def left_out(table: str) -> dict[str, str]:
+    """Published attacks without an implementation in any library here."""
+    names = [row["attack"] for row in load_published(table)["rows"] if row["attack"] not in NAMES.values()]
+    return dict.fromkeys(names, "no library here has it")
+
+
+def family_of(model: str) -> str:
+    """The paper's model of the same family, or "" if it has none."""
+    return next((paper for part, paper in FAMILIES.items() if part in model.lower()), "")
+
+
+def compare_attacks(table: str, symbols: Sequence[str], options: Options) -> dict[str, Any]:
+    """Every attack's means over the models beside a published table.
+
+    Args:
+        table: "canary_table4" or "canary_table5".
+        symbols: its columns.
+        options: of the command.
+    """
+    with run_setting(SETTING, options) as run:
+        found, notes = build_rows(run.folder, symbols, "attacks")
+        lines = [
+            Line(
+                " ".join({**row_of(own.labels), "attack": run_name(own.labels["implementation"])}.values()),
+                symbol,
+                scale(symbol, own.metrics[symbol]),
+                find_value(table, symbol, **row_of(own.labels)),
+                "the paper's 15 models",
+                symbol not in NOT_COMPARABLE and paper_name(own.labels["implementation"]) not in STAND_INS,
+            )
+            for own in sorted(found.rows, key=lambda own: find_place(table, **row_of(own.labels)))
+            for symbol in found.symbols
+        ]
+        return run.report(table, lines, readings=readings_of(symbols), left_out=left_out(table), notes=notes)
+
+
+def beside(table: str, symbol: str, model: str, **labels: Any) -> tuple[float | None, str]:
+    """The published number that a model's is put beside, and whose it is: of its family, or the mean over all.
+
+    Args:
+        table: with a row for each model.
+        symbol: of the metric.
+        model: its name here.
+        **labels: further labels of the row.
+    """
+    family = family_of(model)
+    if family:
+        return find_value(table, symbol, model=family, **labels), family
+    values = [row[symbol] for row in load_published(table)["rows"] if labels.items() <= row.items()]
+    return sum(values) / len(values), f"mean of {len(values)} models"

@@ -1,0 +1,51 @@
+"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, mean over the pairs of two.
+
+Run: davylamp reproduce canary-table6 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...engine.tables.transfer_table import Over, build_transfer
+from ..shared.paper_numbers import find_value
+from ..shared.reproduction import Line, Options, Setting, Size, print_result, run_setting
+from .setting import PRESET, READINGS, SETTING, TRANSFERABLE, paper_name, readings_of, run_name
+
+__all__ = ["print_result", "run"]
+_TABLE, _LARGE = "canary_table6", 16 / 255
+_ATTACKS = tuple(
+    choice
+    for choice in PRESET.config.attacks
+    if choice.attack.partition(":")[2] in TRANSFERABLE and choice.epsilon == _LARGE
+)
+_SETTING = Setting(
+    replace(PRESET.config, attacks=_ATTACKS, transfer="full"),
+    default=replace(SETTING.default, images=10),
+    quick=Size(("demo:efficientnet-lite0", "demo:efficientnet-lite1"), 4, SETTING.quick.limits, SETTING.quick.queries),
+)
+_READINGS: Mapping[Over, str] = {"fooled": "of those that fool their own model", "valid": "of all valid images"}
+_LEFT_OUT = "AIAC and ARTC on the tested models are not computed"
+
+
+def run(**options: Any) -> dict[str, Any]:
+    """Run the transferable attacks and test their examples on the other models, beside Table 6.
+
+    Args:
+        **options: those of `reproduction.Options`.
+    """
+    with run_setting(_SETTING, Options(**options)) as own:
+        lines, notes = [], [_LEFT_OUT]
+        for over, reading in _READINGS.items():
+            found = build_transfer(own.folder, over=over)
+            for table in found.tables:
+                for labels, rate in zip(table.attacks, table.of_attack, strict=True):
+                    name, shown = paper_name(labels["implementation"]), run_name(labels["implementation"])
+                    published = find_value(_TABLE, "OTR", attack=name)
+                    beside = "the paper's 15 models"
+                    lines.append(Line(f"{shown}, {reading}", "OTR", rate, published, beside, name == shown))
+            notes += [note for note in found.notes if note not in notes]
+        readings = readings_of(()) | {
+            "OTR": f"{READINGS['OTR']}; and over all that it gets right when clean, the other fair reading"
+        }
+        return own.report(_TABLE, lines, readings=readings, left_out={}, notes=notes)

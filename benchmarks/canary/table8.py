@@ -1,0 +1,79 @@
+"""CANARY, Table 8 (Sun et al. 2023): the models under attack, mean over white-box and over black-box attacks.
+
+Which attacks the means are over is not printed; they are those that `davylamp reproduce checks` finds from Tables 4
+and 5: "white" has the transferable attacks at 1/255 and AdvGan and not SSAH, "black" is without AdvGan.
+
+Run: davylamp reproduce canary-table8 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...engine.statistics.bootstrap import Estimate, interval, resample
+from ...engine.store.outcomes import Outcome, read_outcomes
+from ...engine.tables.symbols import column_of, draw_cells, drop_absent, is_share
+from ...engine.tables.table import aggregate, share_ends
+from ..shared.reproduction import Line, Options, print_result, run_setting
+from .checks import TABLE8_BLACK, TABLE8_WHITE
+from .setting import NOT_COMPARABLE, SETTING, beside, readings_of, row_of, scale
+
+__all__ = ["print_result", "run"]
+_TABLE = "canary_table8"
+_SYMBOLS = ("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS")
+_MISSING: tuple[str, ...] = ("AdvGan (white)", "LSA (black)", "TREMBA (black)")
+_KINDS = {"white": TABLE8_WHITE, "black": TABLE8_BLACK}
+
+
+def run(**options: Any) -> dict[str, Any]:
+    """Run CANARY's attacks, as far as a library has them, beside its Table 8.
+
+    Args:
+        **options: those of `reproduction.Options`.
+    """
+    with run_setting(SETTING, Options(**options)) as own:
+        lines = [
+            Line(
+                f"{kind} {model}",
+                symbol,
+                scale(symbol, estimate),
+                *beside(_TABLE, symbol, model, attack_type=kind),
+                symbol not in NOT_COMPARABLE,
+            )
+            for kind, model, symbol, estimate in mean_over_attacks(own.folder)
+        ]
+        return own.report(
+            _TABLE, lines, readings=readings_of(_SYMBOLS), left_out=dict.fromkeys(_MISSING, "no library here has it")
+        )
+
+
+def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
+    """The mean over the attacks of each kind on each model; every attack weighs the same, whatever its threat model.
+
+    Args:
+        folder: with results.
+
+    Yields:
+        Kind, model, symbol, estimate.
+    """
+    outcomes = read_outcomes(folder)
+    symbols = drop_absent(_SYMBOLS, outcomes, explicit=False)
+    drawn = draw_cells(
+        outcomes, symbols, {own.images: resample(own.images, 1000, 0) for own in outcomes.subjects.values()}
+    )
+    for kind, attacks in _KINDS.items():
+        for model in dict.fromkeys(own.cell.subject.model for own in outcomes.done):
+            cells = [own.cell.key for own in outcomes.done if own.cell.subject.model == model and _in(own, attacks)]
+            for place, symbol in enumerate(symbols):
+                mean = aggregate([[drawn[key][place]] for key in cells])
+                found = interval(mean.ratio, mean.n, mean.different)
+                if is_share(symbol):
+                    parts = [[column_of(own, outcomes, symbol)] for own in outcomes.done if own.cell.key in cells]
+                    low, high = share_ends(parts)
+                    found = found._replace(low=low, high=high)
+                yield kind, model, symbol, found
+
+
+def _in(outcome: Outcome, attacks: tuple[tuple[str, str], ...]) -> bool:
+    labels = row_of({"implementation": outcome.cell.attack, "epsilon": outcome.cell.threat_model.epsilon})
+    return (labels["attack"], labels.get("epsilon", "")) in attacks

@@ -1,0 +1,1 @@
+"""Fooling beyond flipping the label: its table and figures."""

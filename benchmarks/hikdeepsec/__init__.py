@@ -1,0 +1,1 @@
+"""HikDeep-Sec: its tables."""

@@ -1,0 +1,1 @@
+"""RoBIC: its table and figures."""

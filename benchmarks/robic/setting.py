@@ -1,0 +1,95 @@
+"""What RoBIC's Figures 1 and 2 and its Table 2 share (Maho et al. 2021): half-distortion in grey levels."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...engine import AttackChoice, Config
+from ...engine.cell import Cell
+from ...engine.plan.presets import find_preset
+from ...engine.statistics.bootstrap import Estimate, draw_half_distortion, interval, resample
+from ...engine.store.outcomes import read_outcomes
+from ..shared.paper_numbers import load_published
+from ..shared.reproduction import Line, Options, Run, Setting, Size, run_setting
+
+NAMES: Mapping[str, str] = {
+    "best(foolbox:pgd)": "PGD, best effort",
+    "foolbox:cw": "CW",
+    "foolbox:hopskipjump": "HopSkipJump (not in the paper)",
+    "art:geoda": "GeoDA",
+}
+_CONFIG = replace(find_preset("robic").config, measures=("distance",))
+READINGS = {
+    "D_half": "ln 2 / lambda of eta(D) = eta(0) exp(-lambda D), least squares for lambda on the steps of the measured "
+    "curve, on images rounded to 8 bits; the paper gives neither the fit nor its points. n counts all images; "
+    "undefined where no image falls"
+}
+
+
+def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
+    """The paper's setting with some of its attacks.
+
+    Args:
+        attacks: names of the preset.
+        *changes: of the parameters; every attack once with each.
+    """
+    chosen = [own for own in _CONFIG.attacks if own.attack in attacks]
+    return replace(_CONFIG, attacks=tuple(_change(own, change) for own in chosen for change in changes or ({},)))
+
+
+def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
+    return replace(choice, parameters={**choice.parameters, **change})
+
+
+def half_distortions(run: Run) -> Iterator[tuple[Cell, Estimate]]:
+    """The half-distortion of every finished cell, in grey levels, root mean square."""
+    for own in read_outcomes(run.folder).done:
+        images = run.plan.data.load(run.models[own.cell.subject.model]).inputs
+        grey = own.columns["distance"] * 255 / math.sqrt(images[0].numel())
+        yield own.cell, interval(draw_half_distortion(resample(len(images), 1000, 0), grey), len(images))
+
+
+def compare_budgets(
+    figure: str,
+    attacks: Sequence[str],
+    parameter: str,
+    budgets: Mapping[str, Sequence[int]],
+    options: Options,
+    *,
+    images: int,
+) -> dict[str, Any]:
+    """The half-distortion of each attack at growing budgets; the paper prints curves without numbers.
+
+    Args:
+        figure: "1" or "2".
+        attacks: of the preset.
+        parameter: that the budget is.
+        budgets: by size: "quick", "default", "full".
+        options: of the command.
+        images: of the default size.
+    """
+    size = "quick" if options.quick else "full" if options.full else "default"
+    config = choose(attacks, *({parameter: budget} for budget in budgets[size]))
+    models, limits = ("demo:efficientnet-lite0",), {parameter: max(budgets[size])}
+    setting = Setting(config, default=Size(models, images, limits), quick=Size(models, 2, limits))
+    with run_setting(setting, options) as run:
+        found = sorted(half_distortions(run), key=lambda own: (_row(own[0]), own[0].parameters[parameter]))
+        lines = [
+            Line(f"{_row(cell)}, {parameter} {cell.parameters[parameter]}", "D_half", estimate, None, "a curve")
+            for cell, estimate in found
+        ]
+        stated = [row for row in load_published("robic_figures")["rows"] if row["figure"] == figure]
+        notes = [f"the paper's text: {row['statement']}{_told(row)}" for row in stated]
+        known = {name for own in NAMES.values() for name in own.replace(",", "").split()}
+        missing = sorted({name for row in stated for name in row["attacks"]} - known)
+        left_out = dict.fromkeys(missing, "no library here has it")
+        return run.report("robic_figures", lines, readings=READINGS, left_out=left_out, notes=notes)
+
+
+def _row(cell: Cell) -> str:
+    return f"{NAMES[cell.attack]} on {cell.subject.model}"
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    return f" at {row['queries']} queries" if "queries" in row else ""

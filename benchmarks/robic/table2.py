@@ -1,0 +1,57 @@
+"""RoBIC, Table 2 (Maho et al. 2021): accuracy, white-box and black-box half-distortion of models.
+
+Run: davylamp reproduce robic-table2 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..shared.paper_numbers import find_value, load_published
+from ..shared.reproduction import Line, Options, Setting, Size, build_rows, print_result, run_setting
+from .setting import READINGS, choose, half_distortions
+
+__all__ = ["print_result", "run"]
+_TABLE = "robic_table2"
+_SYMBOLS: Mapping[str, str] = {"best(foolbox:pgd)": "D_half_white", "foolbox:hopskipjump": "D_half_black"}
+_SETTING = Setting(
+    choose(tuple(_SYMBOLS)),
+    default=Size(("demo:*",), 4, {"steps": 10, "max_queries": 300}),
+    quick=Size(("demo:efficientnet-lite0",), 3, {"steps": 3, "max_queries": 60}),
+)
+_FAMILIES = {
+    "efficientnet": "EfficientNet",
+    "alexnet": "AlexNet",
+    "vgg16": "VGG16",
+    "mobilenet_v2": "MobileNetV2",
+    "resnet50": "ResNet50 (torchvision)",
+}
+_STAND_INS = (
+    "white-box: PGD in the best-effort mode for BP, black-box: HopSkipJump for SurFree, which no library here has"
+)
+
+
+def run(**options: Any) -> dict[str, Any]:
+    """Measure the models beside Table 2.
+
+    Args:
+        **options: those of `reproduction.Options`.
+    """
+    with run_setting(_SETTING, Options(**options)) as own:
+        clean, notes = build_rows(own.folder, ["CA"], "models")
+        known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}
+        lines = [Line(model, "CA", estimate, *_beside(model, "CA")) for model, estimate in known.items()]
+        for cell, estimate in half_distortions(own):
+            symbol, model = _SYMBOLS[cell.attack], cell.subject.model
+            lines.append(Line(model, symbol, estimate, *_beside(model, symbol)))
+        lines.sort(key=lambda line: line.row)
+        readings = {**READINGS, "D_half_white, D_half_black": _STAND_INS}
+        return own.report(_TABLE, lines, readings=readings, left_out={}, notes=notes)
+
+
+def _beside(model: str, symbol: str) -> tuple[float | None, str]:
+    """The published number of the same architecture, or else the mean over the paper's models."""
+    family = next((paper for part, paper in _FAMILIES.items() if part in model.lower()), "")
+    if family:
+        return find_value(_TABLE, symbol, model=family), family
+    values = [row[symbol] for row in load_published(_TABLE)["rows"]]
+    return sum(values) / len(values), f"mean of {len(values)} models"

@@ -1,0 +1,1 @@
+"""What the reproductions share: settings, small models, published numbers, checks."""

@@ -1,0 +1,289 @@
+"""What the papers' tables share when they are run again: sizes, models and data by name, ours beside the published.
+
+Every paper's setting is a preset of the engine. What this machine lacks of it (weights, images, time) is replaced, and
+the result says so by its labels; no verdict is given on numbers that come from other models or data.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from torch import Tensor
+
+from ...adapters import Classifier, find_attack
+from ...adapters.models.zoo.load import Data, load_model
+from ...adapters.paths import expand_path
+from ...engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
+from ...engine.cell import Cell, digest_of, strip_best
+from ...engine.statistics.bootstrap import Estimate
+from ...engine.store.examples import read_examples, restore_images
+from ...engine.store.outcomes import read_outcomes
+from ...engine.tables.symbols import By, choose_symbols, drop_absent
+from ...engine.tables.table import Table, build_table
+from ...errors import Unsupported
+from ...report.text.console import print_table
+from .paper_numbers import load_published
+from .small_models import LOSSES, load_digits_data, load_small_model
+
+DIGITS = tuple(f"digits:{name}" for name in LOSSES)
+OTHER = ("other models", "other data")
+REDUCED = "other budget"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of a paper's setting is run.
+
+    Args:
+        models: names, as `load_model` knows them, or of `DIGITS`.
+        images: of the data, at most.
+        limits: canonical parameter -> largest value, of the attacks that have it.
+        queries: forward plus backward passes per image, at most; None: what the paper says.
+    """
+
+    models: tuple[str, ...]
+    images: int
+    limits: Mapping[str, int] = field(default_factory=dict)
+    queries: int | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A paper's evaluation, and how much of it fits into minutes.
+
+    Args:
+        config: the paper's own attacks, parameters and number of images.
+        default: what is run without options: at most 10 minutes on 2 cores.
+        quick: at most 1 minute.
+        data: name of the data.
+    """
+
+    config: Config
+    default: Size
+    quick: Size
+    data: str = "demo:imagenet"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `davylamp reproduce`.
+
+    Args:
+        quick: the quick size.
+        full: the paper's own parameters and number of images.
+        models: names, or classifiers by name; None: those of the size.
+        data: a name, or images; None: those of the setting.
+        limit: only this many images.
+        out: folder that keeps the results and resumes from them; None: a temporary one.
+        device: where to compute.
+        seed: of every random choice.
+        progress: called with an attack and the number of images just attacked.
+    """
+
+    quick: bool = False
+    full: bool = False
+    models: Mapping[str, Classifier] | Sequence[str] | None = None
+    data: Data | str | None = None
+    limit: int | None = None
+    out: str | Path | None = None
+    device: str = "cpu"
+    seed: int = 0
+    progress: Callable[[str, int], object] | None = None
+
+
+class Line(NamedTuple):
+    """Ours beside theirs: `beside` says which published row, `comparable` whether the two are the same quantity."""
+
+    row: str
+    symbol: str
+    ours: Estimate
+    published: float | None
+    beside: str
+    comparable: bool = True
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished evaluation: its results folder, what it ran, with what, and how long it took."""
+
+    folder: Path
+    plan: Plan
+    models: Mapping[str, Classifier]
+    reduced: str
+    failed: tuple[str, ...]
+    start: float
+
+    def report(
+        self,
+        table: str,
+        lines: Iterable[Line],
+        *,
+        readings: Mapping[str, str],
+        left_out: Mapping[str, str],
+        notes: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """The result that every script hands back.
+
+        Args:
+            table: name of the file with the published numbers.
+            lines: ours beside theirs.
+            readings: symbol -> the published formula that ours follows.
+            left_out: published row -> why there is nothing of ours.
+            notes: further lines.
+
+        Returns:
+            JSON types only; what is undefined or infinite is None.
+        """
+        labels = [*OTHER, *([REDUCED] if self.reduced else [])]
+        return {
+            "table": table,
+            "source": load_published(table)["source"],
+            "labels": labels,
+            "models": list(self.plan.config.models),
+            "data": self.plan.config.data,
+            "images": self.plan.subjects[0][0].images,
+            "budget": self.reduced or "the paper's",
+            "lines": [_plain_line(line) for line in lines],
+            "readings": dict(readings),
+            "left_out": dict(left_out),
+            "notes": [*self.failed, *notes],
+            "seconds": time.monotonic() - self.start,
+        }
+
+    def read_examples(self, cell: Cell) -> Tensor:
+        """The adversarial images of a finished cell of a setting that keeps them, shape (N, C, H, W)."""
+        return restore_images(read_examples(ResultsStore(self.folder, create=False), cell))
+
+
+def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:
+    """A table of a results folder with those of the symbols that it can have, and why it has no others.
+
+    Args:
+        folder: with results.
+        symbols: of metrics.
+        by: what a row is about.
+
+    Returns:
+        The table, and a line for each other symbol and whatever is not in the numbers.
+    """
+    outcomes, kept, notes = read_outcomes(folder, choose_symbols(symbols, by)), [], []
+    for symbol in symbols:
+        try:
+            kept += drop_absent([symbol], outcomes, explicit=True)
+        except Unsupported as error:
+            notes.append(str(error).replace(str(folder), "the results").replace("this folder", "these results"))
+    table = build_table(folder, by=by, metrics=kept)
+    return table, [*notes, *(note for note in table.notes if not note.startswith("failed: "))]
+
+
+@contextmanager
+def run_setting(setting: Setting, options: Options) -> Iterator[Run]:
+    """Evaluate what a setting asks for; the results folder is there until the context ends.
+
+    Args:
+        setting: of a paper.
+        options: of the command.
+    """
+    start = time.monotonic()
+    size = setting.quick if options.quick else setting.default
+    config = setting.config if options.full else shrink(setting.config, size)
+    images = options.limit or (setting.config.limit if options.full else size.images)
+    models = load_models(size.models if options.models is None else options.models, options.device)
+    name, data = _find_data(setting.data if options.data is None else options.data)
+    config = replace(config, data=name, limit=images, device=options.device, seeds=(options.seed,))
+    plan = make_plan(config, models=models, data=data)
+    with tempfile.TemporaryDirectory() as temporary:
+        key = digest_of(sorted(cell.key for cell in plan.cells))[:8]  # another size never mixes with this one
+        folder = expand_path(options.out or temporary) / f"{config.preset or 'results'}-{key}"
+        summary = evaluate(plan, ResultsStore(folder), progress=options.progress)
+        names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
+        failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())
+        yield Run(folder, plan, models, "" if options.full else _describe(size), failed, start)
+
+
+def shrink(config: Config, size: Size) -> Config:
+    """The config with every attack's parameters, given or matched, cut to a size."""
+    return replace(config, attacks=tuple(_shrink(choice, size) for choice in config.attacks))
+
+
+def load_models(models: Mapping[str, Classifier] | Sequence[str], device: str) -> Mapping[str, Classifier]:
+    """Classifiers by name: given ones as they are, `digits:NAME` trained here, "demo:*" all embedded ones."""
+    if isinstance(models, Mapping):
+        return models
+    from ...engine.plan.config import expand_models
+
+    known = [own for own in models if not own.startswith("digits:")]
+    names = expand_models(Config(models=tuple(known))).models if known else ()
+    own = {name: load_small_model(name.partition(":")[2]).to(device) for name in models if name not in known}
+    return {**own, **{name: load_model(name, device) for name in names}}
+
+
+def print_result(result: Mapping[str, Any], console: Console) -> None:
+    """Print ours beside theirs, with what stands in the way of comparing them.
+
+    Args:
+        result: of `Run.report`.
+        console: to print on.
+    """
+    title = f"{result['table']}: {', '.join(result['labels'])}; {result['images']} images of {result['data']}"
+    columns = ("row", "metric", "ours", "95 % interval", "n", "published", "difference", "beside")
+    rows = [
+        (
+            *(line[name] for name in ("row", "symbol", "ours")),
+            _interval(line["low"], line["high"]),
+            *(line[name] for name in ("n", "published", "difference", "beside")),
+        )
+        for line in result["lines"]
+    ]
+    print_table(title, columns, rows, console)
+    told = [result["source"], f"models: {', '.join(result['models'])}; budget: {result['budget']}"]
+    told += [f"{symbol}: {text}" for symbol, text in result["readings"].items()]
+    told += [f"left out: {row}: {reason}" for row, reason in result["left_out"].items()]
+    for text in [*told, *result["notes"], f"{result['seconds']:.0f} s"]:
+        console.print(f"- {text}", highlight=False, markup=False)
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None:
+        return "-"
+    return f"{low:.3g} - {'unbounded' if high is None else format(high, '.3g')}"
+
+
+def _shrink(choice: AttackChoice, size: Size) -> AttackChoice:
+    attack = find_attack(strip_best(choice.attack).rpartition(":")[2].partition("@")[0])
+    known = {**attack.matched, **choice.parameters}
+    cut = {name: min(known[name], most) for name, most in size.limits.items() if name in known}
+    if size.queries is not None:
+        cut["max_queries"] = min(known.get("max_queries", size.queries), size.queries)
+    return replace(choice, parameters={**choice.parameters, **cut})
+
+
+def _find_data(data: Data | str) -> tuple[str, Data | None]:
+    """Its name, and the images unless the engine finds them by name, prepared for each model."""
+    if isinstance(data, Data):
+        return "given", data
+    return data, load_digits_data() if data == "digits" else None
+
+
+def _describe(size: Size) -> str:
+    told = [f"{name} <= {most}" for name, most in size.limits.items()]
+    told += [f"at most {size.queries} passes per image"] if size.queries is not None else []
+    return ", ".join(told)
+
+
+def _plain_line(line: Line) -> dict[str, Any]:
+    ours = {name: _plain(value) for name, value in zip(("ours", "low", "high", "n"), line.ours, strict=True)}
+    known = line.comparable and line.published is not None and ours["ours"] is not None
+    difference = line.ours.value - line.published if known and line.published is not None else None
+    own = {"published": line.published, "difference": difference, "beside": line.beside}
+    return {"row": line.row, "symbol": line.symbol, **ours, **own}
+
+
+def _plain(value: float) -> float | None:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

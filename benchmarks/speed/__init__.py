@@ -1,0 +1,1 @@
+"""What davylamp costs: time and memory beside bare calls."""

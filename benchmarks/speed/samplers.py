@@ -1,0 +1,65 @@
+"""Do the two samplers of a ranking agree: the fast one on its grid, and Pyro's NUTS on the model as it is written.
+
+1PL, 2PL and 3PL under the hierarchical priors, and CANARY's own intercept curve under its priors, each on simulated
+responses; four chains on either side. Differences of the abilities' means are in posterior standard deviations, beside
+the error that NUTS's own number of effective draws leaves. It takes minutes, so `make bench` does not run it.
+
+Run: python -m davylamp.benchmarks.speed.samplers [--quick] [--json FILE]
+"""
+
+import math
+
+import numpy as np
+
+from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish
+from davylamp.benchmarks.speed.scoring import simulated
+from davylamp.scoring import ResponseModel, fit_irt
+
+MODELS = {
+    "1PL": ResponseModel("1pl"),
+    "2PL": ResponseModel("2pl"),
+    "3PL": ResponseModel("3pl"),
+    "2PL of CANARY": ResponseModel("2pl", curve="intercept", hierarchical=False),
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print and write how far the samplers are apart."""
+    options = benchmark_parser("Agreement of the two samplers.").parse_args(arguments)
+    figures = []
+    for name, model in MODELS.items():
+        figures += compare_samplers(name, model, *((6, 12, 100) if options.quick else (8, 20, 400)))
+    finish(figures, options.json)
+
+
+def compare_samplers(name: str, model: ResponseModel, subjects: int, items: int, draws: int) -> list[Figure]:
+    """How far apart the posteriors of abilities and difficulties are.
+
+    Args:
+        name: of the model, in the figures.
+        model: that both fit.
+        subjects: simulated.
+        items: simulated.
+        draws: of each of NUTS's four chains.
+    """
+    responses, _ = simulated(subjects, items)
+    fast = fit_irt(responses, model, draws=4000)
+    slow = fit_irt(responses, model, method="nuts", warmup=draws // 2, draws=draws)
+    deviation = slow.ability.std((0, 1))
+    mean = np.abs(fast.expected - slow.expected) / deviation
+    spread = np.abs(np.log(fast.ability.std((0, 1)) / deviation))
+    difficulty = np.abs(fast.difficulty - slow.difficulty) / slow.difficulty_deviation
+    noise = 1 / math.sqrt(slow.diagnostics.bulk_ess)
+    note = f"{subjects} x {items}; NUTS: {slow.diagnostics.bulk_ess:.0f} effective draws, R-hat "
+    note += f"{slow.diagnostics.rhat:.3f}, {slow.diagnostics.divergences} divergences, {slow.diagnostics.seconds:.0f} s"
+    note += f"; fast: {fast.diagnostics.seconds:.1f} s"
+    # The largest of so many differences of pure noise is about three standard errors.
+    return [
+        Figure(f"{name}: abilities, largest difference of means", mean.max(), "sd", at_most=4 * noise, note=note),
+        Figure(f"{name}: abilities, largest log ratio of deviations", spread.max(), "", at_most=4 * noise),
+        Figure(f"{name}: difficulties, largest difference of means", difficulty.max(), "sd", at_most=4 * noise),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""A results folder of any size without running an attack: records drawn from a model of item response theory.
+
+An image falls at a distance that grows with the ability of the model and the image's own toughness, and shrinks with
+the strength of the attack. Every column of real records is there, in the types of real records.
+"""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from davylamp.adapters import ThreatModel
+from davylamp.adapters.running.judge import RULES
+from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.run.measure import EXAMPLES, MEASURES, measured_symbols
+from davylamp.engine.store.store import ResultsStore
+
+ATTACKS = tuple(f"{library}:{name}" for name in ("fgsm", "pgd", "deepfool", "cw") for library in ("art", "foolbox"))
+ATTACKS += tuple(f"torchattacks:{name}" for name in ("fgsm", "pgd", "deepfool", "cw"))
+Head = Mapping[str, Any]
+_MINIMUM = ("deepfool", "cw")
+_STRENGTH: Mapping[str, float] = {"fgsm": 0.0, "pgd": 0.7, "deepfool": 0.5, "cw": 0.8}
+
+
+def write_results(
+    folder: str | Path,
+    *,
+    models: Sequence[str] = ("model-a", "model-b", "model-c"),
+    attacks: Sequence[str] = ATTACKS,
+    images: int = 1000,
+    classes: int = 1000,
+    image: str = "image",
+    seed: int = 0,
+) -> ResultsStore:
+    """Fill a results folder.
+
+    Args:
+        folder: where.
+        models: their names; each is a little more robust than the one before.
+        attacks: implementations, by the names of the catalogue.
+        images: how many.
+        classes: of the logits.
+        image: what the names of the images begin with.
+        seed: of everything.
+
+    Returns:
+        The store.
+    """
+    store, generator = ResultsStore(folder), np.random.default_rng(seed)
+    toughness, labels = generator.normal(size=images), generator.integers(classes, size=images)
+    head = {"index": np.arange(images), "image": [f"{image}-{n:04d}.png" for n in range(images)], "label": labels}
+    for place, model in enumerate(models):
+        subject = Subject(model, f"{place:020d}", "synthetic", "0" * 20, images)
+        predicted = np.where(generator.random(images) < 0.9, labels, (labels + 1) % classes)
+        store.write("clean", subject.key, _clean(head, predicted, classes, generator), _meta(subject, "clean"))
+        for attack in attacks:
+            name = attack.partition(":")[2]
+            threat_model = ThreatModel("l2") if name in _MINIMUM else ThreatModel("linf", 4 / 255)
+            cell = Cell(subject, attack, threat_model, {"steps": 10}, measures=MEASURES, version="1.0", rules=RULES)
+            reach = toughness + 0.5 * place - _STRENGTH[name] + 0.3 * generator.normal(size=images)
+            table = _attacked(cell, reach, head, predicted, classes, generator)
+            meta = _meta(subject, "attack") | {"key": cell.key, "spec": cell.spec}
+            store.write("cells", cell.key, table, meta)
+    return store
+
+
+def _clean(head: Head, predicted: np.ndarray, classes: int, generator: np.random.Generator) -> pa.Table:
+    right = predicted == head["label"]
+    return pa.table(
+        {
+            **head,
+            "predicted": predicted,
+            "CA": right.astype(float),
+            "CC": np.where(right, 0.8, 0.1),
+            "logits": _logits(predicted, classes, generator),
+            "cam": _maps(len(right), generator),
+            "picture": _pictures(len(right), generator),
+        }
+    )
+
+
+def _attacked(
+    cell: Cell,
+    reach: np.ndarray,
+    head: Head,
+    predicted: np.ndarray,
+    classes: int,
+    generator: np.random.Generator,
+) -> pa.Table:
+    labels = head["label"]
+    count, attacked = len(labels), predicted == labels
+    distance = np.exp(reach / 2) if cell.threat_model.epsilon is None else np.full(count, cell.threat_model.epsilon)
+    success = attacked & ((reach < 0.5) if cell.threat_model.epsilon is not None else (reach < 2))
+    adv_predicted = np.where(success, (labels + 3) % classes, predicted)
+    own = np.where(success, distance, math.nan)
+    columns: dict[str, Any] = {
+        **head,
+        "target": pa.nulls(count, pa.int64()),
+        "attacked": attacked,
+        "success": success,
+        "success_8bit": success,
+        "violated": np.zeros(count, bool),
+        "robust": attacked & ~success,
+        "violations": [""] * count,
+        "predicted": predicted,
+        "adv_predicted": adv_predicted,
+        "forwards": generator.integers(10, 60, count),
+        "backwards": generator.integers(10, 20, count),
+        "seconds": generator.gamma(2, 0.05, count),
+        "distance": np.where(attacked, np.where(success, distance, math.inf), 0.0),
+        "R8": np.where(success, 1.0, math.nan),
+    }
+    for name in ("l0", "l1", "l2", "linf"):
+        columns[name] = columns[f"{name}_8bit"] = own
+    for symbol in measured_symbols(cell.measures):
+        columns[symbol] = np.where(attacked, generator.random(count), math.nan)
+    columns["MR"] = np.where(attacked, success.astype(float), math.nan)
+    columns["adv_logits"] = _logits(adv_predicted, classes, generator)
+    columns["adv_cam"] = _maps(count, generator)
+    columns["adv_picture"] = _pictures(count, generator)
+    return pa.table(columns)
+
+
+def _logits(predicted: np.ndarray, classes: int, generator: np.random.Generator) -> pa.Array:
+    logits = generator.normal(size=(len(predicted), classes)).astype(np.float32)
+    logits[np.arange(len(predicted)), predicted] += 8
+    return pa.FixedSizeListArray.from_arrays(pa.array(logits.reshape(-1)), classes)
+
+
+def _maps(count: int, generator: np.random.Generator) -> pa.Array:
+    maps = [generator.random((7, 7)).tolist() if place < EXAMPLES else None for place in range(count)]
+    return pa.array(maps, pa.list_(pa.list_(pa.float32())))
+
+
+def _pictures(count: int, generator: np.random.Generator) -> pa.Array:
+    return pa.array([_picture(generator) if place < EXAMPLES else None for place in range(count)], pa.binary())
+
+
+def _picture(generator: np.random.Generator) -> bytes:
+    """Coarse patches with noise on them, 224 x 224."""
+    patches = generator.integers(0, 200, (8, 8, 3)).repeat(28, 0).repeat(28, 1)
+    pixels, file = (patches + generator.integers(0, 55, patches.shape)).astype(np.uint8), io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def _meta(subject: Subject, kind: str) -> dict[str, Any]:
+    return {
+        "key": subject.key,
+        "subject": subject.spec,
+        "kind": kind,
+        "status": "done",
+        "reason": "",
+        "unmeasured": {},
+        "seconds": 60.0,
+        "attack_seconds": 50.0,
+        "device": "cpu",
+        "python": "3.11.0",
+        "platform": "x86_64",
+        "versions": {name: version(name) for name in ("torch", "numpy")},
+        "preset": "",
+        "written": "2025-01-01T00:00:00+00:00",
+    }

@@ -1,0 +1,1 @@
+"""How one image gets its best attack: search over parameters, bisection over radii, saturation of a budget."""

@@ -1,0 +1,106 @@
+"""Whether steps can reach the edge of the ball: what cannot be reached looks robust, and is not."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...adapters import Implementation, ThreatModel, find_attack
+from ...adapters.catalogue.lookup import accepts, library_defaults
+from ...adapters.catalogue.step_size import is_relative, resolve_step
+from ...errors import InvalidInput, MissingLibrary
+from ..cell import Cell
+
+REACHING = "2.5 epsilon / steps"
+# The length of a step, where another parameter has it: Adam moves a component by about its learning rate.
+_LENGTH = {"spsa": "learning_rate"}
+
+
+def reach_of(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
+    """How far a row can move from where it starts, in units of the radius: steps x step size / epsilon.
+
+    What is not given is the library's own default. A search has no radius: an absolute step is not compared with one.
+
+    Args:
+        row: of a fixed-budget attack.
+        threat_model: norm and radius.
+        parameters: canonical ones.
+
+    Returns:
+        None where the row has no steps of a known length, its library is not installed, or nothing can be compared.
+    """
+    length = _LENGTH.get(row.attack, "step_size")
+    if find_attack(row.attack).kind != "fixed-budget" or not (accepts(row, "steps") and accepts(row, length)):
+        return None
+    try:
+        used = {**library_defaults(row, threat_model.norm), **parameters}
+    except (MissingLibrary, KeyError):
+        return None
+    steps, step, epsilon = used.get("steps"), used.get(length), threat_model.epsilon
+    if is_relative(step):
+        epsilon, step = 1.0, _resolve(used)
+    numbers = (int, float)
+    if not isinstance(steps, numbers) or not isinstance(step, numbers) or epsilon is None:
+        return None
+    return steps * step / epsilon
+
+
+def warn_unreachable(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> str | None:
+    """A line for a row whose steps, end to end, are shorter than the radius; None for any other.
+
+    Args:
+        row: of any attack.
+        threat_model: norm and radius.
+        parameters: that it gets; what is not given is the library's own default.
+    """
+    reach = reach_of(row, threat_model, parameters)
+    if reach is None or reach >= 1 - 1e-6:
+        return None
+    length = _LENGTH.get(row.attack, "step_size")
+    better = f"give {length}" if length != "step_size" else f"step_size='{REACHING}' reaches it"
+    return f"{row.name}: its steps reach {reach:.2g} of the radius: what looks robust may be out of reach; {better}"
+
+
+def list_unreachable(cells: Iterable[Cell]) -> list[str]:
+    """A line for each row of a plan that cannot reach its ball, before anything is run.
+
+    Args:
+        cells: of a plan.
+    """
+    found: dict[str, None] = {}
+    for cell in cells:
+        for values in _settings(cell):
+            line = warn_unreachable(cell.row, cell.threat_model, values)
+            if line is not None:
+                found[line] = None
+    return list(found)
+
+
+def reaching(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a search, with a step size that reaches every ball where the library's own does not.
+
+    A step size that is given stays.
+
+    Args:
+        row: of a fixed-budget attack.
+        threat_model: with the largest radius of the search.
+        parameters: canonical ones.
+    """
+    if "step_size" in parameters or not accepts(row, "step_size"):
+        return dict(parameters)
+    reach = reach_of(row, threat_model, parameters)
+    if reach is None or reach >= 1:
+        return dict(parameters)
+    steps = {**library_defaults(row, threat_model.norm), **parameters}["steps"]
+    return {**parameters, "steps": steps, "step_size": REACHING}
+
+
+def _resolve(used: Mapping[str, Any]) -> float | None:
+    try:
+        return resolve_step(used, 1.0).get("step_size")
+    except InvalidInput:  # a text that is no step size: the run says so
+        return None
+
+
+def _settings(cell: Cell) -> Iterable[Mapping[str, Any]]:
+    from .best_effort import combinations
+
+    return [{**cell.parameters, **values} for values in combinations(cell.grid)]

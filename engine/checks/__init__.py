@@ -1,0 +1,1 @@
+"""Failure indicators: what speaks against the numbers of a results folder."""

@@ -1,0 +1,266 @@
+"""Indicators that set the cells of a folder against one another, image by image, with the exact paired test."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+
+from ...adapters import find_attack, implementations_of
+from ...adapters.running.judge import allowed_radius
+from ...adapters.words import radius_text, threat_text
+from ..cell import Cell
+from ..statistics.paired import least_decisive, mcnemar
+from ..statistics.verdict import SIGNIFICANT, side_of
+from ..store.outcomes import Outcome, Outcomes, transferred
+from ..store.store import Damaged
+from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick
+
+SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
+_OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap")  # no single step shares what these look for
+
+
+def subject_of(cell: Cell) -> str:
+    """How a check calls a cell: "foolbox:pgd (linf 4/255) on demo:efficientnet-lite0"."""
+    return f"{cell.attack} ({_describe(cell)}) on {cell.subject.model}"
+
+
+def is_single_step(cell: Cell) -> bool:
+    """Whether the attack makes one step only."""
+    return cell.row.attack in SINGLE_STEP or cell.parameters.get("steps") == 1
+
+
+def is_iterated(cell: Cell) -> bool:
+    """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
+    white = find_attack(cell.row.attack).knowledge == "white-box"
+    return white and not is_single_step(cell) and cell.row.attack not in _OTHER_GOALS
+
+
+def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
+    """The checks "single-step" and "black-box" of every iterated white-box cell."""
+    transfers = _read_transfers(outcomes)
+    for own in outcomes.done:
+        if not is_iterated(own.cell):
+            continue
+        rivals = [other for other in outcomes.done if _same_goal(own.cell, other.cell)]
+        steps = [(other.cell.attack, reach(other, own.cell)) for other in rivals if is_single_step(other.cell)]
+        boxes = [
+            (other.cell.attack, reach(other, own.cell))
+            for other in rivals
+            if find_attack(other.cell.row.attack).knowledge != "white-box"
+        ]
+        boxes += _reach_transfers(own, outcomes, transfers)
+        yield _beaten("single-step", own, steps, "no single-step attack (fgsm) was run under this threat model")
+        yield _beaten(
+            "black-box", own, boxes, "no black-box attack (square) and no transfer was run under this threat model"
+        )
+
+
+def growth_checks(outcomes: Outcomes) -> Iterator[Check]:
+    """The check "epsilon-growth" of every fixed-budget attack over its radii."""
+    fixed = [own for own in outcomes.done if _has_ball(own.cell)]
+    for cells in _grouped(fixed, lambda cell: (*_settings(cell, skip="step_size"), cell.seed)):
+        group = sorted(cells, key=lambda own: own.cell.threat_model.epsilon or 0.0)
+        radii = sorted({own.cell.threat_model.epsilon or 0.0 for own in group})
+        last = group[-1]
+        if len(radii) < 2:
+            detail, advice = (
+                f"only epsilon {radius_text(last.cell.threat_model.norm, radii[0])} was run",
+                "run it at two more radii (--epsilon, repeated)",
+            )
+            yield make_check("epsilon-growth", "unknown", subject_of(last.cell), last.cell.key, detail, advice=advice)
+        else:
+            yield _growth(group)
+
+
+def seed_checks(outcomes: Outcomes) -> Iterator[Check]:
+    """The check "seeds" of every attack over its seeds."""
+    for group in _grouped(outcomes.done, lambda cell: (*_settings(cell), cell.threat_model.epsilon)):
+        cell, first = group[0].cell, group[0].columns
+        about = (subject_of(cell), cell.key)
+        if len(group) < 2:
+            if cell.row.random:
+                advice = "run it with more seeds (--seed, repeated)"
+                yield make_check("seeds", "unknown", *about, f"only seed {cell.seed} was run", advice=advice)
+            else:
+                yield make_check("seeds", "pass", *about, "the attack draws no random numbers")
+            continue
+        success = np.stack([own.columns["success"] for own in group])[:, first["attacked"]]
+        mixed = np.asarray(success.any(0) & ~success.all(0))
+        rates = success.mean(1) if success.shape[1] else np.zeros(len(group))
+        share = float(mixed.mean()) if len(mixed) else 0.0
+        state: State = "fail" if share > SEED_FAIL else "warn" if share > SEED_WARN else "pass"
+        if mixed.any() and not cell.row.random:
+            state = "fail"  # without random numbers of its own, the model's must have moved it
+        detail = f"success {rates.min():.3g} to {rates.max():.3g} over {len(group)} seeds; {int(mixed.sum())} of "
+        detail += f"{len(mixed)} images depend on the seed"
+        yield make_check("seeds", state, *about, detail, images=pick(first["image"][first["attacked"]], mixed))
+
+
+def library_checks(outcomes: Outcomes) -> Iterator[Check]:
+    """The check "libraries" of every attack that several implementations were run of."""
+
+    def one_attack(cell: Cell) -> Any:
+        return (*_settings(cell)[:1], cell.row.attack, cell.is_best, *_goal(cell), cell.threat_model.epsilon, cell.seed)
+
+    for group in _grouped(outcomes.done, one_attack):
+        cell = group[0].cell
+        name = f"best({cell.row.attack})" if cell.is_best else cell.row.attack
+        subject = f"{name} ({_describe(cell)}) on {cell.subject.model}"
+        pairs = [(a, b) for a, b in combinations(group, 2) if a.cell.attack != b.cell.attack]
+        if pairs:
+            yield _disagreement(subject, pairs)
+        elif len(_others(cell)) > 1:
+            detail = f"only {cell.attack} was run"
+            advice = f"run the attack by its name alone ({cell.row.attack}): every library that has it"
+            yield make_check("libraries", "unknown", subject, cell.key, detail, advice=advice)
+
+
+def reach(outcome: Outcome, cell: Cell) -> np.ndarray:
+    """How far each image has to be moved as far as an outcome knows, (n,): inf where it was not fooled.
+
+    Under a cell with a radius every distance inside counts the same (0).
+    """
+    own, epsilon = outcome.columns, cell.threat_model.epsilon
+    if epsilon is not None and epsilon == outcome.cell.threat_model.epsilon:
+        return np.where(own["success"], 0.0, np.inf)
+    return _in_ball(np.where(own["success"], own["distance"], np.inf), cell)
+
+
+def wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Where the first reach is smaller than the second by more than searches differ."""
+    return (first < NEARER * second) & np.isfinite(first)
+
+
+def _in_ball(distance: np.ndarray, cell: Cell) -> np.ndarray:
+    if cell.threat_model.epsilon is None:
+        return distance
+    return np.where(distance <= allowed_radius(cell.threat_model), 0.0, np.inf)
+
+
+def _beaten(name: str, own: Outcome, rivals: list[tuple[str, np.ndarray]], missing: str) -> Check:
+    """Whether the rivals together do better than the outcome."""
+    cell, attacked = own.cell, own.columns["attacked"]
+    if not rivals:
+        advice = "run fgsm beside it" if name == "single-step" else "run square beside it, or --transfer full"
+        return make_check(name, "unknown", subject_of(cell), cell.key, missing, advice=advice)
+    mine, theirs = reach(own, cell), np.min([distances for _, distances in rivals], axis=0)
+    lost, won = wins(theirs, mine) & attacked, wins(mine, theirs) & attacked
+    p = mcnemar(lost, won)
+    winners = [label for label, distances in rivals if (wins(distances, mine) & attacked).any()]
+    names = ", ".join(dict.fromkeys(winners)) or ", ".join(dict.fromkeys(label for label, _ in rivals))
+    significant = p < SIGNIFICANT and lost.sum() > won.sum()
+    state: State = "fail" if significant else "warn" if lost.any() else "pass"
+    better = "nearer or only" if cell.threat_model.epsilon is None else "only"
+    detail = f"{int(lost.sum())} of {int(attacked.sum())} images fooled {better} by {names}, "
+    detail += f"{int(won.sum())} only by this attack (p = {p:.2g})"
+    return make_check(name, state, subject_of(cell), cell.key, detail, images=pick(own.columns["image"], lost))
+
+
+def _growth(group: Sequence[Outcome]) -> Check:
+    """Success at each radius against the next smaller one; the worst pair decides."""
+    lost_images: dict[str, None] = {}
+    significant = False
+    attacked, last = group[0].columns["attacked"], group[-1]
+    for small, large in pairwise(group):
+        before, after = small.columns["success"] & attacked, large.columns["success"] & attacked
+        lost = before & ~after
+        lost_images |= dict.fromkeys(pick(small.columns["image"], lost))
+        significant |= mcnemar(before, after) < SIGNIFICANT and before.sum() > after.sum()
+    counts = [int((own.columns["success"] & attacked).sum()) for own in group]
+    flat = counts[-1] <= counts[0] and counts[0] < attacked.sum()
+    fell = any(after < before for before, after in pairwise(counts))
+    state: State = "fail" if significant else "warn" if flat or fell else "pass"
+    radii = [radius_text(own.cell.threat_model.norm, own.cell.threat_model.epsilon or 0.0) for own in group]
+    steps = ", ".join(f"{n} at {radius}" for n, radius in zip(counts, radii, strict=True))
+    detail = f"of {int(attacked.sum())} images fooled: {steps}"
+    images = lost_images if state != "pass" else ()
+    return make_check("epsilon-growth", state, subject_of(last.cell), last.cell.key, detail, images=images)
+
+
+def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
+    """The pair that differs most decides; Bonferroni over the pairs; violations of either are left out."""
+    found, least = [], least_decisive(SIGNIFICANT / len(pairs))
+    for a, b in pairs:
+        attacked = a.columns["attacked"] & ~side_of(a).violated & ~side_of(b).violated
+        first, second = reach(a, a.cell), reach(b, a.cell)
+        ahead, behind = wins(first, second) & attacked, wins(second, first) & attacked
+        net = abs(int(ahead.sum()) - int(behind.sum())) / max(1, int(attacked.sum()))
+        ordered = (a, b) if ahead.sum() >= behind.sum() else (b, a)
+        found.append((mcnemar(ahead, behind), -net, ordered, ahead | behind, int(attacked.sum())))
+    p, net, (strong, weak), apart, compared = min(found, key=lambda item: item[:2])
+    state: State = "fail" if p * len(pairs) < SIGNIFICANT else "warn" if -net > NET_DISAGREEMENT else "pass"
+    kind = "fooled" if weak.cell.threat_model.epsilon is not None else "fooled, or nearer,"
+    detail = f"{int(apart.sum())} of {compared} images are {kind} by one of "
+    detail += f"{strong.cell.attack} and {weak.cell.attack} only (p = {p:.2g}, {len(pairs)} pairs)"
+    if state != "pass":
+        detail += f"; the weaker: {weak.cell.attack}"
+    images = pick(strong.columns["image"], apart) if state != "pass" else ()
+    if state == "pass" and compared < least:
+        detail += f"; so few images cannot show a difference: {least} are the least"
+        advice = f"run {least - compared} more images (--limit)"
+        return make_check("libraries", "unknown", subject, weak.cell.key, detail, advice=advice)
+    return make_check("libraries", state, subject, weak.cell.key, detail, images=images)
+
+
+def _read_transfers(outcomes: Outcomes) -> dict[tuple[str, str], np.ndarray]:
+    """Predictions on the examples of a cell by a subject, by both keys."""
+    found = {}
+    for key, record in outcomes.store.read_all("transfer"):
+        if not isinstance(record, Damaged) and not record.failed:
+            cell, _, subject = key.partition("-")
+            found[cell, subject] = transferred(record)
+    return found
+
+
+def _reach_transfers(
+    own: Outcome, outcomes: Outcomes, transfers: dict[tuple[str, str], np.ndarray]
+) -> list[tuple[str, np.ndarray]]:
+    """What the examples made on other models reach on the model of this outcome."""
+    found = []
+    for made in outcomes.done:
+        predicted = transfers.get((made.cell.key, own.cell.subject.key))
+        if predicted is None or _goal(made.cell) != _goal(own.cell) or made.cell.threat_model.targeted:
+            continue
+        columns, norm = made.columns, own.cell.threat_model.norm
+        fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & ~columns["violated"]
+        distance = np.where(fooled, columns["l2" if norm == "unrestricted" else norm], np.inf)
+        found.append((f"{made.cell.attack} from {made.cell.subject.model}", _in_ball(distance, own.cell)))
+    return found
+
+
+def _describe(cell: Cell) -> str:
+    return threat_text(cell.threat_model, cell.target) + (f", seed {cell.seed}" if cell.seed else "")
+
+
+def _goal(cell: Cell) -> tuple[Any, ...]:
+    return cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
+
+
+def _same_goal(cell: Cell, other: Cell) -> bool:
+    return cell.key != other.key and cell.subject == other.subject and _goal(cell) == _goal(other)
+
+
+def _settings(cell: Cell, skip: str = "") -> tuple[Any, ...]:
+    """All that a cell is, the radius and the seed aside."""
+    own = {name: value for name, value in cell.parameters.items() if name != skip}
+    words = json.dumps([own, dict(cell.grid)], sort_keys=True)
+    return cell.subject.key, cell.attack, *_goal(cell), words, cell.shard_size, cell.version
+
+
+def _has_ball(cell: Cell) -> bool:
+    fixed = find_attack(cell.row.attack).kind == "fixed-budget"
+    return fixed and not cell.is_best and cell.threat_model.epsilon is not None
+
+
+def _others(cell: Cell) -> set[str]:
+    """The libraries that have this attack under its norm."""
+    return {row.library for row in implementations_of(cell.row.attack) if cell.threat_model.norm in row.classes}
+
+
+def _grouped(done: Iterable[Outcome], key: Any) -> list[list[Outcome]]:
+    found: dict[Any, list[Outcome]] = {}
+    for own in done:
+        found.setdefault(key(own.cell), []).append(own)
+    return list(found.values())

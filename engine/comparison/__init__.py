@@ -1,0 +1,1 @@
+"""One attack through every library on the same images."""

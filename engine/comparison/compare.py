@@ -1,0 +1,244 @@
+"""The same attack through every library that has it, with matched parameters, on one model and one set of images."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...adapters import (
+    AttackResult,
+    Classifier,
+    Implementation,
+    ThreatModel,
+    find_attack,
+    implementations_of,
+    run_attack,
+)
+from ...adapters.catalogue.findings import findings_of
+from ...adapters.catalogue.lookup import accepts
+from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.running.judge import quantise
+from ...adapters.running.targets import class_of
+from ...errors import AttackFailed, InvalidInput, MissingLibrary, ModelFailed, Unsupported
+from ...metrics import euclidean_distortion, maximum_distortion
+from ..statistics.shares import share_interval
+from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation's line of a comparison; there are no numbers where `error` says why.
+
+    `excused`: not the library but the model, the machine or what was asked for is to blame for that. `left_out` are
+    the shared parameters that it does not have, `findings` its known defects under this norm.
+    """
+
+    implementation: Implementation
+    result: AttackResult | None = None
+    error: str = ""
+    excused: bool = False
+    left_out: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What the paired outcomes of two implementations say; the largest pixel difference over the attacked images."""
+
+    a: str
+    b: str
+    judgement: Judgement
+    max_difference: float = math.nan
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict alone."""
+        return self.judgement.verdict
+
+    @property
+    def weaker(self) -> str:
+        """The weaker of the two, or the broken one; empty: neither."""
+        return self.judgement.weaker
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All rows and pairs of one attack under one threat model."""
+
+    attack: str
+    threat_model: ThreatModel
+    parameters: Mapping[str, Any]
+    seed: int
+    rows: tuple[Row, ...]
+    pairs: tuple[Pair, ...]
+
+    @property
+    def minimum_norm(self) -> bool:
+        """Whether the attack looks for the smallest change, so that verdicts are about distances too."""
+        return find_attack(self.attack).kind == "minimum-norm"
+
+
+def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    attack: str,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    rows: Sequence[Implementation] | None = None,
+    defaults: bool = False,
+    target: str = "second-likely",
+    seed: int = 0,
+    progress: Callable[[str, int], object] | None = None,
+) -> Comparison:
+    """Run every implementation of an attack and judge each pair from its paired outcomes.
+
+    Args:
+        attack: name of the canonical attack.
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, shape (N,).
+        threat_model: norm, epsilon, targeted.
+        parameters: canonical parameters for every library; they win over the attack's own matched ones. A library
+            that lacks one runs without it, and its row says so.
+        rows: the implementations; None: all that are as shipped and have the norm.
+        defaults: every library with its own defaults; only `parameters` are passed on.
+        target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
+        seed: of every random choice.
+        progress: called with an implementation's name and the number of images that it has just done.
+
+    Returns:
+        Rows in the order of the libraries, and a verdict for every pair of rows that ran or failed to.
+
+    Raises:
+        UnknownName: if there is no such attack or parameter.
+        Unsupported: if no implementation has the norm, or a given parameter fits none of them.
+        InvalidInput: if an argument has a wrong value.
+        ModelFailed: if the model fails on the clean images.
+    """
+    chosen = list(rows) if rows is not None else [r for r in implementations_of(attack) if not r.variant]
+    fitting = [row for row in chosen if threat_model.norm in row.classes]
+    if not fitting:
+        norms = sorted({norm for row in chosen for norm in row.classes})
+        raise Unsupported(f"no implementation of {attack} has norm {threat_model.norm}; they have: {', '.join(norms)}")
+    given = dict(parameters or {})
+    for name in given:
+        if not any(accepts(row, name) for row in fitting):
+            raise Unsupported(f"no implementation of {attack} has parameter {name}")
+    shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
+    logits, targets = classifier.check(inputs, labels), None  # a model that fails here fails for every library
+    if threat_model.targeted:
+        targets = choose_targets(logits, labels, target, seed)
+    shared_by_all = {"targets": targets, "seed": seed, "logits": logits}
+    lines = []
+    for row in fitting:
+        own = {name: value for name, value in shared.items() if accepts(row, name)}
+        step = (lambda count, name=row.name: progress(name, count)) if progress else None
+        left_out = tuple(name for name in shared if name not in own)
+        findings = findings_of(row, threat_model.norm)
+        try:
+            result = run_attack(row, classifier, inputs, labels, threat_model, progress=step, **shared_by_all, **own)
+        except (AttackFailed, MissingLibrary, ModelFailed, Unsupported) as error:
+            excused = not isinstance(error, AttackFailed)
+            lines.append(Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings))
+        else:
+            lines.append(Row(row, result, left_out=left_out, findings=findings, metrics=measure(result, inputs)))
+    pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))
+    return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs)
+
+
+def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that every library gets: the attack's matched ones, with those `given` in their place."""
+    return resolve_step({**find_attack(attack).matched, **given}, threat_model.epsilon)
+
+
+def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
+    """Target classes, shape (N,), never equal to the label.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        labels: shape (N,).
+        rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the class after.
+        seed: of the random targets.
+
+    Raises:
+        InvalidInput: if the rule is none of these.
+    """
+    classes = logits.shape[1]
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    if rule == "second-likely":
+        return others.argmax(1)
+    if rule == "least-likely":
+        return logits.scatter(1, labels[:, None], torch.inf).argmin(1)
+    if rule == "random":
+        shift = torch.randint(1, classes, labels.shape, generator=torch.Generator().manual_seed(seed))
+        return (labels + shift.to(labels.device)) % classes
+    aim = class_of(rule)
+    if aim is not None and aim < classes:
+        return torch.where(labels == aim, (labels + 1) % classes, aim)
+    raise InvalidInput(
+        f"expected a target of second-likely, least-likely, random or a class from 0 to {classes - 1}, got {rule!r}"
+    )
+
+
+def judge_pair(a: Row, b: Row) -> Pair:
+    """Compare two rows image by image, by the rule of `engine.verdicts`."""
+    names = a.implementation.name, b.implementation.name
+    if a.result is None or b.result is None:
+        broken = " and ".join(row.implementation.name for row in (a, b) if row.error and not row.excused)
+        why = "; ".join(f"{row.implementation.name}: {row.error}" for row in (a, b) if row.error)
+        return Pair(*names, not_compared(broken, why))
+    gap = (a.result.adv_inputs - b.result.adv_inputs).abs().flatten(1).amax(1).cpu().numpy()
+    sides = _side(a.implementation.name, a.result), _side(b.implementation.name, b.result)
+    moved = ((a.result.distances.linf > 0) | (b.result.distances.linf > 0)).cpu().numpy()
+    minimum_norm = find_attack(a.implementation.attack).kind == "minimum-norm"
+    judgement = judge(*sides, minimum_norm=minimum_norm, same=gap <= SAME_IMAGE, moved=moved)
+    attacked = sides[0].attacked
+    return Pair(*names, judgement, float(gap[attacked].max()) if attacked.any() else 0.0)
+
+
+def _side(name: str, result: AttackResult) -> Side:
+    attacked, success, distance = (own.cpu().numpy() for own in (result.attacked, result.success, result.distance))
+    return Side(name, attacked, success, distance, result.violations)
+
+
+def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
+    """The numbers of one row, from a result and the clean images, shape (N, C, H, W).
+
+    Rates are over all attacked images: a violation lowers the share that is fooled and the share that is robust.
+    Distances are over the successes; NaN where nothing counts.
+    """
+    attacked, success = result.attacked, result.success
+    count, fooled = int(attacked.sum()), int(success.sum())
+    clean, adv = inputs.float(), result.adv_inputs
+    broken = [set(kinds) for kinds, hit in zip(result.violations, attacked.tolist(), strict=True) if hit and kinds]
+    grid = (quantise(clean) == quantise(adv)).flatten(1).all(1)
+    numbers: dict[str, Any] = {
+        "images": count,
+        "MR": fooled / count if count else math.nan,
+        "MR_interval": share_interval(fooled, count),
+        "MR_8bit": int(result.success_8bit.sum()) / count if count else math.nan,
+        "robust": int(result.robust.sum()) / count if count else math.nan,
+        "AMD": float(maximum_distortion(clean, adv, success)),
+        "AED": float(euclidean_distortion(clean, adv, success)),
+        "seconds_per_image": float(result.seconds.sum()) / count if count else math.nan,
+        "below_grey_level": int((success & grid).sum()),
+        "violations": len(broken),
+        "violation_kinds": dict(sorted(Counter(kind for kinds in broken for kind in kinds).items())),
+    }
+    for norm in ("l0", "l1", "l2", "linf"):
+        values = getattr(result.distances, norm)[success]
+        numbers[f"{norm}_median"] = float(values.quantile(0.5)) if fooled else math.nan
+        numbers[f"{norm}_mean"] = float(values.mean()) if fooled else math.nan
+    for kind in ("forwards", "backwards"):
+        values = getattr(result, kind)[attacked]
+        numbers[f"{kind}_median"] = float(values.double().quantile(0.5)) if count else math.nan
+        numbers[f"{kind}_max"] = int(values.max()) if count else 0
+    return numbers

@@ -1,0 +1,73 @@
+"""A comparison as cells of a results folder, so that tables and reports take it like an evaluation."""
+
+import pyarrow as pa
+
+from ...adapters import Classifier
+from ...adapters.catalogue.lookup import accepts
+from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.zoo.load import Data
+from ..cell import Cell, Subject
+from ..plan.make import conditions, library_version
+from ..run.measure import result_table
+from ..run.origin import describe_run
+from ..run.worker import DataSource, ModelSource, Outcome, Task, Workbench
+from ..store.store import ResultsStore
+from .compare import Comparison, Row
+
+MEASURES = ("effect", "attention", "cost", "distance", "frequency")  # what takes seconds, not minutes
+
+
+def keep_comparison(
+    store: ResultsStore,
+    comparison: Comparison,
+    classifier: Classifier,
+    data: Data,
+    *,
+    model: str,
+    data_name: str,
+    preset: str = "",
+) -> None:
+    """Write every row of a comparison as a cell, and the model's predictions on the clean images.
+
+    Args:
+        store: where to.
+        comparison: what `compare` found.
+        classifier: the model that was compared on.
+        data: the images that it was compared on, all of them.
+        model: its name.
+        data_name: their name.
+        preset: what the cells belong to.
+
+    Raises:
+        Unavailable: if the store cannot be written.
+    """
+    inputs, labels = data.inputs, data.labels
+    subject = Subject(model, digest_model(classifier, model), data_name, digest_data(inputs, labels), len(labels))
+    sources = ModelSource(model, classifier), DataSource(data_name, len(labels), data)
+    clean = Workbench().do(Task("clean", subject, *sources, str(classifier.device)))
+    if clean.table is not None:
+        store.write("clean", subject.key, clean.table, describe_run(clean, preset=preset))
+    for row in comparison.rows:
+        cell = _cell(subject, comparison, row, str(classifier.device))
+        task = Task("attack", subject, *sources, str(classifier.device), cell)
+        outcome = Outcome(task, None, reason=row.error)
+        if row.result is not None:
+            images = inputs.to(classifier.device)
+            table, unmeasured = result_table(row.result, classifier, images, data.names, first=0, measures=MEASURES)
+            spent = float(row.result.seconds.sum())
+            outcome = Outcome(task, table, seconds=spent, attack_seconds=spent, unmeasured=unmeasured)
+        store.write("cells", cell.key, outcome.table or pa.table({}), describe_run(outcome, preset=preset))
+
+
+def _cell(subject: Subject, comparison: Comparison, row: Row, device: str) -> Cell:
+    own = row.implementation
+    return Cell(
+        subject=subject,
+        attack=own.name,
+        threat_model=comparison.threat_model,
+        parameters={name: value for name, value in comparison.parameters.items() if accepts(own, name)},
+        seed=comparison.seed,
+        measures=MEASURES,
+        version=library_version(own.library),
+        **conditions(device),
+    )

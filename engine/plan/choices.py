@@ -1,0 +1,94 @@
+"""What an attack choice means before any model is loaded: its rows in the catalogue, its norm, its parameters."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...adapters import Implementation, ThreatModel, find_implementation, implementations_of
+from ...adapters.attack import LIBRARIES
+from ...adapters.catalogue.customary import choose_threat_model
+from ...adapters.catalogue.lookup import accepts
+from ...adapters.words import radius_text
+from ...errors import InvalidInput, UnknownName, Unsupported
+from ..cell import strip_best
+from .config import AttackChoice
+
+_ANY_SIZE = 1 << 40  # components of an image larger than any: no radius is refused for its size
+
+
+def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bool = False) -> list[Implementation]:
+    """The implementations that a choice runs, of the given libraries (empty: of all).
+
+    Raises:
+        UnknownName: if there is no such attack or implementation.
+        InvalidInput: if the name is neither an attack, a `library:attack` nor `best(...)`, or no library is left.
+    """
+    for library in libraries:
+        if library not in LIBRARIES:
+            raise UnknownName("library", library, LIBRARIES)
+    name = strip_best(choice.attack)
+    if set(name) & set("()"):
+        raise InvalidInput(f"expected an attack as NAME, LIBRARY:NAME or best(...) of one, got {choice.attack!r}")
+    rows = [find_implementation(name)] if ":" in name else implementations_of(name)
+    chosen = [row for row in rows if not libraries or row.library in libraries]
+    if not chosen:
+        have = ", ".join(dict.fromkeys(row.library for row in rows))
+        raise InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(libraries)}")
+    if ":" not in name:
+        chosen = [row for row in chosen if repaired or not row.variant]
+    if choice.norm is None:
+        return chosen
+    return [row for row in chosen if choice.norm in row.classes] or chosen
+
+
+def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], components: int = _ANY_SIZE) -> ThreatModel:
+    """The threat model of a choice, completed where it leaves it open.
+
+    Args:
+        choice: the attack, perhaps with norm and radius.
+        rows: what it runs, as `rows_of` has them.
+        components: C x H x W of an image.
+
+    Raises:
+        InvalidInput: if its radius has no norm, or does not fit it.
+        Unsupported: if no row has the norm.
+    """
+    threat_model = choose_threat_model(
+        rows[0].attack, rows, components, norm=choice.norm, epsilon=choice.epsilon, targeted=bool(choice.target)
+    )
+    if choice.attack.startswith("best(") and choice.epsilon is None:
+        return replace(threat_model, epsilon=None)  # the search knows how far to look
+    return threat_model
+
+
+def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (), *, repaired: bool = False) -> None:
+    """Raise InvalidInput if one radius for several attacks, given without a norm, would fall into several norms."""
+    norms: dict[str, tuple[str, float]] = {}
+    for choice in choices:
+        if choice.norm is None and choice.epsilon is not None:
+            norm = threat_model_of(choice, rows_of(choice, libraries, repaired=repaired)).norm
+            norms.setdefault(norm, (choice.attack, choice.epsilon))
+    if len(norms) > 1:
+        meant = " and ".join(f"{norm} for {attack}" for norm, (attack, _) in norms.items())
+        radius = radius_text("linf", next(iter(norms.values()))[1])
+        raise InvalidInput(f"expected --norm beside --epsilon {radius}: it would be {meant}; run them one by one")
+
+
+def spread_parameters(
+    attacks: Sequence[str], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, repaired: bool = False
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Parameters given once for several attacks: for each attack those that a row of it has; and what to say.
+
+    Raises:
+        Unsupported: if no attack has one of them.
+    """
+    rows = [rows_of(AttackChoice(attack), libraries, repaired=repaired) for attack in attacks]
+    own = [{name: v for name, v in parameters.items() if any(accepts(r, name) for r in each)} for each in rows]
+    notes = []
+    for name in parameters:
+        without = [attack for attack, values in zip(attacks, own, strict=True) if name not in values]
+        if len(without) == len(attacks):
+            raise Unsupported(f"expected a parameter of {' or '.join(attacks)}, got {name}: none of them has it")
+        if without:
+            notes.append(f"{', '.join(without)}: no parameter {name}; run without it")
+    return own, notes

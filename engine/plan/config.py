@@ -1,0 +1,282 @@
+"""What an evaluation is to do, as one record: read from TOML or options, checked, written back."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, MinLen
+
+from ...adapters.attack import Library, Norm
+from ...adapters.catalogue.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
+from ...adapters.catalogue.step_size import is_relative
+from ...adapters.models.zoo.load import known_models
+from ...adapters.paths import expand_path
+from ...adapters.running.targets import check_target
+from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
+from ..cell import SHARD_SIZE
+from ..run.measure import MEASURES
+from .schema import check_record, show_value
+
+Transfer = Literal["no", "simple", "full"]
+ExecutorName = Literal["local", "ray"]
+Word = Annotated[str, MinLen(1)]
+Count = Annotated[int, Ge(1), Le(2**31 - 1)]
+Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
+
+_LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class AttackChoice:
+    """An attack and how to run it, under one threat model.
+
+    Args:
+        attack: "pgd" (every library that has it), "foolbox:pgd", or "best(...)" around either: the smallest radius.
+        norm: None: the one that most libraries have.
+        epsilon: None: the customary one, for attacks that need one. It needs its norm, unless there is only one.
+        target: "", or "second-likely", "least-likely", "random", or a class number.
+        parameters: canonical parameters, on top of the attack's matched ones.
+        grid: for "best(...)": parameter -> values to try.
+        defaults: each library's own defaults instead of the matched parameters.
+
+    Raises:
+        InvalidInput: if a value has a wrong type or lies out of range.
+        UnknownName: if there is no such norm.
+    """
+
+    attack: Word
+    norm: Norm | None = None
+    epsilon: Annotated[float, Gt(0)] | None = None
+    target: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    defaults: bool = False
+
+    def __post_init__(self) -> None:
+        _store(self, check_record(AttackChoice, vars(self)))
+
+
+@dataclass(frozen=True)
+class Config:
+    """An evaluation: every model with every attack, on one data set.
+
+    Args:
+        models: names; `*` matches: "demo:*".
+        attacks: what to run on each; a name or a table of plain values becomes an `AttackChoice`.
+        data: name of the data.
+        limit: only this many images.
+        seeds: each cell once with each.
+        libraries: only these; empty: all.
+        repaired: the repaired rows as well.
+        max_queries: forward plus backward passes per image, at most.
+        batch_size: images per library call.
+        pixels: success and distance count on images of 8 bits, as RoBIC has it.
+        transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
+        keep_images: keep every adversarial image, without loss.
+        measures: groups of metrics.
+        shard_size: images that are attacked, measured and saved at once.
+        device: where to compute.
+        preset: the paper whose setting this is, if any.
+
+    Raises:
+        InvalidInput: if a value has a wrong type or lies out of range; the line begins with its key.
+        UnknownName: if there is no such library or group of metrics.
+    """
+
+    models: Annotated[tuple[Word, ...], MinLen(1)] = ("demo:efficientnet-lite0",)
+    attacks: Annotated[tuple[AttackChoice, ...], MinLen(1)] = field(default_factory=lambda: (AttackChoice("pgd"),))
+    data: Word = "demo:imagenet"
+    limit: Count | None = None
+    seeds: Annotated[tuple[Seed, ...], MinLen(1)] = (0,)
+    libraries: tuple[Library, ...] = ()
+    repaired: bool = False
+    max_queries: Count | None = None
+    batch_size: Count | None = None
+    pixels: bool = False
+    transfer: Transfer = "no"
+    keep_images: bool = False
+    measures: tuple[Word, ...] = MEASURES
+    shard_size: Count = SHARD_SIZE
+    device: Word = "cpu"
+    preset: str = ""
+
+    def __post_init__(self) -> None:
+        values = dict(vars(self))
+        if isinstance(self.attacks, (list, tuple)):
+            values["attacks"] = tuple(
+                choice if isinstance(choice, AttackChoice) else choice_from(choice, f"attacks[{place}]")
+                for place, choice in enumerate(self.attacks)
+            )
+        elif isinstance(self.attacks, Mapping):
+            raise InvalidInput("attacks: expected a list of tables, each under [[attacks]], got one table")
+        _store(self, check_record(Config, values))
+        for place, group in enumerate(self.measures):
+            if group not in MEASURES:
+                raise UnknownName(f"measures[{place}]", group, MEASURES)
+
+
+def read_config(path: str | Path) -> Config:
+    """Read a TOML file; fractions may be texts ("8/255").
+
+    Raises:
+        Unavailable: if there is no such file.
+        InvalidInput: if it is no TOML, or a value has a wrong type.
+        UnknownName: if it has a key that means nothing.
+    """
+    found = read_toml(path)
+    try:
+        return config_from(found)
+    except DavylampError as error:
+        error.args = (f"{path}: {error}",)
+        raise
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The plain values of a TOML file.
+
+    Raises:
+        Unavailable: if there is no such file.
+        InvalidInput: if it is no TOML.
+    """
+    import sys
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # pyright: ignore[reportMissingImports] - installed on Python 3.10 only
+    try:
+        with expand_path(path).open("rb") as file:
+            text = file.read(_LARGEST_FILE + 1)
+        if len(text) > _LARGEST_FILE:
+            raise InvalidInput(f"expected a TOML file of at most 1 MiB, got more from {path}")
+        return tomllib.loads(text.decode())
+    except OSError as error:
+        raise Unavailable(f"expected a TOML file, found none at {path} ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, DavylampError):
+            raise
+        raise InvalidInput(f"expected TOML in {path}, got: {str(error)[:200]}") from error
+
+
+def config_from(found: Mapping[str, Any]) -> Config:
+    """A config from plain values, as TOML holds them."""
+    values = _known("", found, Config)
+    if values.get("preset"):
+        from .presets import find_preset
+
+        preset = values["preset"]
+        find_preset(preset if isinstance(preset, str) else show_value(preset))
+        if "attacks" not in values:
+            start = f"davylamp evaluate --preset {preset} --print-config"
+            raise InvalidInput(
+                f"preset: expected the attacks of {preset} beside its name, got none; start from {start}"
+            )
+    return Config(**values)
+
+
+def choice_from(item: Any, where: str = "") -> AttackChoice:
+    """An attack choice from a name or a table of plain values; `where` is its path in the whole: "attacks[0]"."""
+    values: dict[str, Any] = {"attack": item} if isinstance(item, str) else _known(where, item, AttackChoice)
+    dot = f"{where}." if where else ""
+    if "attack" not in values:
+        raise InvalidInput(f'{dot}attack: expected the name of an attack, got none; name it: attack = "pgd"')
+    if isinstance(values.get("target"), int) and not isinstance(values["target"], bool):
+        values["target"] = str(values["target"])
+    if isinstance(values.get("epsilon"), str):
+        values["epsilon"] = _prefixed(f"{dot}epsilon", parse_number, values["epsilon"], "a radius")
+    whole = {own.name: own.default for own in fields(AttackChoice)} | {"parameters": {}, "grid": {}} | values
+    checked = check_record(AttackChoice, whole, where)
+    if checked["target"]:
+        _prefixed(f"{dot}target", check_target, checked["target"])
+    for table, read in (("parameters", read_parameter), ("grid", _read_several)):
+        checked[table] = {
+            name: _prefixed(f"{dot}{table}.{name}", read, name, value) for name, value in checked[table].items()
+        }
+    return AttackChoice(**checked)
+
+
+def write_config(config: Config) -> str:
+    """The config as TOML that `read_config` reads back."""
+    import tomli_w
+
+    empty = {own.name: () if own.default == () else None for own in fields(Config)}
+    plain = {name: value for name, value in asdict(config).items() if value not in (None, "") and value != empty[name]}
+    plain["attacks"] = [
+        {name: value for name, value in choice.items() if value not in (None, "", {}, False)}
+        for choice in plain["attacks"]
+    ]
+    return tomli_w.dumps(plain)
+
+
+def expand_models(config: Config) -> Config:
+    """The config with every `*` in its models replaced by the names that it matches."""
+    names: list[str] = []
+    for pattern in config.models:
+        found = [pattern] if "*" not in pattern else [name for name in _model_names(pattern) if fnmatch(name, pattern)]
+        if not found:
+            raise UnknownName("model", pattern, known_models())
+        names += [name for name in found if name not in names]
+    return replace(config, models=tuple(names))
+
+
+def read_parameter(name: str, value: Any) -> Any:
+    """A canonical parameter from a plain value: a text is read only where TOML has no word for it.
+
+    That is a fraction ("1/255"), or a `step_size` relative to epsilon ("2 epsilon / steps").
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the value is not of its type.
+    """
+    if isinstance(value, str) and name in PARAMETERS and PARAMETERS[name].type is float:
+        return parse_text(name, value)
+    return check_parameter(name, value)
+
+
+def parse_text(name: str, text: str) -> Any:
+    """A canonical parameter from a text, as an option has it.
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        InvalidInput: if the text is not a value of its type.
+    """
+    return text if name == "step_size" and is_relative(text) else parse_parameter(name, text)
+
+
+def _store(record: Any, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        object.__setattr__(record, name, value)  # the record is frozen for everyone else
+
+
+def _prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns; its complaint begins with the key path."""
+    try:
+        return function(*arguments)
+    except DavylampError as error:
+        error.args = (f"{path}: {error}",)
+        raise
+
+
+def _model_names(pattern: str) -> list[str]:
+    if pattern.startswith("torchvision:"):
+        from torchvision import models
+
+        return [f"torchvision:{name}" for name in models.list_models(module=models)]
+    return [name for name in known_models() if name.startswith("demo:")]
+
+
+def _read_several(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(read_parameter(name, value) for value in values)
+
+
+def _known(where: str, found: Any, record: type) -> dict[str, Any]:
+    """The table as a dict, if every key of it is a field of the record."""
+    if not isinstance(found, Mapping):
+        raise InvalidInput(f"{where}: expected a table, got {show_value(found)}".removeprefix(": "))
+    names = [item.name for item in fields(record)]
+    for name in found:
+        if name not in names:
+            raise UnknownName(f"key in {where}" if where else "key", str(name), names)
+    return dict(found)

@@ -1,0 +1,227 @@
+"""From a config to cells: models loaded and hashed, attacks spread over the libraries, parameters resolved."""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from ...adapters import Classifier, Implementation, ThreatModel, find_attack
+from ...adapters.attack import Library
+from ...adapters.catalogue.lookup import accepts, check_support
+from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.models.identity.digest import digest_data, identify_model
+from ...adapters.models.zoo.load import Data
+from ...adapters.running.judge import RULES
+from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
+from ..attack.best_effort import check_search, combinations
+from ..cell import Cell, Subject
+from ..run.worker import DataSource, ModelSource, Workbench
+from .choices import rows_of, threat_model_of
+from .config import AttackChoice, Config, expand_models
+
+_ANY_SIZE = 1 << 40  # components of an image larger than any: no radius is refused for its size
+_PACKAGES: Mapping[Library, str] = {
+    "art": "adversarial-robustness-toolbox",
+    "foolbox": "foolbox",
+    "torchattacks": "torchattacks",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an evaluation consists of.
+
+    Args:
+        config: with every pattern expanded.
+        subjects: each model on its images, with where it comes from.
+        cells: in the order in which they are run: model by model.
+        data: where the images come from.
+        failed: models and implementations that cannot take part, each with the reason.
+        unknown: by key of a subject, why its identity is unknown: its records hold for this plan alone.
+        name: of this plan, by which it knows the records of such models that it has made itself.
+    """
+
+    config: Config
+    subjects: tuple[tuple[Subject, ModelSource], ...]
+    cells: tuple[Cell, ...]
+    data: DataSource
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def source(self, subject: Subject) -> ModelSource:
+        """Where the model of a subject comes from."""
+        return next(source for known, source in self.subjects if known == subject)
+
+    @property
+    def transfers(self) -> list[tuple[Subject, Cell]]:
+        """The models that each cell's examples are tried on: others that see the same images."""
+        first, rule = self.config.models[0], self.config.transfer
+        return [
+            (subject, cell)
+            for subject, _ in self.subjects
+            for cell in self.cells
+            if cell.subject.data_digest == subject.data_digest and cell.subject != subject
+            if rule == "full" or (rule == "simple" and first in (subject.model, cell.subject.model))
+        ]
+
+    @property
+    def images(self) -> int:
+        """Images that go through a task, counted once for each: what progress is told of."""
+        tasks = [subject for subject, _ in (*self.subjects, *self.transfers)]
+        return sum(subject.images for subject in (*tasks, *(cell.subject for cell in self.cells)))
+
+
+def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None, data: Data | None = None) -> Plan:
+    """Load every model once, to hash it, and list the cells.
+
+    Args:
+        config: what to do.
+        models: classifiers by name, in place of those that the config names.
+        data: images, in place of those that the config names.
+
+    A model that cannot be loaded, or not with these images, costs itself only, as does an implementation that cannot do
+    what others of its attack can: `Plan.failed` has their reasons.
+
+    Raises:
+        DavylampError: if a name is unknown, no model or no images can be loaded, or no library can do what is asked.
+    """
+    check_config(config)
+    config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
+    bench, images = Workbench(), DataSource(config.data, config.limit, data)
+    subjects, cells, digests, unknown = [], [], {}, {}
+    failed: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    for name in config.models:
+        source = ModelSource(name, None if models is None else models[name])
+        try:
+            classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
+            loaded = bench.data(images, classifier)
+        except (ModelFailed, Unavailable, MissingLibrary, Unsupported, InvalidInput) as error:
+            failed[name] = str(error)
+            if len(failed) < len(config.models):
+                continue
+            if len(set(failed.values())) == 1:
+                raise
+            reasons = "; ".join(f"{model}: {reason}" for model, reason in failed.items())
+            raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
+        if id(loaded) not in digests:
+            digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
+        identity = identify_model(classifier, name)
+        subject = Subject(name, identity.digest, config.data, digests[id(loaded)][1], len(loaded.labels))
+        unknown |= {subject.key: identity.reasons} if identity.reasons else {}
+        subjects.append((subject, source))
+        cells += list(_cells(config, subject, loaded.inputs[0].numel(), refused))
+    unique = tuple({cell.key: cell for cell in cells}.values())
+    return Plan(config, tuple(subjects), unique, images, {**failed, **refused}, unknown)
+
+
+def check_config(config: Config) -> None:
+    """Refuse what no model and no images could make right, before any of them is loaded.
+
+    Raises:
+        DavylampError: as `make_plan`, for an attack, a library, a threat model or a parameter.
+    """
+    nobody = Subject("", "", config.data, "", 1)
+    for _ in _cells(config, nobody, _ANY_SIZE, {}):
+        pass
+
+
+def _cells(config: Config, subject: Subject, components: int, refused: dict[str, str]) -> Iterator[Cell]:
+    """The cells of a model; rows that cannot do what others of their attack can go into `refused`."""
+    from .presets import preset_radius  # builds every preset
+
+    for choice in config.attacks:
+        asked = choice
+        if choice.epsilon is None and choice.norm is not None:
+            asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components))
+        rows = rows_of(choice, config.libraries, repaired=config.repaired)
+        threat_model = threat_model_of(asked, rows, components)
+        threat_model.check_radius(components)
+        fitting = [row for row in rows if threat_model.norm in row.classes]
+        refusals: dict[str, str] = {}
+        for row in fitting:
+            try:
+                yield from [*_cells_of_row(config, choice, subject, row, threat_model, fitting, components)]
+            except Unsupported as error:
+                refusals[row.name] = str(error)
+                if len(refusals) == len(fitting):
+                    raise
+        refused.update(refusals)
+
+
+def _cells_of_row(
+    config: Config,
+    choice: AttackChoice,
+    subject: Subject,
+    row: Implementation,
+    threat_model: ThreatModel,
+    fitting: list[Implementation],
+    components: int,
+) -> Iterator[Cell]:
+    for seed in config.seeds:
+        cell = _cell(config, choice, subject, row, threat_model, seed, fitting)
+        if cell.is_best:
+            settings = [{**cell.parameters, **values} for values in combinations(cell.grid)]
+            check_search(row, threat_model, components, settings)
+        yield cell
+
+
+def _cell(
+    config: Config,
+    choice: AttackChoice,
+    subject: Subject,
+    row: Implementation,
+    threat_model: ThreatModel,
+    seed: int,
+    rows: list[Implementation],
+) -> Cell:
+    best = choice.attack.startswith("best(")
+    if choice.grid and not best:
+        raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
+    given, grid = dict(choice.parameters), dict(choice.grid)
+    if config.batch_size is not None:
+        given.setdefault("batch_size", config.batch_size)
+    if config.max_queries is not None:
+        given["max_queries"] = min(config.max_queries, given.get("max_queries", config.max_queries))
+        if "max_queries" in grid:
+            grid["max_queries"] = tuple(min(config.max_queries, limit) for limit in grid["max_queries"])
+    for name in (*given, *grid):
+        if not any(accepts(other, name) for other in rows):
+            raise Unsupported(f"no implementation of {row.attack} has parameter {name}")
+    shared = given if choice.defaults else {**find_attack(row.attack).matched, **given}
+    if not best:  # a search resolves a relative step size at each of its radii
+        shared = resolve_step(shared, threat_model.epsilon)
+    own = {name: value for name, value in shared.items() if accepts(row, name)}
+    if not best:
+        check_support(row, threat_model, own)
+    return Cell(
+        subject=subject,
+        attack=f"best({row.name})" if best else row.name,
+        threat_model=threat_model,
+        parameters=own,
+        grid={name: values for name, values in grid.items() if accepts(row, name)},
+        target=choice.target,
+        seed=seed,
+        pixels=config.pixels,
+        measures=config.measures,
+        shard_size=config.shard_size,
+        version=library_version(row.library),
+        **conditions(config.device),
+    )
+
+
+def conditions(device: str) -> dict[str, Any]:
+    """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
+    return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
+
+
+def library_version(library: Library) -> str:
+    """The installed version of an attack library; "" if it is not installed."""
+    try:
+        return version(_PACKAGES[library])
+    except PackageNotFoundError:
+        return ""

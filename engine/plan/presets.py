@@ -1,0 +1,258 @@
+"""The settings of the papers: their attacks, threat models, parameters and metrics, as far as a library has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...adapters.attack import Norm
+from ...errors import UnknownName
+from .config import AttackChoice, Config
+
+SMALL = 3 * 64 * 64  # components of an image: CIFAR's and their like on one side, ImageNet's on the other
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A paper's setting.
+
+    Args:
+        config: what it evaluates; one implementation for each attack, as the paper has it.
+        metrics: symbols of the metrics that it reports.
+        source: the paper and the place in it.
+        missing: attacks of the paper that no library here has.
+        readings: what is run otherwise than the paper has it, or where the paper says nothing.
+        findings: known finding of a row that is run -> why it is run all the same.
+        radii: norm -> the radii on images of up to `SMALL` components and on larger ones; of attacks without one.
+    """
+
+    config: Config
+    metrics: tuple[str, ...]
+    source: str
+    missing: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()
+    findings: Mapping[str, str] = field(default_factory=dict)
+    radii: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def radius(self, norm: str, components: int) -> float | None:
+        """The radius that the preset has for images of so many components; None: it has none of its own."""
+        return self.radii[norm][components > SMALL] if norm in self.radii else None
+
+    def lines(self) -> list[str]:
+        """What a reader of its results must know: where it comes from, what is missing, what is run otherwise."""
+        lines = [self.source, *self.readings]
+        return [*lines, f"not in any library here: {', '.join(self.missing)}"] if self.missing else lines
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of a name.
+
+    Raises:
+        UnknownName: if there is none.
+    """
+    if name not in PRESETS:
+        raise UnknownName("preset", name, PRESETS)
+    return PRESETS[name]
+
+
+def describe_preset(name: str) -> list[str]:
+    """The lines of a preset that a reader of its results must know; none without a preset."""
+    return [f"preset {name}: {line}" for line in PRESETS[name].lines()] if name in PRESETS else []
+
+
+def preset_radius(name: str, norm: str, components: int) -> float | None:
+    """The radius that a preset has for an attack that names none; None for no preset, or one without."""
+    return PRESETS[name].radius(norm, components) if name in PRESETS else None
+
+
+def _choice(attack: str, norm: Norm, epsilon: float | None = None, target: str = "", **parameters: Any) -> AttackChoice:
+    return AttackChoice(attack, norm, epsilon, target, parameters)
+
+
+_BLACK = {"B13": "the black images that it returns where it fails are named violations"}
+_SPSA = {
+    "B11": "it is run untargeted",
+    "one-short-step": "it is run with the steps given here, not with its own one",
+}
+_MATCHED = "parameters that the paper does not give are those matched between the libraries"
+
+_QUERIES = 10_000  # CANARY 5.1: of a black-box attack, per image
+_SMALL, _LARGE = 1 / 255, 16 / 255  # CANARY 5.1
+_EAD = {  # two forward passes and one backward a step: the 10 000 and 5000 of Table 5
+    "steps": 1000,
+    "binary_search_steps": 5,
+    "initial_const": 0.001,
+    "learning_rate": 0.02,
+    "regularization": 0.01,
+}
+_ITERATED = {"steps": 100, "step_size": "2.5 epsilon / steps"}
+_TRANSFERABLE = tuple(
+    AttackChoice(
+        f"torchattacks:{attack}", "linf", epsilon, "", {**_ITERATED, "step_size": "2 epsilon / steps", **extra}
+    )
+    for attack, extra in (
+        ("mi-fgsm", {}),
+        ("vmi-fgsm", {"samples": 20}),
+        ("ni-fgsm", {}),
+        ("si-ni-fgsm", {"scales": 3}),
+    )
+    for epsilon in (_SMALL, _LARGE)
+)
+
+_CANARY = Preset(
+    Config(
+        preset="canary",
+        attacks=(
+            _choice("foolbox:fgsm", "linf", _LARGE),
+            _choice("art:jsma", "l0", target="random", theta=0.3, max_queries=4000),
+            _choice("foolbox:deepfool", "l2", steps=100, overshoot=0.02, candidates=20),
+            _choice("foolbox:bim", "linf", _SMALL, **_ITERATED),
+            _choice("foolbox:cw", "l2", steps=1000, binary_search_steps=10, initial_const=0.01, learning_rate=0.01),
+            _choice("foolbox:pgd", "linf", _SMALL, random_start=True, **_ITERATED),
+            _choice("foolbox:ead-en", "l1", **_EAD),
+            *_TRANSFERABLE,
+            _choice("foolbox:boundary", "l2", steps=10_000, max_queries=_QUERIES),
+            _choice("foolbox:spatial", "unrestricted", max_translation=3, max_rotation=30, translations=5, rotations=5),
+            _choice("torchattacks:spsa", "linf", _LARGE, steps=100, samples=100, max_queries=_QUERIES),
+            _choice("foolbox:hopskipjump", "linf", max_queries=200),  # as Table 5 counts; the program says linf
+            _choice("foolbox:genattack", "linf", _LARGE, target="random", max_queries=_QUERIES),
+        ),
+        transfer="simple",
+        limit=1000,
+    ),
+    (
+        *("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "OTR", "CTC", "QNC_F", "QNC_B"),
+        *("APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS"),
+    ),
+    "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; parameters from its authors' Canary_Master",
+    ("SI-FGSM", "SSAH", "AdvGAN", "LSA", "TREMBA"),
+    (
+        "SI-NI-FGSM is run where the paper has SI-FGSM: no library here has its scaled copies without Nesterov's step",
+        "JSMA may change 1 % of the components, the paper gives no limit; 1000 images for black boxes, too, where the "
+        "paper has 600",
+    ),
+    {
+        **_BLACK,
+        **_SPSA,
+        "largest-gradients": "the other library with JSMA compares all pairs of components: too much memory",
+        "nan-momentum": "only an image with a gradient of exactly zero; no other library has all four",
+        "fitness-logit": "no other library has GenAttack",
+    },
+)
+
+_ROBIC = Preset(
+    Config(
+        preset="robic",
+        attacks=(
+            AttackChoice("best(foolbox:pgd)", "l2", None, "", {"steps": 40}),
+            _choice("foolbox:cw", "l2", steps=100),
+            _choice("art:geoda", "l2", max_queries=5000),
+            _choice("foolbox:hopskipjump", "l2", max_queries=5000),
+        ),
+        pixels=True,
+        limit=1000,
+    ),
+    ("MR", "RMSD", "PSNR", "D_half", "QNC_F", "QNC_B", "R8"),
+    "RoBIC (Maho et al. 2021), section 5: best effort, 8-bit images, 5000 queries",
+    ("SurFree", "RayS", "QEBA", "BP"),
+    (
+        "HopSkipJump stands for QEBA, which builds on it, with the 5000 queries of Figure 1",
+        _MATCHED,
+    ),
+    _BLACK,
+)
+
+_L1, _L2, _LINF = 12.0, 0.5, 0.03  # AISafety V.A: CIFAR-10 and SVHN
+_AISAFETY = Preset(
+    Config(
+        preset="aisafety",
+        attacks=(
+            _choice("foolbox:fgsm", "linf", _LINF),
+            _choice("foolbox:pgd", "l1", _L1),
+            _choice("foolbox:pgd", "l2", _L2),
+            _choice("foolbox:pgd", "linf", _LINF),
+            _choice("foolbox:cw", "l2"),
+            _choice("torchattacks:spsa", "linf", _LINF),
+            _choice("foolbox:boundary", "l2", max_queries=5000),
+        ),
+        data="foolbox:cifar10",
+        limit=1000,
+    ),
+    ("CA", "AAW", "AAB", "ACAC", "ACTC", "NTE", "ALD", "ASS", "PSD"),
+    "AISafety (Liu et al. 2021), V.A and Tables II to IV: radii",
+    ("NATTACK",),
+    (
+        "PGD in l1 takes steps in all components, as Foolbox has it",
+        f"{_MATCHED}; the boundary attack gets 5000 queries",
+    ),
+    {**_BLACK, **_SPSA},
+)
+
+_FOOLING = Preset(
+    Config(
+        preset="fooling",
+        attacks=(
+            _choice("foolbox:fgsm", "linf", 10 / 255),
+            _choice("foolbox:bim", "linf", 10 / 255),
+            _choice("torchattacks:bim", "linf", 10 / 255, target="least-likely"),
+            _choice("foolbox:pgd", "linf", 10 / 255),
+            _choice("foolbox:deepfool", "l2"),
+            _choice("foolbox:cw", "l2", binary_search_steps=15),
+            _choice("art:uap@repaired", "linf", 10 / 255),
+        ),
+        limit=1000,
+    ),
+    ("MR", "FR@1", "FR@5", "FR@10", "FR@20", "FR@50", "FR@100", "FR_AUC", "QI_Wup", "QI_Vis"),
+    "Fooling beyond flipping the label (Mopuri et al. 2020), section 4: radius, binary search steps",
+    ("GD-UAP",),
+    (
+        "I-FGSM-LL is BIM aimed at the least likely class; the untargeted BIM is added",
+        "UAP is run repaired: as shipped it looks the logits up at the wrong classes",
+        _MATCHED,
+    ),
+    _BLACK,
+)
+
+_HIKDEEPSEC = Preset(
+    Config(
+        preset="hikdeepsec",
+        attacks=tuple(
+            _choice(f"foolbox:{attack}", "linf", level / 255, **parameters)
+            for level in (1, 2, 3)
+            for attack, parameters in (
+                ("fgsm", {}),
+                ("pgd", {"steps": 5, "step_size": 0.004, "random_start": True}),
+                ("bim", {"steps": 5, "step_size": 0.004}),
+            )
+        ),
+        data="foolbox:cifar10",
+        limit=1000,
+    ),
+    ("CA", "AAW", "CAV", "CRR", "CSR", "CCV", "COS"),
+    "HikDeep-Sec (Zhang et al. 2023), section 5: radii, 5 steps of 0.004",
+    (),
+    ("the step of 0.004 is larger than the radius of 1/255: each step is cut to the ball",),
+)
+
+_AUTOATTACK = Preset(
+    Config(
+        preset="autoattack",
+        attacks=tuple(_choice("torchattacks:autoattack@repaired", norm) for norm in ("linf", "l2")),
+        limit=1000,
+    ),
+    ("CA", "AAW", "MR", "AMD", "AED", "QNC_F", "QNC_B"),
+    "AutoAttack (Croce and Hein 2020), its standard version, with the radii of RobustBench: linf 8/255 and l2 0.5 on "
+    "images of up to 64 x 64 (CIFAR), linf 4/255 and l2 3.0 on larger ones (ImageNet)",
+    (),
+    ("run repaired, with 100 steps: as shipped it makes 10, and takes the first image's step size for all",),
+    {"B5": "mended in the repaired row: APGD-T gets one image at a time"},
+    {"linf": (8 / 255, 4 / 255), "l2": (0.5, 3.0)},
+)
+
+PRESETS: Mapping[str, Preset] = {
+    "aisafety": _AISAFETY,
+    "autoattack": _AUTOATTACK,
+    "canary": _CANARY,
+    "fooling": _FOOLING,
+    "hikdeepsec": _HIKDEEPSEC,
+    "robic": _ROBIC,
+}

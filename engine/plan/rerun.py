@@ -1,0 +1,92 @@
+"""The config that makes the same cells again, from the cells themselves."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ..cell import Cell
+from .config import AttackChoice, Config, Transfer
+
+
+class TransferRun(NamedTuple):
+    """What was tested on other models: the rule that gives at least that, and the model that "simple" goes out from.
+
+    `tested` of `asked` pairs of a cell and another model that sees the same images are there, `asked` by that rule.
+    """
+
+    rule: Transfer
+    first: str = ""
+    tested: int = 0
+    asked: int = 0
+
+
+def transfer_of(cells: Sequence[Cell], transfers: Mapping[str, Mapping[str, object]]) -> TransferRun:
+    """The rule that a folder's transfer runs follow.
+
+    Args:
+        cells: finished ones.
+        transfers: by key of a cell and of the tested subject, as `Outcomes` has them.
+    """
+    subjects = {cell.subject.key: cell.subject for cell in cells}
+    pairs = [
+        (cell.subject.model, subject.model, key in transfers.get(cell.key, {}))
+        for cell in cells
+        for key, subject in subjects.items()
+        if key != cell.subject.key and subject.data_digest == cell.subject.data_digest
+    ]
+    tested = sum(done for *_, done in pairs)
+    if not tested:
+        return TransferRun("no")
+    if tested < len(pairs):
+        for name in dict.fromkeys(subject.model for subject in subjects.values()):
+            own = [done for source, target, done in pairs if name in (source, target)]
+            if sum(own) == tested:
+                return TransferRun("simple", name, tested, len(own))
+    return TransferRun("full", "", tested, len(pairs))
+
+
+def configs_of(cells: Iterable[Cell], *, transfer: Transfer = "no", first: str = "") -> tuple[Config, ...]:
+    """One config for each data set and set of shared settings; `make_plan` of it has these cells, key by key.
+
+    A config is every model with every attack and seed: where a folder holds less than that, it has cells more.
+
+    Args:
+        cells: of a results folder.
+        transfer: what the folder was evaluated with.
+        first: the model that comes first, which "simple" goes out from.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        own = cell.subject
+        shared = [own.data, own.data_digest, own.images, cell.pixels, cell.measures, cell.shard_size]
+        groups.setdefault(json.dumps(shared), []).append(cell)
+    return tuple(_config(group, transfer, first) for group in groups.values())
+
+
+def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
+    first = cells[0]
+    names = dict.fromkeys(cell.subject.model for cell in cells)
+    choices = {json.dumps(_plain(cell), sort_keys=True): _choice(cell) for cell in cells}
+    return Config(
+        models=tuple(sorted(names, key=lambda name: name != model)),
+        attacks=tuple(choices.values()),
+        data=first.subject.data,
+        limit=first.subject.images,
+        seeds=tuple(sorted({cell.seed for cell in cells})),
+        pixels=first.pixels,
+        transfer=transfer,
+        measures=first.measures,
+        shard_size=first.shard_size,
+    )
+
+
+def _choice(cell: Cell) -> AttackChoice:
+    """The attack with every parameter that it ran with: nothing is left to be matched."""
+    own = cell.threat_model
+    return AttackChoice(cell.attack, own.norm, own.epsilon, cell.target, cell.parameters, cell.grid, defaults=True)
+
+
+def _plain(cell: Cell) -> list[object]:
+    own = cell.threat_model
+    grid = {name: list(values) for name, values in cell.grid.items()}
+    return [cell.attack, own.norm, own.epsilon, cell.target, dict(cell.parameters), grid]

@@ -1,0 +1,92 @@
+"""A record checked against its own type hints, by pydantic; the first mistake is one line that names the key."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from ...errors import InvalidInput, UnknownName
+
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number or a fraction such as 8/255",
+    "bool": "true or false",
+    "string": "a text",
+    "tuple": "a list",
+    "dict": "a table such as {steps = 10}",
+    "mapping": "a table such as {steps = 10}",
+}
+_SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
+
+def check_record(record: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """The values of a record's fields in their own types: no text is taken for a number, no number for a flag.
+
+    Args:
+        record: a dataclass whose type hints say what its fields hold.
+        values: a value for every field; a list counts as a tuple.
+        where: path of the record in the whole configuration: "attacks[0]".
+
+    Raises:
+        InvalidInput: if a value has a wrong type or lies out of range; the line begins with its key path.
+        UnknownName: if a text is none of those that there are.
+    """
+    from pydantic import ValidationError
+
+    try:
+        found = _model_of(record).model_validate(_plain(values))
+    except ValidationError as error:
+        raise _explain(error.errors(include_url=False)[0], where) from None
+    return {name: getattr(found, name) for name in type(found).model_fields}
+
+
+def show_value(value: Any) -> str:
+    """A value as TOML has it, short: what a line says after "got"."""
+    if isinstance(value, Mapping):
+        return "a table"
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    except ValueError:  # a whole number of thousands of digits, or a list that holds itself
+        return f"a very long {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+@cache
+def _model_of(record: type) -> Any:
+    # Loaded when the first record is made: importing davylamp.engine stays quick.
+    from pydantic import ConfigDict, create_model
+
+    rules = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    fields: Any = {name: (hint, ...) for name, hint in get_type_hints(record, include_extras=True).items()}
+    return create_model(record.__name__, __config__=rules, **fields)
+
+
+def _plain(value: Any) -> Any:
+    """Lists as tuples, NumPy's numbers as Python's, in tables too."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _explain(error: Any, where: str) -> InvalidInput | UnknownName:
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"])
+    path = f"{where}{path}".lstrip(".")
+    kind, limits, value = error["type"], error.get("ctx", {}), error["input"]
+    if kind == "literal_error":
+        known = [word.strip("'") for word in limits["expected"].replace(" or ", ", ").split(", ")]
+        if isinstance(value, str):
+            return UnknownName(path, value, known)
+        wanted = " or ".join(known)
+    elif kind in ("too_short", "string_too_short"):
+        wanted = "a text" if kind == "string_too_short" else "at least one value"
+    elif bounds := [f"{_SIGNS[name]} {limit:.10g}" for name, limit in limits.items() if name in _SIGNS]:
+        wanted = f"{'a number' if 'gt' in limits else 'a whole number'} {bounds[0]}"
+    elif kind == "finite_number":
+        wanted = "a finite number"
+    else:
+        wanted = _WORDS.get(kind.partition("_")[0], error["msg"].lower())
+    return InvalidInput(f"{path}: expected {wanted}, got {show_value(value)}")

@@ -1,0 +1,129 @@
+"""An attack tested on a model with a planted adversarial example (Zimmermann et al. 2022, the binarization test).
+
+For each image the last linear layer is replaced by a read-out of two classes, linear in the same features: "inner" for
+the image and random points well inside the ball, "planted" for one random point on the ball's boundary. An adversarial
+example is thus known to exist; an attack that misses it says nothing when it fails on the model itself.
+
+Departures from the authors' code: 32 inner points on few images, since it has to run beside an evaluation; the read-out
+is the least-squares interpolation of the features (a closed form, exact where there are more features than points)
+instead of an unregularised logistic regression; the random attack draws 32 points, half on the ball's surface and half
+in its corners (linf). An image where that finds the planted class is left out: finding it would prove nothing, which is
+why the authors report the random attack's success rate beside the attack's.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...adapters import Classifier
+from ...adapters.attack import Norm
+from ...errors import Unsupported
+from .noise import random_points
+
+INNER = 32  # points of the class "inner", the image among them
+GAP = 0.95  # radius of the inner points relative to the ball's: the authors' relative_inner_boundary_gap of 0.05
+CLOSENESS = 0.9  # how far the boundary is moved from the middle to the planted point, as the authors do it
+CHANCE = 32  # fresh random points that must not be taken for planted ones
+_FEWEST_FEATURES = 8
+
+
+class Binarised(nn.Module):
+    """A classifier with a read-out of two classes, inner (0) and planted (1), in place of its last linear layer.
+
+    Args:
+        classifier: takes images in [0, 1].
+        layer: its last linear layer, whose input is read.
+        weight: shape (D,).
+        bias: of the read-out.
+    """
+
+    weight: Tensor
+
+    def __init__(self, classifier: Classifier, layer: nn.Linear, weight: Tensor, bias: float):
+        super().__init__()
+        self.classifier, self.layer, self.bias = classifier, layer, bias
+        self.register_buffer("weight", weight)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of both classes, shape (N, 2): -0.05 and 0.05 on the planted point, 0.95 and -0.95 inside."""
+        score = read_features(self.classifier, self.layer, inputs) @ self.weight + self.bias
+        return torch.stack([-score / 2, score / 2], 1)
+
+
+def find_readout(classifier: Classifier) -> nn.Linear:
+    """The last linear layer, if its outputs are the classes.
+
+    Raises:
+        Unsupported: if there is none, or too few features go into it.
+    """
+    layers = [part for part in classifier.modules() if isinstance(part, nn.Linear)]
+    if not layers or layers[-1].out_features != classifier.num_classes:
+        raise Unsupported("the model does not end in a linear layer that could be replaced")
+    if layers[-1].in_features < _FEWEST_FEATURES:
+        raise Unsupported(f"the last layer has {layers[-1].in_features} features, too few to plant an example")
+    return layers[-1]
+
+
+def read_features(classifier: Classifier, layer: nn.Linear, inputs: Tensor) -> Tensor:
+    """What goes into a layer, float32, shape (N, D).
+
+    Raises:
+        Unsupported: if that is not one vector for each image.
+    """
+    seen: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    try:
+        classifier(inputs)
+    finally:
+        hook.remove()
+    if not seen or seen[-1].shape != (len(inputs), layer.in_features):
+        got = tuple(seen[-1].shape) if seen else "nothing"
+        raise Unsupported(f"expected features of shape ({len(inputs)}, {layer.in_features}), got {got}")
+    return seen[-1].float()
+
+
+def plant(classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed: int) -> dict[str, Any]:
+    """A model around one image with an adversarial example that is known.
+
+    Args:
+        classifier: the model.
+        image: in [0, 1], shape (C, H, W).
+        norm: of the ball.
+        radius: of the ball.
+        seed: of every random point.
+
+    Returns:
+        "classifier": the two-class classifier; "example": the planted point, (C, H, W); "separable": whether the
+        read-out tells it from the inner points; "easy": whether random points are taken for planted ones, too.
+
+    Raises:
+        Unsupported: if the model has no features that a read-out can be put on.
+    """
+    layer = find_readout(classifier)
+    generator = torch.Generator().manual_seed(seed)
+    inner_radius = max(1.0, GAP * radius) if norm == "l0" else GAP * radius
+    inner = min(INNER, layer.in_features // 2)
+    points = random_points(image, norm, inner_radius, inner - 1, generator)
+    example = random_points(image, norm, radius, 1, generator)
+    trained = torch.cat([image[None], points, example])
+    with torch.no_grad():
+        features = torch.cat([read_features(classifier, layer, chunk) for chunk in trained.split(32)])
+    weight, bias = _interpolate(features)
+    weight = weight.to(image.device)
+    taken = features @ weight + bias > 0
+    binarised = Classifier(Binarised(classifier, layer, weight, bias), num_classes=2)
+    surface = random_points(image, norm, radius, CHANCE // 2, generator)
+    corners = random_points(image, norm, radius, CHANCE // 2, generator, corners=True)
+    chance = binarised.predict_logits(torch.cat([surface, corners])).argmax(1)
+    separable = bool(taken[-1]) and not bool(taken[:-1].any())
+    return {"classifier": binarised, "example": example[0], "separable": separable, "easy": bool(chance.any())}
+
+
+def _interpolate(features: Tensor) -> tuple[Tensor, float]:
+    """The smallest read-out that gives -1 on all rows but the last, and 1 on that one; then moved by CLOSENESS."""
+    own = features.double().cpu()
+    centre = own[:-1].mean(0)
+    wanted = torch.cat([torch.zeros(len(own) - 1), torch.full((1,), 2.0)]).double()
+    weight = torch.linalg.pinv(own - centre, rtol=1e-10) @ wanted
+    return weight.float(), float(-1 - CLOSENESS - centre @ weight)

@@ -1,0 +1,196 @@
+"""A cell run again on a few images: with more steps, without a bound, against noise, and on planted examples."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier, ThreatModel, library_defaults, run_attack
+from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.catalogue.lookup import accepts
+from ...adapters.catalogue.step_size import resolve_step
+from ...errors import DavylampError, InvalidInput, Unsupported
+from ..cell import Cell, strip_best
+from ..checks.cross_checks import is_single_step
+from ..run.worker import attack_shard
+from .noise import random_points
+from .planted import plant
+
+IMAGES = 8
+TIMES = 4  # Carlini et al. 2019 ask for twice the iterations; an attack that stops early shows at four times
+DRAWS = 10  # random changes of each image; Carlini et al. 2019 ask for 10 000, which no evaluation has time for
+MOST_QUERIES = 2000  # passes per image that one further run may cost
+
+
+def probe_cell(cell: Cell, classifier: Classifier, inputs: Tensor, labels: Tensor, *, images: int = IMAGES) -> Any:
+    """What the indicators of a cell that need runs are judged from.
+
+    The images are the first that the classifier gets right. A best-effort search is probed as its fixed-budget attack.
+    "more-steps" runs with four times the steps (and `max_queries`); "unbounded" at a radius where every image can be
+    made uniformly grey (linf 0.5 and what that is in the other norms; l0: all components), with the step size scaled;
+    "random-noise" tries ten random changes of the cell's radius; "active-test" is that of `active_test`. Without a
+    radius these two take the median distance that the attack finds, or the customary radius if it finds nothing.
+
+    Args:
+        cell: what was run.
+        classifier: its model.
+        inputs: its images in [0, 1], shape (N, C, H, W).
+        labels: shape (N,).
+        images: how many to attack.
+
+    Returns:
+        JSON types; images by place in the data. "images", "epsilon" (of the attack as it was probed), "base" (the
+        attack as it is: "fooled", "distances"), and by name of the indicator a dict with "reason" (why it could not be
+        run, or "") and its own numbers.
+
+    Raises:
+        InvalidInput: if no image is classified correctly, or `images` < 1.
+        DavylampError: if the attack fails as it is.
+    """
+    if images < 1:
+        raise InvalidInput(f"expected images >= 1, got {images}")
+    few, right = inputs[: 8 * images], labels[: 8 * images].to(inputs.device)
+    rows = (classifier.predict_logits(few).argmax(1) == right).nonzero()[:images, 0]
+    if not len(rows):
+        raise InvalidInput(f"expected images that the model gets right, got none among the first {len(few)}")
+    return _CellProbe(_fixed(cell, inputs[0].numel()), classifier, few[rows], right[rows], rows.tolist()).run()
+
+
+class _CellProbe:
+    """The images that a cell is probed on."""
+
+    def __init__(self, cell: Cell, classifier: Classifier, inputs: Tensor, labels: Tensor, places: list[int]):
+        self.cell, self.classifier, self.inputs, self.labels, self.places = cell, classifier, inputs, labels, places
+        self.components = inputs[0].numel()
+
+    def run(self) -> dict[str, Any]:
+        base = self.attack(self.cell)
+        self.queries = float((base.forwards + base.backwards).double().mean())
+        self.base = self.told(base)
+        self.radius = self.cell.threat_model.epsilon
+        if self.radius is None and self.base["distances"]:
+            self.radius = median(self.base["distances"])
+        asked: Mapping[str, Callable[[], dict[str, Any]]] = {
+            "more-steps": self.more_steps,
+            "unbounded": self.unbounded,
+            "random-noise": self.random_noise,
+            "active-test": self.active_test,
+        }
+        epsilon = self.cell.threat_model.epsilon
+        found: dict[str, Any] = {"images": self.places, "epsilon": epsilon, "base": self.base}
+        for name, ask in asked.items():
+            try:
+                found[name] = {"reason": "", **ask()}
+            except DavylampError as error:  # one question that this attack cannot be asked leaves the others
+                found[name] = {"reason": " ".join(str(error).split())[:300]}
+        return found
+
+    def more_steps(self) -> dict[str, Any]:
+        row, own = self.cell.row, dict(self.cell.parameters)
+        steps = own.get("steps") or library_defaults(row, self.cell.threat_model.norm).get("steps")
+        if not accepts(row, "steps") or not isinstance(steps, int):
+            raise Unsupported("the attack has no number of steps to raise")
+        self.check_cost(TIMES)
+        own |= {name: TIMES * own[name] for name in ("max_queries",) if name in own} | {"steps": TIMES * steps}
+        return {"times": TIMES, **self.told(self.attack(replace(self.cell, parameters=own)))}
+
+    def unbounded(self) -> dict[str, Any]:
+        threat_model = self.cell.threat_model
+        if threat_model.epsilon is None:
+            return {"radius": None, "fooled": self.base["fooled"]}
+        if is_single_step(self.cell):
+            raise Unsupported("a single step is not expected to reach every image")
+        self.check_cost(1)
+        wide = largest_radius(threat_model, self.components)
+        own = dict(self.cell.parameters)
+        if isinstance(own.get("step_size"), float):
+            own["step_size"] *= wide / threat_model.epsilon
+        cell = replace(self.cell, threat_model=replace(threat_model, epsilon=wide), parameters=own)
+        return {"radius": wide, **self.told(self.attack(cell))}
+
+    def random_noise(self) -> dict[str, Any]:
+        radius, fooled = self.need_radius(), []
+        if self.cell.threat_model.targeted:
+            raise Unsupported("noise has no target")
+        generator = torch.Generator().manual_seed(self.cell.seed)
+        half = DRAWS // 2
+        for place, image, label in zip(self.places, self.inputs, self.labels, strict=True):
+            points = [
+                random_points(image, self.cell.threat_model.norm, radius, half, generator, corners=corners)
+                for corners in (False, True)
+            ]
+            if bool((self.classifier.predict_logits(torch.cat(points)).argmax(1) != label).any()):
+                fooled.append(place)
+        return {"radius": radius, "draws": 2 * half, "fooled": fooled}
+
+    def active_test(self) -> dict[str, Any]:
+        radius, found = self.need_radius(), {"planted": [], "found": [], "easy": [], "not separable": []}
+        norm, targeted = self.cell.threat_model.norm, self.cell.threat_model.targeted
+        own = dict(self.cell.parameters)
+        own |= {"candidates": 2} if "candidates" in own else {}
+        label, target = (torch.tensor([place], device=self.inputs.device) for place in (0, 1))
+        for place, image in zip(self.places, self.inputs, strict=True):
+            planted = plant(self.classifier, image, norm, radius, self.cell.seed + place)
+            if not planted["separable"] or planted["easy"]:
+                found["easy" if planted["separable"] else "not separable"].append(place)
+                continue
+            result = run_attack(
+                self.cell.row,
+                planted["classifier"],
+                image[None],
+                label,
+                ThreatModel(norm, radius, targeted),
+                targets=target if targeted else None,
+                seed=self.cell.seed,
+                first=place,
+                **own,
+            )
+            found["planted"].append(place)
+            found["found"] += [place] if bool(result.success[0]) else []
+        if not found["planted"]:
+            lost = f"{len(found['not separable'])} not separable, {len(found['easy'])} found by chance"
+            raise Unsupported(f"no example could be planted: {lost}")
+        return {"radius": radius, **found}
+
+    def attack(self, cell: Cell) -> AttackResult:
+        return attack_shard(cell, self.classifier, self.inputs, self.labels)
+
+    def told(self, result: AttackResult) -> dict[str, Any]:
+        """Which images were fooled, and from what distance."""
+        hits = result.success.nonzero()[:, 0].tolist()
+        distances = [float(result.distance[place]) for place in hits]
+        return {"fooled": [self.places[place] for place in hits], "distances": distances}
+
+    def need_radius(self) -> float:
+        norm = self.cell.threat_model.norm
+        radius = self.radius or default_epsilon(norm, self.components)
+        if radius is None or norm == "unrestricted":
+            raise Unsupported(f"a {norm} threat model has no ball")
+        return radius
+
+    def check_cost(self, times: int) -> None:
+        if times * self.queries > MOST_QUERIES:
+            raise Unsupported(
+                f"about {times * self.queries:.0f} passes per image; not more than {MOST_QUERIES} are spent"
+            )
+
+
+def largest_radius(threat_model: ThreatModel, components: int) -> float:
+    """A radius within which every image can be made uniformly grey (l0: changed in every component)."""
+    sizes = {"linf": 0.5, "l2": 0.5 * components**0.5, "l1": 0.5 * components, "l0": float(components)}
+    if threat_model.norm not in sizes:
+        raise Unsupported(f"a {threat_model.norm} threat model has no ball")
+    return sizes[threat_model.norm]
+
+
+def _fixed(cell: Cell, components: int) -> Cell:
+    """The fixed-budget cell inside a best-effort search, at its radius or the customary one; others as they are."""
+    if not cell.is_best:
+        return cell
+    epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)
+    threat_model = replace(cell.threat_model, epsilon=epsilon)
+    own = resolve_step(cell.parameters, threat_model.epsilon)
+    return replace(cell, attack=strip_best(cell.attack), threat_model=threat_model, parameters=own, grid={})

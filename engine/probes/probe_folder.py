@@ -1,0 +1,151 @@
+"""Probe every model and cell of a results folder: load them by name, make sure that they are the same, run, store."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ...adapters import Classifier
+from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.zoo.load import Data
+from ...errors import DavylampError, InvalidInput, Unavailable
+from ..cell import Cell, Subject
+from ..checks.check_folder import check_models
+from ..run.worker import DataSource, ModelSource, Workbench
+from ..store.outcomes import Outcomes, logits_of, read_outcomes
+from ..store.store import Damaged, ResultsStore
+from .probe_cell import IMAGES, probe_cell
+from .probe_model import probe_model
+
+
+class Probed(NamedTuple):
+    """What `probe_folder` did: how many cells it ran, how many were there, and a line for whatever could not be run."""
+
+    done: int
+    kept: int
+    notes: list[str]
+
+
+def probe_folder(
+    folder: str | Path,
+    *,
+    models: Mapping[str, Classifier] | None = None,
+    data: Data | None = None,
+    only: Sequence[str] | None = None,
+    device: str = "cpu",
+    images: int = IMAGES,
+    progress: Callable[[str, int], object] | None = None,
+) -> Probed:
+    """Probe what was not yet probed of a folder, and store it there for `check_folder`.
+
+    It can be killed and called again; several processes may share a folder.
+
+    Args:
+        folder: a results folder.
+        models: classifiers by name, in place of loading them by name.
+        data: images, in place of loading them by name.
+        only: names of models; None: all.
+        device: where to compute.
+        images: of each cell.
+        progress: called with a cell's attack and 1 when it is done.
+
+    Raises:
+        Unavailable: if there is no such folder or nothing in it, or it cannot be written.
+        UnknownName: if a model of `only` is not in the folder.
+        InvalidInput: if `images` < 1.
+    """
+    if images < 1:
+        raise InvalidInput(f"expected images >= 1, got {images}")
+    outcomes, bench = read_outcomes(folder), Workbench()
+    check_models(outcomes, only)
+    done, kept, notes = 0, 0, []
+    for subject in outcomes.subjects.values():
+        if only is not None and subject.model not in only:
+            continue
+        cells = [own.cell for own in outcomes.done if own.cell.subject == subject]
+        waiting = [cell for cell in cells if not _is_probed(outcomes.store, cell.key, images)]
+        kept += len(cells) - len(waiting)
+        for _ in range(len(cells) - len(waiting)):
+            (progress or _ignore)("", 1)
+        if not waiting and (not _lacks_probes(outcomes, subject)):
+            continue
+        try:
+            source = ModelSource(subject.model, None if models is None else models.get(subject.model))
+            classifier, own = _load(bench, subject, source, DataSource(subject.data, subject.images, data), device)
+        except DavylampError as error:
+            notes.append(f"{subject.model}: {error}")
+            continue
+        _probe_subject(outcomes, subject, classifier, own)
+        for cell in waiting:
+            for note in _probe(outcomes.store, cell, classifier, own, images):
+                notes.append(note)
+            done += 1
+            (progress or _ignore)(cell.attack, 1)
+    return Probed(done, kept, notes)
+
+
+def _load(
+    bench: Workbench, subject: Subject, source: ModelSource, images: DataSource, device: str
+) -> tuple[Classifier, Data]:
+    """The subject's model and images; Unavailable if they are not those that were evaluated."""
+    classifier = bench.model(source, device)
+    own = bench.data(images, classifier)
+    if digest_model(classifier, source.name) != subject.model_digest:
+        raise Unavailable(
+            "expected the model that was evaluated, got one with other weights, layers, attributes, code or "
+            "preprocessing (or results of davylamp 0.1.0, which did not look at code); evaluate it again"
+        )
+    if digest_data(own.inputs, own.labels) != subject.data_digest:
+        raise Unavailable(f"expected the images that were evaluated, got other ones as {subject.data}")
+    return classifier, own
+
+
+def _probe_subject(outcomes: Outcomes, subject: Subject, classifier: Classifier, data: Data) -> None:
+    """Probe a model that was evaluated before evaluations did so."""
+    if _lacks_probes(outcomes, subject):
+        logits = logits_of(outcomes.store.read("clean", subject.key), "logits")
+        probes = probe_model(classifier, data.inputs.to(classifier.device), data.labels, logits)
+        meta = {"key": subject.key, "subject": subject.spec, "status": "done", "reason": "", "probes": probes}
+        outcomes.store.write("checks", subject.key, pa.table({}), meta)
+
+
+def _probe(store: ResultsStore, cell: Cell, classifier: Classifier, data: Data, images: int) -> Iterator[str]:
+    """Probe a cell and store what it told; yields a line if that could not be done."""
+    lock = store.claim(f"checks-{cell.key}")
+    if lock is None:
+        yield f"{cell.attack} on {cell.subject.model}: another process is at it"
+        return
+    try:
+        inputs = data.inputs.to(classifier.device)
+        probes = probe_cell(cell, classifier, inputs, data.labels.to(classifier.device), images=images)
+    except DavylampError as error:
+        yield f"{cell.attack} on {cell.subject.model}: {' '.join(str(error).split())}"
+    else:
+        meta: dict[str, Any] = {"key": cell.key, "spec": cell.spec, "status": "done", "reason": "", "asked": images}
+        store.write("checks", cell.key, pa.table({}), {**meta, "probes": probes})
+    finally:
+        store.release(f"checks-{cell.key}", lock)
+
+
+def _is_probed(store: ResultsStore, key: str, images: int) -> bool:
+    """Whether a cell was probed on at least so many images."""
+    try:
+        return store.read("checks", key).meta["asked"] >= images
+    except FileNotFoundError:
+        return False
+    except Damaged:
+        store.remove("checks", key)
+        return False
+
+
+def _lacks_probes(outcomes: Outcomes, subject: Subject) -> bool:
+    """Whether a model's clean predictions are there, and its probes nowhere."""
+    if subject.key not in outcomes.clean:
+        return False
+    told = outcomes.store.read("clean", subject.key).meta.get("probes")
+    return told is None and subject.key not in outcomes.store.keys("checks")
+
+
+def _ignore(_: str, __: int) -> None:
+    """In place of a progress bar."""

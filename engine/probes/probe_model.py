@@ -1,0 +1,151 @@
+"""A model asked a few questions that every attack takes the answer to for granted; a handful of passes."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ...adapters import Classifier
+from ..statistics.paired import mcnemar
+from ..statistics.verdict import SIGNIFICANT
+
+IMAGES = 8  # for passes one by one and for gradients
+LABELLED = 64  # for accuracy under other normalisations
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
+    """What the indicators of a model are judged from, as JSON types; images are counted by their place.
+
+    Torch's random state is left as it was.
+
+    Args:
+        classifier: the model.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: shape (N,).
+        logits: of these images, shape (N, K).
+
+    Returns:
+        By name of the indicator: "eval-mode", "deterministic", "zero-epsilon", "logits", "gradients",
+        "normalisation". What the model raised stands under "error".
+    """
+    few, own = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
+    first = cache(lambda: classifier.predict_logits(few))
+    questions: Mapping[str, Callable[[], dict[str, Any]]] = {
+        "eval-mode": lambda: probe_mode(classifier),
+        "deterministic": lambda: _differ(first(), classifier.predict_logits(few)),
+        "zero-epsilon": lambda: _differ(first(), classifier.predict_logits(few, batch_size=1)),
+        "logits": lambda: probe_outputs(logits),
+        "gradients": lambda: probe_gradients(classifier, few, own),
+        "normalisation": lambda: probe_normalisation(classifier, inputs[:LABELLED], labels[:LABELLED], logits),
+    }
+    found = {}
+    with torch.random.fork_rng(devices=[]):
+        for name, ask in questions.items():
+            try:
+                found[name] = ask()
+            except Exception as error:  # a model that cannot answer must not stop the evaluation; the reason is shown
+                found[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}
+    return found
+
+
+def probe_mode(classifier: Classifier) -> dict[str, Any]:
+    """Layers that stay in training mode, or take the statistics of the batch, after `eval()`."""
+    classifier.eval()
+    layers = list(classifier.model.named_modules())
+    return {
+        "handed_over_training": classifier.handed_over_training,
+        "training": [name or type(layer).__name__ for name, layer in layers if layer.training],
+        "batch_statistics": [n for n, layer in layers if isinstance(layer, _BatchNorm) and layer.running_mean is None],
+    }
+
+
+def probe_outputs(logits: Tensor) -> dict[str, Any]:
+    """Whether the outputs look like something else than logits."""
+    flat = logits.detach().float().cpu()
+    sums = flat.logsumexp(1)
+    return {
+        "images": len(flat),
+        "low": float(flat.min()),
+        "high": float(flat.max()),
+        "log_probabilities": bool((flat <= 0).all() and (sums.abs() < 1e-3).all()),
+        "unit_interval": bool(((flat >= 0) & (flat <= 1)).all()),
+    }
+
+
+def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
+    """The gradient of cross-entropy with respect to each image."""
+    found: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
+    leaf = inputs.detach().clone().requires_grad_(True)
+    try:
+        with torch.enable_grad():
+            loss = cross_entropy(classifier(leaf), labels, reduction="sum")
+            (gradient,) = torch.autograd.grad(loss, leaf)
+    except RuntimeError as error:  # the graph is cut between the output and the input
+        return {**found, "unavailable": " ".join(str(error).split())[:200]}
+    flat = gradient.flatten(1)
+    finite = torch.isfinite(flat).all(1)
+    zero = finite & (flat == 0).all(1)
+    usable = flat[finite & ~zero]
+    constant = len(usable) > 1 and torch.allclose(usable, usable[:1].expand_as(usable), rtol=1e-6, atol=0)
+    return {**found, "zero": _places(zero), "not_finite": _places(~finite), "constant": bool(constant)}
+
+
+def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
+    """Accuracy as the model is used, and under the usual other normalisations.
+
+    The others are tried only where so many images are wrong that one of them could be significantly better. Another one
+    that is better by a paired exact test means that the model is fed wrongly: a right one is never the worse.
+    """
+    logits, labels = logits[: len(inputs)].cpu(), labels.cpu()
+    hits = logits.argmax(1) == labels
+    found: dict[str, Any] = {
+        "images": len(labels),
+        "classes": logits.shape[1],
+        "right": int(hits.sum()),
+        "confidence": float(logits.softmax(1).amax(1).mean()),
+        "tried": {},
+    }
+    others = _other_normalisations(classifier, inputs)
+    if 2 * 0.5 ** int((~hits).sum()) * len(others) >= SIGNIFICANT:  # even if it corrected every mistake
+        return found
+    for name, changed in others.items():
+        with torch.no_grad():
+            chunks = [classifier.model(chunk).float().cpu() for chunk in changed.split(16)]
+        right = torch.cat(chunks).argmax(1) == labels
+        found["tried"][name] = {"right": int(right.sum()), "p": mcnemar(right, hits)}
+    return found
+
+
+def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:
+    """What the module inside could have been meant to get, by name; without the one that it gets."""
+    pixels = inputs.to(classifier.anchor)
+    given = pixels
+    if classifier.mean is not None and classifier.std is not None:
+        given = (pixels - classifier.mean) / classifier.std
+    found = {"[0, 1], not normalised": pixels, "[-1, 1]": 2 * pixels - 1, "[0, 255]": 255 * pixels}
+    if inputs.shape[1] == 3:
+        mean, std = (torch.tensor(values).to(pixels).view(1, 3, 1, 1) for values in _IMAGENET)
+        found["ImageNet's mean and std"] = (pixels - mean) / std
+        found["blue and red swapped"] = given.flip(1)
+    return {name: changed for name, changed in found.items() if not torch.equal(changed, given)}
+
+
+def _differ(first: Tensor, second: Tensor) -> dict[str, Any]:
+    """Largest difference of two passes over the same images, and whose prediction changed."""
+    difference = float((first - second).abs().max())
+    return {
+        "images": len(first),
+        "difference": difference if math.isfinite(difference) else 1e30,
+        "scale": float(first.abs().max().nan_to_num(0.0, 0.0, 0.0)),
+        "changed": _places(first.argmax(1) != second.argmax(1)),
+    }
+
+
+def _places(mask: Tensor) -> list[int]:
+    return [int(place) for place in mask.nonzero()[:, 0]]

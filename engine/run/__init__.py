@@ -1,0 +1,1 @@
+"""Running a plan: tasks, workers, the measures of each image, and the ledger of what is finished."""

@@ -1,0 +1,219 @@
+"""Run what a results folder lacks: claim, do, save, one piece after the other; only this process writes."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from filelock import FileLock
+
+from ...errors import DavylampError, Unavailable
+from ..cell import Cell
+from ..plan.make import Plan
+from ..store.examples import read_examples
+from ..store.outcomes import logits_of
+from ..store.plans import forget_plan, note_failed, note_plan
+from ..store.store import Record, ResultsStore
+from .executors import Executor, Progress, ThisProcess
+from .ledger import Ledger
+from .worker import Outcome, Task
+
+_POLL_SECONDS = 0.5
+
+
+class Summary(NamedTuple):
+    """What an evaluation did.
+
+    Args:
+        done: cells that were run now.
+        kept: cells that were there already.
+        failed: cells without a result, with the reason of each.
+        damaged: files that could not be trusted and were computed again.
+        waited: cells that another process did meanwhile.
+        seconds: wall time of this call.
+        cells: of the plan.
+        unknown: models whose identity is unknown, with why: their cells are not taken from earlier evaluations.
+    """
+
+    done: int
+    kept: int
+    failed: dict[str, str]
+    damaged: list[str]
+    waited: int
+    seconds: float
+    cells: int = 0
+    unknown: Mapping[str, str] = {}
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether there were cells, and none of them has a result."""
+        return 0 < self.cells <= len(self.failed)
+
+
+def evaluate(
+    plan: Plan,
+    store: ResultsStore,
+    *,
+    executor: Executor | None = None,
+    retry_failed: bool = False,
+    trust_unknown: bool = False,
+    progress: Progress | None = None,
+) -> Summary:
+    """Run every cell of a plan that the store does not have.
+
+    It can be killed at any moment and called again; several processes may share a store. What is done is never done
+    again, and the records are the same however often it was interrupted (the seconds aside).
+
+    Args:
+        plan: what to run.
+        store: where the records go.
+        executor: where the work is done; None: in this process.
+        retry_failed: run failed cells again, and those with two results that differ.
+        trust_unknown: take what is there of models whose identity is unknown for results of this model; else only what
+            was made for this plan.
+        progress: called with a cell's attack and the number of images just attacked, also for images that were kept.
+
+    Raises:
+        Unavailable: if the store cannot be written; it stays as it was. Also if another process evaluates a model here
+            whose identity is unknown.
+    """
+    ledger = Ledger(plan, store, retry_failed=retry_failed, trust_unknown=trust_unknown)
+    return _Evaluation(ledger, executor or ThisProcess(), progress or (lambda *_: None)).run()
+
+
+class _Evaluation:
+    def __init__(self, ledger: Ledger, executor: Executor, progress: Progress):
+        self.ledger, self.plan, self.store = ledger, ledger.plan, ledger.store
+        self.executor, self.progress = executor, progress
+        self.locks: dict[str, FileLock] = {}
+        self.waited: set[str] = set()
+
+    def run(self) -> Summary:
+        start, cells = time.monotonic(), self.plan.cells
+        note_failed(self.store, self.plan.failed, (subject.model for subject, _ in self.plan.subjects))
+        try:
+            self._claim_unknown()
+            self.ledger.settle()
+            kept = {cell.key for cell in cells if self.ledger.is_finished(cell)}
+            if len(kept) < len(cells):
+                note_plan(self.store, cells)
+            # Each needs the one before.
+            for list_tasks in (self._clean_tasks, self._attack_tasks, self._transfer_tasks):
+                self._work(list_tasks())
+        finally:
+            for name, lock in list(self.locks.items()):
+                self.store.release(name, lock)
+        finished = [cell.key for cell in cells if self.ledger.is_finished(cell)]
+        forget_plan(self.store, cells)
+        return Summary(
+            done=len({cell.key for cell in cells} & self.ledger.ran),
+            kept=len(kept - self.ledger.ran),
+            failed={key: self.ledger.finished[key] for key in finished if self.ledger.finished[key]},
+            damaged=self.ledger.damaged,
+            waited=len(self.waited),
+            seconds=time.monotonic() - start,
+            cells=len(cells),
+            unknown=self._unknown(),
+        )
+
+    def _unknown(self) -> dict[str, str]:
+        subjects = [subject for subject, _ in self.plan.subjects if subject.key in self.plan.unknown]
+        return {subject.model: "; ".join(self.plan.unknown[subject.key]) for subject in subjects}
+
+    def _claim_unknown(self) -> None:
+        """Keep others from a model whose identity is unknown: two at once would each do again what the other did."""
+        for subject, _ in self.plan.subjects:
+            if subject.key in self.plan.unknown and not self.ledger.trust_unknown:
+                name = f"unknown-{subject.key}"
+                lock = self.store.claim(name)
+                if lock is None:
+                    raise Unavailable(
+                        f"expected to be the only process with {subject.model} in {self.store.folder}: its identity is "
+                        f"unknown ({self._unknown()[subject.model]}); wait for the other one"
+                    )
+                self.locks[name] = lock
+
+    def _work(self, tasks: list[Task]) -> None:
+        """Do the tasks; those that another process has are looked at again until they are done or free."""
+        while tasks:
+            taken: list[Task] = []
+            for outcome in self.executor(self._claimed(tasks, taken), self.progress):
+                self._save(outcome)
+            tasks = []
+            for task in taken:
+                if not self.ledger.has(task):
+                    tasks.append(task)
+                else:
+                    self.progress("", task.images)
+                    self.waited |= {task.cell.key} if task.cell else set()
+            if tasks:
+                time.sleep(_POLL_SECONDS)
+
+    def _claimed(self, tasks: list[Task], taken: list[Task]) -> Iterator[Task]:
+        for task in tasks:
+            if self.ledger.has(task):
+                self.progress("", task.images)
+                continue
+            lock = self.store.claim(task.name)
+            if lock is None:
+                taken.append(task)
+            elif self.ledger.has(task):  # another process finished it between the look and the claim
+                self.store.release(task.name, lock)
+                self.progress("", task.images)
+            else:
+                self.locks[task.name] = lock
+                try:
+                    equipped = self._equip(task)
+                except (DavylampError, ValueError) as error:  # images that are damaged: this task alone waits for them
+                    self.ledger.damaged.append(str(error))
+                    self.store.release(task.name, self.locks.pop(task.name))
+                    self.progress("", task.images)
+                else:
+                    yield equipped
+
+    def _clean_tasks(self) -> list[Task]:
+        device = self.plan.config.device
+        return [Task("clean", subject, source, self.plan.data, device) for subject, source in self.plan.subjects]
+
+    def _attack_tasks(self) -> list[Task]:
+        config, tasks = self.plan.config, []
+        keep = config.keep_images or config.transfer != "no"
+        for cell in self.plan.cells:
+            source = self.plan.source(cell.subject)
+            for shard in range(cell.shards):
+                own = Task("attack", cell.subject, source, self.plan.data, config.device, cell, shard, keep)
+                tasks.append(own)
+        return tasks
+
+    def _transfer_tasks(self) -> list[Task]:
+        """Every cell's examples on the other models that see the same images; a failed cell has none."""
+        plan, tasks = self.plan, []
+        for subject, cell in plan.transfers:
+            if self.ledger.has_result(cell):
+                tasks.append(Task("transfer", subject, plan.source(subject), plan.data, plan.config.device, cell))
+            else:
+                self.progress("", subject.images)
+        return tasks
+
+    def _equip(self, task: Task) -> Task:
+        """The task with what only the store has: clean logits and activation maps, or the examples to test."""
+        if task.kind == "transfer" and task.cell:
+            task = replace(task, adv_inputs=read_examples(self.store, task.cell))
+        elif task.cell:
+            record = self.ledger.read("clean", task.subject.key)
+            span, measures = task.cell.span(task.shard), task.cell.measures
+            if record is not None and not record.failed and _made_alike(record, task.cell):
+                task = replace(task, logits=logits_of(record, "logits")[span.start : span.stop].numpy())
+                if "attention" in measures and record.table["cam"].null_count == 0:
+                    task = replace(task, cams=record.table["cam"].slice(span.start, len(span)).to_pylist())
+        return task
+
+    def _save(self, outcome: Outcome) -> None:
+        self.ledger.save(outcome)
+        self.store.release(outcome.task.name, self.locks.pop(outcome.task.name))
+
+
+def _made_alike(record: Record, cell: Cell) -> bool:
+    """Whether clean logits were rounded as the cell's own would be: on that class of device, by that torch."""
+    device, torch = str(record.meta.get("device", "")), str(record.meta.get("versions", {}).get("torch", ""))
+    return device.partition(":")[0] == cell.device and torch.startswith(f"{cell.torch}.")

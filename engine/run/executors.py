@@ -1,0 +1,256 @@
+"""Where tasks are done: in this process, in several on this machine (`cluster.py`: on many machines).
+
+An executor takes an iterator of tasks and yields an outcome for each, in the order in which they are finished. It asks
+for the next task only when it can start on it, so that a task is claimed as late as possible.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.context import BaseContext
+from typing import Protocol
+
+from ...adapters.models.zoo.load import check_device
+from ...errors import InvalidInput, Unavailable, UnknownName
+from .worker import Outcome, Task, Workbench
+
+Progress = Callable[[str, int], object]
+ATTEMPTS = 3  # a task whose worker dies as often is given up
+_GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
+
+
+class Executor(Protocol):
+    """Does tasks and yields what came of them."""
+
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
+        """Do the tasks; `progress` is called with a cell's attack and the images just attacked."""
+        ...
+
+
+class ThisProcess:
+    """Does one task after the other in this process; what is loaded stays for the next call."""
+
+    def __init__(self) -> None:
+        self._bench = Workbench()
+
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
+        """Do the tasks in their order."""
+        for task in tasks:
+            name, told = label_of(task), 0
+
+            def count(images: int, name: str = name) -> None:
+                nonlocal told
+                told += images
+                progress(name, images)
+
+            outcome = self._bench.do(task, count)
+            progress(name, task.images - told)
+            yield outcome
+
+
+class LocalWorkers:
+    """Does tasks in several processes, each with its share of the machine's cores; they stay for the next call.
+
+    Args:
+        workers: how many processes.
+
+    Raises:
+        InvalidInput: if there is to be no worker.
+        Unavailable: if this is a worker that runs the script that started it.
+    """
+
+    def __init__(self, workers: int):
+        if workers < 1:
+            raise InvalidInput(f"expected at least one worker, got {workers}")
+        # A worker that runs its script again would wait here for work that it was started for.
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise Unavailable(f"expected to start workers from a running script, got one that is imported; {_GUARD}")
+        self.workers = workers
+        _start_server()
+        self._all = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
+
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
+        """Do the tasks; a task whose worker dies is tried again, with the machine to itself.
+
+        Raises:
+            Unavailable: if no process can be started.
+        """
+        for worker in self._all:
+            worker.start()
+        idle = list(self._all)
+        running: dict[Future[Outcome], tuple[Task, _Worker]] = {}
+        lost: deque[Task] = deque()
+        deaths: Counter[str] = Counter()
+        try:
+            while True:
+                while idle and (task := _next(tasks, lost, alone=not running)) is not None:
+                    worker = idle.pop()
+                    running[worker.submit(task)] = (task, worker)
+                if not running:
+                    return
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    task, worker = running.pop(future)
+                    idle.append(worker)
+                    if isinstance(future.exception(), BrokenProcessPool):
+                        worker.check_start()
+                        deaths[task.name] += 1
+                        if deaths[task.name] < ATTEMPTS:
+                            lost.append(task)
+                            continue
+                        outcome = Outcome(task, None, reason=reason_of_death(ATTEMPTS))
+                    elif (error := future.exception()) is not None:  # it could not be sent there or back
+                        outcome = Outcome(task, None, reason=reason_of(error))
+                    else:
+                        outcome = future.result()
+                    progress(label_of(task), task.images)
+                    yield outcome
+        finally:
+            for _, worker in running.values():
+                worker.kill()
+
+
+class _Worker:
+    """One process, started when it is needed and again after it has died."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self.pool: ProcessPoolExecutor | None = None
+        self.greeting: Future[int] | None = None
+
+    def submit(self, task: Task) -> "Future[Outcome]":
+        if self.pool is not None:
+            try:
+                return self.pool.submit(work_here, task)
+            except BrokenProcessPool:  # it died since its last task
+                self.stop()
+        self.start()
+        assert self.pool is not None
+        return self.pool.submit(work_here, task)
+
+    def start(self) -> None:
+        if self.pool is None:
+            self.pool = ProcessPoolExecutor(1, _context(), initializer=_start, initargs=(self.threads,))
+            self.greeting = self.pool.submit(os.getpid)
+
+    def check_start(self) -> None:
+        """Raise Unavailable if the last process died before its first task: no task is to blame."""
+        if self.greeting is not None and isinstance(self.greeting.exception(), BrokenProcessPool):
+            raise Unavailable(f"expected worker processes to start, got one that died at once; {_GUARD}")
+
+    def stop(self, *, wait: bool = False) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=wait, cancel_futures=True)
+            self.pool = None
+
+    def kill(self) -> None:
+        """End the process at once, whatever it does: nobody waits for the outcome."""
+        if self.pool is not None:
+            for process in list(self.pool._processes.values()):  # there is no public way before Python 3.14
+                process.kill()
+            self.stop(wait=True)
+
+    def __del__(self) -> None:
+        # A pool that is still closing when the interpreter ends can find its pipe closed twice: a traceback at exit.
+        self.stop(wait=True)
+
+
+def _context() -> BaseContext:
+    """A forked child of a process that has used torch's threads can hang; these children start clean."""
+    methods = multiprocessing.get_all_start_methods()
+    return multiprocessing.get_context("forkserver" if "forkserver" in methods else "spawn")
+
+
+def _start_server() -> None:
+    """Begin to load torch and the libraries, once for all workers, while this process goes on."""
+    context = _context()
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload(["davylamp.engine.run.preload"])
+        # Ctrl-C reaches every process of a terminal's command; only this one is to answer. Children inherit the mask.
+        resource_tracker.ensure_running()  # which unblocks the signal when it starts
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _next(tasks: Iterator[Task], lost: deque[Task], *, alone: bool) -> Task | None:
+    """What to start now. A task that lost its worker, perhaps for want of memory, waits until nothing else runs."""
+    if lost:
+        return lost.popleft() if alone else None
+    return next(tasks, None)
+
+
+def choose_executor(name: str, *, workers: int = 1, address: str | None = None, device: str = "cpu") -> Executor:
+    """The executor of a name: "local" (this process, or several) or "ray" (a cluster).
+
+    Args:
+        name: "local" or "ray".
+        workers: processes on this machine; for Ray, tasks at once (0: as many as the cluster has room for).
+        address: of a running Ray cluster; None: one is started on this machine.
+        device: where the tasks compute; one of this machine, except for Ray.
+
+    Raises:
+        UnknownName: if there is no such executor.
+        MissingLibrary: if Ray is not installed.
+        Unavailable: if the device is not there.
+    """
+    if name == "ray":
+        from .ray_cluster import RayCluster
+
+        return RayCluster(address, device=device)
+    if name != "local":
+        raise UnknownName("executor", name, ("local", "ray"))
+    if address is not None:
+        raise InvalidInput(f"expected --address with --executor ray only, got {address}")
+    check_device(device)
+    return ThisProcess() if workers == 1 else LocalWorkers(workers)
+
+
+def reason_of_death(attempts: int) -> str:
+    """Why a task is given up whose worker died as often as it was tried."""
+    return f"its worker died {attempts} {'time' if attempts == 1 else 'times'} (killed, or out of memory)"
+
+
+def reason_of(error: BaseException) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+
+
+def label_of(task: Task) -> str:
+    """What a progress bar calls a task."""
+    return task.cell.attack if task.cell else task.subject.model
+
+
+@cache
+def _bench() -> Workbench:
+    """The workbench of a worker process."""
+    return Workbench()
+
+
+def _start(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Nobody wants the result once the parent is killed, and waiting for its next task would never end."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def work_here(task: Task) -> Outcome:
+    """Do a task in this worker process, which keeps its workbench."""
+    return _bench().do(task)

@@ -1,0 +1,173 @@
+"""What of a plan is in a results folder: read, checked, put together, and never taken for another model's."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import DavylampError, Unavailable
+from ..cell import Cell
+from ..plan.chosen import chosen_of_cell
+from ..plan.make import Plan
+from ..store.contents import find_fault
+from ..store.sealed import Conflict, Damaged, Record
+from ..store.store import Kind, ResultsStore
+from .origin import describe_run
+from .worker import Outcome, Task
+
+
+class Ledger:
+    """The books of one evaluation.
+
+    Args:
+        plan: what is to be there.
+        store: where.
+        retry_failed: whether failed cells, and those with two results that differ, are run again.
+        trust_unknown: whether earlier records of models whose identity is unknown count.
+    """
+
+    def __init__(self, plan: Plan, store: ResultsStore, *, retry_failed: bool = False, trust_unknown: bool = False):
+        self.plan, self.store = plan, store
+        self.retry_failed, self.trust_unknown = retry_failed, trust_unknown
+        self.ran: set[str] = set()
+        self.finished: dict[str, str] = {}  # why a cell failed, or nothing
+        self.damaged: list[str] = []
+        self._retried: set[str] = set()
+
+    def has(self, task: Task) -> bool:
+        """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
+        if task.kind != "attack" or task.cell is None:
+            return self._is_done("clean" if task.kind == "clean" else "transfer", task.name)
+        if task.keep_images and not self.store.images_path(task.name).is_file():
+            return self.is_finished(task.cell) and not self.has_result(task.cell)
+        cell = task.cell
+        return self.is_finished(cell) or self._is_done("parts", task.name) or self.is_finished(cell)
+
+    def is_finished(self, cell: Cell) -> bool:
+        """Whether a cell has a result, or a reason why there is none."""
+        if cell.key not in self.finished:
+            try:
+                record = self._read_done("cells", cell.key)
+            except (Conflict, DavylampError) as error:  # two results, or one that may not be read: for the user to say
+                self.finished[cell.key] = str(error)
+            else:
+                if record is not None:
+                    self.finished[cell.key] = record.meta["reason"]  # read and checked once is enough
+        return cell.key in self.finished
+
+    def has_result(self, cell: Cell) -> bool:
+        """Whether a cell has a result."""
+        return self.is_finished(cell) and not self.finished[cell.key]
+
+    def read(self, kind: Kind, key: str) -> Record | None:
+        """A record that can be trusted; a damaged file is noted and counts as not there.
+
+        Raises:
+            Conflict: if there are two results of a cell that differ.
+            DavylampError: if it may not be read, or was written in another format.
+        """
+        try:
+            record = self.store.read(kind, key)
+            if why := find_fault(kind, key, record):
+                raise Damaged(f"{self.store.path(kind, key)} is damaged ({why})")
+        except FileNotFoundError:
+            return None
+        except Damaged as damage:
+            if kind == "cells" and isinstance(damage, Conflict) and not self.retry_failed:
+                raise
+            if str(damage) not in self.damaged:
+                self.damaged.append(str(damage))
+            self.store.remove(kind, key)
+            return None
+        return record if self._is_ours(record) else None
+
+    def save(self, outcome: Outcome) -> None:
+        """Write what came of a task; what cannot be written as it is becomes a failure of that cell alone.
+
+        Raises:
+            Unavailable: if the store cannot be written.
+        """
+        try:
+            self._save(outcome)
+        except (DavylampError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, Unavailable):
+                raise
+            reason = f"its result could not be kept: {type(error).__name__}: {' '.join(str(error).split())}"[:500]
+            self._save(outcome._replace(table=None, images=None, reason=reason))
+
+    def settle(self) -> None:
+        """Finish what a killed run left: pieces of a cell all there but apart, or put together but not yet removed."""
+        left = {key.partition("-")[0] for key in self.store.keys("parts")}
+        for cell in self.plan.cells:
+            if cell.key in left and self.has_result(cell):
+                self._remove_parts(cell)
+            elif cell.key in left:
+                self._join(cell)
+
+    def _is_ours(self, record: Record) -> bool:
+        """Whether a record is of the model that this plan has: where that is unknown, only what it has made itself."""
+        subjects = (record.meta.get("subject"), record.meta.get("spec", {}).get("subject"))
+        unknown = any(subject in self._unknown() for subject in subjects if subject)
+        mine = record.meta.get("identity", {}).get("plan") == self.plan.name
+        return mine or self.trust_unknown or not unknown
+
+    def _unknown(self) -> list[dict[str, Any]]:
+        return [subject.spec for subject, _ in self.plan.subjects if subject.key in self.plan.unknown]
+
+    def _is_done(self, kind: Kind, key: str) -> bool:
+        return self._read_done(kind, key) is not None
+
+    def _read_done(self, kind: Kind, key: str) -> Record | None:
+        """A record that is not to be computed again."""
+        record = self.read(kind, key)
+        again = record is not None and record.failed and self.retry_failed and key not in self._retried
+        return None if again else record
+
+    def _save(self, outcome: Outcome) -> None:
+        task, config = outcome.task, self.plan.config
+        chosen = chosen_of_cell(config, task.cell) if task.cell else {}
+        meta = describe_run(outcome, preset=config.preset, chosen=chosen)
+        subjects = {task.subject.key, task.cell.subject.key if task.cell else ""}
+        if reasons := [reason for key in subjects for reason in self.plan.unknown.get(key, ())]:
+            meta["identity"] = {"unknown": reasons, "plan": self.plan.name}
+        if task.kind == "attack":
+            self._save_attack(outcome, meta)
+            return
+        if outcome.table is None:
+            self._retried.add(task.name)
+        self.store.write(task.kind, task.name, outcome.table or pa.table({}), meta)
+
+    def _save_attack(self, outcome: Outcome, meta: dict[str, Any]) -> None:
+        task = outcome.task
+        assert task.cell is not None
+        self.ran.add(task.cell.key)
+        if outcome.table is None:
+            self._retried.add(task.cell.key)
+            self.store.write("cells", task.cell.key, pa.table({}), meta)
+            return
+        if outcome.images is not None:
+            self.store.write_images(task.name, {"inputs": outcome.images, "labels": outcome.table["label"].to_numpy()})
+        self.store.write("parts", task.name, outcome.table, meta)
+        self._join(task.cell)
+
+    def _join(self, cell: Cell) -> None:
+        """Put the pieces of a cell together once all are there."""
+        parts = [self.read("parts", f"{cell.key}-{shard}") for shard in range(cell.shards)]
+        found = [part for part in parts if part is not None]
+        if len(found) < cell.shards:
+            return
+        meta = dict(found[0].meta)
+        try:
+            for name in ("seconds", "attack_seconds"):
+                meta[name] = sum(part.meta[name] for part in found)
+            meta["unmeasured"] = {symbol: why for part in found for symbol, why in part.meta["unmeasured"].items()}
+            table = pa.concat_tables([part.table for part in found], promote_options="default")
+        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            reason = f"its pieces do not fit together ({type(error).__name__}: {' '.join(str(error).split())})"[:500]
+            table, meta = pa.table({}), {**meta, "status": "failed", "reason": reason}
+        self.store.write("cells", cell.key, table, meta)
+        self.finished.pop(cell.key, None)
+        self._remove_parts(cell)
+
+    def _remove_parts(self, cell: Cell) -> None:
+        for shard in range(cell.shards):
+            self.store.remove("parts", f"{cell.key}-{shard}")

@@ -1,0 +1,64 @@
+"""What is stored beside a table: how it was made, where, and with which versions."""
+
+import platform
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ... import __version__
+from ...adapters import find_attack
+from ...errors import UnknownName
+from ..cell import Cell
+from .worker import Outcome
+
+_VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow")
+_VERSIONS += ("adversarial-robustness-toolbox", "foolbox", "torchattacks", "piq")
+
+
+def describe_run(outcome: Outcome, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What is stored beside a table: the spec, what of it the user left open, how it went, where, which versions."""
+    task = outcome.task
+    about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": task.subject.key}
+    return {
+        **about,
+        **({"about": describe_attack(task.cell)} if task.cell else {}),
+        "subject": task.subject.spec,
+        "kind": task.kind,
+        "status": "done" if outcome.table is not None else "failed",
+        "reason": outcome.reason,
+        "unmeasured": dict(outcome.unmeasured or {}),
+        **({} if outcome.probes is None else {"probes": dict(outcome.probes)}),
+        "seconds": outcome.seconds,
+        "attack_seconds": outcome.attack_seconds,
+        "device": task.device,
+        "python": platform.python_version(),
+        "platform": platform.machine(),
+        "versions": versions(),
+        "preset": preset,
+        "chosen": dict(chosen or {}),
+        "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def describe_attack(cell: Cell) -> dict[str, str]:
+    """What the catalogue knows of a cell's attack now: a later one may not have it any more."""
+    try:
+        attack = find_attack(cell.row.attack)
+    except UnknownName:
+        return {}
+    about = {"library": cell.row.library, "attack": attack.name, "title": attack.title}
+    return {**about, "kind": attack.kind, "knowledge": attack.knowledge}
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of davylamp and of every library here that takes part in the numbers."""
+    found = {"davylamp": __version__}
+    for name in _VERSIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,177 @@
+"""Tasks on a Ray cluster: many machines, one GPU or a share of one for each task."""
+
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import InvalidInput, MissingLibrary, Unavailable
+from .executors import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
+from .worker import Outcome, Task
+
+# No message on every machine that has no GPU, no statistics sent home.
+_QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+_REACH_SECONDS = 5
+_KEPT = 4  # models and data sets that were handed over in memory, kept by each worker
+
+
+class RayCluster:
+    """Does tasks on a Ray cluster; those of a worker or machine that is lost are done again on another.
+
+    davylamp and what the tasks need by name (files, weights) must be on every machine; models and images that were
+    passed as objects are sent there. The connection lasts until this process ends, or `ray.shutdown()`.
+
+    Args:
+        address: of a running cluster, "HOST:PORT" or "auto"; None: `RAY_ADDRESS`, or else one is started here.
+        device: where the tasks compute; "cuda..." reserves GPUs.
+        gpus_per_task: how much of a GPU each task gets: 0.5 lets two share one.
+        attempts: how often a task is tried whose worker dies.
+
+    Raises:
+        MissingLibrary: if Ray is not installed.
+        Unavailable: if there is no such cluster, or it has no GPU where one is asked for.
+        InvalidInput: if `gpus_per_task` or `attempts` is not positive, or the address is none.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        device: str = "cpu",
+        gpus_per_task: float = 1.0,
+        attempts: int = ATTEMPTS,
+    ):
+        if gpus_per_task <= 0:
+            raise InvalidInput(f"expected gpus_per_task > 0, got {gpus_per_task}")
+        if attempts < 1:
+            raise InvalidInput(f"expected attempts >= 1, got {attempts}")
+        self.attempts = attempts
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingLibrary("ray", "ray") from error
+        self._ray = ray
+        self._on_gpu = device.startswith("cuda")
+        self._share = gpus_per_task if self._on_gpu else 1.0
+        self._stored: dict[int, tuple[Any, Any]] = {}
+        self._connect(address)
+        if self._on_gpu and self.slots < 1:
+            found = ray.cluster_resources().get("GPU", 0)
+            raise Unavailable(f"expected {gpus_per_task:g} GPUs for a task in the Ray cluster, got {found:g}")
+        options = {"num_cpus": 1, "num_gpus": self._share if self._on_gpu else 0, "max_retries": attempts - 1}
+        self._remote = ray.remote(**options)(_work)
+
+    @property
+    def slots(self) -> int:
+        """Tasks that the cluster has room for at the moment."""
+        return int(self._ray.cluster_resources().get("GPU" if self._on_gpu else "CPU", 0) / self._share)
+
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
+        """Do the tasks; one more than there is room for is handed over, so that no machine waits for this one."""
+        running: dict[Any, Task] = {}
+        # Ray tells of lost machines on standard output, which belongs to our caller's results.
+        with redirect_stdout(sys.stderr):
+            try:
+                while True:
+                    while len(running) <= self.slots and (task := next(tasks, None)) is not None:
+                        running[self._submit(task)] = task
+                    if not running:
+                        return
+                    ready, _ = self._ray.wait(list(running), num_returns=1)
+                    task = running.pop(ready[0])
+                    outcome = self._outcome(task, ready[0])
+                    progress(label_of(task), task.images)
+                    yield outcome
+            finally:
+                for reference in running:
+                    self._ray.cancel(reference, force=True)
+
+    def _connect(self, address: str | None) -> None:
+        if self._ray.is_initialized():
+            return
+        address = address or os.environ.get("RAY_ADDRESS") or "local"
+        if address not in ("auto", "local"):
+            _check_reachable(address)
+        try:
+            self._ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, include_dashboard=False)
+        except (OSError, RuntimeError, ValueError, ImportError) as error:
+            raise Unavailable(f"expected a Ray cluster at {address}, found none ({_one_line(error)})") from error
+
+    def _submit(self, task: Task) -> Any:
+        """Hand a task over; what is large and the same for many tasks is sent to each machine once."""
+        given = self._store(task.model.classifier), self._store(task.data.data)
+        light = replace(
+            task,
+            device="cuda" if self._on_gpu else task.device,  # of the machine's GPUs, Ray shows a task its own only
+            model=replace(task.model, classifier=None),
+            data=replace(task.data, data=None),
+        )
+        return self._remote.remote(light, given, str(Path.cwd()))
+
+    def _store(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if id(value) not in self._stored:
+            self._stored[id(value)] = value, self._ray.put(value)
+        return self._stored[id(value)][1]
+
+    def _outcome(self, task: Task, reference: Any) -> Outcome:
+        from ray import exceptions as errors
+
+        try:
+            return Outcome(task, *self._ray.get(reference))
+        except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError):
+            return Outcome(task, None, reason=reason_of_death(self.attempts))
+        except Exception as error:  # it could not be started there, or its answer not be read: this task alone fails
+            return Outcome(task, None, reason=reason_of(error))
+
+
+def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:
+    """Runs on a worker; hands back an outcome without its task."""
+    if Path(folder).is_dir():
+        os.chdir(folder)  # names may hold paths that are relative
+    classifier, data = (None if reference is None else _fetch(reference) for reference in given)
+    examples = None if task.adv_inputs is None else np.array(task.adv_inputs)  # Ray's own is read-only
+    task = replace(
+        task,
+        adv_inputs=examples,
+        model=replace(task.model, classifier=classifier),
+        data=replace(task.data, data=data),
+    )
+    return work_here(task)[1:]
+
+
+@lru_cache(_KEPT)
+def _fetch(reference: Any) -> Any:
+    import ray
+
+    return ray.get(reference)
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself tries for minutes, and prints lines all the while."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidInput(f"expected the address of a Ray cluster as HOST:PORT or auto, got {address!r}")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        advice = "start one there with: ray start --head"
+        raise Unavailable(f"expected a Ray cluster at {address}, found none ({error}); {advice}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,1 @@
+"""Estimates with intervals, paired tests and the one rule for a verdict."""

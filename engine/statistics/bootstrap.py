@@ -1,0 +1,211 @@
+"""Percentile intervals by resampling images: a replicate is a row of counts, an estimate a product of matrices."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ...errors import InvalidInput
+from ...metrics import half_distortion
+from ...metrics.cost import LEVELS
+
+_TAILS = (0.025, 0.975)  # of a 95 % interval
+_AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are held at once
+_GUESSES = np.geomspace(1e-6, 1e3, 256)  # rates of an exponential over the mean distance
+_NEWTON = 5  # steps from the best guess
+
+
+FEWEST = 5  # images; of fewer the bootstrap knows too little of the spread, and of one nothing
+
+
+class Estimate(NamedTuple):
+    """A number, its 95 % interval and the images that it rests on; NaN where it is undefined."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+class Draws(NamedTuple):
+    """A mean as sums and counts, (R,) each: of the images themselves, then of every replicate.
+
+    `n` images count, one that several attacks meet as often; `different` are the different ones, 0: all of them.
+    """
+
+    total: np.ndarray
+    count: np.ndarray
+    n: int
+    different: int = 0
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """The mean in each, (R,); NaN where no image counts."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.total / self.count
+
+
+def resample(images: int, replicates: int, seed: int) -> np.ndarray:
+    """How often each image is drawn: the same arguments give the same counts, so that cells stay paired.
+
+    Args:
+        images: number of images, at least 1.
+        replicates: 0 for no interval.
+        seed: of the draws.
+
+    Returns:
+        Shape (replicates + 1, images), uint8; row 0 is all ones: the images themselves.
+
+    Raises:
+        InvalidInput: if a number is out of range.
+    """
+    if replicates < 0 or images < 1:
+        raise InvalidInput(f"expected replicates >= 0 and images >= 1, got {replicates} and {images}")
+    generator = np.random.default_rng((seed, images))
+    counts = np.ones((replicates + 1, images), np.uint8)
+    for rows in _groups(replicates, images):
+        drawn = generator.integers(images, size=(len(rows), images)) + images * np.arange(len(rows))[:, None]
+        found = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        counts[rows.start + 1 : rows.stop + 1] = found.clip(max=255)
+    return counts
+
+
+def draw_means(counts: np.ndarray, values: np.ndarray) -> list[Draws]:
+    """The mean over the defined values of every column.
+
+    Args:
+        counts: from `resample`, shape (R, n).
+        values: shape (n, S); NaN where undefined.
+
+    Returns:
+        One for each column.
+    """
+    defined, endless = ~np.isnan(values), np.isinf(values)
+    both = np.concatenate([np.where(defined & ~endless, values, 0.0), defined], axis=1)
+    sums = np.concatenate([counts[rows.start : rows.stop] @ both for rows in _groups(len(counts), len(values))])
+    columns = values.shape[1]
+    for image, place in zip(*endless.nonzero(), strict=True):  # PSNR of an image left as it was; not 0 times infinity
+        sums[counts[:, image] > 0, place] = values[image, place]
+    return [Draws(sums[:, i], sums[:, columns + i], int(defined[:, i].sum())) for i in range(columns)]
+
+
+def draws_of(values: np.ndarray, n: int) -> Draws:
+    """A statistic that is no mean over images, (R,), as draws."""
+    return Draws(values, np.ones(len(values)), n)
+
+
+def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
+    """The value and its percentile interval; replicates where it is undefined are left out.
+
+    There is no interval (NaN) of fewer than `FEWEST` images, nor of images that do not differ: one of no width would
+    claim that nothing else is possible. Not for shares: they have `engine.shares`.
+
+    Args:
+        draws: the estimate on the images themselves, then in every replicate, shape (R,).
+        n: images that it rests on.
+        different: how many different ones they are; 0: all.
+    """
+    low, high = (float(ends[0]) for ends in bands(draws[:, None]))
+    if (different or n) < FEWEST or low == high:
+        low = high = math.nan
+    return Estimate(float(draws[0]), low, high, n)
+
+
+def bands(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Percentile interval of every column of `draws`, shape (R, C), row 0 left out: two of shape (C,)."""
+    ordered = np.sort(draws[1:], axis=0)  # NaN last
+    known = (~np.isnan(ordered)).sum(0)
+    if not len(ordered):
+        return np.full(draws.shape[1], math.nan), np.full(draws.shape[1], math.nan)
+    ends = []
+    for share in _TAILS:
+        place = np.ceil(share * known).astype(int).clip(1) - 1
+        ends.append(np.take_along_axis(ordered, place[None], axis=0)[0])
+    return ends[0], ends[1]
+
+
+def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    """`metrics.macro_f1` over the classes that are met, shape (R,); labels and predictions (n,)."""
+    classes = np.unique(np.concatenate([labels, predicted]))
+    actual = (labels[:, None] == classes).astype(float)
+    assigned = (predicted[:, None] == classes).astype(float)
+
+    def score(own: np.ndarray) -> np.ndarray:
+        hits, sizes = own @ (actual * assigned), own @ (actual + assigned)
+        met = (sizes > 0).sum(1)
+        scores = (2 * hits / np.where(sizes > 0, sizes, 1)).sum(1)
+        return np.where(met > 0, scores / np.maximum(met, 1), math.nan)
+
+    return _by_groups(score, counts, labels)
+
+
+def draw_levels(seconds: np.ndarray) -> np.ndarray:
+    """`metrics.time_cost_levels` of attacks whose seconds are (R, A), in each replicate among those that are known."""
+    faster = (seconds[:, None, :] < seconds[:, :, None]).sum(2)
+    known = (~np.isnan(seconds)).sum(1, keepdims=True)
+    return np.where(np.isnan(seconds), math.nan, faster * LEVELS // known.clip(1))
+
+
+def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """`metrics.local_optimality` of an attack whose distances are (n,) against the best, in each replicate."""
+
+    def area(own: np.ndarray) -> np.ndarray:
+        images = own.sum(1)
+        largest = np.where(own > 0, best, -math.inf).max(1)
+        reached = (own * np.minimum(distances, largest[:, None])).sum(1) / images
+        least = own @ best / images
+        return 1 - (reached - least) / (own @ (best > 0) / images * largest - least)
+
+    if np.isinf(best).any():  # undefined on the images themselves: so is its interval
+        return np.full(len(counts), math.nan)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _by_groups(area, counts, best)
+
+
+def draw_half_distortion(counts: np.ndarray, distances: np.ndarray) -> np.ndarray:
+    """`metrics.half_distortion` of distances (n,), in each replicate; row 0 is what the metric itself gives."""
+    steps, place = np.unique(distances[(distances > 0) & np.isfinite(distances)], return_inverse=True)
+    right = (distances > 0).astype(float)
+    if len(steps):
+        member = np.zeros((len(distances), len(steps)))
+        member[np.flatnonzero((distances > 0) & np.isfinite(distances)), place] = 1
+        known = _by_groups(lambda own: _half(own @ member, own @ right, steps), counts, distances)
+    else:
+        known = np.where(_by_groups(lambda own: own @ right, counts, distances) > 0, math.inf, math.nan)
+    known[0] = half_distortion(torch.tensor(distances)).value
+    return known
+
+
+def _half(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Half distortions, (R,), of `fallen` images at each of the steps, (R, S), and those `right` when clean, (R,)."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = 1 - fallen.cumsum(1) / right[:, None]
+    met, scale = fallen > 0, steps.mean()
+    share, scaled = np.where(met, share, 0.0), steps / scale
+    curves = np.exp(-np.outer(scaled, _GUESSES))
+    guess = (met @ np.square(curves) - 2 * share @ curves).argmin(1)
+    low, high = np.log(_GUESSES[(guess - 1).clip(0)]), np.log(_GUESSES[(guess + 1).clip(max=len(_GUESSES) - 1)])
+    rate = np.log(_GUESSES[guess])
+    for _ in range(_NEWTON):  # all replicates at once, on the logarithm of the rate
+        decay = np.exp(rate)[:, None] * scaled
+        fitted = np.exp(-decay)
+        slope, error = -decay * fitted * met, fitted - share
+        first, second = (error * slope).sum(1), (slope * (slope + error * (1 - decay))).sum(1)
+        rate = np.clip(rate - first / np.where(second > 0, second, math.inf), low, high)
+    half = math.log(2) / np.exp(rate) * scale
+    left = np.take_along_axis(share, met.argmax(1)[:, None], axis=1)[:, 0]
+    half = np.where(met.any(1), half, math.inf)
+    return np.where((right == 0) | (met.any(1) & (left <= 0)), math.nan, half)
+
+
+def _by_groups(function: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """A function of rows of counts, applied to as many as memory holds at once."""
+    parts = [function(counts[rows.start : rows.stop].astype(float)) for rows in _groups(len(counts), len(like))]
+    return np.concatenate(parts)
+
+
+def _groups(rows: int, columns: int) -> Iterator[range]:
+    size = max(1, _AT_ONCE // max(columns, 1))
+    return (range(start, min(start + size, rows)) for start in range(0, rows, size))

@@ -1,0 +1,222 @@
+"""The only rule that says what the paired outcomes of two implementations on the same images mean."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ...adapters.running.judge import OF_THE_MODEL
+from ..store.outcomes import Outcome
+from .paired import (
+    UNKNOWN,
+    Interval,
+    difference_interval,
+    least_decisive,
+    mcnemar,
+    median_interval,
+    signed_rank_sum,
+    wilcoxon,
+)
+
+Verdict = Literal["identical", "equivalent", "weaker", "broken", "no difference found", "undecided"]
+
+SIGNIFICANT = 0.05
+TOO_MANY_VIOLATIONS = 0.1  # share of images whose result breaks a rule, above which an implementation is broken
+SAME_IMAGE = 1e-6  # largest pixel difference of images that count as identical: float32 rounding of a step
+MARGIN = 0.05  # of an equivalence: success rates no more than 5 points apart
+DISTANCE_MARGIN = 0.05  # and for smallest changes: the median ratio of distances no more than 5 % from 1
+
+RULE = (
+    "identical: on every image compared no pixel differs by more than 1e-6 (in records, where no pixels are kept: no "
+    "distance and no prediction differs), and at least one was moved. "
+    "weaker: exact McNemar test on success or, for attacks that look for the smallest change, Wilcoxon's test on the "
+    "distances where both succeed; 5 %, Bonferroni. "
+    "equivalent: success rates at most 5 points apart (90 % interval of the paired difference: two one-sided tests at "
+    "5 %; it takes 59 images at least) and, for the smallest change, the median ratio of distances within 5 % of 1. "
+    "no difference found: neither. undecided: too few images for any outcome to be significant. "
+    "broken: the implementation failed, or more than a tenth of its images are violations through its own doing. "
+    "Images whose result is a violation for either are left out and counted."
+)
+
+
+class Side(NamedTuple):
+    """What one implementation did on n images.
+
+    Args:
+        name: of the implementation.
+        attacked: images that it was run on, (n,) bool.
+        success: (n,) bool.
+        distance: to the clean image in the norm of the threat model, (n,); read where both succeed.
+        violations: kinds of violation of each image, empty where it kept the rules, n tuples.
+    """
+
+    name: str
+    attacked: np.ndarray
+    success: np.ndarray
+    distance: np.ndarray
+    violations: tuple[tuple[str, ...], ...]
+
+    @property
+    def violated(self) -> np.ndarray:
+        """Attacked images with a violation of any kind, whether or not they fool the model, (n,) bool."""
+        return self.attacked & np.array([bool(kinds) for kinds in self.violations], bool)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether more than a tenth of the attacked images are violations through the library's own doing."""
+        guilty = np.array([not OF_THE_MODEL.issuperset(kinds) for kinds in self.violations], bool)
+        return float((guilty & self.attacked).sum()) > TOO_MANY_VIOLATIONS * max(1, int(self.attacked.sum()))
+
+    @property
+    def complaint(self) -> str:
+        """Kinds of violation with their numbers: "no-gradient: 8 of 8 images"; empty: there is none."""
+        kinds = [kind for own, hit in zip(self.violations, self.attacked, strict=True) if hit for kind in set(own)]
+        total = int(self.attacked.sum())
+        return ", ".join(f"{kind}: {kinds.count(kind)} of {total} images" for kind in sorted(set(kinds)))
+
+
+def side_of(outcome: Outcome) -> Side:
+    """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
+    columns = outcome.columns
+    texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
+    kinds = tuple(tuple(text.split()) for text in texts)
+    return Side(outcome.cell.attack, columns["attacked"], columns["success"], columns["distance"], kinds)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict and what it rests on.
+
+    Args:
+        verdict: see `RULE`.
+        weaker: name of the weaker or of the broken one; "A and B" if both are broken.
+        images: pairs that were compared.
+        left_out: attacked images that are not, as the result of one of them is a violation.
+        p_success: exact McNemar test.
+        p_distance: Wilcoxon's test where both succeed.
+        only_a: images that only the first fools.
+        only_b: images that only the second fools.
+        difference: success rate of the first less that of the second, with its 90 % interval.
+        ratio: median of the first's distance over the second's where both succeed, with its 90 % interval.
+        detectable: the least number of images in favour of one that would have been significant.
+        needed: images that some outcome needs to be significant.
+        reason: why there is no comparison; else empty.
+    """
+
+    verdict: Verdict
+    weaker: str = ""
+    images: int = 0
+    left_out: int = 0
+    p_success: float = math.nan
+    p_distance: float = math.nan
+    only_a: int = 0
+    only_b: int = 0
+    difference: Interval = UNKNOWN
+    ratio: Interval = UNKNOWN
+    detectable: int = 0
+    needed: int = 0
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """The verdict with what a reader needs next to it: "weaker: art:pgd", "undecided: 3 more images needed"."""
+        if self.weaker:
+            return f"{self.verdict}: {self.weaker}"
+        if self.verdict == "undecided" and not self.reason:
+            return f"undecided: {self.needed - self.images} more images needed"
+        return self.verdict
+
+    @property
+    def power(self) -> str:
+        """What these images could have shown at all, in a sentence."""
+        if self.reason:
+            return f"not compared: {self.reason}"
+        if self.images < self.needed:
+            return (
+                f"with {_images(self.images)} no outcome can be significant: {self.needed} are the least, "
+                f"{self.needed - self.images} more"
+            )
+        return f"with {self.images} images only a difference of {self.detectable} or more would have been seen"
+
+
+def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.ndarray | None = None) -> Judgement:
+    """Compare two implementations image by image, by `RULE`.
+
+    Args:
+        a: the first.
+        b: the second, on the same images.
+        minimum_norm: they look for the smallest change: distances count too, with each of two tests at half the level.
+        same: images that both returned alike, (n,) bool.
+        moved: images that one of them changed, (n,) bool; None: all. Two that return the clean image agree in nothing.
+    """
+    both = a.attacked & b.attacked
+    paired = both & ~a.violated & ~b.violated
+    left_out, tests = int((both & ~paired).sum()), 2 if minimum_norm else 1
+    first, second = a.success[paired], b.success[paired]
+    hit = first & second
+    near, far = a.distance[paired][hit], b.distance[paired][hit]
+    only_a, only_b, images = int((first & ~second).sum()), int((second & ~first).sum()), int(paired.sum())
+    least = least_decisive(SIGNIFICANT / tests)
+    broken = " and ".join(side.name for side in (a, b) if side.is_broken)
+    found = Judgement(
+        "no difference found",
+        images=images,
+        left_out=left_out,
+        p_success=mcnemar(first, second) if images else math.nan,
+        p_distance=wilcoxon(near, far),
+        only_a=only_a,
+        only_b=only_b,
+        difference=difference_interval(only_a, only_b, images),
+        ratio=median_interval(near, far),
+        detectable=least,
+        needed=least,
+        reason="" if images else _why_nothing(a, b),
+    )
+    verdict, weaker = _decide(found, (a.name, b.name), minimum_norm, signed_rank_sum(near, far))
+    if broken:
+        verdict, weaker = "broken", broken
+    elif images and same[paired].all() and (moved is None or moved[paired].any()):
+        verdict, weaker = "identical", ""
+    return Judgement(**{**vars(found), "verdict": verdict, "weaker": weaker})
+
+
+def judge_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> Judgement:
+    """The same rule for two shares of the same images, (n,) bool each, such as the robust accuracy of two models."""
+    nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
+    a, b = (Side(name, every, own, nothing, ((),) * len(own)) for name, own in zip(names, (first, second), strict=True))
+    return judge(a, b, minimum_norm=False, same=~every)
+
+
+def not_compared(broken: str, reason: str) -> Judgement:
+    """Where one of the two has no result: broken if its library is to blame, else undecided with the reason.
+
+    Args:
+        broken: names of those whose library crashed; empty: the model, or what was asked for, is the cause.
+        reason: in words.
+    """
+    return Judgement("broken" if broken else "undecided", broken, reason=reason)
+
+
+def _decide(found: Judgement, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
+    """What the tests say; `ranks`: the sum of signed ranks of the distances, positive if the first's are larger."""
+    tests = 2 if minimum_norm else 1
+    if found.p_success * tests < SIGNIFICANT:
+        return "weaker", names[0] if found.only_a < found.only_b else names[1]
+    if minimum_norm and found.p_distance * tests < SIGNIFICANT:
+        return "weaker", names[0] if ranks > 0 else names[1]
+    if found.images < found.needed:
+        return "undecided", ""
+    alike = found.difference.low > -MARGIN and found.difference.high < MARGIN
+    if minimum_norm:
+        alike &= found.ratio.low > 1 / (1 + DISTANCE_MARGIN) and found.ratio.high < 1 + DISTANCE_MARGIN
+    return ("equivalent", "") if alike else ("no difference found", "")
+
+
+def _why_nothing(a: Side, b: Side) -> str:
+    why = "; ".join(f"{side.name}: {side.complaint}" for side in (a, b) if side.complaint)
+    return why or "no image was attacked"
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count} images"

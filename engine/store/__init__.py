@@ -1,0 +1,1 @@
+"""The results folder: what is written, sealed, read back and listed."""

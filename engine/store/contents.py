@@ -1,0 +1,114 @@
+"""What a record must hold before anything is made of it: a foreign file may be sealed and still say nothing."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ...adapters import find_attack
+from ...errors import UnknownName
+from ..cell import Cell, Subject
+from .sealed import Damaged, Record
+from .store import Kind, ResultsStore
+
+_IMAGES = {"index": pa.types.is_integer, "label": pa.types.is_integer, "image": pa.types.is_string}
+_FLAGS = dict.fromkeys(("attacked", "success", "success_8bit", "violated", "robust"), pa.types.is_boolean)
+_COUNTS = dict.fromkeys(("predicted", "adv_predicted", "forwards", "backwards"), pa.types.is_integer)
+_SIZES = dict.fromkeys(("seconds", "distance", "l0", "l1", "l2", "linf"), pa.types.is_floating)
+_LOGITS = pa.types.is_fixed_size_list
+_COLUMNS: Mapping[str, Mapping[str, Any]] = {
+    "clean": {
+        **_IMAGES,
+        "predicted": pa.types.is_integer,
+        "CA": pa.types.is_floating,
+        "CC": pa.types.is_floating,
+        "logits": _LOGITS,
+    },
+    "cells": {**_IMAGES, **_FLAGS, **_COUNTS, **_SIZES, "violations": pa.types.is_string, "adv_logits": _LOGITS},
+    "transfer": {"index": pa.types.is_integer, "adv_predicted": pa.types.is_integer},
+}
+_COLUMNS = {**_COLUMNS, "parts": _COLUMNS["cells"]}
+# What any other column may hold: a number or a flag for each image, pictures and maps, or nothing.
+_OTHERS = (
+    pa.types.is_floating,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_nested,
+    pa.types.is_binary,
+    pa.types.is_null,
+)
+
+
+def read_records(store: ResultsStore, kind: Kind) -> Iterator[tuple[str, Record | Damaged]]:
+    """Every record of a kind by key; one that cannot be used is given as the error that says so."""
+    for key, record in store.read_all(kind):
+        if isinstance(record, Damaged):
+            yield key, record
+        else:
+            why = find_fault(kind, key, record)
+            yield key, Damaged(f"{store.path(kind, key)} is damaged ({why})") if why else record
+
+
+def find_fault(kind: Kind, key: str, record: Record) -> str:
+    """Why a record cannot be used; "" if it can."""
+    meta = record.meta
+    try:
+        cell = Cell.from_spec(meta["spec"]) if kind in ("cells", "parts", "transfer") else None
+        subject = Subject(**meta["subject"]) if kind in ("clean", "transfer") else cell and cell.subject
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"it does not say what it is about: {type(error).__name__} {str(error)[:100]}"
+    if cell is not None and not _is_sane(cell):
+        return "it does not say what it is about: its spec holds other types"
+    stated = cell.key if cell is not None else subject.key if subject is not None else key
+    if key.partition("-")[0] != stated:
+        return "it is about something else than its name says"
+    if record.failed or subject is None:
+        return ""
+    return _find_gap(kind, record.table, meta, subject.images)
+
+
+def unknown_attack(cell: Cell) -> str:
+    """Why nothing can be said of a cell's attack: this version of davylamp does not have it; "" if it does."""
+    try:
+        find_attack(cell.row.attack)
+    except UnknownName as error:
+        return f"unknown attack: {cell.attack} ({error})"
+    return ""
+
+
+def _is_sane(cell: Cell) -> bool:
+    """Whether the parts of a spec have the types that readers count on."""
+    texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data
+    numbers = cell.seed, cell.shard_size, cell.rules, cell.subject.images
+    radius = cell.threat_model.epsilon
+    return (
+        bool(cell.attack)
+        and all(isinstance(text, str) for text in texts)
+        and all(type(number) is int for number in numbers)
+        and (radius is None or type(radius) in (int, float))
+        and cell.shard_size > 0 < cell.subject.images
+        and isinstance(cell.parameters, Mapping)
+        and isinstance(cell.grid, Mapping)
+    )
+
+
+def _find_gap(kind: Kind, table: pa.Table, meta: Mapping[str, Any], images: int) -> str:
+    """What a finished record lacks."""
+    if not isinstance(meta.get("unmeasured", {}), dict):
+        return "it does not say what was not measured"
+    if faults := list(_faults_of_columns(kind, table)):
+        return faults[0]
+    return "" if kind == "parts" or len(table) == images else f"it has {len(table)} of {images} images"
+
+
+def _faults_of_columns(kind: Kind, table: pa.Table) -> Iterator[str]:
+    needed = _COLUMNS[kind]
+    yield from (f"it has no column {name}" for name in needed if name not in table.column_names)
+    for field in table.schema:
+        name, gaps = field.name, table[field.name].null_count
+        fitting = [needed[name]] if name in needed else _OTHERS
+        if not any(fits(field.type) for fits in fitting):
+            yield f"its column {name} holds {field.type}"
+        # The prediction of an example may be missing in "transfer": a model without an answer.
+        elif gaps and (pa.types.is_boolean(field.type) or (name in needed and kind != "transfer")):
+            yield f"its column {name} has gaps"

@@ -1,0 +1,161 @@
+"""Results as pandas tables: one row for each cell and image, with what the cell is about beside it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ...adapters import find_attack
+from ...errors import Unavailable
+from ..cell import Cell
+from .contents import read_records, unknown_attack
+from .plans import find_failed, find_missing
+from .store import KINDS, Damaged, Kind, Record, ResultsStore
+
+HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
+
+
+class CellState(NamedTuple):
+    """A cell of a folder and how it stands; `meta` has versions, times, device, once some of it is there."""
+
+    key: str
+    cell: Cell
+    status: str
+    reason: str
+    meta: dict[str, Any]
+
+
+def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
+    """The per-image records of all finished cells of a results folder.
+
+    Columns: `cell`, `model`, `implementation`, `attack`, `knowledge`, `minimum_norm`, `library`, `norm`, `epsilon`
+    (NaN: none), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`, then those of the records: `image`, `index`,
+    `label`, `attacked`,
+    `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for
+    each metric, by symbol.
+
+    Args:
+        folder: where `davylamp evaluate` put them.
+        heavy: also logits, activation maps and pictures.
+
+    Returns:
+        The table; `attrs["damaged"]` lists files that were left out because they could not be trusted,
+        `attrs["failed"]` the failed cells by key, with their reason, `attrs["unknown"]` the cells left out because this
+        version does not have their attack, in the same way.
+
+    Raises:
+        Unavailable: if there is no such folder, or no cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    store = ResultsStore(folder, create=False)
+    frames, damaged, failed, unknown = [], [], {}, {}
+    for key, record in read_records(store, "cells"):
+        if isinstance(record, Damaged):
+            damaged.append(str(record))
+        elif record.failed:
+            failed[key] = record.meta["reason"]
+        elif why := unknown_attack(Cell.from_spec(record.meta["spec"])):
+            unknown[key] = why
+        else:
+            frames.append(_frame(record, heavy=heavy))
+    if not frames:
+        known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
+        known = known if failed or damaged or unknown else "it is empty"
+        raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
+    table = pd.concat(frames, ignore_index=True)
+    table = table.sort_values(["model", "attack", "implementation", "cell", "index"], ignore_index=True)
+    table.attrs.update(damaged=damaged, failed=failed, unknown=unknown)
+    return table
+
+
+def load_clean(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
+    """The models on the clean images: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA`, `CC`.
+
+    Args:
+        folder: a results folder.
+        heavy: also logits, activation maps and pictures.
+    """
+    frames = []
+    for record in _records(ResultsStore(folder, create=False), "clean"):
+        subject = record.meta["subject"]
+        own = _columns(record, heavy=heavy).to_pandas()
+        frames.append(own.assign(subject=record.meta["key"], model=subject["model"], data=subject["data"]))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def load_transfer(folder: str | Path) -> pd.DataFrame:
+    """Examples on other models: `cell`, `made_on`, `tested_on`, `implementation`, `index`, `label`, `adv_predicted`."""
+    frames = []
+    for record in _records(ResultsStore(folder, create=False), "transfer"):
+        cell = Cell.from_spec(record.meta["spec"])
+        own = record.table.to_pandas()
+        tested = record.meta["subject"]["model"]
+        frames.append(
+            own.assign(cell=cell.key, made_on=cell.subject.model, tested_on=tested, implementation=cell.attack)
+        )
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def list_cells(folder: str | Path) -> list[CellState]:
+    """Every cell of a folder with its state: "done", "failed", "running" (a process has it) or "waiting" (none has)."""
+    store = ResultsStore(folder, create=False)
+    running = {name.partition("-")[0] for name in store.claimed()}
+    found = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
+    for key, record in read_records(store, "parts"):
+        if not isinstance(record, Damaged):
+            own, meta = key.partition("-")[0], dict(record.meta)
+            found[own] = CellState(own, Cell.from_spec(meta["spec"]), "waiting", "", meta)
+    found = {key: state._replace(status="running") if key in running else state for key, state in found.items()}
+    for key, record in read_records(store, "cells"):
+        if isinstance(record, Damaged):
+            continue
+        meta, cell = dict(record.meta), Cell.from_spec(record.meta["spec"])
+        found[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
+    return sorted(found.values(), key=lambda state: (state.cell.subject.model, state.cell.attack, state.key))
+
+
+def list_damaged(folder: str | Path) -> list[str]:
+    """A line for every file of a folder that cannot be trusted."""
+    store = ResultsStore(folder, create=False)
+    return [str(record) for kind in KINDS for _, record in read_records(store, kind) if isinstance(record, Damaged)]
+
+
+def list_left_out(folder: str | Path) -> dict[str, str]:
+    """Models and implementations that could not take part in an evaluation, each with the reason."""
+    return find_failed(ResultsStore(folder, create=False))
+
+
+def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
+    cell = Cell.from_spec(record.meta["spec"])
+    row, threat_model, attack = cell.row, cell.threat_model, find_attack(cell.row.attack)
+    about = {
+        "cell": cell.key,
+        "subject": cell.subject.key,
+        "model": cell.subject.model,
+        "implementation": cell.attack,
+        "attack": f"best({row.attack})" if cell.is_best else row.attack,
+        "knowledge": attack.knowledge,
+        "minimum_norm": cell.is_best or attack.kind == "minimum-norm",
+        "library": row.library,
+        "norm": threat_model.norm,
+        "epsilon": float("nan") if threat_model.epsilon is None else threat_model.epsilon,
+        "targeted": threat_model.targeted,
+        "parameters": json.dumps(dict(cell.parameters), sort_keys=True),
+        "seed": cell.seed,
+        "data": cell.subject.data,
+        "pixels": cell.pixels,
+    }
+    own = _columns(record, heavy=heavy).to_pandas()
+    return pd.concat([pd.DataFrame(about, index=own.index), own], axis=1)
+
+
+def _columns(record: Record, *, heavy: bool) -> Any:
+    return record.table if heavy else record.table.drop_columns([n for n in HEAVY if n in record.table.column_names])
+
+
+def _records(store: ResultsStore, kind: Kind) -> Iterator[Record]:
+    for _, record in read_records(store, kind):
+        if not isinstance(record, Damaged) and not record.failed:
+            yield record

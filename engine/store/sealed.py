@@ -1,0 +1,162 @@
+"""Tables as sealed Parquet files: any reader takes them, and any altered byte is noticed."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...errors import StoreMismatch
+
+FORMAT = 1
+_MARK = b"davylamp"
+_SEAL = b"sha256:"
+_UNSEALED = _SEAL + b"0" * 64
+# What may differ between two runs of one cell that found the same.
+_OF_THE_RUN = frozenset(
+    [
+        "seconds",
+        "attack_seconds",
+        "written",
+        "python",
+        "platform",
+        "versions",
+        "device",
+        "preset",
+        "identity",
+        "about",
+        "chosen",
+    ]
+)
+_CLOSE = 1e-3  # of the largest number of a column: what sums in another order come to
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a file holds: a table with a row for each image, and what it is about (`spec`, `status`, `versions`...)."""
+
+    table: pa.Table
+    meta: Mapping[str, Any]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the cell ended without a result; `meta["reason"]` says why."""
+        return self.meta["status"] == "failed"
+
+
+class Damaged(Exception):
+    """A results file that cannot be read or does not hold what its name says."""
+
+
+class Conflict(Damaged):
+    """Two results of one key that say different things."""
+
+
+def seal(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str]) -> bytes:
+    """A file that holds a table and what it is about, with a checksum of itself."""
+    about = {"format": FORMAT, **meta, "file": name, "replaces": replaces}
+    return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
+
+
+def unseal(data: bytes, name: str) -> tuple[Record, list[str]]:
+    """The record in a file and the contents that it replaces.
+
+    Args:
+        data: the bytes of the file.
+        name: what it should hold: "cells/KEY".
+
+    Raises:
+        Damaged: if it is altered in any byte, or holds something else.
+        StoreMismatch: if it was written in another format.
+    """
+    if not _is_sealed(data):
+        raise Damaged("its checksum is wrong")
+    try:
+        # Without threads: those of Arrow now and then abort a process that ends soon after.
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        meta = json.loads((table.schema.metadata or {})[_MARK])
+        stated, held = meta["format"], meta.pop("file", None)
+        replaces = [str(each) for each in meta.pop("replaces", [])]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
+        raise Damaged(f"it holds no record ({type(error).__name__})") from error
+    if stated != FORMAT:
+        raise StoreMismatch(f"expected results of format {FORMAT}, got {stated}")
+    if held != name:
+        raise Damaged("it does not hold what its name says")
+    if meta.get("status") not in ("done", "failed") or not isinstance(meta.get("reason"), str):
+        raise Damaged("it does not say how it went")
+    return Record(table.replace_schema_metadata(None), meta), replaces
+
+
+def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
+    """12 hexadecimal digits of a hash over what was found: every number but the times."""
+    found = {name: value for name, value in meta.items() if name not in _OF_THE_RUN}
+    digest = hashlib.sha256(json.dumps(found, sort_keys=True, default=str).encode())
+    for name in sorted(set(table.column_names) - {"seconds"}):
+        digest.update(f"{name} {table.schema.field(name).type}".encode())
+        values = _numbers(table[name])
+        digest.update(repr(table[name].to_pylist()).encode() if values is None else values.tobytes())
+    return digest.hexdigest()[:12]
+
+
+def differing_columns(one: pa.Table, other: pa.Table) -> list[str]:
+    """Columns whose values are not the same in both tables; numbers that differ by rounding are."""
+    if one.schema.names != other.schema.names or len(one) != len(other):
+        return sorted(set(one.schema.names) ^ set(other.schema.names)) or ["number of images"]
+    return [name for name in one.schema.names if name != "seconds" and not _agree(one[name], other[name])]
+
+
+def _agree(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    if one.type != other.type:
+        return False
+    numbers = [values for values in (_numbers(one), _numbers(other)) if values is not None]
+    if len(numbers) < 2:  # pictures and maps follow from the numbers
+        return pa.types.is_nested(one.type) or pa.types.is_binary(one.type) or one.to_pylist() == other.to_pylist()
+    mine, theirs = numbers
+    if mine.dtype.kind != "f" or mine.shape != theirs.shape:
+        return bool(np.array_equal(mine, theirs))
+    largest = max(float(np.abs(each[np.isfinite(each)]).max(initial=0)) for each in numbers)
+    return bool(np.allclose(mine, theirs, rtol=_CLOSE, atol=_CLOSE * largest, equal_nan=True))
+
+
+def _numbers(column: pa.ChunkedArray) -> np.ndarray | None:
+    """A column of numbers or of vectors of numbers, without gaps, flat; None for any other."""
+    column = column.combine_chunks()
+    if column.null_count:
+        return None
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.flatten()
+    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)
+    plain = any(is_kind(column.type) for is_kind in kinds) and not column.null_count
+    return column.to_numpy(zero_copy_only=False) if plain else None
+
+
+def seal_table(table: pa.Table) -> bytes:
+    """A Parquet file that any reader takes, with a checksum of itself: Parquet's own leave its headers unprotected."""
+    schema, sink = table.schema, pa.BufferOutputStream()
+    lists = [f"{field.name}.list.element" for field in schema if pa.types.is_fixed_size_list(field.type)]
+    columns = lists + [field.name for field in schema if pa.types.is_float32(field.type)]
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        use_dictionary=False,
+        use_byte_stream_split=columns or False,  # type: ignore[arg-type]
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"davylamp-seal": _UNSEALED.decode()})
+    data = sink.getvalue().to_pybytes()
+    start = data.rfind(_UNSEALED)
+    return data[:start] + _SEAL + hashlib.sha256(data).hexdigest().encode() + data[start + len(_UNSEALED) :]
+
+
+def _is_sealed(data: bytes) -> bool:
+    """Whether a file is, byte for byte, what was written."""
+    start = data.rfind(_SEAL)
+    end = start + len(_UNSEALED)
+    told = hashlib.sha256(data[:start] + _UNSEALED + data[end:]).hexdigest().encode()
+    return start >= 0 and data[start:end] == _SEAL + told

@@ -1,0 +1,299 @@
+"""A folder of results: one checked Parquet file for each cell, renamed into place when it is whole."""
+
+import contextlib
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock, Timeout
+
+from ...errors import DavylampError, StoreMismatch, Unavailable
+from .files import expand_path, read_whole, replace_file
+from .sealed import FORMAT, Conflict, Damaged, Record, content_of, differing_columns, seal, unseal
+
+__all__ = ["FORMAT", "KINDS", "Conflict", "Damaged", "Kind", "Record", "ResultsStore", "expand_path"]
+
+Kind = Literal["clean", "cells", "parts", "transfer", "checks", "plans"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+WRONG_ONE = "delete the wrong one"
+_MARK_BYTES = 1 << 16
+
+
+class ResultsStore:
+    """A results folder. Files are written whole or not at all; folders of several machines merge by copying.
+
+    `clean/` has the predictions on clean images by subject, `cells/` the records by cell, `parts/` the finished pieces
+    of cells under way, `transfer/` the same examples on other models, `checks/` what running a cell again on a few
+    images told, `images/` adversarial images, `plans/` what is still to be run, `locks/` who is at work on what.
+
+    A record is `KIND/KEY.CONTENT.parquet`, where CONTENT is a hash over what was found, without the times (davylamp
+    0.1.0: `KEY.parquet`). So a copy never replaces a record by one that says something else: both are there then, and
+    reading them is a `Conflict` unless they differ in rounding alone, one replaces the other, or one has failed.
+
+    Args:
+        folder: made when the first file is written, if it is not there.
+        create: False: it has to be there.
+
+    Raises:
+        StoreMismatch: if the folder was written in another format.
+        Unavailable: if it cannot be made or read.
+    """
+
+    def __init__(self, folder: str | Path, *, create: bool = True):
+        self.folder = expand_path(folder)
+        mark = self.folder / "davylamp.json"
+        try:
+            there = mark.is_file()
+            if not there and create:
+                self._check_place()
+        except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+            raise Unavailable(f"expected a results folder that can be read, got {self.folder} ({error})") from error
+        if there:
+            self._check_mark(mark)
+        elif not create:
+            raise Unavailable(f"expected a results folder (made by `davylamp evaluate`), got {self.folder}")
+
+    def path(self, kind: Kind, key: str) -> Path:
+        """Where the file of a key is; if there is none, where davylamp 0.1.0 would have put it."""
+        return next(iter(self._files(kind, key)), self.folder / kind / f"{key}.parquet")
+
+    def keys(self, kind: Kind) -> list[str]:
+        """Keys of all files of a kind, sorted."""
+        return sorted(self._by_key(kind))
+
+    def write(self, kind: Kind, key: str, table: pa.Table, meta: Mapping[str, Any]) -> None:
+        """Write a record, replacing what there is of that key.
+
+        Raises:
+            Unavailable: if the disk is full or not writable; nothing is left behind.
+        """
+        before = self._files(kind, key)
+        sealed = seal(table, meta, f"{kind}/{key}", [_content_in(path) for path in before])
+        target = self.folder / kind / f"{key}.{content_of(table, meta)}.parquet"
+        self._write(target, lambda path: path.write_bytes(sealed))
+        for path in before:
+            if path != target:
+                _remove(path)
+
+    def read(self, kind: Kind, key: str) -> Record:
+        """Read and check a record.
+
+        Raises:
+            Damaged: if it is cut short, altered in any byte, not the file of that key, or no regular file; `Conflict`
+                if there are two that say different things.
+            StoreMismatch: if it was written in another format.
+            FileNotFoundError: if there is none.
+            Unavailable: if it may not or cannot be read.
+        """
+        try:
+            return self._choose(self._files(kind, key), kind, key)
+        except FileNotFoundError:  # another process has just replaced it
+            return self._choose(self._files(kind, key), kind, key)
+
+    def read_all(self, kind: Kind) -> Iterator[tuple[str, Record | Damaged]]:
+        """Every record of a kind by key; one that cannot be used is given as the error that says so."""
+        for key, files in sorted(self._by_key(kind).items()):
+            try:
+                yield key, self._choose(files, kind, key)
+            except Damaged as damage:
+                yield key, damage
+            except DavylampError as error:  # one file that cannot be read costs itself
+                yield key, Damaged(str(error))
+            except FileNotFoundError:  # another process has just put the parts together
+                continue
+
+    def remove(self, kind: Kind, key: str) -> None:
+        """Delete what there is of a key."""
+        for path in self._files(kind, key):
+            _remove(path)
+
+    def write_images(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Save adversarial images losslessly: `images/NAME.npz`, which `--data npz:FILE` reads."""
+        self._write(self.images_path(name), lambda path: _save_npz(path, arrays))
+
+    def read_images(self, name: str) -> np.ndarray:
+        """The adversarial images of a shard.
+
+        Raises:
+            Unavailable: if they cannot be read. A damaged file is removed, so that the next run makes it again.
+        """
+        path = self.images_path(name)
+        try:
+            if not path.is_file():
+                raise FileNotFoundError("no such file")
+            with path.open("rb") as file, np.load(file) as arrays:
+                return arrays["inputs"]
+        except OSError as error:
+            raise Unavailable(f"could not read {path} ({error})") from error
+        except (ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            _remove(path)
+            raise Unavailable(f"{path} was damaged ({error}) and is removed; run it again to make it again") from error
+
+    def images_path(self, name: str) -> Path:
+        """Where the images of a shard are, `KEY-SHARD`."""
+        return self.folder / "images" / f"{name}.npz"
+
+    def claim(self, name: str) -> FileLock | None:
+        """Take a piece of work for this process; None while another one has it. It is free again if that one dies."""
+        lock = FileLock(self.folder / "locks" / f"{name}.lock", thread_local=False)
+        try:
+            self._prepare()
+            (self.folder / "locks").mkdir(exist_ok=True)
+            return lock.acquire(timeout=0).lock  # type: ignore[return-value]
+        except Timeout:
+            return None
+        except OSError as error:
+            raise Unavailable(f"could not write {lock.lock_file} ({error}); free space and run it again") from error
+
+    def release(self, name: str, lock: FileLock) -> None:
+        """Give a claimed piece of work back."""
+        with contextlib.suppress(OSError):  # a disk that became read-only: the lock itself ends with this process
+            (self.folder / "locks" / f"{name}.lock").unlink(missing_ok=True)
+        lock.release()
+
+    def claimed(self) -> set[str]:
+        """Names of the pieces of work that some process has now; what one that died has left is not among them."""
+        return {path.stem for path in (self.folder / "locks").glob("*.lock") if _is_held(path)}
+
+    def _check_place(self) -> None:
+        """Raise Unavailable unless the folder is there or can be made."""
+        place = next(path for path in (self.folder, *self.folder.absolute().parents) if path.exists())
+        if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+            raise Unavailable(f"expected a results folder that can be made, got {self.folder} (see {place})")
+
+    def _check_mark(self, mark: Path) -> None:
+        try:
+            stated = json.loads(read_whole(mark, _MARK_BYTES))
+        except (OSError, ValueError, RecursionError) as error:
+            raise Unavailable(f"expected a results folder that can be read, got {self.folder} ({error})") from error
+        if not isinstance(stated, dict) or stated.get("format") != FORMAT:
+            got = str(stated.get("format") if isinstance(stated, dict) else stated)[:40]
+            raise StoreMismatch(f"expected results of format {FORMAT} in {self.folder}, got {got} in {mark.name}")
+
+    def _prepare(self) -> None:
+        """Make the folder and its mark.
+
+        Raises:
+            OSError: if that fails.
+        """
+        mark = self.folder / "davylamp.json"
+        if not mark.is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"format": FORMAT}) + "\n"
+            replace_file(mark, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def _write(self, path: Path, save: Callable[[Path], object]) -> None:
+        try:
+            self._prepare()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, save)
+        except OSError as error:
+            raise Unavailable(f"could not write {path} ({error}); free space and run it again: it resumes") from error
+
+    def _by_key(self, kind: Kind) -> dict[str, list[Path]]:
+        found: dict[str, list[Path]] = {}
+        try:
+            names = sorted(os.listdir(self.folder / kind))  # noqa: PTH208 - names alone, of thousands of files
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except OSError as error:
+            raise Unavailable(f"could not read {self.folder / kind} ({error})") from error
+        for name in names:
+            if name.endswith(".parquet") and name[0] != ".":
+                found.setdefault(name.partition(".")[0], []).append(self.folder / kind / name)
+        return found
+
+    def _files(self, kind: Kind, key: str) -> list[Path]:
+        return self._by_key(kind).get(key, [])
+
+    def _read_one(self, path: Path, kind: Kind, key: str) -> tuple[Record, list[str]]:
+        try:
+            return unseal(read_whole(path), f"{kind}/{key}")
+        except FileNotFoundError as error:
+            if path.is_symlink():
+                raise Damaged(f"{path} is damaged (it is a link to nothing)") from error
+            raise
+        except OSError as error:
+            raise Unavailable(f"could not read {path} ({error})") from error
+        except (Damaged, ValueError) as error:
+            if isinstance(error, StoreMismatch):
+                raise StoreMismatch(f"{error} in {path}") from error
+            raise Damaged(f"{path} is damaged ({error})") from error
+
+    def _choose(self, files: list[Path], kind: Kind, key: str) -> Record:
+        """Of several records of a key the one that counts.
+
+        Raises:
+            Damaged: if all are; `Conflict` if they say different things.
+            FileNotFoundError: if there is none (any more).
+        """
+        found: dict[Path, Record] = {}
+        replaced: set[str] = set()
+        damage: Damaged | None = None
+        for path in files:
+            try:
+                found[path], before = self._read_one(path, kind, key)
+                replaced |= set(before) - {_content_in(path)}
+            except Damaged as error:
+                damage = error
+            except FileNotFoundError:
+                continue
+        if not found:
+            raise damage or FileNotFoundError(f"{kind}/{key}")
+        left = {path: record for path, record in found.items() if _content_in(path) not in replaced} or found
+        left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
+        (first, record), *others = left.items()
+        for path, other in others:
+            if columns := differing_columns(record.table, other.table):
+                told = f"they differ in {', '.join(columns[:3])}{' and more' if len(columns) > 3 else ''}"
+                raise Conflict(f"{first} and {path.name} are two results of one key: {told}; {WRONG_ONE}")
+        return record
+
+
+def _content_in(path: Path) -> str:
+    """The hash of the content in a file's name; "" in names of davylamp 0.1.0."""
+    return path.name.removesuffix(".parquet").partition(".")[2]
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # a full folder of that name, or no right to: the record beside it counts
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        path.unlink(missing_ok=True)
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process has a lock; looked at without writing, as the folder may be read-only."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return _cannot_lock(path)
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _cannot_lock(path: Path) -> bool:
+    lock = FileLock(path, thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except OSError:  # another process has it
+        return path.exists()
+    lock.release()
+    return False
+
+
+def _save_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

@@ -1,0 +1,255 @@
+"""One curve from the records of one attack on one model, with its band and the numbers that sum it up."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+
+from ...errors import Unsupported
+from ...metrics import empirical_half_distortion, half_distortion
+from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
+from ..statistics.shares import clustered_interval
+from ..store.outcomes import Outcome, details
+from .groups import Group, differing
+from .symbols import rivals
+
+_NONE = Estimate(math.nan, math.nan, math.nan, 0)
+_LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting", "images", "violations")
+Counts = Callable[[int], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The accuracy of one model under one attack.
+
+    Args:
+        labels: `model`, `implementation`, `norm`, `epsilon` (NaN: none, or the budget is epsilon), `targeted`,
+            `setting` (what tells it apart from curves with the same labels), `images` attacked, `violations`.
+        kind: "distances": a step curve from one run; "points": one run for each budget, and nothing known between.
+        budgets: shape (G,), rising from 0.
+        accuracy: share of all images that are right within each budget, shape (G,); the clean accuracy at 0.
+        low: lower end of the 95 % interval of that share, shape (G,).
+        high: its upper end, shape (G,).
+        n: images.
+        half_distortion: `metrics.half_distortion`, in the unit of the budgets; of "distances" against epsilon.
+        r_squared: of its exponential.
+        empirical_half: `metrics.empirical_half_distortion`, in the unit of the budgets; of "distances".
+        optimality: `metrics.local_optimality` against the per-image best of all attacks of the folder with the same
+            model, norm and target; of "distances" against epsilon.
+    """
+
+    labels: Mapping[str, Any]
+    kind: Literal["distances", "points"]
+    budgets: np.ndarray
+    accuracy: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    n: int
+    half_distortion: Estimate = _NONE
+    r_squared: float = math.nan
+    empirical_half: float = math.nan
+    optimality: Estimate = _NONE
+
+
+class Run(NamedTuple):
+    """One attack on one model, all repeats: the budget that each image falls at, (n,) for each repeat.
+
+    Above `limit` nothing is known: images that nothing had fooled were not searched beyond it.
+    """
+
+    labels: dict[str, Any]
+    repeats: list[Outcome]
+    falls: list[np.ndarray]
+    limit: float = math.inf
+
+
+class Points(NamedTuple):
+    """One attack on one model at several budgets, all repeats of each."""
+
+    labels: dict[str, Any]
+    runs: list[tuple[float, list[Outcome]]]
+
+
+def make_run(group: Group, *, queries: bool, grey: bool) -> Run:
+    """A run against queries or distances: 0 for an image that is wrong when clean, inf for one that never falls."""
+    (repeats,) = group.parts
+    falls, limit = [], math.inf
+    for own in repeats:
+        columns = own.columns
+        if not queries:
+            limit = min(limit, searched_to(own) * grey_scale(own, grey=grey))
+        if queries:
+            spent = np.where(columns["success"], columns["forwards"] + columns["backwards"], math.inf)
+            falls.append(np.where(columns["attacked"], spent, 0.0))
+        else:
+            falls.append(columns["distance"] * grey_scale(own, grey=grey))
+    return Run({name: group.labels[name] for name in _LABELS}, repeats, falls, limit)
+
+
+def searched_to(outcome: Outcome) -> float:
+    """The largest distance up to which a search looked for every image; inf where it fooled all, or looked for all."""
+    columns, cell = outcome.columns, outcome.cell
+    left = columns["attacked"] & ~columns["success"] & ~columns["violated"]
+    if not cell.is_best or not left.any():
+        return math.inf
+    if "searched" in columns:
+        return float(columns["searched"][left].min())
+    return math.inf if cell.threat_model.epsilon is None else cell.threat_model.epsilon
+
+
+def make_points(groups: Sequence[Group], *, grey: bool) -> list[Points]:
+    """Fixed-budget attacks at every epsilon they were run at; a step size relative to epsilon is one setting."""
+    loose, found = {}, []
+    for group in groups:
+        loose.setdefault(_bundle_key(group, relative=False), []).append(group)
+    for members in loose.values():
+        bundles = {None: members}
+        if len({group.labels["epsilon"] for group in members}) < len(members):
+            bundles = {}
+            for group in members:
+                bundles.setdefault(_bundle_key(group, relative=True), []).append(group)
+        found += [sorted(own, key=lambda group: group.labels["epsilon"]) for own in bundles.values()]
+    settings = _settings(found)
+    points = []
+    for own, setting in zip(found, settings, strict=True):
+        labels = {name: own[0].labels[name] for name in _LABELS} | {"epsilon": math.nan, "setting": setting}
+        labels["violations"] = sum(group.labels["violations"] for group in own)
+        runs = [(group.labels["epsilon"] * grey_scale(group.parts[0][0], grey=grey), group.parts[0]) for group in own]
+        points.append(Points(labels, runs))
+    return points
+
+
+def make_cost_point(group: Group) -> Points | None:
+    """A run that spends the same on every image says nothing about fewer queries: one point; None for another run."""
+    (repeats,) = group.parts
+    attacked = [own.columns["attacked"] for own in repeats]
+    spent = [own.columns["forwards"] + own.columns["backwards"] for own in repeats]
+    costs = np.unique(np.concatenate([own[mask] for own, mask in zip(spent, attacked, strict=True)]))
+    if len(costs) != 1:
+        return None
+    return Points({name: group.labels[name] for name in _LABELS}, [(float(costs[0]), repeats)])
+
+
+def grey_scale(outcome: Outcome, *, grey: bool) -> float:
+    """What turns a distance into grey levels: linf times 255, l2 into a root mean square times 255; 1 if not `grey`.
+
+    Raises:
+        Unsupported: for another norm.
+    """
+    if not grey:
+        return 1.0
+    norm = outcome.cell.threat_model.norm
+    if norm == "linf":
+        return 255.0
+    if norm not in ("l2", "unrestricted"):
+        raise Unsupported(f"{norm} has no grey levels: expected linf, l2 or unrestricted")
+    rms, own = outcome.columns.get("AED"), outcome.columns["l2"]
+    known = np.zeros(0) if rms is None else (rms[own > 0] / own[own > 0])
+    known = known[np.isfinite(known)]
+    return 255 * float(np.median(known)) if len(known) else math.nan
+
+
+def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[object, ...], np.ndarray] | None) -> Curve:
+    """The curve at the budgets of a grid; against epsilon also what sums it up.
+
+    Args:
+        run: its repeats.
+        grid: shape (G,).
+        counts: gives the resamples for a number of images.
+        best: per-image best distances by `rivals`; None against queries.
+    """
+    images = len(run.falls[0])
+    grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
+    own_counts, half, optimality = counts(images), [], []
+    # A violation says nothing: such an image is right at 0 only, and the numbers that sum the curve up leave it out.
+    proven = [~own.columns["violated"] for own in run.repeats]
+    for outcome, falls, kept in zip(run.repeats, run.falls, proven, strict=True):
+        if best is not None and kept.any():
+            drawn, nearest = own_counts[:, kept], best[rivals(outcome)][kept]
+            half.append(draw_half_distortion(drawn, falls[kept]))
+            optimality.append(draw_optimality(drawn, outcome.columns["distance"][kept], nearest))
+    right = [
+        np.stack([(falls > budget) & (kept | (budget == 0)) for falls, kept in zip(run.falls, proven, strict=True)], 1)
+        for budget in grid
+    ]
+    curve = _curve(run.labels, "distances", grid, right, banded=len(own_counts) > 1)
+    tensors = [torch.tensor(falls[kept]) for falls, kept in zip(run.falls, proven, strict=True) if kept.any()]
+    if not tensors:
+        return curve
+    empirical = float(np.mean([empirical_half_distortion(own) for own in tensors]))
+    empirical = math.nan if math.isinf(empirical) and not math.isinf(run.limit) else empirical  # it may be farther
+    if best is None:
+        return Curve(**{**vars(curve), "empirical_half": empirical})
+    return Curve(
+        **{
+            **vars(curve),
+            "empirical_half": empirical,
+            "half_distortion": interval(np.mean(half, axis=0), min(map(len, tensors))),
+            "r_squared": float(np.mean([half_distortion(own).r_squared for own in tensors])),
+            "optimality": interval(np.mean(optimality, axis=0), min(map(len, tensors))),
+        }
+    )
+
+
+def draw_points(points: Points, counts: Counts) -> Curve:
+    """The accuracy at 0 and at each budget: the share of images that are right when clean and shown to be robust."""
+    first = points.runs[0][1][0].columns
+    right = [first["attacked"][:, None]]
+    for _, repeats in points.runs:
+        right.append(np.stack([own.columns["robust"] for own in repeats], axis=1))
+    budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
+    return _curve(points.labels, "points", budgets, right, banded=len(counts(len(right[0]))) > 1)
+
+
+def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
+    """Round numbers from 0 up to `top`: at most 11 in equal steps, or 1, 2, 5, 10, ... for a logarithmic axis."""
+    if top <= 0 or not math.isfinite(top):
+        return (0.0,)
+    if log:
+        steps = [float(f"{mantissa}e{power}") for power in range(9) for mantissa in (1, 2, 5)]
+        return (0.0, *(step for step in steps if step < top), float(math.ceil(top)))
+    power = math.floor(math.log10(top)) - 1
+    step = next(
+        step
+        for exponent in (power, power + 1)
+        for mantissa in (1, 2, 5)
+        if top / (step := float(f"{mantissa}e{exponent}")) <= 10
+    )
+    return tuple(round(place * step, 12) for place in range(int(top / step + 1e-9) + 1))
+
+
+def _curve(
+    labels: dict[str, Any], kind: Any, budgets: np.ndarray, right: Sequence[np.ndarray], *, banded: bool
+) -> Curve:
+    """A curve from the images that are right at each budget in each repeat, (n, repeats), and intervals of shares."""
+    shares = [clustered_interval(own) for own in right]
+    value, low, high = (np.array([float(own[part]) for own in shares]) for part in range(3))
+    if not banded:
+        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
+    return Curve(labels, kind, budgets, value, low, high, len(right[0]))
+
+
+def _bundle_key(group: Group, *, relative: bool) -> tuple[object, ...]:
+    """What the runs of a points curve share: everything but epsilon and the step size, or its ratio to epsilon."""
+    cell = group.parts[0][0].cell
+    own, epsilon = dict(details(cell)), cell.threat_model.epsilon
+    step = own.pop("step_size", "")
+    if relative and epsilon and step:
+        own["step_size"] = f"{float(step) / epsilon:.6g}"
+    return rivals(group.parts[0][0]), cell.attack, tuple(sorted(own.items()))
+
+
+def _settings(bundles: Sequence[list[Group]]) -> list[str]:
+    """What tells apart points curves of the same attack on the same model and norm."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for place, own in enumerate(bundles):
+        alike.setdefault((rivals(own[0].parts[0][0]), own[0].labels["implementation"]), []).append(place)
+    found = [""] * len(bundles)
+    for places in alike.values():
+        texts = differing([details(bundles[place][0].parts[0][0].cell) for place in places])
+        for place, text in zip(places, texts, strict=True):
+            found[place] = text
+    return found

@@ -1,0 +1,124 @@
+"""Which cells make a row of a table, and what tells the rows apart."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...adapters import find_attack
+from ..cell import Cell
+from ..statistics.verdict import side_of
+from ..store.outcomes import Outcome, Outcomes, details
+from .symbols import By
+
+_ORDER = ("white-box", "score-based", "decision-based")
+
+
+class Group(NamedTuple):
+    """The cells of a row: `parts` are averaged over, each a list of repeats (seeds); `finer` tells like rows apart."""
+
+    labels: dict[str, Any]
+    parts: list[list[Outcome]]
+    finer: dict[str, str]
+
+
+def differing(options: Sequence[Mapping[str, str]]) -> list[str]:
+    """For each of several settings, what it has that not all of them have: "steps=5, step_size=0.02"."""
+    names = list(dict.fromkeys(name for own in options for name in own))
+    told = [name for name in names if len({own.get(name) for own in options}) > 1]
+    return [", ".join(f"{name}={own[name]}" for name in told if own.get(name)) for own in options]
+
+
+def model_names(outcomes: Outcomes) -> dict[str, str]:
+    """Name of every model by key of its subject; with a piece of its digest where one name has several weights."""
+    subjects = outcomes.subjects
+    digests: dict[str, set[str]] = {}
+    for own in subjects.values():
+        digests.setdefault(own.model, set()).add(own.model_digest)
+    return {
+        key: own.model if len(digests[own.model]) == 1 else f"{own.model} [{own.model_digest[:6]}]"
+        for key, own in subjects.items()
+    }
+
+
+def threat_labels(cell: Cell) -> dict[str, Any]:
+    """Norm, epsilon (NaN: none), targeted."""
+    own = cell.threat_model
+    return {"norm": own.norm, "epsilon": math.nan if own.epsilon is None else own.epsilon, "targeted": own.targeted}
+
+
+def group_cells(outcomes: Outcomes, by: By) -> list[Group]:
+    """The rows in order, with their labels; failed cells are counted in the row that they belong to."""
+    keys = {"attacks": setting_of, "models": _threat, "pairs": lambda cell: (cell.subject.key, *setting_of(cell))}[by]
+    every = [(own.cell, own) for own in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
+    members: dict[tuple[Any, ...], list[tuple[Cell, Outcome | None]]] = {}
+    for cell, own in sorted(every, key=lambda item: _place(item[0], by)):
+        members.setdefault(keys(cell), []).append((cell, own))
+    names = model_names(outcomes)
+    return _tell_apart([_group(cells, by, names) for cells in members.values()])
+
+
+def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str, str]) -> Group:
+    parts: dict[Any, list[Outcome]] = {}
+    done = [own for _, own in cells if own is not None]
+    for own in done:
+        parts.setdefault(own.cell.subject.key if by == "attacks" else setting_of(own.cell), []).append(own)
+    first = cells[0][0]
+    finer = details(first)
+    if by == "models":
+        finer = {name: finer[name] for name in ("target", "pixels", "data")}
+    labels = _labels(first, by, names) | {"setting": ""}
+    if by != "pairs":
+        labels[{"attacks": "models", "models": "attacks"}[by]] = len(parts)
+    labels |= {"cells": len(done), "failed": len(cells) - len(done)}
+    labels |= {"images": _total(done, "attacked"), "violations": int(sum(side_of(own).violated.sum() for own in done))}
+    return Group(labels, list(parts.values()), finer)
+
+
+def _tell_apart(groups: list[Group]) -> list[Group]:
+    """Fill `setting` of the rows whose labels are alike."""
+    alike: dict[tuple[Any, ...], list[Group]] = {}
+    for group in groups:
+        names = ("model", "implementation", "norm", "epsilon", "targeted")
+        alike.setdefault(tuple(str(group.labels.get(name)) for name in names), []).append(group)
+    for peers in alike.values():
+        for group, text in zip(peers, differing([own.finer for own in peers]), strict=True):
+            group.labels["setting"] = text
+    return groups
+
+
+def _labels(cell: Cell, by: By, names: Mapping[str, str]) -> dict[str, Any]:
+    if by == "models":
+        return {"model": names[cell.subject.key], **threat_labels(cell)}
+    if by == "pairs":
+        return {"model": names[cell.subject.key], "implementation": cell.attack, **threat_labels(cell)}
+    return {
+        "implementation": cell.attack,
+        "knowledge": find_attack(cell.row.attack).knowledge,
+        **threat_labels(cell),
+    }
+
+
+def setting_of(cell: Cell) -> tuple[Any, ...]:
+    """What a cell is apart from model, seed and the size of its shards: implementation, threat model, details."""
+    return (cell.attack, *_balls(cell), *sorted(details(cell).items()))
+
+
+def _threat(cell: Cell) -> tuple[Any, ...]:
+    return (cell.subject.key, *_balls(cell), cell.target, cell.pixels)
+
+
+def _balls(cell: Cell) -> tuple[Any, ...]:
+    return cell.threat_model.norm, cell.threat_model.epsilon, cell.threat_model.targeted
+
+
+def _place(cell: Cell, by: By) -> tuple[Any, ...]:
+    own = cell.threat_model
+    ball = (own.norm, math.inf if own.epsilon is None else own.epsilon, own.targeted)
+    attack = (_ORDER.index(find_attack(cell.row.attack).knowledge), cell.row.attack, *ball, cell.attack)
+    model = (cell.subject.model, cell.subject.key)
+    ordered = {"attacks": (*attack, *model), "models": (*model, *ball, *attack), "pairs": (*model, *attack)}[by]
+    return (*ordered, cell.seed, cell.key)
+
+
+def _total(done: Sequence[Outcome], column: str) -> int:
+    return int(sum(own.columns[column].sum() for own in done))

@@ -1,0 +1,56 @@
+"""What the catalogue knows of the implementations that a set of cells used."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...adapters import find_attack
+from ...adapters.catalogue.findings import FINDINGS, findings_of
+from ...adapters.catalogue.lookup import library_defaults
+from ...errors import MissingLibrary
+from ..cell import Cell
+
+
+@dataclass(frozen=True)
+class About:
+    """An implementation under one norm.
+
+    Args:
+        title: of its attack.
+        kind: "fixed-budget" or "minimum-norm".
+        knowledge: "white-box", "score-based" or "decision-based".
+        source: paper of its attack.
+        findings: known defects, id -> sentence; the row runs as the library ships it.
+        repairs: what is mended from outside.
+        defaults: the library's own, by canonical parameter; empty if the library is not installed here.
+    """
+
+    title: str
+    kind: str
+    knowledge: str
+    source: str
+    findings: Mapping[str, str]
+    repairs: tuple[str, ...]
+    defaults: Mapping[str, Any]
+
+
+def about_cells(cells: Iterable[Cell]) -> dict[tuple[str, str], About]:
+    """By implementation, "foolbox:pgd" or "best(foolbox:pgd)", and norm."""
+    found: dict[tuple[str, str], About] = {}
+    for cell in cells:
+        key = (cell.attack, cell.threat_model.norm)
+        if key not in found:
+            found[key] = _about(cell)
+    return found
+
+
+def _about(cell: Cell) -> About:
+    row, norm = cell.row, cell.threat_model.norm
+    attack = find_attack(row.attack)
+    try:
+        defaults = library_defaults(row, norm)
+    except MissingLibrary:
+        defaults = {}
+    kind = "minimum-norm" if cell.is_best else attack.kind
+    findings = {key: FINDINGS[key] for key in findings_of(row, norm)}
+    return About(attack.title, kind, attack.knowledge, attack.source, findings, tuple(row.repairs), defaults)

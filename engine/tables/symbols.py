@@ -1,0 +1,196 @@
+"""Which numbers a results folder can give: what a symbol means for one cell, and why some cannot be had."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from ...errors import UnknownName, Unsupported
+from ...metrics import METRICS
+from ..run.measure import MEASURES
+from ..statistics.bootstrap import Draws, draw_half_distortion, draw_macro_f1, draw_means, draw_optimality, draws_of
+from ..store.outcomes import Outcome, Outcomes, is_rate
+
+By = Literal["attacks", "models", "pairs"]
+# Beside the metrics, by symbol; what they are the mean of, per image.
+MEASUREMENTS: Mapping[str, str] = {
+    "RA": "robust accuracy: share of all images that are right when clean and robust to the attack",
+    "RA_worst": "share of all images that are robust to every attack of the threat model",
+    "seconds": "seconds per attacked image",
+    "forwards": "forward passes per attacked image",
+    "backwards": "backward passes per attacked image",
+    "l0": "number of changed components, over successes",
+    "l1": "l1 norm of the change, over successes",
+    "l2": "l2 norm of the change, over successes",
+    "linf": "linf norm of the change, over successes",
+}
+DEFAULTS: Mapping[By, tuple[str, ...]] = {
+    "attacks": (
+        "MR", "TAS", "RA", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "OTR", "CTC", "QNC_F", "QNC_B",
+        "AMD", "AED", "APCR", "FDL", "FDH", "ADMS", "ALMS",
+    ),
+    "models": (
+        "CA", "CF", "CC", "MR", "TAS", "RA", "RA_worst", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T",
+        "AMD", "AED", "APCR", "FDL", "FDH", "ADMS", "ALMS",
+    ),
+    "pairs": ("MR", "TAS", "RA", "seconds", "QNC_F", "QNC_B", "AMD", "AED"),
+}  # fmt: skip
+OF_CLEAN = ("CA", "CC", "CF")
+_SHARES = ("MR", "TAS", "RA", "RA_worst", "CA", "AAB", "AAW", "R8", "OTR")
+_SPECIAL = ("CTC", "D_half", "OPT", "RA_worst")
+_NEEDS_MORE = ("coverage", "stability", "corruption", "neurons")
+_TARGETED = ("TAS", "QI_Wup_T", "QI_Vis_T")
+
+
+def is_share(symbol: str) -> bool:
+    """Whether an image is 0 or 1 in it, or a share of such: its interval is that of a share."""
+    return symbol in _SHARES or is_rate(symbol)
+
+
+def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
+    """Check symbols before anything is read; None: those of the table.
+
+    Raises:
+        UnknownName: if there is no such metric.
+        Unsupported: if it exists, but not in this table.
+    """
+    chosen = DEFAULTS[by] if symbols is None else tuple(dict.fromkeys(symbols))
+    for symbol in chosen:
+        if symbol not in METRICS and symbol not in MEASUREMENTS and not is_rate(symbol):
+            raise UnknownName("metric", symbol, [*METRICS, *MEASUREMENTS])
+        group = METRICS[symbol].function.__module__.rpartition(".")[2] if symbol in METRICS else ""
+        if group in _NEEDS_MORE:
+            raise Unsupported(
+                f"{symbol} needs the model itself or other images than a results folder holds: "
+                f'call davylamp.metrics.METRICS["{symbol}"].function'
+            )
+        if group.startswith("defence"):
+            raise Unsupported(f"{symbol} compares a defended model with the original: add --defence ORIGINAL DEFENDED")
+        if symbol == "RA_worst" and by != "models":
+            raise Unsupported("RA_worst is over all attacks on a model: ask for it with --by models")
+        if symbol == "CTC" and by == "models":
+            raise Unsupported("CTC ranks attacks by their time: ask for it with --by attacks or --by pairs")
+    return tuple("FR@5" if symbol == "FR@K" else symbol for symbol in chosen)
+
+
+def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -> tuple[str, ...]:
+    """The symbols that some cell has a value for; one that was asked for by name must be there.
+
+    Raises:
+        Unsupported: if a symbol was asked for and no cell can have it; the message says why.
+    """
+    kept = []
+    for symbol in symbols:
+        columns = [own.columns[symbol] for own in outcomes.done if symbol in own.columns]
+        here = symbol in MEASUREMENTS or symbol in _SPECIAL or (symbol in OF_CLEAN and bool(outcomes.clean))
+        here = any(own.is_minimum for own in outcomes.done) if symbol == "D_half" else here
+        if here or any(column.dtype != object and not np.isnan(column).all() for column in columns):
+            kept.append(symbol)
+        elif explicit and not columns and outcomes.done:
+            raise Unsupported(f"{symbol} cannot be had from this folder: {_why_absent(symbol, outcomes)}")
+        elif explicit:
+            kept.append(symbol)
+    return tuple(kept)
+
+
+def draw_cells(outcomes: Outcomes, symbols: Sequence[str], counts: Mapping[int, np.ndarray]) -> dict[str, list[Draws]]:
+    """Every symbol of every finished cell, by key.
+
+    CTC and RA_worst, which are about several cells, stay NaN; so does D_half of a fixed budget.
+
+    Args:
+        outcomes: the folder.
+        symbols: chosen and present ones.
+        counts: from `resample`, by number of images.
+    """
+    best = best_distances_of(outcomes.done)
+    clean = _draw_clean(outcomes, counts) if "CF" in symbols else {}
+    drawn = {}
+    for own in outcomes.done:
+        weights = counts[own.cell.subject.images]
+        columns = np.stack([column_of(own, outcomes, symbol) for symbol in symbols], axis=1)
+        found = draw_means(weights, columns)
+        for place, symbol in enumerate(symbols):
+            special = clean.get(own.cell.subject.key) if symbol == "CF" else _draw_special(own, symbol, weights, best)
+            found[place] = found[place] if special is None else special
+        drawn[own.cell.key] = found
+    return drawn
+
+
+def best_distances_of(done: Sequence[Outcome]) -> dict[tuple[object, ...], np.ndarray]:
+    """The least distance of each image over all attacks on the same model, norm and target, by `rivals` of a cell."""
+    best: dict[tuple[object, ...], np.ndarray] = {}
+    for own in done:
+        key = rivals(own)
+        best[key] = np.minimum(best[key], own.columns["distance"]) if key in best else own.columns["distance"]
+    return best
+
+
+def rivals(outcome: Outcome) -> tuple[object, ...]:
+    """What attacks must share for their distances to be compared: model, images, norm, target, 8-bit or not."""
+    cell = outcome.cell
+    return cell.subject.key, cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
+
+
+def column_of(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
+    """The values of a cell's images, (n,); NaN where undefined."""
+    columns, images = own.columns, len(own.columns["label"])
+    if symbol == "RA":
+        return columns["robust"].astype(float)
+    if symbol in ("seconds", "forwards", "backwards"):
+        return np.where(columns["attacked"], columns[symbol], np.nan)
+    if symbol in ("l0", "l1", "l2", "linf"):
+        return np.where(columns["success"], columns[symbol], np.nan)
+    clean = outcomes.clean.get(own.cell.subject.key)
+    if symbol in ("CA", "CC") and clean is not None:
+        return clean.columns[symbol]
+    found = columns.get(symbol)
+    return np.full(images, np.nan) if found is None or found.dtype == object else found.astype(float)
+
+
+def _draw_clean(outcomes: Outcomes, counts: Mapping[int, np.ndarray]) -> dict[str, Draws]:
+    """CF by subject: the same for every attack on it."""
+    attacked = {own.cell.subject.key for own in outcomes.done}
+    found = {}
+    for key, clean in outcomes.clean.items():
+        if key in attacked:
+            columns, n = clean.columns, clean.subject.images
+            found[key] = draws_of(draw_macro_f1(counts[n], columns["label"], columns["predicted"]), n)
+    return found
+
+
+def _draw_special(
+    own: Outcome,
+    symbol: str,
+    counts: np.ndarray,
+    best: Mapping[tuple[object, ...], np.ndarray],
+) -> Draws | None:
+    """The metrics that are no mean over images."""
+    columns, n = own.columns, len(own.columns["label"])
+    if symbol == "D_half" and own.is_minimum:
+        return draws_of(draw_half_distortion(counts, columns["distance"]), n)
+    if symbol == "OPT":
+        return draws_of(draw_optimality(counts, columns["distance"], best[rivals(own)]), n)
+    return None
+
+
+def _why_absent(symbol: str, outcomes: Outcomes) -> str:
+    reasons = {own.unmeasured[symbol] for own in outcomes.done if symbol in own.unmeasured}
+    if reasons:
+        return "; ".join(sorted(reasons))
+    if symbol not in METRICS or METRICS[symbol].function.__module__.rpartition(".")[2] == "accuracy":
+        return "it has no predictions on clean images"
+    group = METRICS[symbol].function.__module__.rpartition(".")[2]
+    if symbol in _TARGETED and not any(own.cell.threat_model.targeted for own in outcomes.done):
+        failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
+        return "no attack here has a target" if not failed else "every attack with a target failed"
+    reasons_of = {
+        "OTR": "no example was tested on another model (evaluate with --transfer full)",
+        "D_half": "no attack here looks for the smallest change (evaluate a minimum-norm one, or best(ATTACK))",
+    }
+    if symbol not in reasons_of and group not in MEASURES:
+        return "its records have no such column: evaluate it again"
+    if symbol not in reasons_of and all(group not in own.cell.measures for own in outcomes.done):
+        return f"it was evaluated without the measures {group!r}"
+    lacking = "it needs what these models or data lack (ImageNet's classes, a last linear layer, a layer with maps)"
+    return reasons_of.get(symbol, lacking)

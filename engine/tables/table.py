@@ -1,0 +1,213 @@
+"""The papers' tables: attacks, models, or attack x model, every metric with a bootstrap interval over the images."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+
+from ...errors import InvalidInput
+from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval, resample
+from ..statistics.shares import clustered_interval
+from ..store.outcomes import Outcome, Outcomes, read_outcomes
+from .groups import Group, group_cells
+from .symbols import OF_CLEAN, By, choose_symbols, column_of, draw_cells, drop_absent, is_share
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A line of a table: what it is about by label, and an estimate by symbol."""
+
+    labels: Mapping[str, Any]
+    metrics: Mapping[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a results folder.
+
+    Args:
+        by: "attacks", "models" or "pairs", or "defence" of `build_defence`.
+        labels: names of the labels, the same in every row.
+        symbols: of the metrics, in order; every row has all of them.
+        rows: in order.
+        notes: a line for everything that is not in the numbers: failed, unfinished and damaged cells.
+    """
+
+    by: str
+    labels: tuple[str, ...]
+    symbols: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
+
+    def frame(self) -> pd.DataFrame:
+        """One line for each row: a column for each label, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n."""
+        ends = ("", " low", " high", " n")
+        columns = [*self.labels, *(f"{symbol}{end}" for symbol in self.symbols for end in ends)]
+        lines = [
+            [*row.labels.values(), *(number for symbol in self.symbols for number in row.metrics[symbol])]
+            for row in self.rows
+        ]
+        return pd.DataFrame(lines, columns=columns)
+
+
+def build_table(
+    folder: str | Path | Outcomes,
+    *,
+    by: By = "attacks",
+    metrics: Sequence[str] | None = None,
+    pooled: bool = False,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> Table:
+    """The table of a results folder.
+
+    A cell's value is the mean over the images where the metric is defined (violated images count neither as fooled nor
+    as robust). A row is the mean of cell values, as CANARY has it: of attacks over the models, of models over the
+    attacks of one threat model; repeats with other seeds are averaged first. With `pooled` it is the mean over the
+    images of all its cells instead; metrics that are no mean over images stay means over cells. Intervals are 95 %:
+    those of shares (`is_share`) from `engine.shares`, all others percentile bootstrap intervals over images, where each
+    replicate draws the same images for every cell.
+
+    Rows never mix threat models, parameters or data: what tells two rows apart beyond their labels is in `setting`.
+    Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:
+    `model`, `norm`, `epsilon`, `targeted`, `setting`, `attacks`; by pairs: `model`, `implementation`, `norm`,
+    `epsilon`, `targeted`, `setting`; then, for all, `cells` and `failed` ones, `images` attacked, `violations`.
+
+    Args:
+        folder: a results folder, or what was read of it.
+        by: what a row is about.
+        metrics: symbols: those of `METRICS`, "FR@10" for any K, and `MEASUREMENTS` ("RA", "RA_worst", "seconds", ...);
+            None: the table's own, as far as the folder has them.
+        pooled: see above.
+        bootstrap: replicates; 0: no intervals.
+        seed: of the resampling.
+
+    Returns:
+        The table. An estimate's `n` is the number of images, summed over the cells, where the metric is defined.
+
+    Raises:
+        UnknownName: if there is no such metric.
+        Unsupported: if a metric cannot be had from this folder.
+        Unavailable: if there is no such folder, or no cell in it.
+    """
+    if by not in get_args(By):
+        raise InvalidInput(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
+    asked = choose_symbols(metrics, by)
+    outcomes = read_outcomes(folder, asked)
+    symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
+    sizes = {own.cell.subject.images for own in outcomes.done}
+    counts = {size: resample(size, bootstrap, seed) for size in sizes}
+    inner = symbols if "seconds" in symbols else (*symbols, "seconds")  # CTC ranks them
+    drawn = draw_cells(outcomes, inner, counts)
+    groups = group_cells(outcomes, by)
+    rows: list[dict[str, Draws]] = []
+    for group in groups:
+        found = {
+            symbol: aggregate([[drawn[own.cell.key][place] for own in part] for part in group.parts], pooled=pooled)
+            for place, symbol in enumerate(inner)
+        }
+        seen = {own.cell.subject.key: own.cell.subject.images for part in group.parts for own in part}
+        for symbol in set(OF_CLEAN) & set(symbols):  # an image counts once, however many attacks it met
+            found[symbol] = found[symbol]._replace(n=sum(seen.values()))
+        if "RA_worst" in symbols and group.parts:
+            found["RA_worst"] = _draw_worst(group.parts, counts)
+        rows.append(found)
+    if "CTC" in symbols:
+        _rank_times(groups, rows)
+    lines = []
+    for group, found in zip(groups, rows, strict=True):
+        estimates = {symbol: interval(own.ratio, own.n, own.different) for symbol, own in found.items()}
+        for symbol in filter(is_share, symbols if bootstrap else ()):
+            columns = [[_shares_of(own, outcomes, symbol) for own in part] for part in group.parts]
+            columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
+            low, high = share_ends(columns, pooled=pooled)
+            estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
+        lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
+    notes = outcomes.notes + _why_empty(outcomes, symbols) + (_why_no_interval(lines) if bootstrap else [])
+    return Table(by, tuple(groups[0].labels), symbols, tuple(lines), tuple(notes))
+
+
+def aggregate(parts: list[list[Draws]], *, pooled: bool = False) -> Draws:
+    """The mean over parts of the mean over their repeats, or over all their images."""
+    every = [draws for part in parts for draws in part]
+    n = sum(draws.n for draws in every)
+    if not every:
+        return draws_of(np.full(1, math.nan), 0)
+    different = max(own.different or own.n for own in every)
+    if pooled:
+        return Draws(np.sum([own.total for own in every], 0), np.sum([own.count for own in every], 0), n, different)
+    return draws_of(_mean([_mean([own.ratio for own in part]) for part in parts]), n)._replace(different=different)
+
+
+def share_ends(parts: list[list[np.ndarray]], *, pooled: bool = False) -> tuple[float, float]:
+    """Interval of the mean that `aggregate` gives, of a share.
+
+    Args:
+        parts: of each part its repeats' values of the same images, (n,) each, from 0 to 1, NaN where undefined.
+        pooled: every image of every repeat weighs the same.
+    """
+    weights, columns = [], []
+    met = [[own for own in part if not np.isnan(own).all()] for part in parts]
+    for part in met:
+        columns += part
+        weights += [float((~np.isnan(own)).sum()) if pooled else 1 / len(part) for own in part]
+    if not columns:
+        return math.nan, math.nan
+    found = clustered_interval(np.stack(columns, axis=1), weights)
+    return float(found.low), float(found.high)
+
+
+def _shares_of(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
+    return column_of(own, outcomes, symbol).clip(0, 1)
+
+
+def _worst(parts: list[list[Outcome]]) -> np.ndarray:
+    """Images that every attack of a row, in every repeat, leaves robust, (n,), 0 or 1."""
+    return np.logical_and.reduce([own.columns["robust"] for part in parts for own in part]).astype(float)
+
+
+def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:
+    """A line if an interval is missing where there is a value."""
+    every = [own for row in rows for own in row.metrics.values()]
+    if not any(math.isnan(own.low) and math.isfinite(own.value) for own in every):
+        return []
+    return [f"no interval: fewer than {FEWEST} images, or all of them with the same value"]
+
+
+def _mean(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Mean over the defined ones, replicate by replicate."""
+    stacked = np.stack(values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.nansum(stacked, 0) / (~np.isnan(stacked)).sum(0)
+
+
+def _draw_worst(parts: list[list[Outcome]], counts: Mapping[int, np.ndarray]) -> Draws:
+    """Share of the images that every attack of a row, in every repeat, leaves robust."""
+    robust = _worst(parts)
+    return draw_means(counts[len(robust)], robust[:, None])[0]
+
+
+def _rank_times(groups: list[Group], rows: list[dict[str, Draws]]) -> None:
+    """CTC: levels among the attacks of the table, or on one model among those on it."""
+    models: dict[Any, list[dict[str, Draws]]] = {}
+    for group, found in zip(groups, rows, strict=True):
+        if group.parts:
+            models.setdefault(group.labels.get("model", ""), []).append(found)
+    for peers in models.values():
+        levels = draw_levels(np.stack([found["seconds"].ratio for found in peers], axis=1))
+        for place, found in enumerate(peers):
+            found["CTC"] = draws_of(levels[:, place], found["seconds"].n)
+
+
+def _why_empty(outcomes: Outcomes, symbols: Sequence[str]) -> list[str]:
+    """A line for each metric that was not measured somewhere, with the reason."""
+    reasons: dict[str, set[str]] = {}
+    for own in outcomes.done:
+        for symbol in symbols:
+            if symbol in own.unmeasured:
+                reasons.setdefault(symbol, set()).add(own.unmeasured[symbol])
+    return [f"{symbol} was not measured everywhere: {'; '.join(sorted(own))}" for symbol, own in reasons.items()]

@@ -1,0 +1,1 @@
+"""The HTML page: built once, or served while an evaluation runs."""

@@ -1,0 +1,143 @@
+"""From a results folder to one HTML file: every section in order, then the template."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ... import __version__
+from ...engine.checks.check_folder import check_folder
+from ...engine.store.files import write_whole
+from ...engine.tables.budget_curves import build_curves
+from ...engine.tables.implementation_notes import about_cells
+from ...engine.tables.table import build_table
+from ...engine.tables.transfer_table import build_transfer
+from ...errors import Unavailable, Unsupported
+from ..parts.blocks import Section
+from ..parts.reading import read_folder
+from ..sections.agreement import judge_all, write_agreement
+from ..sections.cost import write_cost
+from ..sections.curves import write_curves
+from ..sections.differences import list_differences
+from ..sections.gallery import write_gallery
+from ..sections.glossary import write_glossary
+from ..sections.hardness import write_hardness
+from ..sections.leaderboard import present_symbols, write_leaderboard, write_metrics
+from ..sections.provenance import write_provenance
+from ..sections.ranking import write_ranking
+from ..sections.transfer import write_transfer
+from ..sections.trust import summarise_checks, write_trust
+from ..sections.verdict import write_verdict
+
+Value = TypeVar("Value")
+
+
+def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> str:
+    """The report of a results folder: one HTML document that needs nothing else.
+
+    Args:
+        folder: where `davylamp evaluate` put its results.
+        bootstrap: replicates of the intervals.
+        seed: of the resampling.
+
+    Raises:
+        Unavailable: if there is no such folder, or no finished cell in it.
+        StoreMismatch: if it was written in another format.
+        MissingLibrary: without Matplotlib.
+    """
+    return render("Robustness report", list_sections(folder, bootstrap=bootstrap, seed=seed), source=str(folder))
+
+
+def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
+    """The sections of a report, in order."""
+    folder = read_folder(path)
+    outcomes = folder.outcomes
+    if not outcomes.done:
+        reasons = "; ".join(f"{cell.attack}: {reason}" for cell, reason in outcomes.failed[:3])
+        raise Unavailable(f"expected finished cells in {path}, got {len(outcomes.failed)} failed ({reasons})")
+    own: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
+    symbols = present_symbols(folder)
+    pairs = build_table(outcomes, by="pairs", metrics=symbols, **own)
+    attacks, models = (build_table(outcomes, by=by, **own) for by in ("attacks", "models"))
+    about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
+    judged = judge_all(outcomes.done, about)
+    return [
+        write_verdict(folder, models, summarise_checks(checks)),
+        write_ranking(folder, seed=seed),
+        write_agreement(folder, judged, about),
+        write_leaderboard(pairs),
+        write_curves(
+            _or_why(lambda: build_curves(outcomes, **own)),
+            _or_why(lambda: build_curves(outcomes, against="queries", **own)),
+        ),
+        write_transfer(_or_why(lambda: build_transfer(outcomes, **own))),
+        write_metrics(attacks, models, pairs, folder),
+        write_gallery(folder, judged),
+        write_hardness(folder),
+        write_cost(folder),
+        write_trust(checks),
+        write_provenance(folder, __version__),
+        write_glossary(),
+    ]
+
+
+def write_file(text: str, path: str | Path) -> Path:
+    """Save a page; one that is there stays as it was until the new one is whole.
+
+    Raises:
+        Unavailable: if it cannot be written, or its folder is not there.
+    """
+    return write_whole(path, text)
+
+
+def build_differences(a: str | Path, b: str | Path) -> str:
+    """What moved between two results folders, as one HTML document.
+
+    Raises:
+        Unavailable: if a folder is not there, or they have no finished cell in common.
+    """
+    return render("What moved", list_differences(a, b), source=f"{a} and {b}")
+
+
+def render(title: str, sections: list[Section], *, source: str, live: Mapping[str, str] | None = None) -> str:
+    """The page of some sections; everything in them is escaped.
+
+    Args:
+        title: of the page.
+        sections: in order.
+        source: what the page is about.
+        live: the "path" where the page asks for progress, and the "version" that it shows; None: it asks for nothing.
+    """
+    page = _environment().get_template("template.html")
+    return page.render(title=title, sections=sections, source=source, live=live, version=__version__)
+
+
+def render_blocks(blocks: Sequence[Any]) -> str:
+    """Blocks alone, as HTML without a page around it."""
+    return str(_environment().get_template("blocks.html").module.show(blocks))
+
+
+@cache
+def _environment() -> Any:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    def load(name: str) -> str:
+        return files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+
+    made = Environment(
+        loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters["prose"] = lambda text: Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    made.globals["asset"] = lambda name: Markup(load(name))
+    return made
+
+
+def _or_why(build: Callable[[], Value]) -> Value | str:
+    """What is built, or why this folder cannot have it."""
+    try:
+        return build()
+    except Unsupported as error:
+        return f"{error}."

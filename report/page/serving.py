@@ -1,0 +1,103 @@
+"""Where the live page listens, and to which requests it answers: an address that was given, and its own names only."""
+
+import re
+import socket
+from collections.abc import Callable, Iterable
+from ipaddress import ip_address
+from typing import Any
+
+from ...errors import InvalidInput, MissingLibrary, Unavailable
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EVERYWHERE = ("0.0.0.0", "::")
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]/@\s]+))(?::[0-9]{1,5})?")
+# A connection that says nothing is closed after ten seconds, and some hundred of them leave room for others.
+LIMITS = {"connection_limit": 500, "channel_timeout": 10, "cleanup_interval": 2, "asyncore_use_poll": True}
+_SMALL = {"max_request_header_size": 1 << 14, "max_request_body_size": 1}  # the page is only read
+
+
+class Names:
+    """The names under which a server may be asked: a page elsewhere cannot read along under a name of its own.
+
+    That a name of the attacker's leads to this machine (DNS rebinding) is seen from the request's Host. An address
+    written in numbers is nobody's name: if the server listens at every address, it answers to each of them.
+
+    Args:
+        host: the address that it listens at, as it was given.
+        others: further names, as a proxy or a hosts file gives the machine.
+    """
+
+    def __init__(self, host: str, others: Iterable[str] = ()):
+        self._anywhere = host in _EVERYWHERE
+        names = {host, *others}
+        if self._anywhere or host in _LOOPBACK or host.startswith("127."):
+            names |= {*_LOOPBACK}
+        if host not in _LOOPBACK:
+            names.add(socket.gethostname())
+        self._names = {_plain(name) for name in names}
+
+    def status(self, header: str | None) -> str:
+        """The status of the answer to a request with this Host; "" if it may be answered."""
+        found = _HOST.fullmatch(header or "")
+        if found is None:
+            return "400 Bad Request"
+        name = _plain(found[1] or found[2])
+        return "" if name in self._names or (self._anywhere and _is_address(name)) else "403 Forbidden"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, and to no other.
+
+    Raises:
+        InvalidInput: if the address is empty, or another word for every address.
+        Unavailable: if it cannot be listened at.
+    """
+    if not host.strip():
+        raise InvalidInput("expected --host ADDRESS, got an empty text; leave it out for this machine only (127.0.0.1)")
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        bound = listener.getsockname()[0]
+    except (OSError, UnicodeError) as error:
+        listener.close()
+        raise Unavailable(f"could not listen at {host}:{port} ({error}); choose another with --port") from error
+    if bound in _EVERYWHERE and host not in _EVERYWHERE:
+        listener.close()
+        raise InvalidInput(f"expected --host ADDRESS, got {host!r}, which is every address: write 0.0.0.0 to mean that")
+    return listener
+
+
+def require_server() -> None:
+    """Raise MissingLibrary, which names the extra, without Waitress."""
+    try:
+        import waitress.server  # noqa: F401
+    except ImportError as error:
+        raise MissingLibrary("waitress", "serve") from error
+
+
+def run_server(application: Any, listener: socket.socket, host: str, started: Callable[[str], object]) -> None:
+    """Answer until interrupted; `started` is called with the address."""
+    server = make_server(application, listener)
+    shown = socket.gethostname() if host in _EVERYWHERE else f"[{host}]" if ":" in host else host
+    started(f"http://{shown}:{listener.getsockname()[1]}/")
+    server.run()
+
+
+def make_server(application: Any, listener: socket.socket, **limits: Any) -> Any:
+    """Waitress over a bound socket; `limits` win over `LIMITS`."""
+    from waitress.server import create_server
+
+    return create_server(application, sockets=[listener], threads=4, ident="davylamp", **{**LIMITS, **_SMALL, **limits})
+
+
+def _plain(name: str) -> str:
+    return name.strip("[]").removesuffix(".").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What every section is made of: blocks, figures, what was read from the folder."""

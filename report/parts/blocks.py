@@ -1,0 +1,211 @@
+"""What a page is made of: sections of paragraphs, tables, figures, facts. The template turns each into HTML."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from ...engine.statistics.bootstrap import Estimate
+from ..text.console import format_cell
+
+
+class Entry(NamedTuple):
+    """A cell of a table: what is shown, and what is sorted and copied.
+
+    `low`, `high` are an interval around the value, `kind` a style ("pass", "warn", "fail", "unknown", "code", "best"),
+    `title` is shown beside the pointer.
+    """
+
+    text: str
+    value: Any = None
+    low: float | None = None
+    high: float | None = None
+    kind: str = ""
+    title: str = ""
+
+
+class Column(NamedTuple):
+    """A heading and its explanation."""
+
+    label: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table that sorts, filters and copies. `name` is unique on the page; `filters`: whether a filter pays."""
+
+    name: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    note: str = ""
+    kind: str = "table"
+
+    @property
+    def filters(self) -> bool:
+        """Whether there are enough rows to look for one."""
+        return len(self.rows) > 7
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph; `style`: "", "note", "warn" or "lead"."""
+
+    text: str
+    style: str = ""
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing with what it shows."""
+
+    name: str
+    svg: Markup
+    caption: str
+    kind: str = "figure"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Terms and what they are: a list of (term, text)."""
+
+    items: tuple[tuple[str, str], ...]
+    cards: bool = False
+    kind: str = "facts"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text to copy as it is."""
+
+    name: str
+    label: str
+    text: str
+    kind: str = "code"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks behind a line that opens them."""
+
+    title: str
+    blocks: tuple[Any, ...]
+    kind: str = "fold"
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Models by attacks, in one metric at a time: `data` holds all of them for the page's script."""
+
+    name: str
+    caption: str
+    table: PageTable
+    choices: tuple[tuple[str, str], ...]
+    data: Any
+    kind: str = "heat"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An example under attack: `clean` names its clean image in the gallery, `uris` hold the rest."""
+
+    model: str
+    attack: str
+    image: str
+    outcome: str
+    clean: str
+    uris: dict[str, str]
+    lines: tuple[str, ...]
+
+    @property
+    def style(self) -> Markup:
+        """The data URIs as CSS custom properties; base64 holds nothing that could end an attribute."""
+        return style_of(self.uris)
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Pictures that can be chosen by model, attack and image; `clean`: data URIs by clean image."""
+
+    pictures: tuple[Picture, ...]
+    clean: dict[str, dict[str, str]]
+    note: str
+    kind: str = "gallery"
+
+    def names(self, field_name: str) -> list[str]:
+        """The different values of "model", "attack", "image" or "outcome", in order."""
+        return list(dict.fromkeys(getattr(picture, field_name) for picture in self.pictures))
+
+    @property
+    def styles(self) -> list[tuple[str, Markup]]:
+        """Class and custom properties of each clean image: written once, however many attacks there are on it."""
+        return [(key, style_of(uris)) for key, uris in self.clean.items()]
+
+
+def style_of(uris: dict[str, str]) -> Markup:
+    """Data URIs as CSS custom properties."""
+    return Markup(";".join(f"--{name}:url({uri})" for name, uri in uris.items()))
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page that the navigation names; `badge` is a short count beside it."""
+
+    name: str
+    title: str
+    lead: str
+    blocks: tuple[Any, ...] = field(default=())
+    badge: str = ""
+
+
+def entry(value: Any, *, kind: str = "", title: str = "") -> Entry:
+    """A cell from a value: text as it is, numbers with three digits, an estimate with its interval."""
+    if isinstance(value, Entry):
+        return value
+    if isinstance(value, Estimate):
+        n = f"n = {value.n}"
+        return Entry(
+            format_cell(float(value.value)),
+            _finite(value.value),
+            _finite(value.low),
+            _finite(value.high),
+            kind,
+            f"{title}; {n}" if title else n,
+        )
+    if isinstance(value, np.generic):
+        value = value.item()
+    own = _finite(value) if isinstance(value, float) else value
+    return Entry(format_cell(value), own, kind=kind, title=title)
+
+
+def make_table(
+    name: str, caption: str, columns: Iterable[str | Column], rows: Iterable[Sequence[Any]], *, note: str = ""
+) -> PageTable:
+    """A table from plain values."""
+    heads = tuple(Column(column) if isinstance(column, str) else column for column in columns)
+    return PageTable(name, caption, heads, tuple(tuple(entry(value) for value in row) for row in rows), note)
+
+
+def badge(state: str, text: str = "") -> Entry:
+    """A word with a colour and a sign of its own: pass, warn, fail or unknown."""
+    return Entry(text or state, state, kind=state)
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types; what is undefined is None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return _finite(value)
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,232 @@
+"""Do the libraries agree? Every attack that two or more of them implement, from the records of the same images."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...adapters.words import radius_text, threat_text
+from ...engine.statistics.paired import Interval
+from ...engine.statistics.shares import share_interval
+from ...engine.statistics.verdict import RULE, Judgement, Verdict, judge, side_of
+from ...engine.store.outcomes import Outcome
+from ...engine.tables.implementation_notes import About
+from ..parts.blocks import Column, Entry, Fold, PageTable, Section, Text, make_table, plain
+from ..parts.reading import Folder
+
+_SAME = 1e-6  # distances and probabilities this close are the same number up to float32 rounding
+_STATE: Mapping[Verdict, str] = {
+    "identical": "pass",
+    "equivalent": "pass",
+    "no difference found": "unknown",
+    "undecided": "unknown",
+    "weaker": "warn",
+    "broken": "fail",
+}
+
+
+class PairVerdict(NamedTuple):
+    """Two implementations of one attack on one model, image by image; `agreeing`: share of the pairs that do."""
+
+    a: Outcome
+    b: Outcome
+    judgement: Judgement
+    agreeing: float
+
+
+def judge_all(done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -> list[PairVerdict]:
+    """Every pair of implementations of one attack under the same conditions."""
+    return [judge_cells(a, b, about) for bundle in shared_attacks(done) for a, b in combinations(bundle, 2)]
+
+
+def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping[tuple[str, str], About]) -> Section:
+    """Success, distance, queries, time and verdict of each library beside the others; what their defaults say."""
+    title = "Agreement of the libraries"
+    lead = "The same attack, the same parameters, the same images: do the libraries find the same?"
+    if not pairs:
+        why = "No attack was run through two or more libraries here. Evaluate `pgd` rather than `foolbox:pgd` for this."
+        return Section("agreement", title, lead, (Text(why, "note"),))
+    counts = Counter(pair.judgement.verdict for pair in pairs)
+    told = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    bundles = list(shared_attacks(folder.outcomes.done))
+    blocks: list[Any] = [Text(f"{len(pairs)} pairs: {told}.", "lead"), _matrix(folder, pairs)]
+    blocks.append(Fold("Every implementation in numbers", (_rows_table(folder, bundles, about),)))
+    blocks.append(Fold("Every pair, image by image", (_pairs_table(folder, pairs),)))
+    blocks += _defaults(bundles, about)
+    return Section("agreement", title, lead, tuple(blocks))
+
+
+def shared_attacks(done: Sequence[Outcome]) -> Iterator[list[Outcome]]:
+    """Cells of one attack, model, threat model, seed and shared parameters, by two or more implementations."""
+    alike: dict[tuple[Any, ...], list[Outcome]] = {}
+    for own in done:
+        cell = own.cell
+        key = (cell.subject.key, cell.row.attack, cell.is_best, cell.threat_model, cell.target, cell.seed, cell.pixels)
+        alike.setdefault(key, []).append(own)
+    for cells in alike.values():
+        names = set.intersection(*(set(own.cell.parameters) for own in cells))
+        settings: dict[str, list[Outcome]] = {}
+        for own in cells:
+            shared = {name: own.cell.parameters[name] for name in sorted(names)}
+            settings.setdefault(json.dumps(shared), []).append(own)
+        for bundle in settings.values():
+            by_name = {own.cell.attack: own for own in bundle}
+            if len(by_name) > 1:
+                yield list(by_name.values())
+
+
+def judge_cells(a: Outcome, b: Outcome, about: Mapping[tuple[str, str], About]) -> PairVerdict:
+    """The verdict on two cells, from records."""
+    sides = side_of(a), side_of(b)
+    minimum_norm = about[a.cell.attack, a.cell.threat_model.norm].kind == "minimum-norm"
+    moved = (a.columns["linf"] > 0) | (b.columns["linf"] > 0)
+    judgement = judge(*sides, minimum_norm=minimum_norm, same=_same_numbers(a, b), moved=moved)
+    paired = sides[0].attacked & sides[1].attacked & ~sides[0].violated & ~sides[1].violated
+    agreeing = float((sides[0].success == sides[1].success)[paired].mean()) if paired.any() else math.nan
+    return PairVerdict(a, b, judgement, agreeing)
+
+
+def _same_numbers(a: Outcome, b: Outcome) -> np.ndarray:
+    """Images whose distances, success and prediction are the same in both records, (n,) bool."""
+    names = ("l0", "l1", "l2", "linf", "success", "adv_predicted")
+    pairs = [[own.columns[name].astype(float) for own in (a, b)] for name in names]
+    return np.logical_and.reduce([np.isclose(one, two, _SAME, _SAME, equal_nan=True) for one, two in pairs])
+
+
+def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
+    """A row for each pair of implementations and threat model, a column for each model."""
+    models = list(dict.fromkeys(folder.model(pair.a) for pair in pairs))
+    found: dict[tuple[str, str, str], dict[str, list[PairVerdict]]] = {}
+    for pair in pairs:
+        key = (pair.a.cell.attack, pair.b.cell.attack, threat_text(pair.a.cell.threat_model))
+        found.setdefault(key, {}).setdefault(folder.model(pair.a), []).append(pair)
+    rows = [(*key, *(_verdicts(own.get(model, [])) for model in models)) for key, own in found.items()]
+    return make_table(
+        "agreement-pairs", "Verdict on each pair", ("a", "b", "threat model", *models), rows, note=_note(pairs)
+    )
+
+
+def _note(pairs: Sequence[PairVerdict]) -> str:
+    """The rule, and what these numbers of images can show."""
+    power = dict.fromkeys(pair.judgement.power for pair in pairs)
+    return f"{RULE} Here: {'; '.join(power)}."
+
+
+def _verdicts(pairs: Sequence[PairVerdict]) -> Entry:
+    worst = max(pairs, key=lambda pair: list(_STATE).index(pair.judgement.verdict), default=None)
+    if worst is None:
+        return Entry("-")
+    own = worst.judgement
+    title = (
+        f"p success {own.p_success:.2g}, p distance {own.p_distance:.2g}, agree on {worst.agreeing:.0%}; {own.power}"
+    )
+    return Entry(own.text, own.text, kind=_STATE[own.verdict], title=title)
+
+
+def _rows_table(folder: Folder, bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], About]) -> PageTable:
+    rows = [_row(folder, own, about) for bundle in bundles for own in bundle]
+    columns = (
+        "model", "implementation", "threat model", Column("n", "images attacked"),
+        Column("MR", "share of them that are fooled, with its 95 % interval (Clopper and Pearson)"),
+        Column("8-bit", "the same after rounding"),
+        Column("median distance", "in the norm of the threat model, over the successes"),
+        Column("forwards", "median per image"), Column("backwards", "median per image"), "s/image", "violations",
+        Column("known findings", "defects of the library's algorithm; the row runs as shipped"),
+    )  # fmt: skip
+    return make_table("agreement-rows", "Implementations side by side", columns, rows)
+
+
+def _row(folder: Folder, own: Outcome, about: Mapping[tuple[str, str], About]) -> tuple[Any, ...]:
+    columns, cell = own.columns, own.cell
+    attacked, success = columns["attacked"], columns["success"]
+    count, fooled = int(attacked.sum()), int(success.sum())
+    share, (low, high) = fooled / count if count else float("nan"), share_interval(fooled, count)
+    distances, findings = columns["distance"][success], about[cell.attack, cell.threat_model.norm].findings
+    return (
+        folder.model(own),
+        cell.attack,
+        threat_text(cell.threat_model),
+        count,
+        Entry(f"{share:.3g}", share, low, high) if count else None,
+        float(columns["success_8bit"].sum() / count) if count else None,
+        _length(cell.threat_model.norm, float(np.median(distances))) if fooled else None,
+        *(float(np.median(columns[name][attacked])) if count else None for name in ("forwards", "backwards")),
+        float(columns["seconds"][attacked].mean()) if count else None,
+        _violations(own),
+        Entry(", ".join(findings), title="; ".join(findings.values())),
+    )
+
+
+def _violations(own: Outcome) -> Entry:
+    """Attacked images that broke a rule, whether or not they fool the model, and which rules."""
+    side = side_of(own)
+    count = int(side.violated.sum())
+    return Entry(str(count), count, title=side.complaint)
+
+
+def _length(norm: str, distance: float) -> Entry:
+    return Entry(radius_text(norm, distance), distance)
+
+
+def _pairs_table(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
+    rows = [
+        (
+            folder.model(pair.a),
+            pair.a.cell.attack,
+            pair.b.cell.attack,
+            threat_text(pair.a.cell.threat_model),
+            Entry(pair.judgement.verdict, kind=_STATE[pair.judgement.verdict], title=pair.judgement.power),
+            pair.judgement.weaker,
+            pair.judgement.images,
+            pair.judgement.left_out,
+            pair.agreeing,
+            pair.judgement.only_a,
+            pair.judgement.only_b,
+            _interval(pair.judgement.difference),
+            pair.judgement.p_success,
+            pair.judgement.p_distance,
+        )
+        for pair in pairs
+    ]
+    columns = (
+        "model", "a", "b", "threat model", "verdict", "weaker or broken", Column("n", "images compared"),
+        Column("left out", "attacked images on which one of the two broke a rule"),
+        Column("agree on", "share of the images compared on which both succeed or both fail"),
+        Column("only a", "images that only a fools"), Column("only b", "images that only b fools"),
+        Column("difference", "success rate of a less that of b, with its 90 % interval"),
+        Column("p success", "exact McNemar test"), Column("p distance", "Wilcoxon's test where both succeed"),
+    )  # fmt: skip
+    return make_table("agreement-images", "Pairs, image by image", columns, rows)
+
+
+def _interval(own: Interval) -> Entry:
+    value, low, high = plain(list(own))
+    return Entry("-" if value is None else f"{value:.3g}", value, low, high)
+
+
+def _defaults(bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], About]) -> list[Any]:
+    """A table of the defaults that differ, for each attack and norm."""
+    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for bundle in bundles:
+        for own in bundle:
+            norm = own.cell.threat_model.norm
+            key = (f"{about[own.cell.attack, norm].title}, {norm}", own.cell.row.attack)
+            found.setdefault(key, {})[own.cell.row.library] = about[own.cell.attack, norm].defaults
+    libraries = sorted({library for own in found.values() for library in own})
+    rows = []
+    for (title, _), own in found.items():
+        for name in dict.fromkeys(name for defaults in own.values() for name in defaults):
+            values = [own[library].get(name, "-") if library in own else "" for library in libraries]
+            if len({str(value) for library, value in zip(libraries, values, strict=True) if library in own}) > 1:
+                rows.append((title, name, *values))
+    if not rows:
+        return [Text("No default of these implementations differs, or their libraries are not installed here.", "note")]
+    note = "What each library does when nothing is given. The cells above ran with the parameters in Provenance."
+    table = make_table(
+        "agreement-defaults", "Defaults that differ", ("attack", "parameter", *libraries), rows, note=note
+    )
+    return [Fold("Parameters whose defaults differ", (table,))]

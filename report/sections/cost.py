@@ -1,0 +1,95 @@
+"""What the attacks cost: queries, seconds, and which of them nothing else beats on both success and cost."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...adapters.words import threat_text
+from ...engine.store.outcomes import Outcome
+from ..parts.blocks import Column, Section, Text, make_table
+from ..parts.figures import Dot, draw_dots
+from ..parts.reading import Folder
+
+_DRAWN = 6  # drawings; the table has all
+
+
+class Price(NamedTuple):
+    """A cell's success among the attacked images, passes and seconds per image; `front`: on the Pareto front."""
+
+    own: Outcome
+    success: float
+    passes: float
+    seconds: float
+    front: bool = False
+
+
+def write_cost(folder: Folder) -> Section:
+    """A drawing for each model and threat model, and a table of all cells."""
+    bundles: dict[tuple[str, str], list[Outcome]] = {}
+    for own in folder.outcomes.done:
+        if own.columns["attacked"].any():
+            bundles.setdefault((folder.model(own), threat_text(own.cell.threat_model)), []).append(own)
+    fronts = {key: mark_front([_price(own) for own in cells]) for key, cells in bundles.items()}
+    blocks: list[Any] = []
+    rows = []
+    for (model, threat), prices in fronts.items():
+        rows += [_row(folder, model, threat, price) for price in prices]
+        if len(prices) > 2 and len(blocks) < _DRAWN:
+            libraries = sorted({own.cell.row.library for own in folder.outcomes.done})
+            dots = [
+                Dot(p.own.cell.attack, p.passes, p.success, libraries.index(p.own.cell.row.library), p.front)
+                for p in prices
+            ]
+            caption = f"{model}, {threat}: success against queries; filled: on the Pareto front"
+            blocks.append(
+                draw_dots(
+                    f"cost-{len(blocks)}",
+                    dots,
+                    libraries,
+                    x_axis="passes per image",
+                    y_axis="share fooled",
+                    caption=caption,
+                )
+            )
+    columns = (
+        "model", "threat model", "implementation", Column("MR", "share of the attacked images that are fooled"),
+        Column("forwards", "mean per attacked image"), Column("backwards", "mean per attacked image"),
+        Column("passes", "forward plus backward passes, mean"), Column("most passes", "of any image"),
+        Column("s/image", "mean seconds per attacked image"),
+        Column("front", "no other attack on this model under this threat model fools as many for fewer passes"),
+    )  # fmt: skip
+    table = make_table("cost-table", "Queries and seconds", columns, rows)
+    if len(fronts) > _DRAWN:
+        blocks.append(Text(f"The first {_DRAWN} of {len(fronts)} are drawn; the table has all.", "note"))
+    lead = "Passes are counted by davylamp, per image, not by the library. Seconds depend on the machine."
+    return Section("cost", "Cost", lead, (*blocks, table))
+
+
+def mark_front(prices: Sequence[Price]) -> list[Price]:
+    """The same, with those marked that no other beats: at least as good in both, better in one."""
+
+    def beaten(price: Price) -> bool:
+        return any(
+            other.success >= price.success
+            and other.passes <= price.passes
+            and (other.success, other.passes) != (price.success, price.passes)
+            for other in prices
+        )
+
+    return [price._replace(front=price.success > 0 and not beaten(price)) for price in prices]
+
+
+def _price(own: Outcome) -> Price:
+    columns, attacked = own.columns, own.columns["attacked"]
+    passes = (columns["forwards"] + columns["backwards"])[attacked]
+    success = float(columns["success"][attacked].mean())
+    return Price(own, success, float(passes.mean()), float(columns["seconds"][attacked].mean()))
+
+
+def _row(folder: Folder, model: str, threat: str, price: Price) -> tuple[Any, ...]:
+    columns, attacked = price.own.columns, price.own.columns["attacked"]
+    most = int((columns["forwards"] + columns["backwards"])[attacked].max())
+    means = [float(np.mean(columns[name][attacked])) for name in ("forwards", "backwards")]
+    name = folder.title(price.own)
+    return model, threat, name, price.success, *means, price.passes, most, price.seconds, price.front

@@ -1,0 +1,97 @@
+"""Accuracy against epsilon and against queries, with bands, and what sums a curve up."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...adapters.words import radius_text
+from ...engine.tables.budget_curves import Curves
+from ...engine.tables.curve_points import Curve
+from ..parts.blocks import Column, PageTable, Section, Text, make_table
+from ..parts.figures import Line, draw_curves
+
+_WHAT: Mapping[str, str] = {
+    "epsilon": "from distances of attacks that look for the smallest change, or one point for each radius that was run",
+    "queries": "forward plus backward passes when the attack on an image ended, an upper bound of what it needed; one "
+    "point for an attack that spends the same on every image",
+}
+
+
+def write_curves(epsilon: Curves | str, queries: Curves | str) -> Section:
+    """Both kinds of curves; a text says why there are none."""
+    blocks: list[Any] = []
+    for curves, against in ((epsilon, "epsilon"), (queries, "queries")):
+        if isinstance(curves, str):
+            blocks.append(Text(f"Against {against}: {curves}", "note"))
+            continue
+        blocks += _figures(curves)
+        blocks.append(_table(curves))
+    lead = (
+        "Robust accuracy as the budget grows; bands and bars are 95 % intervals over the images. Points stand where an "
+        "attack was run; between them nothing was measured."
+    )
+    return Section("curves", "Curves", lead, tuple(blocks))
+
+
+def _figures(curves: Curves) -> list[Any]:
+    panels: dict[tuple[str, str], list[Curve]] = {}
+    for curve in curves.curves:
+        panels.setdefault((curve.labels["norm"], curve.labels["model"]), []).append(curve)
+    names = list(dict.fromkeys(_name(curve) for curve in curves.curves))
+    found = []
+    for place, ((norm, model), own) in enumerate(panels.items()):
+        lines = [_line(curve, names.index(_name(curve))) for curve in own if len(curve.budgets) > 1]
+        if lines:
+            caption = f"{model}: accuracy against {curves.against}{f' ({norm})' if norm else ''}"
+            unit = curves.unit.get(norm, "")
+            axis = f"{curves.against}{f', {unit}' if unit else ''}"
+            log = curves.against == "queries"
+            found.append(draw_curves(f"curve-{curves.against}-{place}", lines, x_axis=axis, caption=caption, log=log))
+    return found
+
+
+def _line(curve: Curve, place: int) -> Line:
+    x, *rest = curve.budgets, curve.accuracy, curve.low, curve.high
+    if curve.kind == "distances":  # only where something changes
+        moves = np.any([np.diff(values, prepend=math.nan) != 0 for values in rest], axis=0)
+        moves[[0, -1]] = True
+        x, rest = x[moves], [values[moves] for values in rest]
+    return Line(
+        _name(curve), *(own.tolist() for own in (x, *rest)), steps=curve.kind == "distances", series=place, dash=place
+    )
+
+
+def _table(curves: Curves) -> PageTable:
+    rows = []
+    for curve in curves.curves:
+        row = [curve.labels["model"], _name(curve), curve.n, _share(curve.accuracy[0]), _share(curve.accuracy[-1])]
+        if curves.against == "epsilon":
+            row += [curve.half_distortion, curve.r_squared, curve.empirical_half, curve.optimality]
+        else:
+            row += [curve.empirical_half]
+        rows.append(row)
+    last = "accuracy at the largest budget"
+    columns: list[Any] = ["model", "attack", "images", "clean accuracy", last]
+    if curves.against == "epsilon":
+        columns += [
+            Column("half distortion", "D_half: the radius at which an exponential fitted to the curve has halved"),
+            Column("R2", "of that exponential"), Column("empirical half", "where the curve itself has halved"),
+            Column("OPT", "local optimality: 1 for an attack that is the best of the folder on every image"),
+        ]  # fmt: skip
+    else:
+        columns.append(Column("half at", "passes at which the accuracy has halved"))
+    notes = " ".join((f"Budgets: {_WHAT[curves.against]}.", *curves.notes))
+    return make_table(f"curves-{curves.against}", f"Accuracy against {curves.against}", columns, rows, note=notes)
+
+
+def _share(value: Any) -> float:
+    return float(value)
+
+
+def _name(curve: Curve) -> str:
+    own = curve.labels
+    radius = "" if math.isnan(own["epsilon"]) else f" {radius_text(own['norm'], own['epsilon'])}"
+    parts: Sequence[str] = (f"{own['implementation']} {own['norm']}{radius}", own["setting"])
+    return ", ".join(part for part in parts if part)

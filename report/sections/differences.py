@@ -1,0 +1,215 @@
+"""What moved between two results folders: the same cells in both, image by image, and what else changed."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ... import __version__
+from ...adapters.words import threat_text
+from ...engine.cell import Cell
+from ...engine.statistics.paired import least_decisive, mcnemar, wilcoxon
+from ...engine.statistics.verdict import SIGNIFICANT, side_of
+from ...engine.store.frames import CellState, list_cells
+from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes
+from ...errors import Unavailable
+from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table
+from .provenance import collect_versions
+
+_SAME = 1e-6  # distances this close are the same number up to float32 rounding
+
+
+@dataclass(frozen=True)
+class Change:
+    """One cell in both folders.
+
+    Args:
+        cell: as the second folder has it.
+        images: in both, with the same name and label.
+        left_out: those of them whose result is a violation in one of the folders; the tests are on the others.
+        before: share of them that are robust in the first folder.
+        after: the same in the second.
+        lost: images robust in the first only.
+        gained: images robust in the second only.
+        p_robust: exact McNemar test on them.
+        p_distance: Wilcoxon's test on the distances where both succeed.
+        differs: what else differs: weights, pixels, library.
+        verdict: "moved" if a test is significant at 5 % after Bonferroni's correction over all tests of the page,
+            "identical" if no outcome and no distance differs, "undecided" if no outcome of so few images could be
+            significant, else "no difference found".
+    """
+
+    cell: Cell
+    images: int
+    left_out: int
+    before: float
+    after: float
+    lost: tuple[str, ...]
+    gained: tuple[str, ...]
+    p_robust: float
+    p_distance: float
+    differs: tuple[str, ...]
+    verdict: Literal["moved", "identical", "no difference found", "undecided"]
+
+    @property
+    def moved(self) -> bool:
+        """Whether a test says so."""
+        return self.verdict == "moved"
+
+
+def find_changes(a: Outcomes, b: Outcomes) -> list[Change]:
+    """Every cell that both folders have, by model, attack, threat model, parameters, seed and data."""
+    old = {_identity(own.cell): own for own in a.done}
+    both = [(old[_identity(own.cell)], own) for own in b.done if _identity(own.cell) in old]
+    changes = [_compare(first, second) for first, second in both]
+    return [_decide(change, SIGNIFICANT / _count_tests(changes)) for change in changes]
+
+
+def _count_tests(changes: Sequence[Change]) -> int:
+    return max(1, sum(not np.isnan(p) for change in changes for p in (change.p_robust, change.p_distance)))
+
+
+def _decide(change: Change, level: float) -> Change:
+    # NaN, where there is nothing to test, is below no level.
+    if change.p_robust < level or change.p_distance < level:
+        return replace(change, verdict="moved")
+    few = change.images - change.left_out < least_decisive(level)
+    return replace(change, verdict="undecided") if few and change.verdict != "identical" else change
+
+
+def list_differences(a: str | Path, b: str | Path) -> list[Section]:
+    """The sections of a page about two folders.
+
+    Raises:
+        Unavailable: if a folder is not there, or they have no finished cell in common.
+    """
+    first, second = read_outcomes(a), read_outcomes(b)
+    changes = find_changes(first, second)
+    if not changes:
+        raise Unavailable(f"expected finished cells that both {a} and {b} have, found none: nothing can be paired")
+    counts = Counter(change.verdict for change in changes)
+    told = f"{len(changes)} cells: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    least = least_decisive(SIGNIFICANT / _count_tests(changes))
+    facts = Facts((("first folder", str(a)), ("second folder", str(b)), ("page made by", f"davylamp {__version__}")))
+    rule = (
+        "Paired by image: exact McNemar test on robustness, Wilcoxon's test on the distances where both attacks "
+        f"succeed; 5 % with Bonferroni's correction over all {_count_tests(changes)} tests of this page: only a "
+        f"difference of {least} images or more in a cell could be seen; fewer images than that are undecided. "
+        "Violations are left out of the tests. No difference found is no proof that there is none."
+    )
+    blocks = (Text(f"{told}.", "lead"), Text(rule, "note"), facts, _table(changes))
+    apart = (_alone("a-only", f"Only in {a}", first, second), _alone("b-only", f"Only in {b}", second, first))
+    return [
+        Section("moved", "What moved", "", blocks),
+        Section("versions", "Versions that changed", "", (_versions(a, b),)),
+        Section("apart", "Cells without a partner", "", apart),
+    ]
+
+
+def _identity(cell: Cell) -> str:
+    """What makes two cells the same question, whatever the weights, the pixels and the library's version."""
+    own = cell.threat_model
+    about = [cell.subject.model, cell.subject.data, cell.attack, own.norm, own.epsilon, own.targeted, cell.target]
+    grid = {name: list(values) for name, values in cell.grid.items()}
+    return json.dumps([*about, dict(cell.parameters), grid, cell.seed, cell.pixels], sort_keys=True)
+
+
+def _compare(a: Outcome, b: Outcome) -> Change:
+    names = [list(zip(own.columns["image"], own.columns["label"], strict=True)) for own in (a, b)]
+    places = {image: place for place, image in enumerate(names[1])}
+    shared = [(place, places[image]) for place, image in enumerate(names[0]) if image in places]
+    left, right = (np.array([pair[side] for pair in shared], int) for side in (0, 1))
+    robust = a.columns["robust"][left], b.columns["robust"][right]
+    hits = a.columns["success"][left], b.columns["success"][right]
+    far = a.columns["distance"][left], b.columns["distance"][right]
+    kept = ~side_of(a).violated[left] & ~side_of(b).violated[right]
+    both = hits[0] & hits[1] & kept
+    alike = np.array_equal(*robust) and np.array_equal(*hits) and np.allclose(*far, rtol=_SAME, atol=_SAME)
+    images = a.columns["image"][left]
+    return Change(
+        b.cell,
+        len(shared),
+        int((~kept).sum()),
+        *(float(own.mean()) if len(shared) else float("nan") for own in robust),
+        lost=tuple(images[robust[0] & ~robust[1] & kept]),
+        gained=tuple(images[robust[1] & ~robust[0] & kept]),
+        p_robust=mcnemar(robust[0][kept], robust[1][kept]) if kept.any() else float("nan"),
+        p_distance=wilcoxon(far[0][both], far[1][both]),
+        differs=tuple(_differing(a, b)),
+        verdict="identical" if alike and shared else "no difference found",
+    )
+
+
+def _differing(a: Outcome, b: Outcome) -> list[str]:
+    one, two = a.cell, b.cell
+    found = []
+    if one.subject.model_digest != two.subject.model_digest:
+        found.append("model (structure, weights or preprocessing)")
+    if one.subject.data_digest != two.subject.data_digest:
+        found.append("images")
+    if one.version != two.version:
+        found.append(f"{one.row.library} {one.version or '?'} to {two.version or '?'}")
+    return found
+
+
+def _table(changes: Sequence[Change]) -> PageTable:
+    ordered = sorted(changes, key=lambda change: (not change.moved, change.p_robust, change.p_distance))
+    rows = [
+        (
+            badge("warn", "moved") if change.moved else Entry(change.verdict),
+            change.cell.subject.model,
+            change.cell.attack,
+            threat_text(change.cell.threat_model),
+            change.images,
+            change.left_out,
+            change.before,
+            change.after,
+            change.after - change.before,
+            Entry(str(len(change.lost)), len(change.lost), title=", ".join(change.lost[:20])),
+            Entry(str(len(change.gained)), len(change.gained), title=", ".join(change.gained[:20])),
+            change.p_robust,
+            change.p_distance,
+            ", ".join(change.differs),
+        )
+        for change in ordered
+    ]
+    columns = (
+        "verdict", "model", "implementation", "threat model", Column("n", "images that both folders have"),
+        Column("violations", "in one of the folders: left out of the tests, of lost and of gained"),
+        Column("before", "robust accuracy in the first folder"), Column("after", "in the second"), "change",
+        Column("lost", "images robust in the first only"), Column("gained", "images robust in the second only"),
+        Column("p robust", "exact McNemar test"), Column("p distance", "Wilcoxon's test where both succeed"),
+        Column("differs", "what else is not the same"),
+    )  # fmt: skip
+    return make_table("changes", "The same cells in both folders", columns, rows)
+
+
+def _versions(a: str | Path, b: str | Path) -> Any:
+    old, new = (_about(list_cells(folder)) for folder in (a, b))
+    names = dict.fromkeys((*old, *new))
+    rows = [(name, old.get(name, "-"), new.get(name, "-")) for name in names if old.get(name) != new.get(name)]
+    if not rows:
+        return Text("No version, device or Python differs between the two.", "note")
+    return make_table("changed-versions", "Versions that changed", ("what", "first folder", "second folder"), rows)
+
+
+def _about(states: Sequence[CellState]) -> Mapping[str, str]:
+    known = [state for state in states if state.status == "done"]
+    others = {name: ", ".join(sorted({str(s.meta.get(name, "")) for s in known})) for name in ("python", "device")}
+    return {**collect_versions(list(known)), **others}
+
+
+def _alone(name: str, caption: str, own: Outcomes, other: Outcomes) -> Any:
+    known = {_identity(each.cell) for each in other.done}
+    cells = [each.cell for each in own.done if _identity(each.cell) not in known]
+    if not cells:
+        return Text(f"{caption}: nothing.", "note")
+    rows = [
+        (cell.subject.model, cell.attack, threat_text(cell.threat_model), cell.seed, json.dumps(dict(cell.parameters)))
+        for cell in cells
+    ]
+    return make_table(name, caption, ("model", "implementation", "threat model", "seed", "parameters"), rows)

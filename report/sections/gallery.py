@@ -1,0 +1,164 @@
+"""Examples as pictures: clean, adversarial, the change amplified, and where the model looked before and after."""
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ...adapters.words import radius_text, threat_text
+from ...engine.store.outcomes import Outcome
+from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
+from ..parts.reading import Example, Folder
+from .agreement import PairVerdict
+
+SIDE = 112  # pixels of a thumbnail's longer side
+BUDGET = 2_600_000  # characters of all thumbnails together: half of what the page may weigh
+_NAMED = 6  # images that a line of the table names
+
+
+def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int = BUDGET) -> Section:
+    """The pictures that fit the budget, image by image, and what one library fools and another does not."""
+    title = "Gallery"
+    clean = {
+        f"{key}-{example.place}": _clean_uris(example)
+        for key, examples in folder.clean.items()
+        for example in examples
+        if example.picture
+    }
+    if not clean:
+        return Section(
+            "gallery", title, "", (Text("The records hold no pictures (images of 1 or 3 channels).", "note"),)
+        )
+    spent, pictures, left = sum(len(uri) for uris in clean.values() for uri in uris.values()), [], 0
+    jobs = sorted(
+        ((example.place, order, own, example) for order, own in enumerate(folder.outcomes.done)
+         for example in folder.attacked.get(own.cell.key, ())),
+        key=lambda job: job[:2],
+    )  # fmt: skip
+    for _, _, own, example in jobs:
+        picture = _picture(folder, own, example) if spent < budget else None
+        if picture is None:
+            left += 1
+            continue
+        spent += sum(map(len, picture.uris.values()))
+        pictures.append(picture)
+    note = f"{left} more examples are left out to keep the page small." if left else ""
+    lead = (
+        "The first images of the data, at thumbnail size. The change is amplified until its largest value is visible; "
+        "one below a grey level cannot be, and says so. Bright areas are what the class activation map of the "
+        "prediction rests on."
+    )
+    blocks: list[Any] = [Gallery(tuple(pictures), clean, note)]
+    return Section("gallery", title, lead, (*blocks, *_only_one(folder, pairs)))
+
+
+def _picture(folder: Folder, own: Outcome, example: Example) -> Picture | None:
+    before = {known.place: known for known in folder.clean.get(own.cell.subject.key, ())}.get(example.place)
+    row = np.flatnonzero(own.columns["index"] == example.place)
+    if before is None or before.picture is None or example.picture is None or not len(row):
+        return None
+    clean, adv = _pixels(before.picture), _pixels(example.picture)
+    amplified, factor = amplify(clean, adv)
+    place = int(row[0])
+    uris = {"adv": _thumbnail(adv), "change": _thumbnail(amplified, nearest=True)}
+    if example.cam is not None:
+        uris["cam"] = _spotlight(example.cam)
+    lines = (
+        f"label {example.label}",
+        f"{before.predicted} ({before.confidence:.0%}) becomes {example.predicted} ({example.confidence:.0%})",
+        f"{threat_text(own.cell.threat_model)}; {_distances(own, place)}",
+        f"{own.columns['forwards'][place]} forward, {own.columns['backwards'][place]} backward passes",
+        f"{own.cell.row.library} {own.cell.version}; {_change_text(own, place, factor)}".strip(),
+    )
+    key = f"{own.cell.subject.key}-{example.place}"
+    return Picture(folder.model(own), folder.title(own), example.image, _outcome(own, place), key, uris, lines)
+
+
+def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
+    """The change around mid-grey, uint8, so large that its largest value is white or black; and the factor.
+
+    The factor is None where no picture of 8 bits shows a change.
+    """
+    change = adv.astype(np.int16) - clean
+    largest = int(np.abs(change).max())
+    if not largest:
+        return np.full_like(adv, 128), None
+    factor = 127 / largest
+    return (128 + change * factor).round().clip(0, 255).astype(np.uint8), factor
+
+
+def _change_text(own: Outcome, place: int, factor: float | None) -> str:
+    """By how much the change is amplified, or why it cannot be seen: a picture has 256 grey levels."""
+    if factor is not None:
+        return f"change x {factor:.3g}"
+    largest = float(own.columns["linf"][place])
+    return "no change" if largest == 0 else f"change of {255 * largest:.2g} grey levels at most: not to be seen here"
+
+
+def _outcome(own: Outcome, place: int) -> str:
+    columns = own.columns
+    if columns["violated"][place]:
+        return "violation"
+    if not columns["attacked"][place]:
+        return "wrong when clean"
+    return "fooled" if columns["success"][place] else "robust"
+
+
+def _distances(own: Outcome, place: int) -> str:
+    values = {name: float(own.columns[name][place]) for name in ("l2", "linf")}
+    return ", ".join(f"{name} {radius_text(name, value)}" for name, value in values.items())
+
+
+def _only_one(folder: Folder, pairs: Sequence[PairVerdict]) -> list[PageTable]:
+    """Images, of all, that one implementation of an attack fools and another does not."""
+    rows = []
+    for pair in pairs:
+        for winner, loser in ((pair.a, pair.b), (pair.b, pair.a)):
+            usable = winner.columns["attacked"] & ~loser.columns["violated"]
+            only = usable & winner.columns["success"] & ~loser.columns["success"]
+            names = winner.columns["image"][only].tolist()
+            if names:
+                rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                told = Entry(", ".join(names[:_NAMED]) + rest, len(names))
+                rows.append((folder.model(winner), folder.title(winner), loser.cell.attack, len(names), told))
+    columns = ("model", "fooled by", "not by", Column("n", "images"), "images")
+    return [make_table("gallery-only", "Fooled by one library, not by another", columns, rows)] if rows else []
+
+
+def _clean_uris(example: Example) -> dict[str, str]:
+    uris = {"clean": _thumbnail(_pixels(example.picture or b""))}
+    return uris if example.cam is None else uris | {"before": _spotlight(example.cam)}
+
+
+def _pixels(picture: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
+
+
+def _thumbnail(pixels: np.ndarray, *, nearest: bool = False) -> str:
+    image = Image.fromarray(pixels)
+    scale = min(1.0, SIDE / max(image.size))
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    # Averaging would take the amplified change away again: neighbours of opposite sign.
+    small = image.resize(size, Image.Resampling.NEAREST if nearest else Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    small.save(file, "WEBP", quality=55 if nearest else 75)
+    return _uri(file.getvalue(), "webp")
+
+
+def _spotlight(cam: np.ndarray) -> str:
+    """A map as a picture of its own few pixels, dark where the model did not look; the browser smooths it."""
+    cam = np.nan_to_num(cam)
+    span = float(cam.max() - cam.min())
+    share = (cam - cam.min()) / span if span > 0 else np.zeros_like(cam)
+    pixels = np.zeros((*cam.shape, 2), np.uint8)
+    pixels[..., 1] = (210 * (1 - share)).round()
+    file = io.BytesIO()
+    Image.fromarray(pixels, "LA").save(file, "PNG", optimize=True)
+    return _uri(file.getvalue(), "png")
+
+
+def _uri(data: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

@@ -1,0 +1,52 @@
+"""Which images nothing fools, and which everything does."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..parts.blocks import Column, Section, Text, make_table
+from ..parts.figures import draw_counts
+from ..parts.reading import Folder
+
+_SHOWN = 10
+
+
+def write_hardness(folder: Folder) -> Section:
+    """Images by the share of the cells that they stay robust in, hardest to fool first and last."""
+    title, lead = "Hard and easy images", "In how many cells (a model under an attack) does each image stay robust?"
+    frame = count_survivals(folder)
+    blocks: list[Any] = []
+    for place, (data, own) in enumerate(frame.groupby("data", sort=False)):
+        cells = int(own["cells"].max())
+        counts = np.bincount(own["survived"].astype(int), minlength=cells + 1).tolist()
+        caption = f"{data}: images by the number of cells, of {cells}, that they survive"
+        blocks.append(draw_counts(f"hard-{place}", counts, x_axis="cells survived", y_axis="images", caption=caption))
+        ordered = own.sort_values(["share", "image"], kind="stable")
+        rest = max(0, len(ordered) - 2 * _SHOWN)
+        shown = ordered if not rest else pd.concat([ordered.head(_SHOWN), ordered.tail(_SHOWN)])
+        columns = (
+            "image", "label", Column("survived", "cells in which it is right and robust"), "cells",
+            Column("share", "of the cells"), Column("wrong when clean", "cells whose model errs without an attack"),
+        )  # fmt: skip
+        rows = shown[["image", "label", "survived", "cells", "share", "wrong"]].itertuples(index=False)
+        what = f"The {_SHOWN} easiest to fool and the {_SHOWN} hardest" if rest else "All images"
+        blocks.append(make_table(f"hard-images-{place}", f"{what} ({data})", columns, [tuple(row) for row in rows]))
+        if rest:
+            blocks.append(Text(f"{rest} images between them are left out; davylamp.engine.load has them all.", "note"))
+    return Section("images", title, lead, tuple(blocks))
+
+
+def count_survivals(folder: Folder) -> pd.DataFrame:
+    """One row for each image: `data`, `image`, `label`, `survived`, `wrong`, `cells`, `share`; violations left out."""
+    parts = []
+    for own in folder.outcomes.done:
+        columns = own.columns
+        frame = pd.DataFrame({name: columns[name] for name in ("index", "image", "label")})
+        frame["survived"], frame["wrong"] = columns["robust"].astype(int), (~columns["attacked"]).astype(int)
+        frame["data"] = own.cell.subject.data
+        parts.append(frame[~columns["violated"]])
+    every = pd.concat(parts, ignore_index=True)
+    grouped = every.groupby(["data", "index", "image", "label"], sort=False)
+    found = grouped.agg(survived=("survived", "sum"), wrong=("wrong", "sum"), cells=("survived", "size")).reset_index()
+    return found.assign(share=found["survived"] / found["cells"])

@@ -1,0 +1,156 @@
+"""Models by attacks as a heat map in any metric, and the tables of all metrics."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...adapters.words import labels_text
+from ...engine.tables.symbols import MEASUREMENTS, drop_absent
+from ...engine.tables.table import Table, TableRow
+from ...metrics import METRICS
+from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, entry, make_table, plain
+from ..parts.reading import RATE, Folder
+
+FIRST = "RA"
+_OF_CURVES = ("D_half", "OPT")
+_LABELS = {"targeted": "targeted", "knowledge": "knowledge", "setting": "setting"}
+_COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
+
+
+def present_symbols(folder: Folder) -> list[str]:
+    """Symbols that some cell has a value for, in the order of `METRICS`; then the plain measurements.
+
+    Those that sum up a curve are beside the curves.
+    """
+    symbols = [RATE if symbol == "FR@K" else symbol for symbol in METRICS]
+    symbols += [name for name in MEASUREMENTS if name != "RA_worst"]
+    return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if name not in _OF_CURVES]
+
+
+def write_leaderboard(pairs: Table) -> Section:
+    """The heat map, from the table by pairs."""
+    title, lead = "Leaderboard", "Every attack on every model. Choose a metric; press a heading to sort by it."
+    models = list(dict.fromkeys(row.labels["model"] for row in pairs.rows))
+    found: dict[str, dict[str, TableRow]] = {}
+    for row in pairs.rows:
+        found.setdefault(_attack_name(row), {})[row.labels["model"]] = row
+    shown = [symbol for symbol in pairs.symbols if symbol not in ("CA", "CC", "CF")]
+    first = FIRST if FIRST in shown else shown[0]
+    rows = [
+        (Entry(name, name), *(_heat_entry(own.get(model), first) for model in models)) for name, own in found.items()
+    ]
+    table = make_table("leaderboard-table", "Every attack on every model", ("attack", *models), rows)
+    values = {
+        symbol: [[_number(own.get(model), symbol) for model in models] for own in found.values()] for symbol in shown
+    }
+    data = {"first": first, "values": plain(values), "about": {symbol: _direction(symbol) for symbol in shown}}
+    choices = tuple((symbol, f"{symbol} - {describe(symbol)[0]}") for symbol in shown)
+    return Section("leaderboard", title, lead, (Heat("leaderboard-heat", title, table, choices, data),))
+
+
+def write_metrics(attacks: Table, models: Table, pairs: Table, folder: Folder) -> Section:
+    """CANARY's tables of attacks and models, everything by pair, and what every symbol means."""
+    notes = [Text(note, "note") for note in dict.fromkeys((*attacks.notes, *models.notes))]
+    blocks: list[Any] = [
+        _metric_table("metrics-models", "Models: mean over the attacks of one threat model", models),
+        _metric_table("metrics-attacks", "Attacks: mean over the models", attacks),
+        Fold("Every attack on every model", (_metric_table("metrics-pairs", "Attack by model", pairs),)),
+        Fold("What the symbols mean", (_definitions(pairs, folder),)),
+        *notes,
+    ]
+    lead = (
+        "All metrics that the folder can give, with 95 % intervals: of shares by Clopper and Pearson, with the "
+        "effective number of images where they repeat; of other means by bootstrap over the images."
+    )
+    return Section("metrics", "Metrics", lead, tuple(blocks))
+
+
+def describe(symbol: str) -> tuple[str, str]:
+    """Title and one-line meaning of a symbol."""
+    known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
+    if known is not None:
+        return known.title, known.meaning
+    name, _, _ = MEASUREMENTS[symbol].partition(":")
+    return name if symbol == "RA" else MEASUREMENTS[symbol], MEASUREMENTS[symbol]
+
+
+def _direction(symbol: str) -> dict[str, Any]:
+    """What the page's script needs to colour a metric: does more mean robust, and between what."""
+    known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
+    low, high = known.between if known else ((0.0, 1.0) if symbol.startswith("RA") else (0.0, math.inf))
+    robust = known.robust_when if known else ("higher" if symbol not in ("seconds",) else None)
+    told = {"higher": "more speaks for the model", "lower": "less speaks for the model"}.get(robust or "", "")
+    whole = (low, high) == (0, 1)
+    return {"robust": robust, "low": 0 if whole else None, "high": 1 if whole else None, "told": told}
+
+
+def _metric_table(name: str, caption: str, table: Table) -> PageTable:
+    labels = [label for label in table.labels if label not in _COUNTS and label not in ("norm", "epsilon", "targeted")]
+    labels = [label for label in labels if any(row.labels[label] != "" for row in table.rows)]
+    counts = [label for label in table.labels if label in _COUNTS]
+    columns = [*labels, "threat model", *counts, *(Column(symbol, _tooltip(symbol)) for symbol in table.symbols)]
+    rows = [
+        (
+            *(row.labels[label] for label in labels),
+            labels_text(row.labels),
+            *(row.labels[label] for label in counts),
+            *(entry(row.metrics[symbol]) for symbol in table.symbols),
+        )
+        for row in table.rows
+    ]
+    return make_table(name, caption, columns, rows)
+
+
+def _definitions(pairs: Table, folder: Folder) -> PageTable:
+    shown = {"FR@K" if symbol.startswith("FR@") else symbol for symbol in pairs.symbols}
+    why = {symbol: reason for own in folder.outcomes.done for symbol, reason in own.unmeasured.items()}
+    here = dict.fromkeys(shown, "yes") | dict.fromkeys(_OF_CURVES, "in Curves")
+    rows = [
+        (
+            Entry(symbol, symbol, kind="code"),
+            metric.title,
+            metric.meaning,
+            f"{metric.robust_when} is more robust" if metric.robust_when else "neither",
+            f"{metric.between[0]:g} to {metric.between[1]:g}",
+            metric.unit,
+            metric.source,
+            here.get(symbol) or why.get(symbol) or _why_absent(metric.function.__module__),
+        )
+        for symbol, metric in METRICS.items()
+    ]
+    columns = ("symbol", "name", "meaning", "direction", "range", "unit", "source", "on this page")
+    return make_table("metrics-definitions", "Every symbol", columns, rows)
+
+
+def _why_absent(module: str) -> str:
+    group = module.rpartition(".")[2]
+    if group in ("coverage", "stability", "corruption", "neurons"):
+        return "needs the model itself: call it from davylamp.metrics"
+    if group.startswith("defence"):
+        return "compares a defended model: davylamp table --defence"
+    if group == "transfer":
+        return "needs --transfer"
+    return "no cell has a value"
+
+
+def _tooltip(symbol: str) -> str:
+    title, meaning = describe(symbol)
+    known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
+    if known is None:
+        return meaning
+    return (
+        f"{title}. {meaning} {_direction(symbol)['told'] or 'Neither direction speaks for the model'}. {known.source}"
+    )
+
+
+def _attack_name(row: TableRow) -> str:
+    setting = f", {row.labels['setting']}" if row.labels["setting"] else ""
+    return f"{row.labels['implementation']} {labels_text(row.labels)}{setting}"
+
+
+def _heat_entry(row: TableRow | None, symbol: str) -> Entry:
+    return Entry("-") if row is None else entry(row.metrics[symbol])
+
+
+def _number(row: TableRow | None, symbol: str) -> Sequence[float] | None:
+    return None if row is None else tuple(float(f"{value:.6g}") for value in row.metrics[symbol][:3])

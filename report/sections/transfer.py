@@ -1,0 +1,62 @@
+"""Which examples fool the other models: a matrix for each attack, and what sums them up."""
+
+import math
+from typing import Any
+
+from ...adapters.words import labels_text
+from ...engine.statistics.bootstrap import Estimate
+from ...engine.tables.transfer_table import Transfer, TransferTable
+from ..parts.blocks import Column, Entry, Fold, Section, Text, entry, make_table
+
+
+def write_transfer(transfer: Transfer | str) -> Section:
+    """The matrices, or a text that says why there are none."""
+    title = "Transfer"
+    lead = "Examples made on one model and tested on the others: the share, of those that fool their own, that fool it."
+    if isinstance(transfer, str):
+        return Section("transfer", title, lead, (Text(transfer, "note"),))
+    blocks: list[Any] = [block for place, table in enumerate(transfer.tables) for block in _blocks(table, place)]
+    notes = tuple(Text(note, "note") for note in transfer.notes)
+    return Section("transfer", title, lead, (*blocks, *notes))
+
+
+def _blocks(table: TransferTable, place: int) -> list[Any]:
+    over_all = make_table(
+        f"transfer-models-{place}",
+        "Mean over the attacks: made on (rows), tested on (columns)",
+        ("made on", *table.models),
+        [
+            (model, *(_heat(value, of=(count, len(table.attacks))) for value, count in zip(row, counts, strict=True)))
+            for model, row, counts in zip(table.models, table.threat_from, table.threat_from_attacks, strict=True)
+        ],
+        note="A mean is over the attacks that have a rate for the pair; where that is not all of them, it says so.",
+    )
+    rows = []
+    folds = []
+    for number, attack in enumerate(table.attacks):
+        name = _name(attack)
+        rows.append((name, table.of_attack[number], *table.by_source[number]))
+        matrix = [
+            (model, *(_heat(value) for value in row))
+            for model, row in zip(table.models, table.rates[number], strict=True)
+        ]
+        folds.append(make_table(f"transfer-{place}-{number}", name, ("made on", *table.models), matrix))
+    columns = (
+        "attack", Column("all pairs", "mean over all pairs of models"),
+        *(Column(f"from {model}", "OTR: mean over the other models") for model in table.models),
+    )  # fmt: skip
+    summary = make_table(f"transfer-attacks-{place}", "Transfer rate of each attack", columns, rows)
+    return [over_all, summary, Fold("A matrix for each attack", tuple(folds))]
+
+
+def _heat(value: Estimate, *, of: tuple[int, int] = (1, 1)) -> Entry:
+    """A rate; `of` says how many attacks it is a mean over, and of how many."""
+    if math.isnan(value.value):
+        return Entry("-", None, title="not tested")
+    shown = entry(value)
+    return shown if of[0] == of[1] else shown._replace(text=f"{shown.text}, {of[0]} of {of[1]} attacks")
+
+
+def _name(labels: dict[str, Any]) -> str:
+    parts = (f"{labels['implementation']} {labels_text(labels)}", labels["setting"])
+    return ", ".join(part for part in parts if part)

@@ -1,0 +1,72 @@
+"""The page on trust: the failure indicators that the engine computed, the worst first."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from ...engine.checks.check_folder import STATES, Check
+from ..parts.blocks import Column, Entry, Fold, PageTable, Section, Text, badge, make_table
+
+_SHOWN_IMAGES = 6
+
+
+def write_trust(checks: Sequence[Check]) -> Section:
+    """Counts, what fired, and all that did not behind a fold."""
+    counts = Counter(check.state for check in checks)
+    fired = [check for check in checks if check.state in ("fail", "warn")]
+    quiet = [check for check in checks if check.state not in ("fail", "warn")]
+    told = summarise_checks(checks)
+    if fired:
+        first: Any = _table("trust-fired", "Indicators that fired", fired)
+    else:
+        first = Text("No indicator fired. That is no proof: only what was checked is known.", "lead")
+    blocks = (
+        first,
+        _overview(checks),
+        Fold(f"Passed or unknown ({len(quiet)})", (_table("trust-quiet", "The rest", quiet),)),
+    )
+    lead = (
+        f"Can these numbers be believed? {told}. Indicators of a broken evaluation, named as in Pintor et al. 2022 and "
+        "Carlini et al. 2019 where they have a name there. What only a run can tell is filled in by "
+        "`davylamp check FOLDER --run`."
+    )
+    alarm = counts["fail"] + counts["warn"]
+    return Section("trust", "Trust: failure indicators", lead, blocks, badge=str(alarm) if alarm else "")
+
+
+def summarise_checks(checks: Sequence[Check]) -> str:
+    """Counts by state: "1 fail, 2 warn, 3 unknown, 40 pass"."""
+    counts = Counter(check.state for check in checks)
+    return ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "nothing was checked"
+
+
+def _overview(checks: Sequence[Check]) -> PageTable:
+    """A row for each indicator, with how often it is in each state."""
+    found: dict[str, list[Check]] = {}
+    for check in checks:
+        found.setdefault(check.title, []).append(check)
+    rows = []
+    for title, own in found.items():
+        counts = Counter(check.state for check in own)
+        worst = next(state for state in STATES if counts[state])
+        rows.append((badge(worst), title, *(counts[state] for state in STATES), own[0].source))
+    rows.sort(key=lambda row: STATES.index(row[0].value))
+    return make_table("trust-overview", "Every indicator", ("worst", "indicator", *STATES, "source"), rows)
+
+
+def _table(name: str, caption: str, checks: Sequence[Check]) -> PageTable:
+    ordered = sorted(checks, key=lambda check: STATES.index(check.state))
+    columns = (
+        "state", "indicator", "subject", "what was found", "what to do", Column("images", "the images concerned"),
+    )  # fmt: skip
+    rows = [
+        (badge(check.state), check.title, check.subject, check.detail, check.advice, _images(check))
+        for check in ordered
+    ]
+    return make_table(name, caption, columns, rows)
+
+
+def _images(check: Check) -> Entry:
+    shown = ", ".join(check.images[:_SHOWN_IMAGES])
+    rest = len(check.images) - _SHOWN_IMAGES
+    return Entry(f"{shown} and {rest} more" if rest > 0 else shown, len(check.images))

@@ -1,0 +1,197 @@
+"""A comparison as tables for a person, and as one document for a program."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from ...adapters.words import threat_text
+from ...engine.comparison.compare import Comparison, Pair, Row
+from ...engine.statistics.paired import least_equivalent
+from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN
+from .console import format_cell, make_console, print_table, to_csv
+
+_ROW_COLUMNS = (
+    "implementation", "n", "MR", "95 % interval", "8-bit", "l0", "l1", "l2 median", "l2 mean", "linf median",
+    "forwards", "(max)", "backwards", "(max)", "s/image", "violations", "known findings",
+)  # fmt: skip
+_NUMBERS = (
+    "images", "MR", "MR_interval", "MR_8bit", "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
+    "l2_median", "l2_mean", "linf_median", "linf_mean", "forwards_median", "forwards_max", "backwards_median",
+    "backwards_max", "seconds_per_image", "below_grey_level", "violations", "violation_kinds",
+)  # fmt: skip
+
+
+def comparison_document(
+    comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The comparison as one JSON-ready document; what is undefined is null. `chosen`: what the user left open."""
+    threat_model = comparison.threat_model
+    document = {
+        "attack": comparison.attack,
+        "threat_model": {
+            "norm": threat_model.norm,
+            "epsilon": threat_model.epsilon,
+            "targeted": threat_model.targeted,
+        },
+        "parameters": dict(comparison.parameters),
+        "model": model,
+        "data": data,
+        "seed": comparison.seed,
+        "chosen": dict(chosen or {}),
+        "rows": [_row_document(row) for row in comparison.rows],
+        "pairs": [_pair_document(pair) for pair in comparison.pairs],
+    }
+    return _without_nan(document)
+
+
+def comparison_json(comparison: Comparison, model: str, data: str, chosen: Mapping[str, Any] | None = None) -> str:
+    """`comparison_document` as indented JSON text."""
+    return json.dumps(comparison_document(comparison, model, data, chosen), indent=2, allow_nan=False)
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """One line per implementation, every number in full precision."""
+    columns = ["library", "implementation", *_NUMBERS, "error"]
+    lines = []
+    for row in comparison.rows:
+        document = _row_document(row)
+        lines.append([_flat(document[name]) for name in columns])
+    return to_csv(columns, lines)
+
+
+def print_comparison(comparison: Comparison, title: str, console: Console | None = None) -> None:
+    """Print the rows, the verdicts and what a reader must know about either."""
+    print_table(title, _ROW_COLUMNS, [_row_cells(row) for row in comparison.rows], console)
+    console = console or make_console()
+    chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
+    console.print(
+        f"{threat_text(comparison.threat_model)}; {chosen}; seed {comparison.seed}",
+        highlight=False,
+        markup=False,
+    )
+    if comparison.pairs:
+        columns = ("a", "b", "verdict", "n", "a - b", "90 %", "p success", "p distance", "largest pixel difference")
+        print_table("", columns, [_pair_cells(pair) for pair in comparison.pairs], console)
+        for line in verdict_notes(comparison):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def verdict_notes(comparison: Comparison) -> list[str]:
+    """What the numbers of images can show, who was left out, and what "equivalent" means, a line each."""
+    lines = dict.fromkeys(pair.judgement.power for pair in comparison.pairs)
+    for pair in comparison.pairs:
+        if pair.judgement.left_out and pair.judgement.images:
+            lines[f"{pair.a}, {pair.b}: {pair.judgement.left_out} violations are left out of the comparison"] = None
+    least = least_equivalent(MARGIN)
+    if any(pair.verdict in {"equivalent", "no difference found"} for pair in comparison.pairs):
+        also = f" and median ratio of distances within {DISTANCE_MARGIN:.0%} of 1" if comparison.minimum_norm else ""
+        lines[f"equivalent: 90 % interval of a - b inside +-{MARGIN}{also}; takes at least {least} images"] = None
+    return list(lines)
+
+
+def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
+    """Print the parameters whose defaults differ between the implementations, `defaults` by name and parameter."""
+    names = list(dict.fromkeys(name for own in defaults.values() for name in own))
+    rows = [(name, *(own.get(name) for own in defaults.values())) for name in names]
+    differing = [row for row in rows if len({str(value) for value in row[1:]}) > 1]
+    print_table("Defaults that differ", ("parameter", *defaults), differing, console)
+
+
+def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
+    """One line per thing that a number alone does not tell: errors, violations, parameters left out, findings."""
+    lines = []
+    for row in comparison.rows:
+        name, result = row.implementation.name, row.result
+        if row.error:
+            lines.append(f"{name}: {row.error}")
+        if row.left_out:
+            lines.append(f"{name}: has no {', '.join(row.left_out)}; left at its own default")
+        if result is not None and result.errors:
+            lines.append(f"{name}: crashed on {len(result.errors)} of its batches: {result.errors[0]}")
+        if row.metrics.get("violation_kinds"):
+            kinds = format_cell(row.metrics["violation_kinds"])
+            lines.append(f"{name}: violations: {kinds}; counted neither as fooled nor as robust")
+        if row.metrics.get("below_grey_level"):
+            count = row.metrics["below_grey_level"]
+            lines.append(f"{name}: {count} of its successes change nothing in 8 bits: each is below one grey level")
+        lines += [f"{name}: {key}: {findings[key]}" for key in row.findings]
+    return lines
+
+
+def _row_cells(row: Row) -> list[Any]:
+    numbers = row.metrics
+    if not numbers:
+        return [row.implementation.name, *["-"] * (len(_ROW_COLUMNS) - 3), "failed", ""]
+    low, high = numbers["MR_interval"]
+    return [
+        row.implementation.name,
+        numbers["images"],
+        numbers["MR"],
+        f"{low:.2f} - {high:.2f}" if not math.isnan(low) else "-",
+        numbers["MR_8bit"],
+        *(numbers[name] for name in ("l0_median", "l1_median", "l2_median", "l2_mean", "linf_median")),
+        *(numbers[name] for name in ("forwards_median", "forwards_max", "backwards_median", "backwards_max")),
+        numbers["seconds_per_image"],
+        numbers["violations"],
+        ", ".join(row.findings),
+    ]
+
+
+def _pair_cells(pair: Pair) -> list[Any]:
+    own = pair.judgement
+    difference = own.difference
+    ends = "-" if math.isnan(difference.low) else f"{difference.low:.2f} to {difference.high:.2f}"
+    numbers = own.images, difference.value, ends, own.p_success, own.p_distance, pair.max_difference
+    return [pair.a, pair.b, own.text, *numbers]
+
+
+def _row_document(row: Row) -> dict[str, Any]:
+    numbers = {name: row.metrics.get(name) for name in _NUMBERS}
+    return {
+        "library": row.implementation.library,
+        "implementation": row.implementation.name,
+        **numbers,
+        "error": row.error or None,
+        "left_out": list(row.left_out),
+        "findings": list(row.findings),
+    }
+
+
+def _pair_document(pair: Pair) -> dict[str, Any]:
+    own = pair.judgement
+    return {
+        "a": pair.a,
+        "b": pair.b,
+        "verdict": own.verdict,
+        "weaker": own.weaker or None,
+        "images": own.images,
+        "left_out": own.left_out,
+        "only_a": own.only_a,
+        "only_b": own.only_b,
+        "p_success": own.p_success,
+        "p_distance": own.p_distance,
+        "difference": {**own.difference._asdict(), "level": 0.9, "margin": MARGIN},
+        "distance_ratio": {**own.ratio._asdict(), "level": 0.9, "margin": DISTANCE_MARGIN},
+        "max_difference": pair.max_difference,
+        "detectable": own.detectable or None,
+        "needed": own.needed or None,
+        "power": own.power,
+        "reason": own.reason or None,
+    }
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    return value
+
+
+def _flat(value: Any) -> Any:
+    return format_cell(value) if isinstance(value, (dict, list, tuple)) else value

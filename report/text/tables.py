@@ -1,0 +1,265 @@
+"""Tables of a results folder for a person, a spreadsheet, a page, a paper and a program."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from ...engine.statistics.bootstrap import Estimate
+from ...engine.tables.budget_curves import Curves
+from ...engine.tables.curve_points import Curve
+from ...engine.tables.table import Table, TableRow
+from ...engine.tables.transfer_table import Transfer, TransferTable
+from ...metrics import METRICS
+from .console import format_cell, make_console, print_table, printable, to_csv
+
+_BLOCKS = {
+    "accuracy": "Capability",
+    "effect": "Effect",
+    "attention": "Effect",
+    "transfer": "Effect",
+    "confusion": "Effect",
+    "cost": "Cost",
+    "distance": "Distortion",
+    "frequency": "Distortion",
+    "perceptual": "Distortion",
+}
+_MEASURED = {"seconds": "Cost", "forwards": "Cost", "backwards": "Cost"} | dict.fromkeys(
+    ("l0", "l1", "l2", "linf"), "Distortion"
+)
+_LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
+_LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}"}
+_COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
+_MEANS = {
+    "attacks": "mean over models",
+    "models": "mean over attacks",
+    "pairs": "attack x model",
+    "defence": "defended minus original",
+}
+
+
+def table_json(table: Table) -> str:
+    """{"rows": [{LABEL: ..., "metrics": {SYMBOL: {"value", "low", "high", "n"}}}], "notes": [...]}; undefined: null."""
+    rows = [
+        {**{name: _plain(value) for name, value in row.labels.items()}, "metrics": _estimates(row.metrics)}
+        for row in table.rows
+    ]
+    return json.dumps({"rows": rows, "notes": list(table.notes)}, indent=2, allow_nan=False)
+
+
+def table_csv(table: Table) -> str:
+    """One line for each row: labels, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n, in full precision."""
+    frame = table.frame()
+    return to_csv(list(frame.columns), frame.astype(object).to_numpy().tolist())
+
+
+def table_markdown(table: Table) -> str:
+    """A Markdown table."""
+    columns, rows = _flat(table)
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines)
+
+
+def table_latex(table: Table) -> str:
+    r"""A LaTeX tabular in the rules of booktabs (needs \usepackage{booktabs})."""
+    columns, rows = _flat(table)
+    left = len(columns) - len(table.symbols)
+    lines = [f"\\begin{{tabular}}{{{'l' * left}{'r' * len(table.symbols)}}}", "\\toprule", _latex_line(columns)]
+    lines += ["\\midrule", *map(_latex_line, rows), "\\bottomrule", "\\end{tabular}"]
+    return "\n".join(lines) + "\n"
+
+
+def print_results(table: Table, console: Console | None = None) -> None:
+    """Print a table in the papers' blocks: capability, effect, cost, distortion."""
+    console, first = console or make_console(), True
+    blocks: dict[str, list[str]] = {}
+    for symbol in table.symbols:
+        blocks.setdefault(_block(symbol), []).append(symbol)
+    shown = _shown_labels(table)
+    for block, symbols in (blocks or {"Cells": []}).items():
+        labels = shown if first else [name for name in shown if name not in _COUNTED]
+        rows = [[*_label_cells(row, labels), *(_text(row.metrics[symbol]) for symbol in symbols)] for row in table.rows]
+        told = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
+        print_table(f"{block}: {_MEANS[table.by]}; {told}", [*labels, *symbols], rows, console)
+        first = False
+    print_notes(table.notes, console)
+
+
+def print_transfer(transfer: Transfer, console: Console | None = None) -> None:
+    """Print a matrix for each attack, with CANARY's means at its edges, and the threat to each model."""
+    console = console or make_console()
+    for own in transfer.tables:
+        for place, labels in enumerate(own.attacks):
+            told = ", ".join(
+                format_cell(labels[name]) for name in ("norm", "epsilon", "setting") if _told(labels[name])
+            )
+            title = f"{labels['implementation']}, {told}{', targeted' if labels['targeted'] else ''}"
+            rows = [
+                [name, *map(_text, own.rates[place][i]), _text(own.by_source[place][i])]
+                for i, name in enumerate(own.models)
+            ]
+            rows.append(["mean", *map(_text, own.by_target[place]), _text(own.of_attack[place])])
+            print_table(f"Transfer of {title}", ["made on / tested on", *own.models, "mean (OTR)"], rows, console)
+        _print_threat(own, console)
+    print_notes(transfer.notes, console)
+
+
+def print_curves(curves: Curves, console: Console | None = None) -> None:
+    """Print the accuracy at round budgets, a table for each norm, and what sums each curve up."""
+    console = console or make_console()
+    for norm, budgets in curves.shown.items():
+        mine = [curve for curve in curves.curves if curve.labels["norm"] == norm]
+        points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
+        shown = sorted({*budgets, *points})
+        names = ["model", "implementation", "epsilon", "targeted", "setting", "images", "violations"]
+        names = [name for name in names if any(_told(curve.labels[name]) for curve in mine)]
+        columns = [*names, *(f"{budget:.4g}" for budget in shown)]
+        queries = curves.against == "queries"
+        columns += ["half at"] if queries else ["half at", "D_half", "R^2", "OPT"]
+        rows = [[*_label_cells(curve, names), *_curve_cells(curve, shown, queries=queries)] for curve in mine]
+        what = "queries" if queries else norm
+        print_table(f"Accuracy against {what} ({curves.unit[norm]})", columns, rows, console)
+    print_notes(curves.notes, console)
+
+
+def curves_json(curves: Curves) -> str:
+    """The curves at all their budgets; undefined and infinite numbers are null."""
+    found = [
+        {
+            **{name: _plain(value) for name, value in curve.labels.items()},
+            "kind": curve.kind,
+            "unit": curves.unit[curve.labels["norm"]],
+            "n": curve.n,
+            **{name: getattr(curve, name).tolist() for name in ("budgets", "accuracy")},
+            **{name: [_plain(value) for value in getattr(curve, name).tolist()] for name in ("low", "high")},
+            "R2": _plain(curve.r_squared),
+            "half_at": _plain(curve.empirical_half),
+            "metrics": _estimates({"D_half": curve.half_distortion, "OPT": curve.optimality}),
+        }
+        for curve in curves.curves
+    ]
+    return json.dumps({"against": curves.against, "curves": found, "notes": list(curves.notes)}, indent=2)
+
+
+def curves_csv(curves: Curves) -> str:
+    """One line for each curve and budget of the printed table, with the band and what sums the curve up."""
+    names = list(curves.curves[0].labels)
+    columns = [*names, "kind", "unit", "budget", "accuracy", "low", "high", "n", "half at", "D_half", "R^2", "OPT"]
+    lines = []
+    for curve in curves.curves:
+        unit = curves.unit[curve.labels["norm"]]
+        for place, budget in enumerate(curve.budgets.tolist()):
+            if curve.kind == "distances" and budget not in curves.shown[curve.labels["norm"]]:
+                continue
+            numbers = [float(array[place]) for array in (curve.accuracy, curve.low, curve.high)]
+            ends = [curve.empirical_half, curve.half_distortion.value, curve.r_squared, curve.optimality.value]
+            lines.append([*curve.labels.values(), curve.kind, unit, budget, *numbers, curve.n, *ends])
+    return to_csv(columns, lines)
+
+
+def print_notes(notes: Sequence[str], console: Console) -> None:
+    """Print what the numbers do not tell, a line each."""
+    for line in notes:
+        console.print(f"- {line}", highlight=False, markup=False)
+
+
+def _print_threat(own: TransferTable, console: Console) -> None:
+    lines, counts = (*own.threat_from, own.threat), (*own.threat_from_attacks, own.threat_attacks)
+    rows = []
+    for name, line, attacks in zip((*own.models, "mean"), lines, counts, strict=True):
+        cells = zip(line, attacks, strict=True)
+        rows.append([name, *(_text(e) + _of_all(count, len(own.attacks)) for e, count in cells)])
+    print_table("Threat: mean over the attacks", ["made on / tested on", *own.models], rows, console)
+
+
+def _of_all(count: int, attacks: int) -> str:
+    """How many attacks a mean is over, where that is not all of them."""
+    return f", {count} of {attacks} attacks" if 0 < count < attacks else ""
+
+
+def _curve_cells(curve: Curve, shown: Sequence[float], *, queries: bool) -> list[Any]:
+    known = dict(zip(curve.budgets.tolist(), curve.accuracy.tolist(), strict=True))
+    cells: list[Any] = [known.get(budget) for budget in shown]
+    if queries:
+        return [*cells, curve.empirical_half]
+    half, optimality = curve.half_distortion, curve.optimality
+    return [*cells, curve.empirical_half, _text(half, n=False), curve.r_squared, _text(optimality, n=False)]
+
+
+def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells as texts, without the labels that are empty everywhere."""
+    labels = _shown_labels(table)
+    rows = [
+        [*map(format_cell, _label_cells(row, labels)), *(_text(row.metrics[symbol]) for symbol in table.symbols)]
+        for row in table.rows
+    ]
+    return [*labels, *table.symbols], rows
+
+
+def _shown_labels(table: Table) -> list[str]:
+    return [name for name in table.labels if any(_told(row.labels[name]) for row in table.rows) or name == "violations"]
+
+
+def _label_cells(row: TableRow | Curve, names: Sequence[str]) -> list[Any]:
+    return [
+        f"{value:.4g}" if isinstance(value := row.labels[name], float) and _told(value) else value for name in names
+    ]
+
+
+def _told(value: Any) -> bool:
+    return value not in ("", False, 0, None) and not (isinstance(value, float) and math.isnan(value))
+
+
+def _block(symbol: str) -> str:
+    if symbol in METRICS:
+        group = METRICS[symbol].function.__module__.rpartition(".")[2]
+        return _BLOCKS.get(group, "Defence" if group.startswith("defence") else "Curves")
+    return _MEASURED.get(symbol, "Effect")
+
+
+def _has_intervals(table: Table) -> bool:
+    return any(not math.isnan(own.low) for row in table.rows for own in row.metrics.values())
+
+
+def _text(estimate: Estimate, *, n: bool = True) -> str:
+    """Value, interval and images: "0.755 [0.633, 0.857] (49)"; "-" where undefined."""
+    if math.isnan(estimate.value):
+        return "-"
+    ends = "" if math.isnan(estimate.low) else f" [{format_cell(estimate.low)}, {format_cell(estimate.high)}]"
+    return f"{format_cell(estimate.value)}{ends}" + (f" ({estimate.n})" if n else "")
+
+
+def _estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
+    return {
+        symbol: {name: _plain(value) for name, value in estimate._asdict().items()}
+        for symbol, estimate in metrics.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _markdown(text: str) -> str:
+    for sign in ("\\", "|", "<", "`", "*"):
+        text = text.replace(sign, f"\\{sign}")
+    return printable(" ".join(text.replace("](", "]\\(").split()))
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    escaped = [
+        "".join(_LATEX.get(character, character) for character in printable(" ".join(cell.split()))) for cell in cells
+    ]
+    line = " & ".join(escaped) + r" \\"
+    return f"{{}}{line}" if line.startswith("[") else line  # or it would be an argument of the line before
+
+
+FORMATS: Mapping[str, Callable[[Table], str]] = {
+    "csv": table_csv,
+    "markdown": table_markdown,
+    "latex": table_latex,
+    "json": table_json,
+}

@@ -1,0 +1,182 @@
+"""CANARY's ranking of a table of metrics (Sun et al. 2023, section 3.3): Tables 7 and 8 to Table 9.
+
+Two layers of item response models: an ability for each category of metrics, then one over those abilities.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from .baselines import bootstrap, plain_mean
+from .diagnostics import Diagnostics
+from .irt import IRTFit, fit_irt
+from .ranking import Ranking, make_ranking
+from .response_model import Curve, ResponseModel
+
+View = Literal["model", "attack"]
+CHAINS, WARMUP, DRAWS = 32, 50, 300
+IMPUTATIONS = 16
+
+
+class Rule(NamedTuple):
+    """How a metric becomes a response.
+
+    Attributes:
+        category: that it belongs to.
+        scale: maps it into [0, 1].
+        complement: the views that take 1 minus that.
+    """
+
+    category: str
+    scale: Callable[[np.ndarray], np.ndarray]
+    complement: tuple[View, ...]
+
+
+def _as_is(value: np.ndarray) -> np.ndarray:
+    return value
+
+
+def _capped(factor: float) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda value: np.minimum(factor * value, 1.0)
+
+
+RULES: dict[str, Rule] = {
+    **{symbol: Rule("model capability", _as_is, ()) for symbol in ("CA", "CF", "CC")},
+    **{symbol: Rule("attack effects", _as_is, ("model",)) for symbol in ("MR", "AIAC", "ARTC", "OTR")},
+    **{symbol: Rule("attack effects", lambda value: 2 * value - 1, ("attack",)) for symbol in ("ACAMC_A", "ACAMC_T")},
+    "APCR": Rule("disturbance cost", _as_is, ("attack",)),
+    **{symbol: Rule("disturbance cost", _capped(10.0), ("attack",)) for symbol in ("AED", "FDL", "FDH")},
+    "AMD": Rule("disturbance cost", _capped(255 / 32), ("attack",)),
+    **{symbol: Rule("disturbance cost", _capped(2.5), ("attack",)) for symbol in ("ADMS", "ALMS")},
+    "QN": Rule("computing cost", _capped(1 / 50_000), ("attack",)),
+}
+
+
+def rank_table(
+    values: np.ndarray,
+    subjects: Sequence[str],
+    metrics: Sequence[str],
+    *,
+    view: View = "model",
+    curve: Curve = "intercept",
+    propagate: bool = False,
+    seed: int = 0,
+) -> Ranking:
+    """Rank models or attacks by a table of metrics, as CANARY does, and say how sure that is.
+
+    3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17), fractional Bernoulli likelihood. Metrics
+    are brought to [0, 1] by `RULES`, then max-min normalised and rounded to two decimals; one that is the same for
+    every subject stays as it is. The abilities of each category are max-min normalised, but not rounded as in the
+    published program: that would make of a noise of 0.001 one of 0.01. The posterior is that of the published program,
+    which draws from it by Metropolis steps; here every conditional draw is exact.
+
+    Args:
+        values: shape (N, M); NaN is missing.
+        subjects: names, length N.
+        metrics: symbols of `RULES`, length M; QN is the number of queries, half of forward plus backward passes.
+        view: whose strength is scored: of models, or of attacks (without CA, CF, CC).
+        curve: "intercept" as the published program has it, "paper" as its text.
+        propagate: let the uncertainty of the categories' abilities into the intervals; as published, only their
+            means enter the second layer.
+        seed: the same seed gives the same ranking.
+
+    Returns:
+        Scores in [0, 1], max-min normalised posterior means; the intervals are those of the draws on the same scale,
+        and the bootstrap is over the metrics.
+
+    Raises:
+        ValueError: if a metric has no rule or the table cannot be ranked.
+    """
+    values = np.asarray(values, dtype=float)
+    if values.shape != (len(subjects), len(metrics)) or len(set(metrics)) < len(metrics):
+        raise ValueError(f"expected shape {(len(subjects), len(set(metrics)))}, got {values.shape}")
+    responses = scaled(values, metrics, view)
+    model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)
+    names = list(dict.fromkeys(RULES[metric].category for metric in metrics))
+    layers: list[IRTFit] = []
+    for place, name in enumerate(names):
+        columns = [RULES[metric].category == name for metric in metrics]
+        layers.append(_fit(responses[:, columns], model, seed + place))
+    second = np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
+    if len(layers) > 1:
+        layers.append(_fit(second, model, seed + len(names)))
+    final = layers[-1]
+    draws = _propagated(layers[:-1], model, seed) if propagate and len(layers) > 1 else final.ability
+    low, high = final.expected.min(), final.expected.max()
+    kept = draws.reshape(-1, len(subjects))
+    resampled = bootstrap(plain_mean, responses, metrics, seed=seed)
+    return make_ranking(
+        f"CANARY, {curve} curve",
+        subjects,
+        (final.expected - low) / (high - low),
+        (kept - low) / (high - low),
+        responses,
+        resampled,
+        replace(final, diagnostics=_worst(layers)),
+    )
+
+
+def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
+    """Metrics as responses: scaled by `RULES`, max-min normalised and rounded to two decimals.
+
+    Args:
+        values: shape (N, M); NaN is missing.
+        metrics: symbols, length M.
+        view: of models or of attacks.
+
+    Returns:
+        Shape (N, M), in [0, 1] where the metrics are in their range.
+
+    Raises:
+        ValueError: if a metric has no rule, or models' capability is to score attacks.
+    """
+    unknown = [metric for metric in metrics if metric not in RULES]
+    if unknown:
+        raise ValueError(f"expected metrics among {', '.join(RULES)}, got {', '.join(unknown)}")
+    if view == "attack" and any(RULES[metric].category == "model capability" for metric in metrics):
+        raise ValueError("expected no CA, CF, CC in the view of attacks: they are about models")
+    columns = {}
+    for metric, column in zip(metrics, np.asarray(values, dtype=float).T, strict=True):
+        response = RULES[metric].scale(column)
+        if metric.startswith("ACAMC"):  # both hang on the map of the adversarial label
+            map_moved = values[:, list(metrics).index("ACAMC_A")] if "ACAMC_A" in metrics else column
+            response = np.where(map_moved <= 0.5, 0.0, np.maximum(response, 0.0))
+        columns[metric] = _normalised(1 - response if view in RULES[metric].complement else response)
+    return np.stack(list(columns.values()), 1)
+
+
+def _normalised(value: np.ndarray, digits: int = 2) -> np.ndarray:
+    """Max-min normalised and rounded; as it is where constant, but inside [0, 1]."""
+    low, high = np.nanmin(value), np.nanmax(value)
+    return np.clip(value, 0, 1) if low == high else np.round((value - low) / (high - low), digits)
+
+
+def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:
+    """One layer: many short chains, which the exact draws of few items allow."""
+    return fit_irt(responses, model, method="fast", chains=CHAINS, warmup=WARMUP, draws=DRAWS, seed=seed)
+
+
+def _propagated(layers: list[IRTFit], model: ResponseModel, seed: int) -> np.ndarray:
+    """Abilities of the second layer over draws of the first, pooled: multiple imputation (Rubin 1987)."""
+    generator = np.random.default_rng(seed)
+    pools = [layer.ability.reshape(-1, layer.ability.shape[2]) for layer in layers]
+    pooled = []
+    for place in range(IMPUTATIONS):
+        table = np.stack([_normalised(pool[generator.integers(len(pool))]) for pool in pools], 1)
+        fit = fit_irt(table, model, method="fast", chains=8, warmup=WARMUP, draws=100, seed=seed + place)
+        pooled.append(fit.ability.reshape(-1, fit.ability.shape[2]))
+    return np.concatenate(pooled)
+
+
+def _worst(fits: list[IRTFit]) -> Diagnostics:
+    """The worst of every number over the layers; the time of all together."""
+    each = [fit.diagnostics for fit in fits]
+    return replace(
+        each[0],
+        rhat=max(one.rhat for one in each),
+        bulk_ess=min(one.bulk_ess for one in each),
+        tail_ess=min(one.tail_ess for one in each),
+        seconds=sum(one.seconds for one in each),
+    )

@@ -1,0 +1,175 @@
+"""What every row of the catalogue promises, checked on a CNN and on a linear model whose optimum is a formula."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, ThreatModel, library_defaults, run_attack
+from davylamp.adapters.catalogue.findings import FINDINGS
+from davylamp.adapters.catalogue.lookup import accepted, load_class
+from davylamp.adapters.catalogue.parameters import PARAMETERS, SUPPLIED
+from davylamp.adapters.running.judge import norm_of
+from davylamp.errors import Unsupported
+
+DUAL = {"linf", "l2", "l1"}  # where the least perturbation of a linear model is a formula
+ROWS = [(name, norm) for name, row in IMPLEMENTATIONS.items() if not row.broken for norm in row.classes]
+BUDGET = 17
+LINEAR = {
+    (name, norm): setting["linear"]
+    for file in sorted(Path(__file__).parent.glob("cheap_*.json"))
+    for name, norms in json.loads(file.read_text(encoding="utf-8")).items()
+    for norm, setting in norms.items()
+}
+PROMISING = [(*row, LINEAR[row]) for row in ROWS if isinstance(LINEAR.get(row), dict)]
+# Those whose setting says in words why they need not reach the optimum; no attack may pass it.
+# art:threshold moves in whole grey levels, each of them beyond the least perturbation here.
+OTHERS = [row for row in ROWS if isinstance(LINEAR.get(row), str) and row[1] in DUAL and row[0] != "art:threshold"]
+
+every_row = pytest.mark.parametrize(("name", "norm"), ROWS)
+
+
+@pytest.fixture
+def setting(cheap, name, norm):
+    """Epsilon, parameters and the linear case of one row."""
+    assert name in cheap, f"no settings for {name} in tests/adapters/cheap_*.json"
+    assert norm in cheap[name], f"no settings for {name} under {norm} in tests/adapters/cheap_*.json"
+    return cheap[name][norm]
+
+
+@pytest.fixture(autouse=True)
+def _interpret_what_compiles_for_minutes(request):
+    if "brendel-bethge" in request.node.name:
+        request.getfixturevalue("interpreted")
+
+
+def few(case, name):
+    """Three images; one for the rows whose optimisers are interpreted here."""
+    return case.first(1 if "brendel-bethge" in name else 3)
+
+
+def random_states():
+    return random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state().numpy().tobytes()
+
+
+def test_the_catalogue_is_large_and_its_words_are_known():
+    assert len(IMPLEMENTATIONS) >= 60
+    for row in IMPLEMENTATIONS.values():
+        assert row.attack in ATTACKS
+        assert set(row.params) <= {*PARAMETERS, *SUPPLIED}, row.name
+        assert set(row.findings) <= set(FINDINGS), row.name
+    assert set(ATTACKS) == {row.attack for row in IMPLEMENTATIONS.values()}
+    used = {name for row in IMPLEMENTATIONS.values() for name in accepted(row)}
+    assert set(PARAMETERS) == used, "a canonical parameter that no row takes"
+    assert set(FINDINGS) == {key for row in IMPLEMENTATIONS.values() for key in row.findings}
+    for attack in ATTACKS.values():
+        assert set(attack.matched) <= set(PARAMETERS), attack.name
+
+
+@every_row
+def test_the_class_exists_and_tells_its_defaults(name, norm):
+    row = IMPLEMENTATIONS[name]
+    assert callable(load_class(row, norm))
+    for parameter in library_defaults(row, norm):
+        assert parameter in row.params
+
+
+@every_row
+def test_stays_inside_the_rules_and_repeats_with_its_seed(digits, setting, name, norm):
+    case = few(digits, name)
+    threat_model = ThreatModel(norm, setting["epsilon"])
+    torch.manual_seed(1)
+    before = random_states()
+    result = run_attack(name, case.classifier, case.inputs, case.labels, threat_model, seed=5, **setting["params"])
+    assert random_states() == before
+    np.random.seed(99)
+    random.seed(99)
+    torch.manual_seed(99)
+    again = run_attack(name, case.classifier, case.inputs, case.labels, threat_model, seed=5, **setting["params"])
+    assert torch.equal(result.adv_inputs, again.adv_inputs)
+    assert torch.equal(result.forwards, again.forwards)
+    assert torch.equal(result.backwards, again.backwards)
+    assert result.adv_inputs.min() >= 0
+    assert result.adv_inputs.max() <= 1
+    if threat_model.epsilon is not None:
+        size = norm_of((result.adv_inputs - case.inputs).double(), norm)
+        assert (size[result.success] <= threat_model.epsilon * (1 + 1e-4) + 1e-6).all()
+    predicted = case.module(result.adv_inputs).argmax(1)
+    assert (predicted[result.success] != case.labels[result.success]).all()
+    assert (result.forwards >= 1).all() or ATTACKS[result.implementation.partition(":")[2]].source == "Foolbox"
+    assert not any("crashed" in kinds for kinds in result.violations)
+
+
+@every_row
+def test_a_budget_is_never_exceeded(digits, setting, name, norm):
+    case = few(digits, name)
+    row, threat_model = IMPLEMENTATIONS[name], ThreatModel(norm, setting["epsilon"])
+    parameters = setting["params"] | {"max_queries": BUDGET}
+    result = run_attack(row, case.classifier, case.inputs, case.labels, threat_model, **parameters)
+    assert (result.forwards + result.backwards <= BUDGET).all()
+    assert not any("crashed" in kinds for kinds in result.violations)
+
+
+def test_every_row_promises_an_optimum_or_says_why_not():
+    assert set(LINEAR) == {(name, norm) for name, row in IMPLEMENTATIONS.items() for norm in row.classes}
+    silent = [row for row, promise in LINEAR.items() if isinstance(promise, str) and len(promise) <= 10]
+    assert silent == []
+    assert len(PROMISING) > len(LINEAR) / 2
+
+
+@pytest.mark.parametrize(("name", "norm", "promise"), PROMISING, ids=[f"{name}-{norm}" for name, norm, _ in PROMISING])
+def test_finds_the_known_optimum_of_a_linear_model(linear, name, norm, promise):
+    row, classifier = IMPLEMENTATIONS[name], linear.classifier
+    fixed_budget = ATTACKS[row.attack].kind == "fixed-budget"
+    assert fixed_budget or promise.get("within", 1.25) <= 1.25 or promise.get("why"), "a loose promise says why"
+    for i, least in enumerate(linear.least[norm].tolist()):
+        inputs, labels = linear.inputs[i : i + 1], linear.labels[i : i + 1]
+
+        def attack(epsilon, inputs=inputs, labels=labels):
+            parameters = dict(promise.get("params", {}))
+            if "relative_step" in promise:
+                parameters["step_size"] = promise["relative_step"] * epsilon
+            return run_attack(row, classifier, inputs, labels, ThreatModel(norm, epsilon), **parameters)
+
+        if fixed_budget:
+            assert attack(1.1 * least).success.all(), f"failed at 1.1 x the least perturbation of image {i}"
+            assert not attack(0.9 * least).success.any(), f"succeeded at 0.9 x the least perturbation of image {i}"
+        else:
+            result = attack(None)
+            assert result.success.all()
+            ratio = result.distance.item() / least
+            assert 1 - 1e-4 <= ratio <= promise.get("within", 1.25)
+
+
+@pytest.mark.parametrize(("name", "norm"), OTHERS)
+def test_nothing_passes_the_known_optimum_of_a_linear_model(linear, setting, name, norm):
+    """What a row that promises no optimum promises all the same: an example is at least as far as the least one."""
+    row, parameters = IMPLEMENTATIONS[name], setting["params"]
+    inputs, labels, least = linear.inputs[:2], linear.labels[:2], linear.least[norm][:2]
+    fixed_budget = ATTACKS[row.attack].kind == "fixed-budget"
+    threat_model = ThreatModel(norm, 0.9 * least.min().item() if fixed_budget else None)
+    result = run_attack(row, linear.classifier, inputs, labels, threat_model, **parameters)
+    assert result.attacked.all()
+    assert not (fixed_budget and result.success.any())
+    assert (result.distance[result.success] >= least[result.success] * (1 - 1e-4)).all()
+
+
+def test_a_broken_row_says_why_before_it_computes(digits):
+    row = replace(IMPLEMENTATIONS["foolbox:deepfool"], broken="its library is gone")
+    assert row.status == "broken"
+    with pytest.raises(Unsupported, match="foolbox:deepfool cannot run: its library is gone"):
+        run_attack(row, digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"))
+
+
+def test_compiled_optimisers_give_what_interpreted_ones_do(linear, request):
+    def attack():
+        arguments = linear.classifier, linear.inputs[:1], linear.labels[:1], ThreatModel("l2")
+        return run_attack("foolbox:brendel-bethge", *arguments, steps=5, learning_rate=0.1).adv_inputs
+
+    compiled = attack()
+    request.getfixturevalue("interpreted")
+    torch.testing.assert_close(attack(), compiled, rtol=0, atol=1e-5)

@@ -1,0 +1,233 @@
+"""The defects of ART's algorithms that its rows carry as findings: each shown here, on the library as shipped."""
+
+import inspect
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from art.attacks import evasion
+from art.estimators.classification import PyTorchClassifier
+from torch import Tensor, nn
+
+from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.libraries.art import repairs as art_repairs
+from davylamp.adapters.running.judge import norm_of
+from davylamp.errors import AttackFailed
+
+SEED = 7
+
+
+class Plain(nn.Module):
+    """A module that is not a Sequential: ART would call the parts of one itself."""
+
+    def __init__(self, module: nn.Module, softmax: bool = False):
+        super().__init__()
+        self.module, self.softmax = module, softmax
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits = self.module(inputs.float())
+        return logits.softmax(1) if self.softmax else logits
+
+
+def build(library_class: Any, case: Any, softmax: bool = False, **words: Any) -> Any:
+    module, shape = Plain(case.module, softmax), tuple(case.inputs.shape[1:])
+    classes = case.module(case.inputs).shape[1]
+    if "verbose" in inspect.signature(library_class).parameters:
+        words["verbose"] = False
+    estimator = PyTorchClassifier(
+        module, nn.CrossEntropyLoss(), shape, classes, clip_values=(0.0, 1.0), device_type="cpu"
+    )
+    return library_class(estimator, **words)
+
+
+def directly(library_class: str, case: Any, softmax: bool = False, **words: Any) -> Tensor:
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+    attack = build(getattr(evasion, library_class), case, softmax, **words)
+    return torch.from_numpy(attack.generate(case.inputs.numpy().copy(), case.labels.numpy()))
+
+
+def attack(name: str, case: Any, norm: str, epsilon: float | None = None, targets: Any = None, **words: Any) -> Any:
+    threat_model, classifier = ThreatModel(norm, epsilon, targeted=targets is not None), Classifier(case.module)
+    return run_attack(
+        f"art:{name}", classifier, case.inputs, case.labels, threat_model, targets=targets, seed=SEED, **words
+    )
+
+
+def second_likely(case: Any) -> Tensor:
+    return case.module(case.inputs).topk(2).indices[:, 1]
+
+
+def least_likely(case: Any) -> Tensor:
+    return case.module(case.inputs).argmin(1)
+
+
+@pytest.mark.parametrize(("row", "steps"), [("fgm", 1), ("pgd", 4), ("mi-fgsm", 4)])
+def test_b2_an_l1_step_moves_one_component(digits, row, steps):
+    words = {} if row == "fgm" else {"steps": steps, "step_size": 5.0}
+    result = attack(row, digits, "l1", 20.0, **words)
+    assert (result.distances.l0 <= steps).all()
+    assert (result.distances.l1 <= steps).all()
+
+
+def test_clip_before_project_is_the_order_of_l2_steps(digits):
+    epsilon, step = 3.0, 1.0
+    result = attack("pgd", digits, "l2", epsilon, steps=6, step_size=step)
+    images = digits.inputs.clone()
+    for _ in range(6):
+        images.requires_grad_()
+        loss = nn.functional.cross_entropy(digits.module(images), digits.labels)
+        (gradient,) = torch.autograd.grad(loss, images)
+        images = images.detach() + step * gradient / gradient.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
+        delta = images.clamp(0, 1) - digits.inputs
+        images = digits.inputs + delta * (epsilon / delta.flatten(1).norm(dim=1)).clamp(max=1).view(-1, 1, 1, 1)
+    assert torch.allclose(result.adv_inputs, images, atol=1e-5)
+
+
+@pytest.mark.parametrize("row", ["apgd-ce", "apgd-dlr"])
+def test_final_iterate_a_failure_of_apgd_is_its_random_start(digits, row):
+    few, many = (attack(row, digits, "linf", 0.02, steps=k, step_size=0.04, restarts=1) for k in (1, 20))
+    failed = ~few.success & ~many.success
+    assert failed.any()
+    assert torch.equal(few.adv_inputs[failed], many.adv_inputs[failed])
+    assert (few.distances.linf[failed] > 0.019).all()
+
+
+def test_untargeted_ratio_hits_fewer_targets_than_cross_entropy(digits):
+    targets, words = least_likely(digits), {"steps": 30, "step_size": 0.4, "restarts": 1}
+    ratio, entropy = (attack(row, digits, "linf", 0.2, targets, **words) for row in ("apgd-dlr", "apgd-ce"))
+    assert ratio.success.sum() < entropy.success.sum()
+
+
+def test_no_square_in_l1(digits):
+    assert torch.equal(directly("SquareAttack", digits, norm=1, eps=20.0, max_iter=5), digits.inputs)
+
+
+def test_deepfool_for_fab_and_short_of_classes(digits):
+    names = [type(each).__name__ for each in build(evasion.AutoAttack, digits).attacks]
+    assert names == ["AutoProjectedGradientDescent", "AutoProjectedGradientDescent", "DeepFool", "SquareAttack"]
+    assert build(evasion.AutoAttack, digits).attacks[2].nb_grads == 10
+
+
+def test_small_difference_gives_another_direction(digits):
+    case = digits._replace(inputs=digits.inputs[5:6], labels=digits.labels[5:6])
+    small, large = (
+        directly("VirtualAdversarialMethod", case, softmax=True, eps=1.0, max_iter=1, **words) - case.inputs
+        for words in ({}, {"finite_diff": 1e-2})
+    )
+    assert torch.cosine_similarity(small.flatten(), large.flatten(), dim=0) < 0.5
+
+
+def test_doubling_constant_stays_small(digits):
+    case, words = digits.first(6), {"steps": 10, "binary_search_steps": 4}
+    small, large = (attack("cw", case, "l2", initial_const=c, **words) for c in (0.01, 10.0))
+    assert large.success.all()
+    assert not small.success.any()
+
+
+def test_b20_l0_changes_every_component(digits):
+    case = digits.first(2)
+    result = attack("cw", case, "l0", steps=5, binary_search_steps=2, initial_const=10.0)
+    assert result.success.all()
+    assert (result.distance > 700).all()
+
+
+def test_any_class_is_target_until_repaired(digits):
+    case, words = digits.first(6), {"steps": 20, "binary_search_steps": 3, "initial_const": 1.0, "learning_rate": 0.1}
+    shipped, repaired = (
+        attack(name, case, "linf", None, least_likely(case), **words) for name in ("cw", "cw@repaired")
+    )
+    assert repaired.success.all()
+    assert not shipped.success.all()
+    assert (shipped.adv_logits.argmax(1) != least_likely(case))[shipped.distance < repaired.distance].any()
+
+
+@pytest.mark.parametrize("repaired", [True, False])
+def test_b20_linf_weighs_its_gradient_once_repaired(linear, repaired):
+    """Against the gradient of the loss that both minimise, by automatic differentiation."""
+    const, tau, smoother, labels = 3.0, 0.01, 0.999999, np.eye(4)[linear.labels.numpy()]
+    library_class = art_repairs.CarliniLInfMethod if repaired else evasion.CarliniLInfMethod
+    own = build(library_class, linear)
+    own.const = const
+    free = torch.atanh((linear.inputs * 2 - 1) * smoother) + 0.1 * torch.randn(linear.inputs.shape)
+    free.requires_grad_()
+    images = (free.tanh() / smoother + 1) / 2
+    logits = linear.module(images)
+    rest = logits.masked_fill(torch.from_numpy(labels) == 1, -torch.inf).amax(1)
+    margin = logits.gather(1, linear.labels[:, None])[:, 0] - rest
+    wall = ((images - linear.inputs).abs() - tau).clamp(min=0).sum()
+    (expected,) = torch.autograd.grad(const * margin.sum() + wall, free)
+    arrays = [each.detach().numpy() for each in (logits, images, free)]
+    found = own._loss_gradient(arrays[0], labels, arrays[1], arrays[2], 0.0, 1.0, linear.inputs.numpy(), tau)
+    assert torch.allclose(torch.from_numpy(found).float(), expected, rtol=1e-3, atol=1e-3) == repaired
+
+
+@pytest.mark.parametrize("row", ["ead-en", "ead-l1"])
+def test_confidence_ignored_by_ead(digits, row):
+    result = attack(row, digits.first(4), "l1", steps=20, binary_search_steps=2, initial_const=10.0, confidence=8.0)
+    assert result.success.all()
+    logits = result.adv_logits
+    margin = logits.amax(1) - logits.gather(1, digits.labels[:4, None])[:, 0]
+    assert (margin < 8).any()
+
+
+def test_b19_the_noise_of_zoo_only_makes_brighter(linear):
+    case = linear._replace(inputs=linear.inputs[:1], labels=linear.labels[:1])
+    words = {"use_resize": False, "use_importance": False, "initial_const": 100.0, "learning_rate": 0.05}
+    delta = directly("ZooAttack", case, max_iter=2, nb_parallel=64, **words) - case.inputs
+    assert delta.max() > 0
+    assert delta.min() >= 0
+
+
+def test_largest_gradients_are_those_that_jsma_takes(digits):
+    case = digits.first(4)
+    result = attack("jsma", case, "l0", 2, second_likely(case), theta=0.04)
+    images = case.inputs.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(case.module(images).gather(1, second_likely(case)[:, None]).sum(), images)
+    largest = gradient.flatten(1).topk(2).indices.sort(1).values
+    changed = (result.adv_inputs != case.inputs).flatten(1)
+    assert changed.sum(1).tolist() == [2] * 4
+    assert torch.equal(changed.nonzero()[:, 1].view(4, 2), largest)
+
+
+def test_truncates_levels_past_its_threshold_but_not_past_the_radius(linear):
+    case = linear._replace(inputs=linear.inputs[:1], labels=linear.labels[:1])
+    levels = (directly("ThresholdAttack", case, th=3, es=1, max_iter=1) - case.inputs).abs() * 255
+    assert 3 < levels.max() <= 4
+    result = attack("threshold", case, "linf", 4 / 255, steps=1)
+    assert result.success.all()
+    assert result.violations == ((),)
+    assert result.distance <= 4 / 255
+
+
+def test_not_fixed_budget_wasserstein_goes_past_its_radius(digits):
+    case = digits.first(1)
+    images = directly("Wasserstein", case, eps=0.01, ball="2", norm="2", eps_iter=1, eps_factor=2.0, max_iter=12)
+    assert norm_of(images - case.inputs, "l2") > 0.01
+
+
+def test_batch_mean_wasserstein_forgets_the_images_that_fail_together(digits):
+    words = {"eps": 3.0, "ball": "2", "norm": "2", "eps_step": 0.5, "max_iter": 2}
+    together = directly("Wasserstein", digits, batch_size=16, **words)
+    alone = torch.cat(
+        [
+            directly(
+                "Wasserstein",
+                digits._replace(inputs=digits.inputs[i : i + 1], labels=digits.labels[i : i + 1]),
+                **words,
+            )
+            for i in range(16)
+        ]
+    )
+    untouched = (alone == digits.inputs).flatten(1).all(1)
+    assert untouched.any()
+    assert not torch.equal(together[untouched], digits.inputs[untouched])
+
+
+def test_gradient_overflow_is_a_failed_attack_with_its_reason(digits):
+    case = digits.first(1)
+    with pytest.raises(AttackFailed, match="Overflow error in `_conjugate_sinkhorn`"):
+        attack("wasserstein", case, "unrestricted", None, second_likely(case), steps=1)

@@ -1,0 +1,147 @@
+"""The wrapper: same logits as the module, always in evaluation mode, one line for what is no classifier."""
+
+import pytest
+import torch
+from torch import nn
+
+from davylamp.adapters.models.classifier import Classifier, check_images, check_labels
+from davylamp.errors import InvalidInput
+
+
+class Lambda(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, inputs):
+        return self.function(inputs)
+
+
+IMAGES = torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+
+
+def make_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16, 5))
+
+
+def test_logits_are_those_of_the_module_on_normalised_images():
+    net = make_net().eval()
+    mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
+    expected = net((IMAGES - mean.view(1, 3, 1, 1)) / std.view(1, 3, 1, 1))
+    got = Classifier(net, mean=mean.tolist(), std=std.tolist())(IMAGES)
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+
+
+def test_evaluation_mode_cannot_be_left_and_parameters_are_frozen():
+    net = make_net().train()
+    classifier = Classifier(net)
+    classifier.train()
+    assert not any(module.training for module in net.modules())
+    assert not any(parameter.requires_grad for parameter in net.parameters())
+    assert torch.equal(classifier(IMAGES), classifier(IMAGES))
+
+
+def test_a_module_left_in_training_mode_is_put_back_before_it_predicts():
+    net = make_net()
+    classifier = Classifier(net)
+    expected = classifier.predict_logits(IMAGES)
+    net.train()
+    assert torch.equal(classifier.predict_logits(IMAGES), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_the_model_gets_its_own_dtype_and_the_attack_gets_float32(dtype):
+    seen = []
+    net = nn.Sequential(Lambda(lambda x: (seen.append(x.dtype), x)[1]), nn.Flatten(), nn.Linear(48, 5)).to(dtype)
+    logits = Classifier(net)(IMAGES.double())
+    assert seen == [dtype]
+    assert logits.dtype == torch.float32
+
+
+def test_gradients_reach_a_float64_input():
+    inputs = IMAGES.double().requires_grad_()
+    Classifier(make_net())(inputs).sum().backward()
+    assert inputs.grad is not None
+    assert inputs.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("settings", [{}, {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7]}])
+def test_gradients_are_contiguous_however_the_weights_lie(settings):
+    """The libraries call view() on them."""
+    inputs = IMAGES.clone().requires_grad_()
+    plain = Classifier(make_net(), **settings)
+    laid_out = Classifier(make_net(), **settings).to(memory_format=torch.channels_last)
+    (expected,), (got,) = (torch.autograd.grad(own(inputs).sum(), inputs) for own in (plain, laid_out))
+    assert got.is_contiguous()
+    torch.testing.assert_close(got, expected)
+
+
+def test_predictions_do_not_depend_on_how_many_images_are_given():
+    classifier = Classifier(make_net())
+    many = classifier.predict_logits(IMAGES.repeat(50, 1, 1, 1), batch_size=7)
+    torch.testing.assert_close(many[:3], classifier.predict_logits(IMAGES), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: x.flatten(1)[:, :5].softmax(1), "expected logits, got probabilities"),
+        (lambda x: x, "expected model outputs of shape"),
+        (lambda x: x.flatten(1)[:2], "expected model outputs of shape"),
+        (lambda x: x.flatten(1)[:, :1], "at least 2 classes"),
+        (lambda x: x.flatten(1)[:, :5] / 0, "expected finite logits"),
+    ],
+)
+def test_outputs_that_are_no_logits_are_refused_in_one_line(function, message):
+    with pytest.raises(InvalidInput, match=message) as error:
+        Classifier(Lambda(function)).check(IMAGES)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_class_count_is_refused():
+    with pytest.raises(InvalidInput, match=r"expected model outputs of shape \(3, 7\), got \(3, 5\)"):
+        Classifier(make_net(), num_classes=7).check(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (IMAGES * 255, r"expected images in \[0, 1\], got .* divide 8-bit images by 255"),
+        (IMAGES - 0.5, r"expected images in \[0, 1\]"),
+        (IMAGES.where(IMAGES > 0.1, torch.nan), "got NaN or infinity"),
+        (IMAGES[0], r"expected images of shape \(N, C, H, W\)"),
+        (IMAGES[:0], r"expected images of shape \(N, C, H, W\), at least one, got none"),
+        ((IMAGES * 255).byte(), "expected floating point images"),
+    ],
+)
+def test_wrong_images_are_refused(images, message):
+    with pytest.raises(InvalidInput, match=message):
+        check_images(images)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (torch.tensor([0, 1, 5]), "expected labels from 0 to 4, got values from 0 to 5"),
+        (torch.tensor([0, -1, 2]), "expected labels from 0 to 4"),
+        (torch.tensor([0, 1]), r"expected labels of shape \(3,\)"),
+        (torch.tensor([0.0, 1.0, 2.0]), "expected integer labels"),
+    ],
+)
+def test_wrong_labels_are_refused(labels, message):
+    with pytest.raises(InvalidInput, match=message):
+        check_labels(labels, 3, 5)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2], None])
+def test_labels_must_be_a_tensor(labels):
+    with pytest.raises(TypeError, match=r"expected labels as a torch\.Tensor"):
+        check_labels(labels, 3, 5)
+
+
+def test_half_a_normalisation_is_refused():
+    with pytest.raises(InvalidInput, match="mean and std together"):
+        Classifier(make_net(), mean=[0.5] * 3)
+    with pytest.raises(InvalidInput, match="every std > 0"):
+        Classifier(make_net(), mean=[0.5] * 3, std=[0.5, 0.0, 0.5])

@@ -1,0 +1,300 @@
+"""The digest of a model changes whenever its answers could, and with nothing else; what it can't see is said."""
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from davylamp.adapters import Classifier
+from davylamp.adapters.models.folding import fold_batch_norms
+from davylamp.adapters.models.identity.digest import digest_model, identify_model
+from davylamp.adapters.models.zoo.load import load_model
+
+
+class Holder(nn.Module):
+    """A layer with whatever it is given as its attribute `held`."""
+
+    def __init__(self, held):
+        super().__init__()
+        self.layer, self.held = nn.Linear(3, 2), held
+        nn.init.ones_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+    def forward(self, inputs):
+        return self.layer(inputs.mean((2, 3)))
+
+
+class Point:
+    """Two attributes, one of them in a slot."""
+
+    __slots__ = ("__dict__", "x")
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+
+def closing_over(value):
+    def inner(inputs):
+        return inputs * value
+
+    return inner
+
+
+def digest(held):
+    return identify_model(Classifier(Holder(held)))
+
+
+VALUES = [
+    (1, 2),
+    (1, True),
+    (1, 1.0),
+    (0.0, -0.0),
+    ("1", 1),
+    ("a", b"a"),
+    ([1, [2]], [[1], 2]),
+    ((1, 2), [1, 2]),
+    ({"a": 1}, {"a": 2}),
+    ({1, 2}, {1, 3}),
+    (torch.zeros(2, 3), torch.zeros(3, 2)),
+    (torch.zeros(2), torch.zeros(2, dtype=torch.int32)),
+    (torch.zeros(2), torch.tensor([0.0, 1e-45])),
+    (np.zeros(2), np.zeros(2, np.float32)),
+    (np.array([1, "a"], object), np.array([1, "b"], object)),
+    (Point(1, [2]), Point(1, [3])),
+    (Point(1, 2), Point(2, 2)),
+    (closing_over(1), closing_over(2)),
+    (closing_over(torch.ones(1)), closing_over(torch.zeros(1))),
+    (functools.partial(max, 1), functools.partial(max, 2)),
+    (functools.partial(max, 1), functools.partial(min, 1)),
+    (Point(1, 2).__init__, Point(1, 3).__init__),
+    (np.random.default_rng(0), np.random.default_rng(1)),
+    ([nn.Linear(1, 1).eval()], [nn.Linear(1, 1).train()]),
+    (torch.relu, torch.sigmoid),
+    (lambda x: x, lambda x, y=1: x),
+    (Path("a"), Path("b")),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), VALUES)
+def test_whatever_an_attribute_holds_counts(one, other):
+    assert digest(one).digest != digest(other).digest
+    assert digest(one) == digest(one)
+    assert digest(one).reasons == digest(other).reasons == ()
+
+
+def test_a_setting_that_is_a_plain_attribute_counts():
+    """A defence with Bits(net, 1) edited to Bits(net, 3) kept its old results."""
+    model = Holder(1)
+    before = digest_model(Classifier(model))
+    model.held = 3
+    assert digest_model(Classifier(model)) != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.register_buffer("late", torch.ones(1), persistent=False),
+        lambda model: model.layer.register_forward_hook(lambda *_: None),
+        lambda model: model.layer.register_forward_pre_hook(lambda *_: None),
+        lambda model: setattr(model, "forward", lambda inputs: inputs),
+        lambda model: setattr(model.layer, "forward", lambda inputs: inputs),
+        lambda model: object.__setattr__(model.layer, "training", True),
+        lambda model: model.layer.weight.data.add_(1e-7),
+        lambda model: setattr(model.layer, "note", 1),
+        lambda model: model.half(),
+    ],
+)
+def test_whatever_changes_a_layer_counts(change):
+    classifier = Classifier(Holder(1))
+    before = digest_model(classifier)
+    change(classifier.model)
+    assert digest_model(classifier) != before
+
+
+def test_a_class_attribute_and_a_global_count(monkeypatch):
+    before = digest(1).digest
+    monkeypatch.setattr(Holder, "levels", 4, raising=False)
+    with_attribute = digest(1).digest
+    assert with_attribute != before
+    monkeypatch.setattr(Holder, "forward", closing_over(2))
+    assert digest(1).digest not in (before, with_attribute)
+
+
+def test_equal_models_have_one_digest_whatever_their_name_device_or_place():
+    def made(name):
+        shared = [1, 2]
+        return Classifier(Holder({"a": shared, "b": shared, "c": torch.device("cpu"), "d": (3, 3)}), name=name)
+
+    one, other = made("one"), made("other")
+    other.model.held["c"] = torch.device("cuda:1")
+    other.check(torch.rand(2, 3, 4, 4))  # which notes the number of classes
+    assert digest_model(one) == digest_model(other)
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        (
+            lambda: Path(__file__).open(),  # noqa: SIM115 - closed below
+            "model.held is a TextIOWrapper, whose content cannot be read",
+        ),
+        (lambda: (i for i in range(3)), "model.held is a generator"),
+        (threading.local, "model.held is a _local"),
+        (lambda: {"a": [iter("a"), (i for i in "b")]}, "model.held['a'] is a generator"),
+        (lambda: closing_over(i for i in "a"), "value, which closing_over.<locals>.inner closes over, is a generator"),
+    ],
+)
+def test_what_cannot_be_read_makes_the_identity_unknown(held, words):
+    value = held()
+    (reason,) = digest(value).reasons
+    assert reason.startswith(words)
+    if hasattr(value, "close"):
+        value.close()
+
+
+def test_locks_loggers_and_circles_do_no_harm():
+    circle: list = [threading.Lock(), threading.RLock()]
+    circle.append(circle)
+    assert digest(circle).reasons == ()
+    deep: list = []
+    for _ in range(20_000):
+        deep = [deep]
+    assert digest(deep).reasons == ("its parts are nested too deeply to be read",)
+
+
+NET = """
+import os
+
+import torch
+from torch import nn
+
+from bits import squeeze
+
+LEVELS = int(os.environ.get("LEVELS", 4))
+
+class Quantise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs):
+        return squeeze(inputs, LEVELS)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.names = {"a", "b", "c", "d"}
+        nn.init.ones_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+    def forward(self, inputs):
+        return self.layer(Quantise.apply(inputs).mean((2, 3)))
+
+def build():
+    return Net()
+
+def plain():
+    return nn.Sequential(nn.Flatten(), nn.Identity())
+"""
+BITS = """
+def squeeze(inputs, levels):
+    return (inputs * levels).round() / levels
+"""
+ASK = """
+import sys
+from davylamp.adapters.models.identity.digest import identify_model
+from davylamp.adapters.models.zoo.load import load_model
+for name in sys.argv[1:]:
+    print(identify_model(load_model(name), name))
+"""
+
+
+def write_net(folder, net=NET, bits=BITS):
+    folder.mkdir()
+    (folder / "net.py").write_text(net)
+    (folder / "bits.py").write_text(bits)
+    return folder
+
+
+def ask(folder, *factories, **environment):
+    """The identity in a process of its own, as printed."""
+    names = [f"{folder / 'net.py'}:{factory}" for factory in factories or ["build"]]
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, *names],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_code_of_a_model_counts_and_nothing_about_its_place(tmp_path):
+    """One process each: other places, hash seeds, comments; then the file, its neighbour, and a global."""
+    first, plain = ask(write_net(tmp_path / "a"), "build", "plain", PYTHONHASHSEED="1")
+    moved = write_net(tmp_path / "b", NET.replace("class Net", "# a comment\n\n\nclass Net"))
+    assert ask(moved, "build", "plain", PYTHONHASHSEED="2") == [first, plain]
+    assert "reasons=()" in first
+    neighbour = write_net(tmp_path / "c", bits=BITS.replace("round", "floor"))
+    assert not set(ask(neighbour, "build", "plain")) & {first, plain}
+    assert ask(tmp_path / "a", LEVELS="8") != [first]
+    edited = write_net(
+        tmp_path / "d", NET.replace("return nn.Seq", "torch.nn.functional.relu = abs\n    return nn.Seq")
+    )
+    assert ask(edited, "plain") != [plain]
+
+
+def test_a_model_that_asks_elsewhere_is_said_to_be_unknown(tmp_path):
+    remote = NET.replace("return self.layer(", "import requests\n        return requests.post(").replace(
+        "(2, 3)))", "1))"
+    )
+    (answer,) = ask(write_net(tmp_path / "a", remote))
+    assert "Net.forward uses requests: what answers from elsewhere may change" in answer
+
+
+def test_known_models_have_one_digest_folded_or_not():
+    folded, whole = (load_model("demo:efficientnet-lite0", fold=fold) for fold in (True, False))
+    identity = identify_model(folded, "demo:efficientnet-lite0")
+    assert identity == identify_model(whole)
+    assert identity.reasons == ()
+    folded.model.held = 1
+    assert digest_model(folded) != identity.digest
+
+
+def test_folding_keeps_the_digest_of_a_model_that_counts_its_passes():
+    class Counts(nn.Sequential):
+        calls = 0
+
+        def forward(self, inputs):
+            self.calls += 1
+            return super().forward(inputs)
+
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    classifier = Classifier(Counts(*layers))
+    before = digest_model(classifier)
+    assert fold_batch_norms(classifier, 8) == 1
+    assert digest_model(classifier) == before
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")
+def test_scripted_traced_and_compiled_models_are_read():
+    model, inputs = Holder(1).eval(), torch.rand(1, 3, 4, 4)
+    for make in (torch.jit.trace, lambda net, _: torch.jit.script(net.layer)):
+        one = digest_model(Classifier(make(model, inputs)))
+        assert digest_model(Classifier(make(model, inputs))) == one
+        other = Holder(1).eval()
+        other.layer.weight.data.add_(1)
+        assert digest_model(Classifier(make(other, inputs))) != one
+    graph = torch.fx.symbolic_trace(model)
+    assert identify_model(Classifier(graph)).reasons == ()

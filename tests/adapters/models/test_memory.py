@@ -1,0 +1,69 @@
+"""`memory.keep_freed_memory`: what the process asks the system for, counted by the system itself."""
+
+import subprocess
+import sys
+
+import pytest
+
+from davylamp.adapters.models import memory
+
+# Page faults of filling 100 MB ten times, each time freed: before and after a classifier on the CPU is made. Then the
+# pages that the process holds: with 20 such blocks, with all of them freed, and given back.
+COUNTED = """
+import resource
+import torch
+from davylamp.adapters import Classifier
+from davylamp.adapters.models.memory import give_memory_back
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(25_000_000)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+plain = faults()
+Classifier(torch.nn.Flatten())
+faults()  # the first block is new
+kept = faults()
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+
+blocks = [torch.ones(25_000_000) for _ in range(20)]
+full = resident()
+del blocks
+freed = resident()
+give_memory_back()
+print(plain, kept, full, freed, resident())
+"""
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc only")
+attempt = memory.keep_freed_memory.__wrapped__
+
+
+@linux
+def test_classifier_on_a_cpu_uses_freed_memory_again_until_it_is_given_back(monkeypatch: pytest.MonkeyPatch):
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
+    outcome = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=True)
+    plain, kept, full, freed, back = map(int, outcome.stdout.split())
+    assert kept < plain / 10
+    assert freed > 0.9 * full
+    assert back < 0.6 * full
+
+
+@linux
+@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_"])
+def test_what_the_environment_sets_stays(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(name, "65536")
+    assert not attempt()
+
+
+@linux
+def test_tunables_of_malloc_stay(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=2")
+    assert not attempt()
+
+
+def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory.sys, "platform", "darwin")
+    assert not attempt()

@@ -1,0 +1,221 @@
+"""What a model may return and do: logits taken out of it, one line where there are none, its images its own."""
+
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from davylamp.adapters.models.classifier import Classifier
+from davylamp.adapters.models.outputs import explain_accuracy
+from davylamp.errors import InvalidInput, ModelFailed
+
+IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+Inception = namedtuple("Inception", ("logits", "aux_logits"))
+
+
+@dataclass
+class Output:
+    logits: Tensor
+    hidden: Tensor | None = None
+
+
+@dataclass
+class Nameless:
+    scores: Tensor
+    notes: list = field(default_factory=list)
+
+
+class ModelOutput(OrderedDict):
+    """As transformers' class: a dict whose entries are attributes, too."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Lambda(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, inputs):
+        return self.function(inputs)
+
+
+def model(function, **settings):
+    return Classifier(Lambda(function), name="m", **settings)
+
+
+def score(inputs):
+    return inputs.flatten(1)[:, :5] * 3 - 1
+
+
+@pytest.mark.parametrize(
+    ("wrap", "note"),
+    [
+        (lambda z: z, ""),
+        (lambda z: (z,), "took the first tensor of the tuple that the model m returns"),
+        (lambda z: [z, z[:, :2]], "took the first tensor of the list that the model m returns (left out: (3, 2))"),
+        (lambda z: (None, z), "took the first tensor of the tuple"),
+        (lambda z: {"logits": z, "loss": z.sum()}, "took the entry 'logits' of the dict"),
+        (lambda z: {"out": z, "aux": z * 0}, "took the entry 'out' of the dict"),
+        (lambda z: {"whatever": z, "text": "x"}, "took the entry 'whatever' of the dict"),
+        (lambda z: Output(z, z * 0), "took .logits of the Output"),
+        (Nameless, "took the entry 'scores' of the Nameless"),
+        (lambda z: Inception(z, z * 0), "took .logits of the Inception"),
+        (lambda z: ModelOutput(hidden=z * 0, logits=z), "took .logits of the ModelOutput"),
+    ],
+)
+def test_logits_are_taken_out_of_what_a_model_returns(wrap, note):
+    classifier = model(lambda x: wrap(score(x)))
+    inputs = IMAGES.clone().requires_grad_()
+    logits = classifier(inputs)
+    assert torch.equal(logits, score(IMAGES))
+    assert torch.autograd.grad(logits.sum(), inputs)[0].sum() == pytest.approx(45)
+    assert classifier.output_note.startswith(note)
+    assert bool(note) == bool(classifier.output_note)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions_become_float32(dtype):
+    assert model(lambda x: score(x).to(dtype))(IMAGES).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: None, "expected logits of shape (N, classes) as a tensor, got NoneType"),
+        (lambda x: ("a", 3), "as a tensor, got tuple of str, int"),
+        (lambda x: (), "as a tensor, got tuple"),
+        (lambda x: score(x).numpy(), "as a tensor, got ndarray"),
+        (lambda x: {"a": score(x), "b": score(x)}, "as the entry 'logits' or the only tensor, got dict with a, b"),
+        (lambda x: {}, "as the entry 'logits' or the only tensor, got dict with nothing"),
+        (lambda x: score(x) + 0j, "expected real logits in floating point, got complex64"),
+        (lambda x: score(x).long(), "expected real logits in floating point, got class indices (torch.int64)"),
+        (lambda x: score(x) > 0, "expected real logits in floating point, got bool"),
+        (lambda x: score(x).to_sparse(), "expected logits as a dense tensor, got torch.sparse_coo"),
+        (lambda x: score(x).argmax(1), "expected model outputs of shape (3, classes), got (3,)"),
+        (lambda x: score(x)[:, :, None, None], "expected model outputs of shape (3, classes), got (3, 5, 1, 1)"),
+        (lambda x: score(x)[:2], "expected model outputs of shape (3, classes), got (2, 5)"),
+        (lambda x: score(x).sum(), "expected model outputs of shape (3, classes), got ()"),
+    ],
+)
+def test_what_is_no_logits_is_one_line(function, words):
+    with pytest.raises(ModelFailed) as caught:
+        model(function).check(IMAGES)
+    assert str(caught.value).startswith("the model m: expected ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_classes_that_change_between_calls():
+    widths = iter([5, 4])
+    classifier = model(lambda x: x.flatten(1)[:, : next(widths)])
+    classifier.check(IMAGES)
+    with pytest.raises(ModelFailed, match=r"expected model outputs of shape \(3, 5\), got \(3, 4\)"):
+        classifier(IMAGES)
+
+
+def only(condition):
+    def function(x):
+        if not condition(x):
+            raise RuntimeError("shapes cannot be\nmultiplied")
+        return score(x)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        (lambda x: x.shape[-1] == 299, "; it works on images of 3 x 299 x 299, got 3 x 8 x 8"),
+        (lambda x: x.shape[1] == 1, "; it works on images of 1 x 8 x 8, got 3 x 8 x 8"),
+        (lambda x: x.shape[1:] == (1, 28, 28), "; it works on images of 1 x 28 x 28, got 3 x 8 x 8"),
+        (lambda x: len(x) == 1, "; it takes one image at a time; make it take batches"),
+        (lambda x: x[-1].sum() == x[0].sum(), "; it fails on some images only"),
+        (lambda x: False, ""),
+    ],
+)
+def test_a_failure_says_on_which_images_and_what_works(condition, hint):
+    with pytest.raises(ModelFailed) as caught:
+        model(only(condition)).check(IMAGES)
+    line = "the model m raised RuntimeError: shapes cannot be multiplied (line"
+    assert str(caught.value).startswith(line)
+    assert str(caught.value).endswith(f") on images of shape (3, 3, 8, 8){hint}")
+
+
+@pytest.mark.parametrize("settings", [{}, {"mean": [0.1] * 3, "std": [0.5] * 3}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_that_works_in_place_changes_nothing_else(settings, dtype):
+    weight = torch.randn(192, 5, generator=torch.Generator().manual_seed(1))
+    changing = model(lambda x: x.mul_(0.97).clamp_(min=0.1).flatten(1) @ weight, **settings)
+    same = model(lambda x: (x * 0.97).clamp(min=0.1).flatten(1) @ weight, **settings)
+    inputs = IMAGES.to(dtype)
+    before = inputs.clone()
+    assert torch.equal(changing.check(inputs), same.check(inputs))
+    assert torch.equal(changing(inputs), changing(inputs))
+    assert torch.equal(inputs, before)
+    leaf, other = inputs.clone().requires_grad_(), inputs.clone().requires_grad_()
+    torch.autograd.backward([changing(leaf).square().sum(), same(other).square().sum()])
+    assert torch.equal(leaf, before)
+    assert leaf.grad is not None
+    assert torch.equal(leaf.grad, other.grad)
+
+
+def test_answers_written_to_the_same_memory_are_kept_apart():
+    """As a compiled model's are (`mode="reduce-overhead"`)."""
+    memory = torch.empty(1, 5)
+    classifier = model(lambda x: memory.copy_(score(x)))
+    assert torch.equal(classifier.predict_logits(IMAGES, batch_size=1), score(IMAGES))
+
+
+def test_a_forward_in_inference_mode_can_be_computed_with():
+    classifier = model(torch.inference_mode()(score))
+    logits = classifier(IMAGES.clone().requires_grad_())
+    assert not logits.is_inference()
+    logits.requires_grad_().square().sum().backward()
+
+
+def test_a_normalisation_for_other_channels_is_no_broadcast():
+    classifier = model(score, mean=[0.5] * 3, std=[0.5] * 3)
+    with pytest.raises(
+        InvalidInput, match=r"the model m: expected images of 3 channels, got images of shape \(3, 1, 8"
+    ):
+        classifier.check(IMAGES[:, :1])
+
+
+def test_gradients_switched_off_inside_are_on_again():
+    def function(x):
+        torch.set_grad_enabled(False)
+        return score(x)
+
+    model(function)(IMAGES)
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("predict", "words"),
+    [
+        (lambda y: y - 1, "0 of 40 images are classified correctly: the labels seem to start at 1 instead of 0"),
+        (lambda y: (y + 1) % 10, "the labels seem to lack the model's first class"),
+        (lambda y: (y * 3 + 5) % 10, "the classes seem to come in another order (label 0 is mostly predicted as 5)"),
+        (lambda y: torch.full_like(y, 7), "the model gives every image class 7; check the normalisation"),
+        (lambda y: torch.randint(0, 10, y.shape, generator=torch.Generator().manual_seed(4)), "check the order of the"),
+        (lambda y: y, None),
+        (lambda y: y.where(torch.arange(40) % 2 == 0, 0), None),
+    ],
+)
+def test_accuracy_near_chance_is_explained(predict, words):
+    labels = torch.arange(40) % 10
+    if words is not None and "every image" in words:
+        labels = torch.tensor([1, 2] * 20)
+    logits = nn.functional.one_hot(predict(labels) % 10, 10).float()
+    if words is not None and "check the order" in words:
+        logits[logits.argmax(1) == labels] = logits[logits.argmax(1) == labels].roll(3, 1)
+    line = explain_accuracy(logits, labels)
+    assert (line is None) == (words is None)
+    assert words is None or words in str(line)

@@ -1,0 +1,53 @@
+"""A threat model has one wording, whoever says it."""
+
+import ast
+import math
+from pathlib import Path
+
+import pytest
+
+from davylamp.adapters import ThreatModel
+from davylamp.adapters.words import labels_text, radius_text, threat_text
+
+
+@pytest.mark.parametrize(
+    ("threat_model", "words"),
+    [
+        (ThreatModel("linf", 4 / 255), "linf 4/255"),
+        (ThreatModel("linf", 0.1), "linf 0.1"),
+        (ThreatModel("linf", 1 / 3), "linf 85/255"),
+        (ThreatModel("linf", 0.1234), "linf 0.1234"),
+        (ThreatModel("l2", 0.5), "l2 0.5"),
+        (ThreatModel("l2"), "l2, smallest change"),
+        (ThreatModel("l0", 20, targeted=True), "l0 20, targeted"),
+        (ThreatModel("unrestricted"), "unrestricted"),
+    ],
+)
+def test_wording(threat_model, words):
+    assert threat_text(threat_model) == words
+    epsilon = math.nan if threat_model.epsilon is None else threat_model.epsilon
+    assert labels_text({"norm": threat_model.norm, "epsilon": epsilon, "targeted": threat_model.targeted}) == words
+
+
+def test_the_rule_of_the_targets():
+    assert threat_text(ThreatModel("l2", None, targeted=True), "random") == "l2, smallest change, targeted (random)"
+    assert threat_text(ThreatModel("l2"), "random") == "l2, smallest change"
+
+
+def test_distances_that_are_not_round():
+    assert radius_text("linf", 0.0157) == "0.0157"
+    assert radius_text("linf", 0.5 / 255) == "0.5/255"
+    assert radius_text("linf", 0.3) == "0.3"
+    assert radius_text("linf", 0.1234567) == "0.1235"
+    assert radius_text("l2", 1 / 3) == "0.3333"
+
+
+def test_nobody_else_words_a_threat_model():
+    root = Path(__file__).parents[2]
+    wording = set()
+    for part in ("adapters", "engine", "report", "commands"):
+        for file in (root / part).rglob("*.py"):
+            constants = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
+            words = [str(node.value).strip(" ,") for node in constants]
+            wording |= {file.name} if "smallest change" in words else set()
+    assert wording == {"words.py", "glossary.py"}

@@ -1,0 +1,334 @@
+"""Each indicator from records made by hand: the numbers that fire it, and those that do not."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from davylamp.adapters import ThreatModel
+from davylamp.adapters.running.judge import RULES
+from davylamp.engine import ResultsStore
+from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.checks.check_folder import INDICATORS, check_folder
+
+COUNT = 20
+NAMES = [f"image_{i}" for i in range(COUNT)]
+LOGITS = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(COUNT * 2, np.float32)), 2)
+
+
+def mask(*places):
+    return np.isin(np.arange(COUNT), places)
+
+
+class Folder:
+    """A results folder whose records say what a test wants."""
+
+    def __init__(self, path):
+        self.store = ResultsStore(path)
+
+    def model(self, name="net", *, reason="", **meta):
+        subject = Subject(name, f"digest of {name}", "demo", "d", COUNT)
+        own = {"key": subject.key, "subject": subject.spec, "status": "failed" if reason else "done", "reason": reason}
+        table = pa.table({} if reason else {"index": range(COUNT), "image": NAMES, **self.clean()})
+        self.store.write("clean", subject.key, table, {**own, "unmeasured": {}, **meta})
+        return subject
+
+    @staticmethod
+    def clean():
+        return {
+            "label": [0] * COUNT,
+            "predicted": [0] * COUNT,
+            "CA": [1.0] * COUNT,
+            "CC": [0.9] * COUNT,
+            "logits": LOGITS,
+        }
+
+    def cell(self, subject, attack, fooled, epsilon=0.1, **own):
+        """`fooled` are the places of the successes, at `sizes` (by default on the boundary)."""
+        given = {name: own.pop(name) for name in ("seed", "parameters", "pixels") if name in own}
+        cell = Cell(subject, attack, ThreatModel(own.pop("norm", "linf"), epsilon), rules=RULES, **given)
+        success = mask(*fooled)
+        sizes = np.asarray(own.pop("sizes", np.full(COUNT, epsilon or 0.1)), float)
+        columns = {
+            "attacked": np.ones(COUNT, bool),
+            "success": success,
+            "success_8bit": success,
+            "violated": np.zeros(COUNT, bool),
+            "violations": [""] * COUNT,
+            **dict.fromkeys(("forwards", "backwards", "predicted"), np.zeros(COUNT, int)),
+            "robust": ~success,
+            "seconds": np.zeros(COUNT),
+            "adv_logits": LOGITS,
+            "adv_predicted": success.astype(int),
+            "distance": np.where(success, sizes, np.inf),
+            **dict.fromkeys(("l0", "l1", "l2", "linf"), sizes),
+            **own,
+        }
+        meta = {"key": cell.key, "spec": cell.spec, "subject": subject.spec, "status": "done", "reason": ""}
+        table = pa.table({"index": range(COUNT), "image": NAMES, "label": [0] * COUNT, **columns})
+        self.store.write("cells", cell.key, table, {**meta, "unmeasured": {}})
+        return cell
+
+    def transfer(self, cell, subject, predicted):
+        meta = {"key": cell.key, "spec": cell.spec, "subject": subject.spec, "status": "done", "reason": ""}
+        table = pa.table({"index": range(COUNT), "adv_predicted": np.asarray(predicted, int)})
+        self.store.write("transfer", f"{cell.key}-{subject.key}", table, meta)
+
+    def probes(self, cell, **found):
+        images = list(range(8))
+        ran = {name: {"reason": "not asked"} for name in ("more-steps", "unbounded", "random-noise", "active-test")}
+        own = {"images": images, "epsilon": cell.threat_model.epsilon, "base": {"fooled": [0], "distances": [0.1]}}
+        meta = {"key": cell.key, "status": "done", "reason": "", "asked": 8, "probes": {**own, **ran, **found}}
+        self.store.write("checks", cell.key, pa.table({}), meta)
+
+    def one(self, name, cell=None):
+        """The check of an indicator, of a cell or of the model."""
+        key = "" if cell is None else cell.key
+        (found,) = [check for check in check_folder(self.store.folder) if (check.name, check.cell) == (name, key)]
+        return found
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+def test_a_sound_folder_raises_nothing(folder):
+    net = folder.model()
+    folder.cell(net, "foolbox:pgd", range(18), seed=0)
+    folder.cell(net, "foolbox:pgd", range(18), seed=1)
+    folder.cell(net, "foolbox:pgd", range(6), epsilon=0.05)
+    folder.cell(net, "torchattacks:pgd", range(18))
+    folder.cell(net, "torchattacks:fgsm", range(9))
+    folder.cell(net, "torchattacks:square", range(9))
+    checks = check_folder(folder.store.folder)
+    assert {check.state for check in checks} <= {"pass", "unknown"}
+    assert {check.name for check in checks} == set(INDICATORS)
+    passed = {check.name for check in checks if check.state == "pass"}
+    from_records = {
+        "older-rules",
+        "bounds",
+        "returns",
+        "evidence",
+        "zero-epsilon",
+        "eight-bit",
+        "single-step",
+        "black-box",
+        "epsilon-growth",
+    }
+    assert passed == from_records | {"seeds", "libraries"}
+    assert all((check.advice == "") == (check.state == "pass") for check in checks if check.state != "unknown")
+    assert checks == check_folder(folder.store.folder)
+
+
+@pytest.mark.parametrize(("broken", "state"), [((), "pass"), ((3,), "warn"), ((3, 4), "warn"), ((3, 4, 5), "fail")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("bounds", "out-of-ball"), ("bounds", "nan"), ("returns", "black"), ("returns", "unchanged")]
+)
+def test_broken_returns_warn_and_more_than_a_tenth_fail(folder, name, kind, broken, state):
+    violations = [kind if i in broken else "" for i in range(COUNT)]
+    cell = folder.cell(folder.model(), "foolbox:pgd", range(5, 18), violations=violations)
+    found = folder.one(name, cell)
+    assert found.state == state
+    assert found.images == tuple(NAMES[i] for i in broken)
+
+
+def test_a_success_outside_of_the_ball_is_seen_without_the_judge(folder):
+    sizes = np.where(mask(7), 0.1001, 0.1)
+    cell = folder.cell(folder.model(), "foolbox:pgd", range(10), sizes=sizes)
+    assert folder.one("bounds", cell).images == ("image_7",)
+
+
+def test_clean_returns_of_an_attack_that_may_give_up(folder):
+    cell = folder.cell(folder.model(), "foolbox:ddn", (), norm="l2", epsilon=None, sizes=np.zeros(COUNT))
+    assert folder.one("returns", cell).state == "warn"
+
+
+def test_predictions_must_not_move_without_a_change(folder):
+    cell = folder.cell(folder.model(), "foolbox:pgd", range(10), predicted=mask(4).astype(int))
+    assert folder.one("zero-epsilon", cell).images == ("image_4",)
+    unmoved = folder.cell(folder.model(), "art:pgd", range(2, 10), sizes=np.where(mask(1), 0, 0.1))
+    assert folder.one("zero-epsilon", unmoved).state == "pass"
+    moved = folder.cell(
+        folder.model(),
+        "torchattacks:pgd",
+        range(10),
+        sizes=np.where(mask(1), 0, 0.1),
+        adv_predicted=mask(1).astype(int),
+    )
+    assert folder.one("zero-epsilon", moved).state == "fail"
+
+
+@pytest.mark.parametrize(("lost", "state"), [(1, "pass"), (2, "warn"), (5, "warn"), (6, "fail")])
+def test_success_lost_on_8_bits(folder, lost, state):
+    cell = folder.cell(folder.model(), "foolbox:pgd", range(10), success_8bit=mask(*range(lost, 10)))
+    found = folder.one("eight-bit", cell)
+    assert (found.state, len(found.images)) == (state, lost)
+
+
+@pytest.mark.parametrize(("more", "state"), [(0, "pass"), (1, "warn"), (5, "warn"), (6, "fail")])
+@pytest.mark.parametrize(
+    ("name", "rival"), [("single-step", "torchattacks:fgsm"), ("black-box", "torchattacks:square")]
+)
+def test_a_weaker_attack_that_wins(folder, name, rival, more, state):
+    """Six images to none is where the exact two-sided test passes 5 %: 2 / 2^6."""
+    net = folder.model()
+    cell = folder.cell(net, "foolbox:pgd", range(8))
+    folder.cell(net, rival, range(8 + more))
+    found = folder.one(name, cell)
+    assert found.state == state
+    assert found.images == tuple(NAMES[8 : 8 + more])
+    assert ("p = 0.031" in found.detail) == (more == 6)
+
+
+def test_losing_as_many_as_it_wins_is_no_significant_defeat(folder):
+    net = folder.model()
+    cell = folder.cell(net, "foolbox:pgd", range(10))
+    folder.cell(net, "torchattacks:fgsm", range(10, 18))
+    assert folder.one("single-step", cell).state == "warn"
+
+
+def test_other_models_norms_and_aims_are_no_rivals(folder):
+    net, other = folder.model(), folder.model("other")
+    cell = folder.cell(net, "foolbox:pgd", range(4))
+    folder.cell(other, "torchattacks:fgsm", range(20))
+    folder.cell(net, "foolbox:fgm", range(20), norm="l2")
+    folder.cell(net, "art:fgsm", range(20), pixels=True)
+    assert folder.one("single-step", cell).state == "unknown"
+
+
+def test_a_minimum_norm_black_box_counts_within_the_radius(folder):
+    net = folder.model()
+    cell = folder.cell(net, "foolbox:pgd", range(8), norm="l2")
+    folder.cell(net, "foolbox:boundary", range(20), norm="l2", epsilon=None, sizes=[0.09] * 15 + [0.2] * 5)
+    assert folder.one("black-box", cell).images == tuple(NAMES[8:15])
+
+
+def test_without_a_radius_the_nearer_one_wins(folder):
+    net = folder.model()
+    cell = folder.cell(net, "foolbox:ddn", range(20), norm="l2", epsilon=None, sizes=[1.0] * 20)
+    folder.cell(net, "foolbox:boundary", range(20), norm="l2", epsilon=None, sizes=[0.94] * 7 + [0.96] * 13)
+    found = folder.one("black-box", cell)
+    assert (found.state, found.images) == ("fail", tuple(NAMES[:7]))
+
+
+def test_a_transfer_that_wins(folder):
+    net, other = folder.model(), folder.model("other")
+    cell = folder.cell(net, "foolbox:pgd", range(4))
+    made = folder.cell(other, "foolbox:pgd", range(20), sizes=np.where(mask(19), 0.2, 0.1))
+    folder.transfer(made, net, mask(*range(12), 19))
+    found = folder.one("black-box", cell)
+    assert (found.state, found.images) == ("fail", tuple(NAMES[4:12]))  # the last one lies outside of the radius
+    assert "foolbox:pgd from other" in found.detail
+    assert folder.one("black-box", made).state == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("fooled", "state"),
+    [((4, 9, 18), "pass"), ((20, 20, 20), "pass"), ((9, 9, 9), "warn"), ((9, 7, 12), "warn"), ((12, 6, 18), "fail")],
+)
+def test_success_over_epsilon(folder, fooled, state):
+    net = folder.model()
+    for count, epsilon in zip(fooled, (0.02, 0.05, 0.1), strict=True):
+        cell = folder.cell(net, "foolbox:pgd", range(count), epsilon, parameters={"step_size": epsilon / 4})
+    assert folder.one("epsilon-growth", cell).state == state
+
+
+@pytest.mark.parametrize(("apart", "state"), [(1, "pass"), (2, "warn"), (4, "warn"), (5, "fail")])
+def test_seed_spread(folder, apart, state):
+    net = folder.model()
+    for seed in (0, 1, 2):
+        folder.cell(net, "torchattacks:square", range(5 + (apart if seed == 2 else 0)), seed=seed)
+    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "seeds"]
+    assert (found.state, len(found.images)) == (state, apart)
+
+
+def test_seeds_that_move_an_attack_without_random_numbers(folder):
+    net = folder.model()
+    for seed in (0, 1):
+        folder.cell(net, "foolbox:deepfool", range(10 + seed), norm="l2", epsilon=None, seed=seed)
+    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "seeds"]
+    assert (found.state, found.images) == ("fail", ("image_10",))
+
+
+@pytest.mark.parametrize(("weak", "state"), [(18, "pass"), (16, "pass"), (15, "warn"), (12, "warn"), (11, "fail")])
+def test_libraries_that_disagree(folder, weak, state):
+    """Over three pairs: seven images to none are significant (2 / 2^7 < 5 % / 3), six are not."""
+    net = folder.model()
+    folder.cell(net, "art:pgd", range(18))
+    folder.cell(net, "torchattacks:pgd", range(18))
+    cell = folder.cell(net, "foolbox:pgd", range(weak))
+    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
+    assert found.state == state
+    assert found.cell == cell.key or state == "pass"
+    assert found.images == (() if state == "pass" else tuple(NAMES[weak:18]))
+
+
+def test_libraries_on_few_images_are_unknown_and_violations_left_out(folder):
+    net = folder.model()
+    for attack in ("art:pgd", "foolbox:pgd"):
+        folder.cell(net, attack, range(4), attacked=mask(*range(4)))
+    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
+    assert (found.state, found.advice) == ("unknown", "run 2 more images (--limit)")
+    other = folder.model("other")
+    broken = np.where(mask(*range(12)), "nan", "")
+    folder.cell(other, "art:pgd", range(12))
+    folder.cell(other, "foolbox:pgd", (), violations=broken, violated=mask(*range(12)))
+    found = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
+    assert "0 of 8 images" in found[1].detail
+    assert found[1].state == "pass"
+
+
+def test_what_was_not_run_is_unknown_and_says_what_to_run(folder):
+    net = folder.model()
+    cell = folder.cell(net, "foolbox:pgd", range(18))
+    for name in ("single-step", "black-box", "epsilon-growth", "seeds", "libraries", "more-steps", "active-test"):
+        found = folder.one(name, cell)
+        assert found.state == "unknown", name
+        assert found.advice, name
+
+
+def test_probabilities_are_read_from_the_refusal(folder):
+    net = folder.model(reason="InvalidInput: expected logits, got probabilities (rows >= 0 that sum to 1)")
+    cell = Cell(net, "foolbox:pgd", ThreatModel("linf", 0.1))
+    meta = {"key": cell.key, "spec": cell.spec, "status": "failed", "reason": "InvalidInput: ...", "unmeasured": {}}
+    folder.store.write("cells", cell.key, pa.table({}), meta)
+    assert folder.one("logits").state == "fail"
+    assert {check.state for check in check_folder(folder.store.folder) if check.name != "logits"} == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    ("attack", "name", "found", "state"),
+    [
+        ("foolbox:pgd", "more-steps", {"times": 4, "fooled": [0]}, "pass"),
+        ("foolbox:pgd", "more-steps", {"times": 4, "fooled": [0, 1]}, "warn"),
+        ("foolbox:pgd", "more-steps", {"times": 4, "fooled": [0, 1, 2, 3, 4, 5]}, "fail"),
+        ("foolbox:pgd", "unbounded", {"radius": 0.5, "fooled": list(range(8))}, "pass"),
+        ("foolbox:pgd", "unbounded", {"radius": 0.5, "fooled": list(range(7))}, "fail"),
+        ("foolbox:pgd", "random-noise", {"radius": 0.1, "draws": 10, "fooled": [0]}, "pass"),
+        ("foolbox:pgd", "random-noise", {"radius": 0.1, "draws": 10, "fooled": [0, 1]}, "fail"),
+        ("torchattacks:square", "random-noise", {"radius": 0.1, "draws": 10, "fooled": [0, 1]}, "warn"),
+        ("foolbox:pgd", "active-test", {"radius": 0.1, "planted": [0, 1, 2], "found": [0, 1, 2], "easy": [3]}, "pass"),
+        ("foolbox:pgd", "active-test", {"radius": 0.1, "planted": [0, 1, 2], "found": [0, 1], "easy": []}, "warn"),
+        ("foolbox:pgd", "active-test", {"radius": 0.1, "planted": [0, 1, 2], "found": [0], "easy": []}, "fail"),
+        ("torchattacks:fgsm", "active-test", {"radius": 0.1, "planted": [0, 1], "found": [], "easy": []}, "warn"),
+    ],
+)
+def test_what_runs_told(folder, attack, name, found, state):
+    cell = folder.cell(folder.model(), attack, range(10))
+    folder.probes(cell, **{name: {"reason": "", **found}})
+    assert folder.one(name, cell).state == state
+
+
+@pytest.mark.parametrize(("nearer", "state"), [(0.95, "pass"), (0.8, "warn"), (0.4, "fail")])
+def test_without_a_radius_more_steps_come_nearer(folder, nearer, state):
+    cell = folder.cell(folder.model(), "foolbox:ddn", range(10), norm="l2", epsilon=None)
+    folder.probes(cell, **{"more-steps": {"reason": "", "times": 4, "fooled": [0], "distances": [0.1 * nearer]}})
+    assert folder.one("more-steps", cell).state == state
+
+
+def test_only_the_models_asked_for(folder):
+    for name in ("net", "other"):
+        folder.cell(folder.model(name), "foolbox:pgd", range(18))
+    assert {check.subject.rpartition(" ")[2] for check in check_folder(folder.store.folder, models=["other"])} == {
+        "other"
+    }

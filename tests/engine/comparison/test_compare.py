@@ -1,0 +1,243 @@
+"""Verdicts from paired outcomes that are made by hand, and whole comparisons on the digits."""
+
+import math
+
+import pytest
+import torch
+
+from davylamp.adapters import AttackResult, Classifier, ThreatModel, find_implementation, implementations_of
+from davylamp.adapters.running.judge import distances_of
+from davylamp.engine import Row, choose_threat_model, compare, default_epsilon
+from davylamp.engine.comparison.compare import choose_targets, judge_pair, matched_parameters, measure
+from davylamp.errors import InvalidInput, UnknownName, Unsupported
+
+CLEAN = torch.full((20, 1, 2, 2), 0.5)
+
+
+def make_row(name, success, changes, violations=None):
+    """A row whose image i was changed by changes[i] in every pixel."""
+    success = torch.tensor(success, dtype=torch.bool)
+    count = len(success)
+    adv = CLEAN[:count] + torch.tensor(changes).view(-1, 1, 1, 1)
+    zeros = torch.zeros(count, dtype=torch.long)
+    row = find_implementation(name)
+    norm = "linf" if row.attack == "pgd" else "l2"
+    result = AttackResult(
+        implementation=name,
+        threat_model=ThreatModel(norm, 0.4 if norm == "linf" else None),
+        parameters={},
+        seed=0,
+        adv_inputs=adv,
+        logits=torch.zeros(count, 3),
+        adv_logits=torch.zeros(count, 3),
+        labels=zeros,
+        attacked=torch.ones(count, dtype=torch.bool),
+        success=success,
+        success_8bit=success,
+        distances=distances_of(CLEAN[:count], adv),
+        forwards=zeros,
+        backwards=zeros,
+        seconds=torch.zeros(count),
+        violations=tuple(violations or [()] * count),
+    )
+    return Row(row, result)
+
+
+def test_the_same_images_are_identical():
+    a = make_row("art:pgd", [1, 0] * 10, [0.1] * 20)
+    b = make_row("foolbox:pgd", [1, 0] * 10, [0.1 + 5e-7] * 20)
+    assert judge_pair(a, b).verdict == "identical"
+
+
+def test_fewer_successes_are_weaker_only_if_mcnemar_says_so():
+    strong = make_row("art:pgd", [1] * 20, [0.1] * 20)
+    weak = make_row("foolbox:pgd", [1] * 14 + [0] * 6, [0.2] * 20)
+    pair = judge_pair(strong, weak)
+    assert (pair.verdict, pair.weaker) == ("weaker", "foolbox:pgd")
+    assert pair.judgement.p_success == pytest.approx(2 / 2**6)
+    less_weak = make_row("foolbox:pgd", [1] * 15 + [0] * 5, [0.2] * 20)
+    assert judge_pair(strong, less_weak).verdict == "no difference found"
+
+
+def test_distance_decides_for_minimum_norm_attacks_only():
+    changes = [0.01 * (i + 1) for i in range(20)]
+    farther = [value + 0.001 * (i + 1) for i, value in enumerate(changes)]
+    pair = judge_pair(make_row("art:deepfool", [1] * 20, farther), make_row("foolbox:deepfool", [1] * 20, changes))
+    assert (pair.verdict, pair.weaker) == ("weaker", "art:deepfool")
+    assert pair.judgement.p_distance == pytest.approx(2 / 2**20)
+    pair = judge_pair(make_row("art:pgd", [1] * 20, farther), make_row("foolbox:pgd", [1] * 20, changes))
+    assert pair.verdict == "no difference found"
+    assert pair.judgement.p_distance < 0.001
+
+
+def test_a_difference_in_means_alone_decides_nothing():
+    # one huge outlier: means differ tenfold, the paired ranks do not
+    first = [0.01] * 20
+    second = [0.0101, 0.0099] * 9 + [0.0101, 0.4]
+    pair = judge_pair(make_row("art:deepfool", [1] * 20, first), make_row("foolbox:deepfool", [1] * 20, second))
+    assert pair.verdict == "no difference found"
+
+
+def test_violations_above_a_tenth_or_an_error_are_broken():
+    good = make_row("art:deepfool", [1] * 20, [0.1] * 20)
+    bad = make_row("foolbox:deepfool", [1] * 17 + [0] * 3, [0.1] * 20, [()] * 17 + [("nan",)] * 3)
+    pair = judge_pair(good, bad)
+    assert (pair.verdict, pair.weaker) == ("broken", "foolbox:deepfool")
+    failed = judge_pair(good, Row(find_implementation("foolbox:deepfool"), error="crashed"))
+    assert (failed.verdict, failed.weaker) == ("broken", "foolbox:deepfool")
+    assert math.isnan(failed.judgement.p_success)
+    excused = judge_pair(good, Row(find_implementation("foolbox:deepfool"), error="no gradients", excused=True))
+    assert (excused.verdict, excused.weaker) == ("undecided", "")
+    assert excused.judgement.reason == "foolbox:deepfool: no gradients"
+
+
+def test_violations_that_succeed_are_shown_and_break_a_row():
+    """Only out-of-bounds images came back, and all of them fool the model."""
+    good = make_row("art:deepfool", [1] * 20, [0.1] * 20)
+    bad = make_row("torchattacks:deepfool", [1] * 20, [0.1] * 20, [("out-of-bounds", "black")] * 20)
+    assert judge_pair(good, bad).verdict == "broken"
+    numbers = measure(bad.result, CLEAN)
+    assert numbers["violations"] == 20
+    assert numbers["violation_kinds"] == {"black": 20, "out-of-bounds": 20}
+
+
+def test_successes_below_one_grey_level_are_counted():
+    row = make_row("art:pgd", [1] * 6 + [0] * 2, [0.0005] * 4 + [0.1] * 2 + [0.0005] * 2)
+    assert measure(row.result, CLEAN[:8])["below_grey_level"] == 4
+
+
+class Rounded(torch.nn.Module):
+    """Its gradient is zero everywhere."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs):
+        return self.module((inputs * 4).round() / 4)
+
+
+def test_no_library_is_broken_by_a_model_without_gradients(digits):
+    classifier, case = Classifier(Rounded(digits.module)), digits.first(8)
+    found = compare("pgd", classifier, case.inputs, case.labels, ThreatModel("linf", 0.05), parameters={"steps": 2})
+    assert {pair.verdict for pair in found.pairs} == {"undecided"}
+    assert all("no-gradient" in pair.judgement.reason for pair in found.pairs)
+    assert all(row.metrics["violation_kinds"]["no-gradient"] == row.metrics["images"] for row in found.rows)
+
+
+def test_pgd_is_identical_in_all_three_libraries(digits):
+    case = digits
+    seen = []
+    comparison = compare(
+        "pgd",
+        case.classifier,
+        case.inputs,
+        case.labels,
+        ThreatModel("linf", 0.1),
+        parameters={"steps": 4},
+        progress=lambda name, images: seen.append((name, images)),
+    )
+    assert comparison.parameters == {"steps": 4, "step_size": pytest.approx(0.0625), "random_start": False}
+    assert [row.implementation.library for row in comparison.rows] == ["art", "foolbox", "torchattacks"]
+    assert [pair.verdict for pair in comparison.pairs] == ["identical"] * 3
+    assert len({row.metrics["MR"] for row in comparison.rows}) == 1
+    assert {name for name, _ in seen} == {"art:pgd", "foolbox:pgd", "torchattacks:pgd"}
+
+
+def test_the_numbers_of_a_row_are_those_of_its_result(digits):
+    comparison = compare("fgsm", digits.classifier, digits.inputs, digits.labels, ThreatModel("linf", 0.2))
+    row = comparison.rows[0]
+    delta = (row.result.adv_inputs - digits.inputs)[row.result.success]
+    fooled = (digits.module(row.result.adv_inputs).argmax(1) != digits.labels).double()
+    assert row.metrics["MR"] == pytest.approx(fooled.mean().item())
+    assert row.metrics["AMD"] == pytest.approx(delta.abs().flatten(1).amax(1).mean().item(), rel=1e-5)
+    assert row.metrics["AED"] == pytest.approx(delta.square().flatten(1).mean(1).sqrt().mean().item(), rel=1e-5)
+    assert row.metrics["l2_median"] == pytest.approx(delta.flatten(1).norm(dim=1).quantile(0.5).item(), rel=1e-5)
+    assert row.metrics["backwards_median"] == 1
+
+
+def test_a_library_without_a_parameter_says_so(digits):
+    case = digits.first(4)
+    comparison = compare(
+        "bim",
+        case.classifier,
+        case.inputs,
+        case.labels,
+        ThreatModel("linf", 0.1),
+        parameters={"steps": 2, "random_start": True},
+    )
+    left = {row.implementation.name: row.left_out for row in comparison.rows}
+    assert left == {"art:bim": ("random_start",), "foolbox:bim": (), "torchattacks:bim": ("random_start",)}
+
+
+def test_what_no_library_has_is_refused(digits):
+    case = digits.first(2)
+    threat_model, parameters = ThreatModel("linf", 0.1), {"confidence": 1.0}
+    with pytest.raises(Unsupported, match="no implementation of pgd has parameter confidence"):
+        compare("pgd", case.classifier, case.inputs, case.labels, threat_model, parameters=parameters)
+    with pytest.raises(Unsupported, match="no implementation of pgd has norm l0"):
+        compare("pgd", case.classifier, case.inputs, case.labels, ThreatModel("l0", 3))
+
+
+def test_the_threat_model_is_completed_as_papers_do():
+    pgd, deepfool = implementations_of("pgd"), implementations_of("deepfool")
+    assert choose_threat_model("pgd", pgd, 3072) == ThreatModel("linf", 4 / 255)
+    assert choose_threat_model("deepfool", deepfool, 3072) == ThreatModel("l2", None)
+    assert default_epsilon("l2", 3 * 224 * 224) == pytest.approx(3.04, abs=0.01)
+    assert default_epsilon("l2", 3072) == pytest.approx(0.43, abs=0.01)
+    # One row of an attack takes the norm that the attack takes: DeepFool is l2 in most libraries, linf too in one.
+    assert choose_threat_model("deepfool", [find_implementation("foolbox:deepfool")], 3072) == ThreatModel("l2", None)
+    with pytest.raises(UnknownName, match="did you mean"):
+        choose_threat_model("pgd", pgd, 3072, norm="inf")
+    with pytest.raises(Unsupported, match="they have: linf, l2, l1"):
+        choose_threat_model("pgd", pgd, 3072, norm="l0")
+
+
+def test_matched_steps_follow_the_radius_unless_given():
+    threat_model = ThreatModel("linf", 0.1)
+    assert matched_parameters("pgd", threat_model, {})["step_size"] == pytest.approx(2.5 * 0.1 / 40)
+    assert matched_parameters("apgd-ce", threat_model, {})["step_size"] == pytest.approx(0.2)
+    assert matched_parameters("pgd", threat_model, {"step_size": 0.01})["step_size"] == 0.01
+
+
+def test_targets_by_rule_never_equal_the_label():
+    logits = torch.tensor([[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], [0.0, 1.0, 2.0]])
+    labels = torch.tensor([0, 1, 0])
+    assert choose_targets(logits, labels, "second-likely", 0).tolist() == [1, 2, 2]
+    assert choose_targets(logits, labels, "least-likely", 0).tolist() == [2, 0, 1]
+    assert choose_targets(logits, labels, "0", 0).tolist() == [1, 0, 1]
+    assert (choose_targets(logits, labels, "random", 0) != labels).all()
+    with pytest.raises(InvalidInput, match="expected a target"):
+        choose_targets(logits, labels, "3", 0)
+
+
+def test_two_tests_on_a_minimum_norm_attack_are_corrected_for():
+    strong = make_row("art:deepfool", [1] * 20, [0.1] * 20)
+    weak = make_row("foolbox:deepfool", [1] * 14 + [0] * 6, [0.1] * 14 + [0.2] * 6)
+    pair = judge_pair(strong, weak)
+    assert pair.judgement.p_success == pytest.approx(2 / 2**6)  # 0.03: significant alone, not as one of two tests
+    assert pair.verdict == "no difference found"
+    weaker = make_row("foolbox:deepfool", [1] * 13 + [0] * 7, [0.1] * 13 + [0.2] * 7)
+    assert judge_pair(strong, weaker).weaker == "foolbox:deepfool"
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        ("pgd", "name it: --norm linf or l2 or l1"),
+        ("deepfool", "it looks for the smallest change, and counts as fooled what lies within that radius"),
+        ("ddn", "name it: --norm l2"),
+    ],
+)
+def test_a_radius_needs_its_norm(attack, words):
+    rows = implementations_of(attack)
+    with pytest.raises(InvalidInput, match=f"expected a norm beside epsilon 8/255 for {attack}, got none") as caught:
+        choose_threat_model(attack, rows, 3072, epsilon=8 / 255)
+    assert words in str(caught.value)
+
+
+def test_a_radius_is_taken_in_the_only_norm_of_a_fixed_budget_attack_or_in_the_one_that_is_named():
+    fgsm, pgd, deepfool = map(implementations_of, ("fgsm", "pgd", "deepfool"))
+    assert choose_threat_model("fgsm", fgsm, 3072, epsilon=0.1) == ThreatModel("linf", 0.1)
+    assert choose_threat_model("pgd", pgd, 3072, norm="l2", epsilon=0.1) == ThreatModel("l2", 0.1)
+    assert choose_threat_model("deepfool", deepfool, 3072, norm="linf", epsilon=0.1) == ThreatModel("linf", 0.1)

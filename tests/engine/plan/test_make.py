@@ -1,0 +1,146 @@
+"""Cells: what they contain, and keys that change exactly when something that matters does."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from davylamp.adapters import Classifier, ThreatModel
+from davylamp.adapters.models.identity.digest import digest_data, digest_model
+from davylamp.engine import AttackChoice, Config, make_plan
+from davylamp.engine.cell import Cell, Subject
+from davylamp.errors import DavylampError, InvalidInput, Unsupported
+
+SUBJECT = Subject("net", "aa", "digits", "bb", 100)
+CELL = Cell(SUBJECT, "foolbox:pgd", ThreatModel("linf", 0.1), {"steps": 5}, measures=("effect",))
+
+
+def test_a_cell_survives_its_spec():
+    cell = replace(CELL, grid={"step_size": (0.1, 0.2)}, parameters={"step_size": 1 / 3})
+    assert Cell.from_spec(cell.spec) == cell
+    assert Cell.from_spec(cell.spec).key == cell.key
+
+
+def test_equal_cells_have_equal_keys():
+    assert replace(CELL, parameters={"steps": 5}).key == CELL.key
+    a, b = (replace(CELL, parameters=p) for p in ({"steps": 5, "decay": 1.0}, {"decay": 1.0, "steps": 5}))
+    assert a.key == b.key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"subject": replace(SUBJECT, model_digest="ab")},
+        {"subject": replace(SUBJECT, data_digest="ab")},
+        {"subject": replace(SUBJECT, images=99)},
+        {"attack": "art:pgd"},
+        {"attack": "best(foolbox:pgd)"},
+        {"threat_model": ThreatModel("linf", 0.10001)},
+        {"threat_model": ThreatModel("linf", 0.1, targeted=True)},
+        {"parameters": {"steps": 6}},
+        {"grid": {"steps": (1, 2)}},
+        {"seed": 1},
+        {"pixels": True},
+        {"measures": ()},
+        {"shard_size": 32},
+        {"version": "9"},
+    ],
+)
+def test_whatever_changes_the_records_changes_the_key(change):
+    assert replace(CELL, **change).key != CELL.key
+
+
+def test_shards_cover_the_images_once():
+    cell = replace(CELL, shard_size=30)
+    assert [list(cell.span(s)) for s in range(cell.shards)] == [
+        list(range(0, 30)), list(range(30, 60)), list(range(60, 90)), list(range(90, 100))
+    ]  # fmt: skip
+    universal = replace(cell, attack="art:uap")
+    assert universal.shards == 1
+    assert universal.span(0) == range(100)
+
+
+def test_digests_see_weights_preprocessing_and_pixels():
+    def net(seed, **settings):
+        torch.manual_seed(seed)
+        return Classifier(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), **settings)
+
+    plain = digest_model(net(0))
+    assert digest_model(net(0)) == plain
+    others = [net(1), net(0, mean=[0.5] * 3, std=[1.0] * 3), net(0, crop=2)]
+    assert len({plain, *map(digest_model, others)}) == 4
+    images, labels = torch.rand(2, 3, 4, 4), torch.tensor([0, 1])
+    changed = images.clone()
+    changed[0, 0, 0, 0] += 1e-7
+    found = {digest_data(images, labels), digest_data(changed, labels), digest_data(images, labels.flip(0))}
+    assert len(found) == 3
+
+
+def test_a_canonical_name_means_every_library(digits, images):
+    config = Config(attacks=(AttackChoice("pgd", parameters={"steps": 3}),), seeds=(0, 7))
+    cells = make_plan(config, models={"a": digits.classifier, "b": digits.classifier}, data=images).cells
+    assert [(c.subject.model, c.attack, c.seed) for c in cells] == [
+        (m, f"{library}:pgd", s) for m in "ab" for library in ("art", "foolbox", "torchattacks") for s in (0, 7)
+    ]
+    assert all(c.parameters["step_size"] == pytest.approx(2.5 * c.threat_model.epsilon / 3) for c in cells)
+    one = make_plan(replace(config, libraries=("art",)), models={"a": digits.classifier}, data=images).cells
+    assert {c.attack for c in one} == {"art:pgd"}
+
+
+def test_defaults_pass_nothing_on(digits, images):
+    config = Config(attacks=(AttackChoice("foolbox:pgd", defaults=True),), max_queries=50)
+    (cell,) = make_plan(config, models={"a": digits.classifier}, data=images).cells
+    assert cell.parameters == {"max_queries": 50}
+
+
+def test_a_limit_of_queries_holds_for_every_attack(digits, images):
+    choices = tuple(AttackChoice("foolbox:pgd", parameters={"max_queries": own}) for own in (20, 80))
+    cells = make_plan(Config(attacks=choices, max_queries=50), models={"a": digits.classifier}, data=images).cells
+    assert [cell.parameters["max_queries"] for cell in cells] == [20, 50]
+
+
+def test_a_limit_of_queries_holds_for_a_grid_of_limits(digits, images):
+    choice = AttackChoice("best(foolbox:pgd)", "linf", grid={"max_queries": (5, 500)})
+    (cell,) = make_plan(Config(attacks=(choice,), max_queries=20), models={"a": digits.classifier}, data=images).cells
+    assert cell.grid == {"max_queries": (5, 20)}
+
+
+def test_a_relative_step_becomes_a_number_with_the_library_s_own_defaults_too(digits, images):
+    choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"step_size": "2 epsilon / steps"}, defaults=True)
+    with pytest.raises(InvalidInput, match="expected steps together with a step_size of '2 epsilon / steps', got none"):
+        make_plan(Config(attacks=(choice,)), models={"a": digits.classifier}, data=images)
+    given = replace(choice, parameters={**choice.parameters, "steps": 4})
+    (cell,) = make_plan(Config(attacks=(given,)), models={"a": digits.classifier}, data=images).cells
+    assert cell.parameters == {"steps": 4, "step_size": 0.15}
+
+
+def test_a_search_keeps_its_step_size_relative(digits, images):
+    config = Config(attacks=(AttackChoice("best(foolbox:pgd)"), AttackChoice("best(foolbox:pgd)", "linf", 0.3)))
+    open_ended, bounded = make_plan(config, models={"a": digits.classifier}, data=images).cells
+    assert open_ended.threat_model.epsilon is None
+    assert bounded.threat_model.epsilon == 0.3
+    assert bounded.parameters["step_size"] == "2.5 epsilon / steps"
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        (Config(attacks=(AttackChoice("pgd", parameters={"overshoot": 0.1}),)), Unsupported),
+        (Config(attacks=(AttackChoice("foolbox:pgd", "l0"),)), Unsupported),
+        (Config(attacks=(AttackChoice("nothing"),)), DavylampError),
+        (Config(attacks=(AttackChoice("foolbox:nothing"),)), DavylampError),
+        (Config(attacks=(AttackChoice("apgd-t"),), libraries=("foolbox",)), InvalidInput),
+        (Config(attacks=(AttackChoice("foolbox:pgd", parameters={"steps": 0}),)), InvalidInput),
+        (Config(attacks=(AttackChoice("foolbox:pgd", parameters={"steps": "5"}),)), InvalidInput),
+        (Config(attacks=(AttackChoice("best(foolbox:cw)"),)), Unsupported),
+        (Config(attacks=(AttackChoice("best(art:uap)", "linf"),)), Unsupported),
+        (Config(attacks=(AttackChoice("best(foolbox:spatial)"),)), Unsupported),
+        (Config(attacks=(AttackChoice("best(foolbox:pgd)", parameters={"steps": 0}),)), InvalidInput),
+        (Config(attacks=(AttackChoice("best(foolbox:pgd)", grid={"steps": (5, 0)}),)), InvalidInput),
+        (Config(attacks=(AttackChoice("best(foolbox:pgd)", grid={"overshoot": (0.1,)}),)), Unsupported),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_runs(config, error, digits, images):
+    with pytest.raises(error):
+        make_plan(config, models={"a": digits.classifier}, data=images)

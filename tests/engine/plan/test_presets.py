@@ -1,0 +1,55 @@
+"""A preset that bears a name has that name's numbers; what is run otherwise is listed."""
+
+import pytest
+import torch
+from torch import nn
+
+from davylamp.adapters import Classifier, find_implementation
+from davylamp.adapters.catalogue.findings import findings_of
+from davylamp.adapters.models.zoo.load import Data
+from davylamp.benchmarks.canary.setting import paper_name, run_name
+from davylamp.engine import make_plan
+from davylamp.engine.cell import strip_best
+from davylamp.engine.plan.presets import PRESETS
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_row_with_a_known_finding_without_a_reason(name):
+    preset, met = PRESETS[name], set()
+    for choice in preset.config.attacks:
+        row = find_implementation(strip_best(choice.attack))
+        assert not row.broken
+        assert choice.norm in row.classes
+        met |= set(findings_of(row, choice.norm))
+    assert met == set(preset.findings)
+
+
+@pytest.mark.parametrize(("side", "linf", "l2"), [(32, 8 / 255, 0.5), (64, 8 / 255, 0.5), (224, 4 / 255, 3.0)])
+def test_autoattack_has_the_radii_of_robustbench(side, linf, l2):
+    torch.manual_seed(0)
+    model = Classifier(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 5)), num_classes=5)
+    data = Data(torch.rand(2, 3, side, side), torch.zeros(2, dtype=torch.int64), ["a", "b"])
+    plan = make_plan(PRESETS["autoattack"].config, models={"m": model}, data=data)
+    assert {cell.threat_model.norm: cell.threat_model.epsilon for cell in plan.cells} == {"linf": linf, "l2": l2}
+    assert all(cell.row.fixed["steps"] == 100 for cell in plan.cells)
+
+
+def test_stand_ins_bear_their_own_name():
+    assert (paper_name("torchattacks:si-ni-fgsm"), run_name("torchattacks:si-ni-fgsm")) == ("SI-FGSM", "SI-NI-FGSM")
+    assert run_name("foolbox:pgd") == "PGD"
+    assert "SI-FGSM" in PRESETS["canary"].missing
+    assert any(line.startswith("SI-NI-FGSM") for line in PRESETS["canary"].lines())
+
+
+def test_aisafety_has_foolbox_in_l1():
+    """ART's steps in l1 move one pixel only: it fooled nothing where Foolbox fooled half."""
+    (choice,) = [own for own in PRESETS["aisafety"].config.attacks if own.norm == "l1"]
+    assert (choice.attack, choice.epsilon) == ("foolbox:pgd", 12)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_says_where_it_comes_from_and_what_is_missing(name):
+    lines = PRESETS[name].lines()
+    assert lines[0] == PRESETS[name].source
+    assert all(attack in lines[-1] for attack in PRESETS[name].missing)
+    assert not any("\n" in line for line in lines)

@@ -1,0 +1,97 @@
+"""A folder's cells give the config that makes them again, and a comparison becomes cells like any other."""
+
+import numpy as np
+import pytest
+
+from davylamp.adapters import Classifier, ThreatModel
+from davylamp.adapters.models.zoo.load import Data
+from davylamp.engine import compare, load, load_clean, make_plan
+from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.comparison.save import keep_comparison
+from davylamp.engine.plan.config import config_from, read_config, write_config
+from davylamp.engine.plan.rerun import configs_of, transfer_of
+from davylamp.engine.store.store import ResultsStore
+
+
+@pytest.fixture
+def data(digits):
+    return Data(digits.inputs[:6], digits.labels[:6], [f"{place}.png" for place in range(6)])
+
+
+def test_the_same_cells_again_key_by_key(digits, data, tmp_path):
+    settings = {
+        "attacks": [
+            "fgsm",
+            {"attack": "pgd", "norm": "linf", "epsilon": "8/255", "parameters": {"steps": 3}},
+            {"attack": "best(foolbox:pgd)", "parameters": {"steps": 2}, "grid": {"steps": [2, 4]}},
+            {"attack": "foolbox:deepfool", "norm": "l2"},
+            {"attack": "pgd", "target": "least-likely", "norm": "linf", "epsilon": 0.1},
+            {"attack": "torchattacks:pgd", "defaults": True, "norm": "linf", "epsilon": 0.1},
+        ],
+        "seeds": [0, 3],
+        "max_queries": 30,
+        "limit": 6,
+        "measures": ["effect", "cost"],
+        "shard_size": 4,
+    }
+    models = {"digits": Classifier(digits.module)}
+    plan = make_plan(config_from(settings), models=models, data=data)
+    (again,) = configs_of(plan.cells)
+    (tmp_path / "again.toml").write_text(write_config(again), encoding="utf-8")
+    second = make_plan(read_config(tmp_path / "again.toml"), models=models, data=data)
+    assert {cell.key for cell in second.cells} == {cell.key for cell in plan.cells}
+    assert len(plan.cells) > 12
+
+
+def test_a_comparison_becomes_a_folder(digits, data, tmp_path):
+    classifier = Classifier(digits.module)
+    comparison = compare("fgsm", classifier, data.inputs, data.labels, ThreatModel("linf", 0.1))
+    store = ResultsStore(tmp_path / "kept")
+    keep_comparison(store, comparison, classifier, data, model="digits", data_name="six", preset="quickstart")
+    records = load(tmp_path / "kept")
+    assert len(comparison.rows) == len(records["implementation"].unique()) == 3
+    for row in comparison.rows:
+        own = records[records["implementation"] == row.implementation.name]
+        assert own["success"].sum() / own["attacked"].sum() == row.metrics["MR"]
+        np.testing.assert_array_equal(own["forwards"], row.result.forwards.numpy())
+        assert own["linf"].tolist() == row.result.distances.linf.tolist()
+        assert own["image"].tolist() == data.names
+    assert set(load_clean(tmp_path / "kept")["model"]) == {"digits"}
+
+
+def test_a_row_without_a_result_becomes_a_failed_cell(digits, data, tmp_path):
+    from dataclasses import replace
+
+    classifier = Classifier(digits.module)
+    comparison = compare("fgsm", classifier, data.inputs, data.labels, ThreatModel("linf", 0.1))
+    broken = replace(
+        comparison, rows=(replace(comparison.rows[0], result=None, error="it crashed"), *comparison.rows[1:])
+    )
+    store = ResultsStore(tmp_path / "kept")
+    keep_comparison(store, broken, classifier, data, model="digits", data_name="six")
+    assert list(load(tmp_path / "kept").attrs["failed"].values()) == ["it crashed"]
+
+
+@pytest.mark.parametrize(
+    ("tested", "rule", "first", "counts"),
+    [
+        ("", "no", "", (0, 0)),
+        ("ab ac ba bc ca cb", "full", "", (6, 6)),
+        ("ab ac ba ca", "simple", "a", (4, 4)),
+        ("ba bc ab cb", "simple", "b", (4, 4)),
+        ("ab ac ba", "simple", "a", (3, 4)),
+        ("ab ac ba bc ca", "full", "", (5, 6)),
+    ],
+)
+def test_the_rule_of_a_folder_s_transfers_is_the_one_that_was_run(tested, rule, first, counts):
+    subjects = {name: Subject(name, f"weights {name}", "demo", "d", 4) for name in "abc"}
+    cells = [Cell(own, "foolbox:pgd", ThreatModel("linf", 0.1)) for own in subjects.values()]
+    transfers: dict[str, dict[str, object]] = {}
+    for pair in tested.split():
+        source = next(cell for cell in cells if cell.subject.model == pair[0])
+        transfers.setdefault(source.key, {})[subjects[pair[1]].key] = None
+    found = transfer_of(cells, transfers)
+    assert (found.rule, found.first, (found.tested, found.asked)) == (rule, first, counts)
+    (config,) = configs_of(cells, transfer=found.rule, first=found.first)
+    assert config.transfer == rule
+    assert config.models[0] == (first or "a")

@@ -1,0 +1,388 @@
+"""Models and attacks with one known fault each, and the sound ones: every indicator that asks the model itself."""
+
+import pytest
+import torch
+from torch import nn
+
+from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.running.call import Returned
+from davylamp.adapters.running.judge import norm_of
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.checks.model_checks import model_checks
+from davylamp.engine.probes.noise import random_points
+from davylamp.engine.probes.planted import plant
+from davylamp.engine.probes.probe_cell import probe_cell
+from davylamp.engine.probes.probe_folder import probe_folder
+from davylamp.engine.probes.probe_model import probe_model
+from davylamp.errors import InvalidInput, Unavailable
+
+PGD = AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 10})
+
+
+class Before(nn.Module):
+    """A module with a function in front."""
+
+    def __init__(self, change, module):
+        super().__init__()
+        self.change, self.module = change, module
+
+    def forward(self, inputs):
+        return self.module(self.change(inputs))
+
+
+class After(Before):
+    """A module with a function behind."""
+
+    def forward(self, inputs):
+        return self.change(self.module(inputs))
+
+
+class StuckInTraining(nn.Module):
+    """Dropout that does not listen to eval()."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def train(self, mode=True):
+        return super().train(True)
+
+    def forward(self, inputs):
+        return nn.functional.dropout(self.module(inputs), 0.5, training=self.training)
+
+
+class Straight(torch.autograd.Function):
+    """Made-up gradients: one for every input."""
+
+    @staticmethod
+    def forward(_, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        return torch.ones_like(gradient)
+
+
+def steps(inputs):
+    return torch.round(inputs * 8) / 8
+
+
+def judge(module, digits, **preprocessing):
+    """The checks of a model by name."""
+    classifier = module if isinstance(module, Classifier) else Classifier(module, **preprocessing)
+    logits = classifier.predict_logits(digits.inputs)
+    names = [f"digit_{i}" for i in range(len(logits))]
+    probes = probe_model(classifier, digits.inputs, digits.labels, logits)
+    return {check.name: check for check in model_checks("net", probes, names, "")}
+
+
+def states(checks):
+    return {name: check.state for name, check in checks.items() if check.state != "pass"}
+
+
+def test_a_sound_model_raises_nothing(digits):
+    assert states(judge(digits.module, digits)) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (steps, "fail"),
+        (lambda inputs: inputs.detach(), "fail"),
+        (Straight.apply, "fail"),
+        (lambda inputs: inputs + 0 * (inputs - inputs).sqrt(), "fail"),
+        (lambda inputs: inputs.clamp(0.02, 0.98), "pass"),
+    ],
+    ids=["steps", "cut", "constant", "nan", "smooth"],
+)
+def test_unusable_gradients(digits, change, expected):
+    found = judge(Before(change, digits.module), digits)
+    assert states(found) == ({} if expected == "pass" else {"gradients": "fail"})
+
+
+def test_a_few_images_without_a_gradient_are_named(digits):
+    """The gradient is cut for images that are dark on the whole, as a saturated activation would."""
+    means = digits.inputs[:8].mean((1, 2, 3))
+    threshold = float(means.sort().values[0] + 1e-6)
+
+    def cut(inputs):
+        dark = inputs.mean((1, 2, 3), keepdim=True) < threshold
+        return torch.where(dark, inputs.detach(), inputs)
+
+    found = judge(Before(cut, digits.module), digits)["gradients"]
+    assert found.images == (f"digit_{int(means.argmin())}",)
+    assert found.state == "fail"  # one of eight is more than a tenth
+
+
+def test_a_random_model(digits):
+    module = After(lambda logits: logits + torch.randn_like(logits), digits.module)
+    found = judge(module, digits)
+    assert found["deterministic"].state == "fail"
+    state = torch.get_rng_state()
+    probe_model(Classifier(module), digits.inputs, digits.labels, digits.module(digits.inputs))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_model_that_stays_in_training_mode(digits):
+    found = judge(StuckInTraining(digits.module), digits)
+    assert found["eval-mode"].state == "fail"
+    assert found["deterministic"].state == "fail"
+    assert "StuckInTraining" in found["eval-mode"].detail
+
+
+def test_batch_norm_over_the_batch(digits):
+    module = Before(nn.BatchNorm2d(3, affine=False, track_running_stats=False), digits.module)
+    found = judge(module, digits)
+    assert found["eval-mode"].state == "fail"
+    assert found["zero-epsilon"].state in ("warn", "fail")
+    assert found["deterministic"].state == "pass"
+
+
+def test_a_model_that_was_in_training_mode_is_told_and_passes(digits):
+    module = Before(lambda inputs: inputs, digits.module)
+    module.train()
+    found = judge(module, digits)["eval-mode"]
+    assert (found.state, "handed over in training mode" in found.detail) == ("pass", True)
+    assert "as it came" in judge(digits.module.eval(), digits)["eval-mode"].detail
+
+
+def test_softmax_outputs(digits, tmp_path):
+    module = After(lambda logits: logits.softmax(1), digits.module)
+    data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
+    plan = make_plan(Config(attacks=(PGD,), measures=()), models={"net": Classifier(module)}, data=data)
+    evaluate(plan, ResultsStore(tmp_path))
+    found = {check.name: check for check in check_folder(tmp_path)}
+    assert found["logits"].state == "fail"
+    assert "probabilities" in found["logits"].detail
+
+
+@pytest.mark.parametrize("change", [lambda logits: logits.log_softmax(1), torch.sigmoid], ids=["log", "sigmoid"])
+def test_outputs_that_look_like_something_else(digits, change):
+    assert judge(After(change, digits.module), digits)["logits"].state == "warn"
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "wrong", "state"),
+    [(127.0, 128.0, 14, "fail"), (1.0, 1.0, 10, "fail"), (0.5, 0.5, 3, "pass"), (0.0, 1 / 255, 0, "pass")],
+)
+def test_wrong_normalisation(digits, mean, std, wrong, state):
+    """Found where it costs enough predictions: three mistakes prove nothing, and a scale costs this network none."""
+    classifier = Classifier(digits.module, mean=[mean] * 3, std=[std] * 3)
+    assert int((classifier.predict_logits(digits.inputs).argmax(1) != digits.labels).sum()) == wrong
+    found = judge(classifier, digits)["normalisation"]
+    assert found.state == state
+    assert ("16 right with [0, 1], not normalised" in found.detail) == (state == "fail")
+    assert ("too few wrong" in found.detail) == (state == "pass")  # no pass is spent where it could prove nothing
+
+
+def test_labels_of_other_classes_are_guesses(digits):
+    shifted = digits._replace(labels=(digits.labels + 1) % 10)
+    assert judge(digits.module, shifted)["normalisation"].state == "warn"
+
+
+def test_a_model_that_cannot_answer_does_not_stop_the_evaluation(digits):
+    def picky(inputs):
+        if len(inputs) == 1:
+            raise ZeroDivisionError("one image")
+        return inputs
+
+    found = judge(Before(picky, digits.module), digits)
+    assert "ZeroDivisionError: one image" in found["zero-epsilon"].detail
+    assert states(found) == {"zero-epsilon": "fail"}
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])
+def test_random_points_lie_at_their_distance(norm):
+    image = torch.full((3, 8, 8), 0.5)
+    radius = {"linf": 0.1, "l2": 0.4, "l1": 2.0, "l0": 9.0}[norm]
+    points = random_points(image, norm, radius, 50, torch.Generator().manual_seed(0))
+    sizes = norm_of(points.double() - image.double(), norm)
+    assert points.shape == (50, 3, 8, 8)
+    torch.testing.assert_close(sizes, torch.full_like(sizes, radius), rtol=1e-4, atol=0)
+    again = random_points(image, norm, radius, 50, torch.Generator().manual_seed(0))
+    assert torch.equal(points, again)
+    assert not torch.equal(points[0], points[1])
+
+
+def test_the_corners_of_a_cube():
+    points = random_points(torch.full((1, 4, 4), 0.5), "linf", 0.1, 5, torch.Generator().manual_seed(0), corners=True)
+    torch.testing.assert_close((points - 0.5).abs(), torch.full_like(points, 0.1))
+
+
+def test_a_planted_example_is_there_and_hidden_from_chance(digits):
+    classifier = digits.classifier
+    classifier.check(digits.inputs)
+    for place in range(4):
+        image = digits.inputs[place]
+        planted = plant(classifier, image, "linf", 0.1, place)
+        assert planted["separable"]
+        assert not planted["easy"]
+        example = planted["example"]
+        assert 0 < float((example - image).abs().max()) <= 0.1 + 1e-6
+        logits = planted["classifier"](torch.stack([image, example]))
+        torch.testing.assert_close(logits, torch.tensor([[0.95, -0.95], [-0.05, 0.05]]), atol=2e-3, rtol=0)
+        aim = ThreatModel("linf", 0.1)
+        found = run_attack("foolbox:pgd", planted["classifier"], image[None], torch.tensor([0]), aim, steps=10)
+        assert bool(found.success[0])
+
+
+@pytest.fixture(scope="module")
+def cell_of(digits):
+    def find(choice, module=None):
+        data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
+        plan = make_plan(Config(attacks=(choice,)), models={"net": Classifier(module or digits.module)}, data=data)
+        return plan.cells[0]
+
+    return find
+
+
+def test_a_sound_attack_raises_nothing(digits, cell_of):
+    found = probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=4)
+    assert found["images"] == [0, 1, 2, 3]
+    assert [found[name]["reason"] for name in ("more-steps", "unbounded", "random-noise", "active-test")] == [""] * 4
+    assert found["unbounded"]["fooled"] == found["images"]
+    assert found["active-test"]["found"] == found["active-test"]["planted"] == found["images"]
+    assert set(found["more-steps"]["fooled"]) == set(found["base"]["fooled"])
+    assert found["random-noise"]["fooled"] == []
+
+
+def test_masked_gradients_blind_the_attack(digits, cell_of):
+    """In front of the linear-read-out network a staircase: nothing is found, with any radius, nor what was planted."""
+    module = Before(steps, digits.module)
+    found = probe_cell(cell_of(PGD, module), Classifier(module), digits.inputs, digits.labels, images=3)
+    assert found["base"]["fooled"] == found["unbounded"]["fooled"] == found["active-test"]["found"] == []
+    assert len(found["active-test"]["planted"]) == 3
+
+
+def test_chance_finds_what_a_blind_attack_does_not(linear):
+    """A radius of 60 times the least perturbation: random noise crosses the boundary, a zero gradient does not."""
+    epsilon = 60 * float(linear.least["linf"].max())
+    module = Before(lambda inputs: inputs.detach() + 0 * inputs, linear.module)
+    data = Data(linear.inputs, linear.labels, list("abcd"))
+    choice = AttackChoice("foolbox:pgd", "linf", epsilon, parameters={"steps": 5})
+    cell = make_plan(Config(attacks=(choice,)), models={"net": Classifier(module)}, data=data).cells[0]
+    found = probe_cell(cell, Classifier(module), linear.inputs, linear.labels, images=4)
+    assert found["base"]["fooled"] == []
+    assert found["random-noise"]["fooled"] == [0, 1, 2, 3]
+
+
+def test_too_few_steps_show(digits, cell_of):
+    choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"steps": 2, "step_size": 0.02})
+    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=6)
+    assert len(found["more-steps"]["fooled"]) > len(found["base"]["fooled"])
+
+
+def test_without_a_bound_the_steps_are_as_long_as_the_ball_is_wide(digits, cell_of):
+    choice = AttackChoice("foolbox:pgd", "linf", 0.02, parameters={"steps": 4, "step_size": 0.005})
+    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=4)
+    assert len(found["base"]["fooled"]) < 4
+    assert found["unbounded"]["radius"] == 0.5
+    assert found["unbounded"]["fooled"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "kind"),
+    [
+        (torch.zeros_like, "returns", "16 black and 0 clean"),
+        (torch.clone, "returns", "0 black and 16 clean"),
+        (lambda inputs: (inputs + 0.2).clamp(0, 1), "bounds", "16 out-of-ball"),
+        (lambda inputs: inputs - 0.1, "bounds", "16 out-of-bounds"),
+        (lambda inputs: inputs * torch.nan, "bounds", "16 nan"),
+    ],
+    ids=["black", "clean", "out-of-ball", "out-of-bounds", "nan"],
+)
+def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
+    """The library call is replaced; the judge, the records and the indicators are those of every evaluation."""
+
+    def broken(_row, _classifier, images, *_):
+        none = torch.zeros_like(images.labels)
+        seen = {name: none.bool() for name in ("denied", "moved", "not_finite", "scored")} | {"gradients": none}
+        return Returned(change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, error=None)
+
+    monkeypatch.setattr("davylamp.adapters.running.run.call_library", broken)
+    data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
+    plan = make_plan(Config(attacks=(PGD,), measures=()), models={"net": digits.classifier}, data=data)
+    evaluate(plan, ResultsStore(tmp_path))
+    found = {check.name: check for check in check_folder(tmp_path) if check.cell}
+    assert kind in found[name].detail
+    failed = {each for each in ("bounds", "returns") if found[each].state == "fail"}
+    assert failed == ({"bounds", "returns"} if change is torch.zeros_like else {name})  # black is out of the ball, too
+    assert all(found[each].state == "pass" for each in {"bounds", "returns"} - failed)
+
+
+@pytest.mark.parametrize(
+    ("choice", "name", "reason"),
+    [
+        (AttackChoice("foolbox:fgsm", "linf", 0.1), "more-steps", "no number of steps"),
+        (AttackChoice("foolbox:fgsm", "linf", 0.1), "unbounded", "a single step"),
+        (AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 9}), "more-steps", "not more than 50 are spent"),
+        (AttackChoice("torchattacks:apgd-dlr", "linf", 0.1, parameters={"steps": 2}), "active-test", "at least"),
+    ],
+)
+def test_what_cannot_be_asked_says_why(digits, cell_of, choice, name, reason, monkeypatch):
+    monkeypatch.setattr("davylamp.engine.probes.probe_cell.MOST_QUERIES", 50)
+    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=1)
+    assert reason in found[name]["reason"]
+
+
+def test_a_search_over_radii_is_probed_as_its_attack(digits, cell_of):
+    choice = AttackChoice("best(foolbox:pgd)", "linf", parameters={"steps": 5})
+    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=2)
+    assert found["epsilon"] == pytest.approx(4 / 255)
+    assert found["active-test"]["found"] == [0, 1]
+
+
+def test_no_image_to_probe_on(digits, cell_of):
+    with pytest.raises(InvalidInput, match="gets right, got none"):
+        probe_cell(cell_of(PGD), digits.classifier, digits.inputs, (digits.labels + 1) % 10)
+    with pytest.raises(InvalidInput, match="images >= 1"):
+        probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=0)
+
+
+def test_a_folder_is_probed_once_and_only_with_its_own_model(digits, tmp_path):
+    data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
+    evaluate(make_plan(Config(attacks=(PGD,)), models={"net": digits.classifier}, data=data), ResultsStore(tmp_path))
+    before = {check.name: check.state for check in check_folder(tmp_path)}
+    assert before["active-test"] == "unknown"
+    assert before["gradients"] == "pass"
+    other = Classifier(Before(steps, digits.module))
+    refused = probe_folder(tmp_path, models={"net": other}, data=data, images=2)
+    assert "expected the model that was evaluated" in refused.notes[0]
+    fewer = Data(digits.inputs[:8], digits.labels[:8], data.names[:8])
+    refused = probe_folder(tmp_path, models={"net": digits.classifier}, data=fewer, images=2)
+    assert "expected the images that were evaluated" in refused.notes[0]
+    assert probe_folder(tmp_path, models={"net": digits.classifier}, data=data, images=2)[:2] == (1, 0)
+    assert probe_folder(tmp_path, models={"net": digits.classifier}, data=data, images=2)[:2] == (0, 1)
+    after = {check.name: check.state for check in check_folder(tmp_path)}
+    assert {name for name in before if after[name] != before[name]} == {
+        "more-steps",
+        "unbounded",
+        "random-noise",
+        "active-test",
+    }
+    assert after["active-test"] == "pass"
+
+
+def test_a_model_that_cannot_be_loaded_by_name_is_a_note(digits, tmp_path):
+    data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
+    evaluate(make_plan(Config(attacks=(PGD,)), models={"net": digits.classifier}, data=data), ResultsStore(tmp_path))
+    (note,) = probe_folder(tmp_path, images=1).notes
+    assert note.startswith("net: unknown model")
+    with pytest.raises(Unavailable):
+        probe_folder(tmp_path / "nothing")
+
+
+def test_an_embedded_model_under_a_sound_attack(tmp_path, monkeypatch):
+    for name in ("planted.INNER", "planted.CHANCE", "probe_cell.DRAWS"):
+        monkeypatch.setattr(f"davylamp.engine.probes.{name}", 8)
+    choice = AttackChoice("foolbox:pgd", "linf", 4 / 255, parameters={"steps": 2})
+    plan = make_plan(Config(attacks=(choice,), limit=2, libraries=("foolbox",), measures=()))
+    evaluate(plan, ResultsStore(tmp_path))
+    probe_folder(tmp_path, images=1)
+    checks = check_folder(tmp_path)
+    assert [check for check in checks if check.state in ("warn", "fail")] == []
+    passed = {check.name for check in checks if check.state == "pass"}
+    assert passed >= {"eval-mode", "deterministic", "zero-epsilon", "logits", "gradients", "bounds", "returns"}
+    assert passed >= {"more-steps", "unbounded", "random-noise", "active-test"}

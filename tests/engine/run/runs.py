@@ -1,0 +1,163 @@
+"""A program: evaluations in forked children that are killed, crowded or short of space; prints what each did, as JSON.
+
+    python runs.py MODEL DATA FOLDER MODE...
+
+An undisturbed run, FOLDER/whole, loads all libraries before the forks. A child logs each piece of work as it starts on
+it, so that what is run twice shows. MODE is `steps` (killed before each single change of a file), `moments` (killed
+after random times), `pair` (two at once), `space` (no file may pass a size) or `orphans` (workers whose driver is
+killed).
+"""
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.run import worker as work
+from davylamp.engine.run.executors import LocalWorkers
+from davylamp.errors import Unavailable
+
+OUT_OF_SPACE = 3
+KINDS = ("parts", "cells")
+model, data, root, modes = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:]
+attack = AttackChoice("torchattacks:pgd", "linf", 0.05, parameters={"steps": 2, "random_start": True})
+config = Config((model,), (attack,), f"npz:{data}", shard_size=4, measures=("effect", "cost"))
+
+
+def log_work(folder: Path) -> None:
+    attack_shard = work.attack_shard
+
+    def logged(cell, *args, first=0, **kwargs):
+        with (folder.parent / f"{folder.name}.log").open("a") as file:
+            file.write(f"{cell.key}-{first // 4}\n")
+        return attack_shard(cell, *args, first=first, **kwargs)
+
+    work.attack_shard = logged
+
+
+def die_before(step: int, folder: Path) -> None:
+    """Kill this process right before it changes a folder for the n-th time."""
+    left = [step]
+
+    def look(event: str, arguments: tuple) -> None:
+        changes = event in ("os.rename", "os.remove", "os.mkdir")
+        changes = changes or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        if changes and str(folder) in str(arguments[0]):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(look)
+
+
+def limit_files(size: int) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def start(folder: Path, prepare=lambda: None, executor=None) -> int:
+    """Evaluate in a child; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        log_work(folder)
+        prepare()
+        evaluate(make_plan(config), ResultsStore(folder), executor=executor and executor())
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        os._exit(OUT_OF_SPACE)
+    os._exit(0)
+
+
+def run(folder: Path, prepare=lambda: None) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(start(folder, prepare), 0)[1])
+
+
+def saved(folder: Path) -> list[str]:
+    """Pieces of work whose records are there."""
+    parts, cells = ([path.name.partition(".")[0] for path in folder.glob(f"{kind}/[!.]*.parquet")] for kind in KINDS)
+    return parts + [f"{cell}-{shard}" for cell in cells for shard in range(3)]
+
+
+def taken_up(folder: Path) -> list[str]:
+    log = folder.parent / f"{folder.name}.log"
+    return log.read_text().split() if log.exists() else []
+
+
+def resumed(folder: Path) -> dict:
+    """What a last, undisturbed run still does, beside what was there."""
+    had, before = saved(folder), len(taken_up(folder))
+    status = run(folder)
+    return {"folder": str(folder), "had": had, "ran": taken_up(folder)[before:], "status": status}
+
+
+def steps():
+    for step in range(1, 1000):
+        folder = root / f"step{step}"
+        if run(folder, lambda step=step, folder=folder: die_before(step, folder)) == 0:
+            return
+        yield resumed(folder)
+
+
+def moments():
+    begin, draw = time.monotonic(), random.Random(0)
+    run(root / "again")
+    duration = time.monotonic() - begin
+    for number in range(2):
+        folder = root / f"moments{number}"
+        for turn in range(4):
+            had, before = saved(folder), len(taken_up(folder))
+            child, begin = start(folder), time.monotonic()
+            amid = turn % 2 == 0
+            while amid and len(taken_up(folder)) == before and time.monotonic() - begin < 5 * duration:
+                time.sleep(0.002)  # every other time in the midst of work, however busy the machine is
+            time.sleep(draw.uniform(0, 0.01 if amid else duration))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            yield {"folder": "", "had": had, "ran": taken_up(folder)[before:]}
+        yield resumed(folder)
+
+
+def pair():
+    folder = root / "pair"
+    children = [start(folder), start(folder)]
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    yield {"folder": str(folder), "had": [], "ran": taken_up(folder), "status": max(statuses)}
+
+
+def space():
+    sizes = sorted(path.stat().st_size for path in (root / "whole").rglob("*.parquet"))
+    for size in (0, 500, sizes[0] + 100, sizes[-1] - 150):
+        folder = root / f"size{size}"
+        status = run(folder, lambda size=size: limit_files(size))
+        left = [str(path) for path in folder.rglob(".*")]
+        yield {"short": status, "drafts": left, "size": size, **resumed(folder)}
+
+
+def orphans():
+    folder, log = root / "orphans", Path(model.replace(".py:build", ".log"))
+    child = start(folder, executor=lambda: LocalWorkers(2))
+    while not log.exists() or len(set(log.read_text().split())) < 2:
+        time.sleep(0.05)
+    workers = [Path("/proc", pid) for pid in set(log.read_text().split())]
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for _ in range(200):
+        if any(worker.exists() for worker in workers):
+            time.sleep(0.05)
+    yield {"alive": [worker.name for worker in workers if worker.exists()]}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if modes != ["orphans"]:
+        evaluate(make_plan(config), ResultsStore(root / "whole"))
+    print(json.dumps({mode: list(globals()[mode]()) for mode in modes}))

@@ -1,0 +1,201 @@
+"""Workers that die: what they were at is done again, or given up, and the rest goes on."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from davylamp.adapters.models.zoo.load import load_model
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
+from davylamp.engine.run.executors import LocalWorkers, ThisProcess, choose_executor
+from davylamp.engine.run.worker import Task
+from davylamp.errors import InvalidInput, Unavailable, UnknownName
+
+# FGSM asks for one gradient of its shard, the clean predictions take all images at once: `LOG` gets a line an attack.
+MODEL = """
+import os, signal, time
+from pathlib import Path
+
+import torch
+
+LOG, KILLS, SECONDS = Path({log!r}), {kills}, {seconds}
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(48, 4)
+        self.layer.weight.data = torch.randn(4, 48, generator=torch.Generator().manual_seed(0))
+        self.layer.bias.data.zero_()
+
+    def forward(self, inputs):
+        if inputs.requires_grad and len(inputs) < 6:
+            with LOG.open("a") as file:
+                file.write(str(os.getpid()) + "\\n")
+            if len(LOG.read_text().split()) <= KILLS:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(SECONDS)
+        return self.layer(inputs.flatten(1))
+
+def build():
+    return Model()
+"""
+
+
+def write_model(folder: Path, name: str, kills: int = 0, seconds: float = 0) -> str:
+    """A model file whose process is killed in the first `kills` attacks on it."""
+    file, log = folder / f"{name}.py", folder / f"{name}.log"
+    file.write_text(MODEL.format(log=str(log), kills=kills, seconds=seconds))
+    return f"{file}:build"
+
+
+def write_data(folder: Path, model: str) -> Path:
+    images = np.random.default_rng(0).integers(60, 200, (6, 3, 4, 4), dtype=np.uint8)
+    classifier = load_model(model)
+    labels = classifier.predict_logits(classifier.anchor.new_tensor(np.float32(images) / 255)).argmax(1).numpy()
+    np.savez(folder / "data.npz", inputs=images, labels=labels)
+    return folder / "data.npz"
+
+
+def plan_for(folder: Path, *models: str):
+    """FGSM on each model, six images, a shard of four and one of two."""
+    attack = AttackChoice("torchattacks:fgsm", "linf", 0.05)
+    data = f"npz:{write_data(folder, models[0])}"
+    return make_plan(Config(models, (attack,), data, shard_size=4, measures=("effect", "cost")))
+
+
+def log_of(model: str) -> list[str]:
+    return Path(model.replace(".py:build", ".log")).read_text().split()
+
+
+def test_a_task_whose_worker_is_killed_is_done_again_or_given_up_and_the_rest_goes_on(tmp_path):
+    well = write_model(tmp_path, "well")
+    once, always = write_model(tmp_path, "once", kills=1), write_model(tmp_path, "always", kills=1000)
+    plan = plan_for(tmp_path, always, once, well)
+    summary = evaluate(plan, ResultsStore(tmp_path / "workers"), executor=LocalWorkers(2))
+    # Pools that nobody needs any more have closed: one that still does when Python ends may leave a traceback.
+    assert not [thread for thread in threading.enumerate() if type(thread).__name__ == "_ExecutorManagerThread"]
+    (reason,) = summary.failed.values()
+    assert reason == "its worker died 3 times (killed, or out of memory)"
+    assert next(cell.key for cell in plan.cells if cell.subject.model == always) in summary.failed
+    assert len(log_of(once)) == 3
+    # Both of its shards were under way before the first of them was given up.
+    assert 3 <= len(log_of(always)) <= 6
+
+    whole = plan_for(tmp_path, once, well)
+    evaluate(whole, ResultsStore(tmp_path / "serially"), executor=ThisProcess())
+    ours, theirs = (load(tmp_path / name, heavy=True) for name in ("workers", "serially"))
+    for name in set(theirs.columns) - {"seconds"}:
+        assert [repr(value) for value in ours[name]] == [repr(value) for value in theirs[name]]
+
+
+def test_a_worker_that_is_killed_between_two_tasks_is_replaced(tmp_path):
+    plan = plan_for(tmp_path, write_model(tmp_path, "well"))
+    (subject, source), (cell,) = plan.subjects[0], plan.cells
+    tasks = [Task("attack", subject, source, plan.data, cell=cell, shard=shard) for shard in (0, 1)]
+    told, outcomes = [], LocalWorkers(1)(iter(tasks), lambda *progress: told.append(progress))
+    first = next(outcomes)
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+    (second,) = outcomes
+    assert [outcome.reason for outcome in (first, second)] == ["", ""]
+    assert [len(outcome.table) for outcome in (first, second)] == [4, 2]
+    assert told == [("torchattacks:fgsm", 4), ("torchattacks:fgsm", 2)]
+
+
+def test_workers_that_cannot_start_are_no_cell_s_fault(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from davylamp.engine import *\n"
+        "from davylamp.engine.run.executors import LocalWorkers\n"
+        "config = Config((sys.argv[1],), (AttackChoice('torchattacks:fgsm', 'linf', 0.05),), 'npz:' + sys.argv[2])\n"
+        "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=LocalWorkers(1))\n"
+    )
+    model = write_model(tmp_path, "well")
+    command = [sys.executable, script, model, write_data(tmp_path, model), tmp_path / "results"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert 'a script that starts workers needs `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
+    assert list(tmp_path.glob("results/c*/*")) == []  # nothing is stored as failed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_no_worker_outlives_a_driver_that_is_killed(tmp_path):
+    model = write_model(tmp_path, "slow", seconds=60)
+    data = write_data(tmp_path, model)
+    (tmp_path / "slow.log").unlink(missing_ok=True)
+    command = [sys.executable, Path(__file__).with_name("runs.py"), model, data, tmp_path, "orphans"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"orphans": [{"alive": []}]}
+
+
+def test_ctrl_c_ends_the_workers_at_once_and_says_what_is_kept_in_one_line(tmp_path):
+    model = write_model(tmp_path, "slow", seconds=300)
+    data = write_data(tmp_path, model)
+    (tmp_path / "slow.log").unlink(missing_ok=True)
+    # A shell that starts a command in the background has it ignore the signal.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from davylamp.cli import main; main()"
+    options = f"--models {model} --data npz:{data} --attacks torchattacks:fgsm --norm linf --epsilon 0.05 "
+    options += "--limit 5 --workers 2 -o kept"
+    command = [sys.executable, "-c", code, "evaluate", *options.split()]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, text=True, **pipes) as process:
+        while not (tmp_path / "slow.log").exists() and process.poll() is None:
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            with suppress(ProcessLookupError):  # all are gone, unless the test fails
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert errors.splitlines()[-1].startswith("davylamp: interrupted; kept keeps what is finished")
+
+
+def test_memory_is_given_back_after_each_task(tmp_path, monkeypatch):
+    from davylamp.engine.run import worker as work
+
+    calls = []
+    monkeypatch.setattr(work, "give_memory_back", lambda: calls.append("back"))
+    evaluate(plan_for(tmp_path, write_model(tmp_path, "well")), ResultsStore(tmp_path / "results"))
+    assert len(calls) == 3  # the clean images, two shards of an attack
+
+
+def test_executors_by_name():
+    assert isinstance(choose_executor("local"), ThisProcess)
+    assert isinstance(choose_executor("local", workers=2), LocalWorkers)
+    with pytest.raises(InvalidInput, match="expected at least one worker, got 0"):
+        choose_executor("local", workers=0)
+    with pytest.raises(InvalidInput, match="expected --address with --executor ray only"):
+        choose_executor("local", address="auto")
+    with pytest.raises(UnknownName, match="unknown executor 'slurm'"):
+        choose_executor("slurm")
+    with pytest.raises(Unavailable, match="device that torch can use here, got 'tpu9'"):
+        choose_executor("local", device="tpu9")
+
+
+def test_a_library_that_cannot_be_imported_does_not_end_the_workers(monkeypatch):
+    from davylamp.engine.run import preload as preloaded
+
+    loaded = []
+
+    def import_module(name):
+        if name == "foolbox":
+            raise RuntimeError("built for another NumPy")
+        loaded.append(name)
+
+    monkeypatch.setattr(preloaded, "import_module", import_module)
+    preloaded.preload()
+    assert loaded == [name for name in preloaded.MODULES if name != "foolbox"]

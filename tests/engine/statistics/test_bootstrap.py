@@ -1,0 +1,133 @@
+"""Resampled statistics are those of every replicate spelt out; intervals have a known distribution."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from davylamp import metrics
+from davylamp.engine.statistics.bootstrap import (
+    bands,
+    draw_half_distortion,
+    draw_levels,
+    draw_macro_f1,
+    draw_means,
+    draw_optimality,
+    interval,
+    resample,
+)
+
+INF = math.inf
+
+
+def replicates(counts):
+    """The images of every replicate, spelt out."""
+    return [np.repeat(np.arange(counts.shape[1]), row) for row in counts]
+
+
+def test_resampling_is_a_bootstrap():
+    counts = resample(30, 4000, 5)
+    assert counts.shape == (4001, 30)
+    assert (counts[0] == 1).all()
+    assert (counts.sum(1) == 30).all()
+    assert (counts == resample(30, 4000, 5)).all()
+    assert (counts != resample(30, 4000, 6)).any()
+    # how often one image is drawn is binomial
+    found = np.bincount(counts[1:].ravel(), minlength=6)[:6] / (4000 * 30)
+    np.testing.assert_allclose(found, stats.binom.pmf(range(6), 30, 1 / 30), atol=0.005)
+
+
+def test_the_interval_of_a_rate_is_that_of_the_binomial():
+    n, successes = 200, 62
+    values = (np.arange(n) < successes).astype(float)
+    estimate = interval(draw_means(resample(n, 20_000, 0), values[:, None])[0].ratio, n)
+    low, high = stats.binom.ppf([0.025, 0.975], n, successes / n) / n
+    assert estimate.value == successes / n
+    assert abs(estimate.low - low) <= 1.01 / n
+    assert abs(estimate.high - high) <= 1.01 / n
+
+
+def test_the_interval_covers_the_truth():
+    generator, hits = np.random.default_rng(0), 0
+    for trial in range(300):
+        values = (generator.random(120) < 0.4).astype(float)
+        own = interval(draw_means(resample(120, 400, trial), values[:, None])[0].ratio, 120)
+        hits += own.low <= 0.4 <= own.high
+    assert 0.90 < hits / 300 < 0.98
+
+
+def test_means_are_over_the_defined_values():
+    counts = resample(50, 20, 1)
+    values = np.random.default_rng(0).normal(size=(50, 2))
+    values[::3, 0] = np.nan
+    first, second = draw_means(counts, values)
+    assert (first.n, second.n) == (33, 50)
+    for row, images in enumerate(replicates(counts)):
+        assert first.ratio[row] == pytest.approx(np.nanmean(values[images, 0]))
+        assert second.ratio[row] == pytest.approx(values[images, 1].mean())
+
+
+def test_nothing_defined_is_undefined_without_a_warning():
+    (draws,) = draw_means(resample(4, 10, 0), np.full((4, 1), np.nan))
+    assert all(math.isnan(number) for number in interval(draws.ratio, 0)[:3])
+
+
+def test_bands_are_order_statistics_and_leave_out_what_is_undefined():
+    draws = np.concatenate([[[7.0]], np.arange(1, 1001.0)[:, None], np.full((500, 1), np.nan)])
+    low, high = bands(draws)
+    assert (low[0], high[0]) == (25, 975)
+    low, high = bands(np.array([[1.0], [2.0], [INF], [INF]]))
+    assert (low[0], high[0]) == (2, INF)
+
+
+def distances_of(seed, n=60):
+    generator = np.random.default_rng(seed)
+    distances = generator.exponential(0.3, n).round(2)
+    distances[generator.random(n) < 0.15] = 0
+    distances[generator.random(n) < 0.1] = INF
+    return distances
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_resampled_statistics_are_the_metrics_of_every_replicate(seed):
+    distances, counts = distances_of(seed), resample(60, 25, seed)
+    best = np.minimum(distances, distances_of(seed + 100))
+    finite = np.where(np.isinf(best), 0.5, best)
+    labels, predicted = np.random.default_rng(seed).integers(0, 5, (2, 60))
+    half = draw_half_distortion(counts, distances)
+    optimality = draw_optimality(counts, np.maximum(distances, finite), finite)
+    f1 = draw_macro_f1(counts, labels, predicted)
+    for row, images in enumerate(replicates(counts)):
+        own, least = torch.tensor(distances[images]), torch.tensor(finite[images])
+        assert half[row] == pytest.approx(metrics.half_distortion(own).value, rel=1e-6)
+        truth = metrics.local_optimality(own.maximum(least), least)
+        assert optimality[row] == pytest.approx(float(truth), abs=1e-9)
+        logits = torch.eye(5)[torch.tensor(predicted[images])]
+        assert f1[row] == pytest.approx(float(metrics.macro_f1(logits, torch.tensor(labels[images]))), abs=1e-6)
+
+
+def test_half_distortions_that_do_not_exist():
+    counts = resample(3, 50, 0)
+    assert np.isinf(draw_half_distortion(counts, np.full(3, INF))).all()
+    assert np.isnan(draw_half_distortion(counts, np.zeros(3))).all()
+    assert np.isnan(draw_half_distortion(counts, np.full(3, 0.5))).all()  # all fall at one distance
+
+
+def test_optimality_is_undefined_in_every_replicate_if_an_image_never_falls():
+    best, counts = np.array([0.1, 0.2, 0.3, INF]), resample(4, 200, 0)
+    assert (counts[:, 3] == 0).any()
+    assert np.isnan(draw_optimality(counts, best, best)).all()
+    # else it is defined wherever two different distances are drawn, and 1 for the best attack
+    finite = np.array([0.1, 0.2, 0.3, 0.3])
+    drawn = draw_optimality(counts, finite, finite)
+    apart = [len(set(finite[images])) > 1 for images in replicates(counts)]
+    assert (np.isnan(drawn) != apart).all()
+    assert drawn[apart] == pytest.approx(1)
+
+
+def test_time_levels_are_the_metric_of_every_replicate():
+    seconds = np.random.default_rng(0).integers(1, 6, (20, 7)).astype(float)
+    truth = [metrics.time_cost_levels(torch.tensor(row)).tolist() for row in seconds]
+    assert draw_levels(seconds).tolist() == truth

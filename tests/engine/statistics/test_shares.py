@@ -1,0 +1,116 @@
+"""Intervals of shares cover the truth, also at 0 and 1 and where the same images repeat."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from davylamp.engine.statistics.shares import clustered_interval, share_interval
+
+COVER = 0.93
+TRUTHS = (0.0, 0.02, 0.5, 0.98, 1.0)
+
+
+def coverage(count, truth):
+    """Exact: the chance of every number of successes whose interval holds the truth."""
+    ends = [share_interval(k, count) for k in range(count + 1)]
+    held = [low - 1e-12 <= truth <= high + 1e-12 for low, high in ends]
+    return float(stats.binom.pmf(np.arange(count + 1), count, truth)[held].sum())
+
+
+@pytest.mark.parametrize("count", [3, 12, 100])
+def test_the_interval_covers_every_share(count):
+    truths = (*TRUTHS, *np.linspace(0.001, 0.999, 97))
+    assert min(coverage(count, truth) for truth in truths) >= 0.95 - 1e-9
+
+
+def test_the_interval_is_that_of_clopper_and_pearson():
+    for successes, count in ((0, 12), (12, 12), (3, 12), (1, 1), (40, 100)):
+        truth = stats.binomtest(successes, count).proportion_ci(0.95, method="exact")
+        assert share_interval(successes, count) == pytest.approx((truth.low, truth.high), abs=1e-12)
+    assert share_interval(0, 12)[0] == 0
+    assert share_interval(12, 12)[1] == 1
+    assert all(math.isnan(end) for end in share_interval(0, 0))
+
+
+def simulate(generator, truth, images, repeats, alike, trials):
+    """Outcomes (images, repeats, trials), whose correlation within an image is `alike`."""
+    if alike == 0 or truth in (0, 1):
+        chance = np.full((images, trials), truth)
+    elif alike == 1:
+        chance = (generator.random((images, trials)) < truth).astype(float)
+    else:
+        size = (1 - alike) / alike
+        chance = generator.beta(truth * size, (1 - truth) * size, (images, trials))
+    return (generator.random((images, repeats, trials)) < chance[:, None]).astype(float)
+
+
+@pytest.mark.parametrize("images", [3, 12, 100])
+@pytest.mark.parametrize("alike", [0, 0.1, 0.5, 0.9, 1])
+@pytest.mark.parametrize("repeats", [2, 6])
+def test_the_clustered_interval_covers_every_share(images, alike, repeats):
+    generator = np.random.default_rng((images, repeats))
+    for truth in (*TRUTHS, 0.1, 0.7):
+        found = clustered_interval(simulate(generator, truth, images, repeats, alike, 1500))
+        assert ((found.low <= truth) & (truth <= found.high)).mean() >= COVER, truth
+
+
+def test_the_clustered_interval_covers_where_the_repeats_differ():
+    """Attacks of unlike strength, run on unlike parts of the images; the mean over attacks is what is estimated."""
+    generator = np.random.default_rng(0)
+    strengths, trials, images = np.array([0.02, 0.5, 0.95, 1.0]), 2000, 20
+    ease = generator.random((images, 1, trials))  # an image that falls to one attack falls to the stronger ones
+    values = (ease < strengths[None, :, None]).astype(float)
+    values[:4, 1] = np.nan
+    values[10:, 2] = np.nan
+    found = clustered_interval(values)
+    assert ((found.low <= strengths.mean()) & (strengths.mean() <= found.high)).mean() >= COVER
+
+
+def test_equal_outcomes_of_an_image_are_worth_one():
+    once = (np.arange(12) < 5).astype(float)[:, None]
+    single, repeated = clustered_interval(once), clustered_interval(np.repeat(once, 7, 1))
+    assert tuple(repeated) == pytest.approx(tuple(single))
+    assert (single.low, single.high) == pytest.approx(share_interval(5, 12))
+
+
+def test_all_equal_outcomes_are_worth_little_more_than_their_images():
+    for value in (0.0, 1.0):
+        found = clustered_interval(np.full((12, 7), value))
+        assert found.value == value
+        assert found.worth == pytest.approx(12)
+        assert (found.low, found.high) == pytest.approx(share_interval(12 * value, 12))
+
+
+def test_independent_outcomes_are_worth_more_than_their_images():
+    values = (np.random.default_rng(0).random((100, 8)) < 0.5).astype(float)
+    assert 300 < clustered_interval(values).worth <= 800
+
+
+def test_the_share_is_the_weighted_mean_of_the_repeats():
+    values = np.array([[1, 0], [1, 0], [0, np.nan], [np.nan, np.nan]])
+    assert clustered_interval(values).value == pytest.approx((2 / 3 + 0) / 2)
+    assert clustered_interval(values, [3, 1]).value == pytest.approx(0.5)
+    assert clustered_interval(values, [3, 2]).value == pytest.approx(0.4)  # by images: their plain mean
+
+
+def test_an_undefined_repeat_is_left_out_and_nothing_is_undefined():
+    values = np.array([[1, np.nan], [0, np.nan], [1, np.nan]])
+    assert tuple(clustered_interval(values)) == pytest.approx(tuple(clustered_interval(values[:, :1])))
+    assert all(math.isnan(number) for number in clustered_interval(np.full((3, 2), np.nan)))
+    assert all(math.isnan(number) for number in clustered_interval(np.zeros((0, 2))))
+
+
+def test_many_shares_at_once_are_those_one_by_one():
+    values = (np.random.default_rng(0).random((9, 3, 5)) < 0.3).astype(float)
+    together = clustered_interval(values)
+    for place in range(5):
+        alone = clustered_interval(values[:, :, place])
+        assert [float(part[place]) for part in together] == pytest.approx([float(part) for part in alone])
+
+
+@pytest.mark.parametrize("values", [np.zeros(4), np.full((4, 2), 1.5), np.full((4, 2), -0.1)])
+def test_what_is_no_share_is_refused(values):
+    with pytest.raises(ValueError, match="expected"):
+        clustered_interval(values)

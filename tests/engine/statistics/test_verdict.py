@@ -1,0 +1,147 @@
+"""The rule of the verdicts, on outcomes made by hand; the size of its tests is computed, not believed."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from davylamp.engine.statistics.paired import (
+    difference_interval,
+    least_decisive,
+    least_equivalent,
+    mcnemar,
+    median_interval,
+)
+from davylamp.engine.statistics.verdict import MARGIN, Side, judge, not_compared
+
+ROOM = np.random.default_rng(0)
+
+
+def side(name, success, distance=None, violations=None):
+    success = np.array(success, bool)
+    count = len(success)
+    distance = np.arange(1, count + 1) / 10 if distance is None else np.array(distance, float)
+    return Side(name, np.ones(count, bool), success, distance, tuple(violations or [()] * count))
+
+
+def verdict(first, second, *, minimum_norm=False, same=False, near=None, far=None, **violations):
+    a = side("a", first, near, violations.get("a"))
+    b = side("b", second, far, violations.get("b"))
+    return judge(a, b, minimum_norm=minimum_norm, same=np.full(len(first), same))
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_too_few_images_decide_nothing(count):
+    for second in ([0] * count, [1] * count):
+        found = verdict([1] * count, second)
+        assert found.verdict == "undecided"
+        assert found.needed == 6
+        assert f"{6 - count} more" in found.text
+        assert f"{6 - count} more" in found.power
+
+
+def test_the_least_number_of_images_is_the_exact_one():
+    for tests in (1, 2):
+        least = least_decisive(0.05 / tests)
+        assert mcnemar([1] * least, [0] * least) * tests < 0.05
+        assert mcnemar([1] * (least - 1), [0] * (least - 1)) * tests >= 0.05
+        assert verdict([1] * least, [0] * least, minimum_norm=tests == 2).verdict == "weaker"
+        assert verdict([1] * (least - 1), [0] * (least - 1), minimum_norm=tests == 2).verdict == "undecided"
+
+
+def test_no_difference_is_not_equivalence():
+    for first in ([0] * 8, [1] * 8):
+        found = verdict(first, first)
+        assert found.verdict == "no difference found"
+        assert found.power == "with 8 images only a difference of 6 or more would have been seen"
+    assert verdict([1] * 8, [1] * 3 + [0] * 5).verdict == "no difference found"
+    assert verdict([1] * 8, [1] * 2 + [0] * 6).weaker == "b"
+
+
+def test_equivalence_takes_an_interval_inside_the_margin():
+    least = least_equivalent(MARGIN)
+    assert least == 59
+    assert verdict([1] * least, [1] * least).verdict == "equivalent"
+    assert verdict([1] * (least - 1), [1] * (least - 1)).verdict == "no difference found"
+    first, second = np.ones(300, bool), np.ones(300, bool)
+    second[:3] = False
+    assert verdict(first, second).verdict == "equivalent"
+    second[:5], first[5:10] = False, False
+    assert verdict(first, second).verdict == "equivalent"
+    second[10:65], first[65:120] = False, False  # as often the one as the other, but too often
+    found = verdict(first, second)
+    assert found.p_success > 0.5
+    assert found.verdict == "no difference found"
+
+
+def test_equivalence_of_smallest_changes_is_about_distances_too():
+    count, distance = 80, np.linspace(1, 2, 80)
+    noise = 1 + 0.01 * ROOM.standard_normal(count)
+    fooled = [1] * count
+    assert verdict(fooled, fooled, minimum_norm=True, near=distance, far=distance * noise).verdict == "equivalent"
+    rough = distance * np.exp(0.8 * ROOM.standard_normal(count))
+    found = verdict(fooled, fooled, minimum_norm=True, near=distance, far=rough)
+    assert found.verdict == "no difference found"
+    assert found.ratio.low < 1 < found.ratio.high
+    farther = verdict(fooled, fooled, minimum_norm=True, near=distance, far=distance * 1.2)
+    assert (farther.verdict, farther.weaker) == ("weaker", "b")
+
+
+@pytest.mark.parametrize("count", [59, 100, 200])
+@pytest.mark.parametrize("less", [0.0, 0.005, 0.03, 0.2])
+def test_the_equivalence_test_keeps_its_size(count, less):
+    """Two rates exactly a margin apart are called equivalent in at most 5 % of all samples; enumerated."""
+    more = less + MARGIN
+    chance = 0.0
+    for only_a in range(int(stats.binom.ppf(1 - 1e-7, count, more)) + 1):
+        rest = stats.binom.pmf(np.arange(count - only_a + 1), count - only_a, less / (1 - more))
+        for only_b in np.flatnonzero(rest > 1e-7):
+            found = difference_interval(only_a, int(only_b), count)
+            inside = found.low > -MARGIN and found.high < MARGIN
+            chance += stats.binom.pmf(only_a, count, more) * rest[only_b] * inside
+    assert chance <= 0.05
+
+
+def test_the_interval_of_the_median_covers_it():
+    for count in (5, 12, 40):
+        ratios = np.exp(ROOM.standard_normal((2000, count)))
+        found = [median_interval(row, np.ones(count)) for row in ratios]
+        assert np.mean([own.low <= 1 <= own.high for own in found]) >= 0.88
+    assert math.isnan(median_interval([1.0] * 4, [2.0] * 4).low)
+    assert median_interval([0.0] * 9, [0.0] * 9) == (1, 1, 1)
+
+
+def test_violations_are_left_out_of_the_pairs_and_counted():
+    count = 40
+    broken = [("nan",)] * 2 + [()] * (count - 2)
+    found = verdict([0] * 2 + [1] * 38, [1] * 40, a=broken)
+    assert (found.images, found.left_out, found.only_b) == (38, 2, 0)
+    assert found.verdict == "no difference found"
+    hidden = verdict([1] * 40, [1] * 40, a=[("out-of-bounds",)] * 5 + [()] * 35)  # they "succeed"
+    assert (hidden.verdict, hidden.weaker) == ("broken", "a")
+
+
+@pytest.mark.parametrize("kind", ["nan-logits", "no-gradient", "no-signal", "no-start", "unstable"])
+def test_a_library_is_not_broken_by_the_model(kind):
+    found = verdict([0] * 9, [1] * 9, a=[(kind,)] * 9)
+    assert (found.verdict, found.weaker, found.images) == ("undecided", "", 0)
+    assert found.reason == f"a: {kind}: 9 of 9 images"
+    assert found.reason in found.power
+    both = verdict([0] * 9, [1] * 9, a=[(kind, "out-of-ball")] * 9)
+    assert both.verdict == "broken"
+
+
+def test_identical_needs_an_image_that_was_moved():
+    a, b = side("a", [0] * 8), side("b", [0] * 8)
+    alike, still = np.ones(8, bool), np.zeros(8, bool)
+    assert judge(a, b, minimum_norm=False, same=alike, moved=~still).verdict == "identical"
+    assert judge(a, b, minimum_norm=False, same=alike, moved=still).verdict == "no difference found"
+
+
+def test_without_a_result_the_guilty_one_is_broken():
+    assert not_compared("foolbox:pgd", "crashed").text == "broken: foolbox:pgd"
+    found = not_compared("", "the model gives no gradients")
+    assert found.verdict == "undecided"
+    assert found.text == "undecided"
+    assert "the model gives no gradients" in found.power

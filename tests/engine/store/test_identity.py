@@ -1,0 +1,210 @@
+"""Results are kept for the same model, rules, versions and device only; what is unknown is run again."""
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from davylamp.adapters import Classifier, ThreatModel
+from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.running.judge import RULES
+from davylamp.engine import AttackChoice, Config, ResultsStore, build_curves, build_table, evaluate, load, make_plan
+from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.store.frames import list_cells, list_damaged
+from davylamp.errors import Unavailable
+from davylamp.report.page.build import build_report
+
+BITS = """
+import torch
+from torch import nn
+
+class Bits(nn.Module):
+    def __init__(self, net, bits):
+        super().__init__()
+        self.net, self.bits = net, bits
+
+    def forward(self, inputs):
+        levels = 2 ** self.bits - 1
+        return self.net(inputs + ((inputs * levels).round() / levels - inputs).detach())
+
+def build():
+    layer = nn.Linear(48, 4)
+    layer.weight.data = torch.randn(4, 48, generator=torch.Generator().manual_seed(0))
+    layer.bias.data.zero_()
+    return Bits(nn.Sequential(nn.Flatten(), layer), 1)
+"""
+CONFIG = Config(("net",), (AttackChoice("foolbox:fgsm", "linf", 0.05),), "twelve", shard_size=3, measures=("effect",))
+
+
+@pytest.fixture
+def twelve() -> Data:
+    images = torch.from_numpy(np.random.default_rng(0).random((12, 3, 4, 4), np.float32) * 0.6 + 0.2)
+    return Data(images, torch.arange(12) % 4, [str(i) for i in range(12)])
+
+
+def test_a_defence_whose_setting_is_edited_is_run_again(tmp_path, twelve):
+    """Bits(net, 1) edited to Bits(net, 3) gave "0 cells run, 1 kept", with the numbers of the other one."""
+    file = tmp_path / "net.py"
+    config, store = replace(CONFIG, models=(f"{file}:build",)), ResultsStore(tmp_path / "out")
+
+    def run():
+        return evaluate(make_plan(config, data=twelve), store)
+
+    file.write_text(BITS)
+    assert run().done == 1
+    assert run()[:2] == (0, 1)
+    file.write_text(BITS.replace("# nothing", "").replace("layer), 1)", "layer), 3)"))
+    assert run().done == 1
+    fresh = ResultsStore(tmp_path / "fresh")
+    assert evaluate(make_plan(config, data=twelve), fresh).done == 1
+    (key,) = fresh.keys("cells")
+    assert store.read("cells", key).table["success"].equals(fresh.read("cells", key).table["success"])
+    file.write_text(BITS.replace("import torch\n", "import torch  # a comment\n", 1))
+    assert run()[:2] == (0, 1)
+
+
+class Opaque(nn.Module):
+    """A model that holds what cannot be read."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(48, 4)
+        self.session = (number for number in range(3))
+
+    def forward(self, inputs):
+        return self.layer(inputs.flatten(1))
+
+
+@pytest.fixture
+def remote():
+    torch.manual_seed(0)
+    return {"net": Classifier(Opaque())}
+
+
+def test_a_model_of_unknown_identity_is_run_again_unless_it_is_trusted(remote, twelve, tmp_path):
+    store = ResultsStore(tmp_path)
+    plan = make_plan(CONFIG, models=remote, data=twelve)
+    first = evaluate(plan, store)
+    assert first.unknown == {"net": "model.session is a generator, whose content cannot be read"}
+    assert first.done == 1
+    assert evaluate(plan, store)[:2] == (0, 1)  # the same plan knows its own
+    meta = store.read("cells", store.keys("cells")[0]).meta
+    assert meta["identity"]["unknown"] == ["model.session is a generator, whose content cannot be read"]
+    remote["net"].model.layer.bias.data += 0  # nothing that could be seen has changed
+    again = make_plan(CONFIG, models=remote, data=twelve)
+    assert [cell.key for cell in again.cells] == [cell.key for cell in plan.cells]
+    assert evaluate(again, store, trust_unknown=True)[:2] == (0, 1)
+    assert evaluate(again, store)[:2] == (1, 0)
+    assert list_damaged(tmp_path) == []
+
+
+def test_an_interrupted_evaluation_of_an_unknown_model_goes_on_and_takes_nothing_of_others(remote, twelve, tmp_path):
+    store, told = ResultsStore(tmp_path), []
+
+    def stop(attack, images):
+        told.append(images)
+        if len(told) == 4:
+            raise KeyboardInterrupt
+
+    plan = make_plan(CONFIG, models=remote, data=twelve)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(plan, store, progress=stop)
+    parts = store.keys("parts")
+    assert len(parts) > 0
+    other = make_plan(CONFIG, models=remote, data=twelve)
+    ran = []
+    evaluate(other, store, progress=lambda attack, images: ran.append(images) if attack else None)
+    assert sum(ran) == 24  # the clean images, and all shards
+    told.clear()
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(plan, store, progress=stop)
+    ran.clear()
+    evaluate(plan, store, progress=lambda attack, images: ran.append(images) if attack else None)
+    assert sum(ran) < 12
+
+
+def test_two_processes_do_not_share_an_unknown_model(remote, twelve, tmp_path):
+    store, plan = ResultsStore(tmp_path), make_plan(CONFIG, models=remote, data=twelve)
+    lock = store.claim(f"unknown-{plan.subjects[0][0].key}")
+    assert lock is not None
+    with pytest.raises(Unavailable, match="expected to be the only process with net in"):
+        evaluate(plan, store)
+    store.release("x", lock)
+    assert evaluate(plan, store).done == 1
+    assert store.claimed() == set()
+
+
+def test_rules_torch_and_device_are_part_of_a_cell(digits, images):
+    (cell,) = make_plan(Config(attacks=CONFIG.attacks), models={"cnn": digits.classifier}, data=images).cells
+    assert cell.rules == RULES
+    assert torch.__version__.startswith(cell.torch + ".")
+    assert cell.device == "cpu"
+    for change in ({"rules": RULES + 1}, {"torch": "9.9"}, {"device": "cuda"}):
+        assert replace(cell, **change).key != cell.key
+    assert Cell.from_spec(cell.spec) == cell
+
+
+def test_a_spec_of_0_1_0_has_its_key():
+    """Worked out by davylamp 0.1.0."""
+    subject = Subject("nan-off", "f3dd1294b80c7aa0b4a0", "digits", "15f357d93290a3d0f4a9", 6)
+    own = {"steps": 1, "initial_const": 1.0, "learning_rate": 0.01, "confidence": 0.0}
+    measures = ("effect", "cost", "distance")
+    cell = Cell(subject, "torchattacks:cw", ThreatModel("l2"), own, measures=measures, version="3.5.1")
+    assert cell.key == "00f3188b0bcd1a31ee76"
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    """Results that davylamp 0.1.0 (885c8cd) wrote: a linear model and one that gives NaN off the clean images."""
+    folder = tmp_path_factory.mktemp("old")
+    with zipfile.ZipFile(Path(__file__).with_name("results_0_1_0.zip")) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_a_folder_of_0_1_0_still_loads(old):
+    assert len(load(old)) == 4 * 6
+    assert list_damaged(old) == []
+    assert {state.status for state in list_cells(old)} == {"done"}
+    assert len(build_table(old, by="pairs").rows) == 4
+    assert build_curves(old).notes is not None
+    page = build_report(old, bootstrap=10)
+    assert "Judged by older rules" in page
+
+
+def test_check_names_what_cannot_be_trusted_in_a_folder_of_0_1_0(old):
+    found = {check.subject: check for check in check_folder(old) if check.name == "older-rules"}
+    told = {subject.split(" (")[0] + " on " + subject.rpartition(" ")[2]: check for subject, check in found.items()}
+    assert {name: check.state for name, check in told.items()} == {
+        "foolbox:pgd on net": "warn",
+        "torchattacks:ead-en on net": "fail",
+        "torchattacks:cw on net": "fail",
+        "foolbox:pgd on nan-off": "fail",
+    }
+    words = {
+        "torchattacks:ead-en on net": "6 of 6 images wrongly: 6 fooled by images that break a rule",
+        "torchattacks:cw on net": "6 of 6 images wrongly: 6 robust although nothing was changed",
+        "foolbox:pgd on nan-off": "6 of 6 images wrongly: 6 robust although the model's logits are not finite",
+        "foolbox:pgd on net": "no image visibly wrong; edited code and attributes of the model",
+    }
+    for name, text in words.items():
+        assert text in told[name].detail
+    assert told["torchattacks:cw on net"].images == tuple(f"digit-{i}" for i in range(6))
+
+
+def test_results_of_today_pass(small_folder):
+    assert {check.state for check in check_folder(small_folder) if check.name == "older-rules"} == {"pass"}
+
+
+def test_results_of_0_1_0_are_never_reused(old, tmp_path):
+    """The same model and images again: every cell has another key."""
+    keys = set(ResultsStore(old).keys("cells"))
+    for key in keys:
+        cell = Cell.from_spec(ResultsStore(old).read("cells", key).meta["spec"])
+        assert cell.key == key
+        assert replace(cell, rules=RULES).key not in keys

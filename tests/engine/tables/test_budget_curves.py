@@ -1,0 +1,222 @@
+"""Curves against the metrics on the distances that they were made of."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from davylamp import metrics
+from davylamp.engine.statistics.bootstrap import resample
+from davylamp.engine.tables.budget_curves import build_curves
+from davylamp.engine.tables.curve_points import round_budgets
+from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
+
+N = 50
+LABELS = torch.zeros(N, dtype=torch.int64)
+RIGHT = torch.tensor([[5.0, 0]]).repeat(N, 1)
+CLEAN = torch.where((torch.arange(N) < 4)[:, None], RIGHT.flip(1), RIGHT)  # four are wrong when clean
+SMALLEST = {"norm": "l2", "epsilon": None}
+
+
+def fool(share):
+    """Logits after an attack that fools the images up to a share of all."""
+    return torch.where((torch.arange(N) < share * N)[:, None], RIGHT.flip(1), CLEAN)
+
+
+def sizes(seed):
+    return torch.rand(N, generator=torch.Generator().manual_seed(seed), dtype=torch.double) + 0.01
+
+
+@pytest.fixture
+def subject(writer):
+    return writer.clean("a", CLEAN, LABELS)
+
+
+def falls(own, share):
+    """The distance of a success, inf without, 0 if wrong when clean."""
+    index = torch.arange(N)
+    return torch.where(index < 4, 0.0, torch.where(index < share * N, own, math.inf))
+
+
+def test_a_curve_of_distances_is_the_metric(writer, subject):
+    writer.cell(subject, "foolbox:ddn", CLEAN, fool(0.8), LABELS, sizes=sizes(0), **SMALLEST)
+    writer.cell(subject, "foolbox:cw", CLEAN, fool(1), LABELS, sizes=sizes(1), **SMALLEST)
+    curves = build_curves(writer.store.folder)
+    found = {curve.labels["implementation"]: curve for curve in curves.curves}
+    first, second = falls(sizes(0), 0.8), falls(sizes(1), 1)
+    best = metrics.best_distances([first, second])
+    for name, distances in (("foolbox:ddn", first), ("foolbox:cw", second)):
+        own, half = found[name], metrics.half_distortion(distances)
+        truth = metrics.accuracy_curve(distances, torch.tensor(own.budgets))
+        np.testing.assert_allclose(own.accuracy, truth, atol=1e-12)
+        assert (own.low <= own.accuracy).all()
+        assert (own.accuracy <= own.high).all()
+        assert (own.half_distortion.value, own.r_squared) == (half.value, half.r_squared)
+        assert own.half_distortion.low < half.value < own.half_distortion.high
+        assert own.empirical_half == metrics.empirical_half_distortion(distances)
+        assert own.optimality.value == pytest.approx(float(metrics.local_optimality(distances, best)))
+        assert (own.kind, own.n, own.labels["images"]) == ("distances", N, 46)
+    assert found["foolbox:ddn"].budgets[-1] == pytest.approx(float(second[second.isfinite()].max()))
+    assert curves.unit == {"l2": "pixel range"}
+    assert set(curves.shown["l2"]) <= set(found["foolbox:cw"].budgets)
+
+
+def test_the_band_is_that_of_the_binomial(writer, subject):
+    writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), **SMALLEST)
+    (curve,) = build_curves(writer.store.folder).curves
+    for place in range(0, len(curve.budgets), 20):
+        truth = stats.binomtest(round(curve.accuracy[place] * N), N).proportion_ci(method="exact")
+        assert (curve.low[place], curve.high[place]) == pytest.approx((truth.low, truth.high))
+    (bare,) = build_curves(writer.store.folder, bootstrap=0).curves
+    assert np.isnan(bare.low).all()
+
+
+def test_fixed_budgets_are_points(writer, subject):
+    for epsilon, share in ((0.2, 0.9), (0.1, 0.5), (0.05, 0.2)):
+        own = {"epsilon": epsilon, "parameters": {"steps": 5, "step_size": epsilon / 2}}
+        writer.cell(subject, "foolbox:pgd", CLEAN, fool(share), LABELS, **own)
+    (curve,) = build_curves(writer.store.folder).curves
+    assert curve.kind == "points"
+    assert curve.budgets.tolist() == [0, 0.05, 0.1, 0.2]
+    np.testing.assert_allclose(curve.accuracy, [0.92, 0.8, 0.5, 0.1])
+    assert math.isnan(curve.half_distortion.value)
+    assert curve.labels["images"] == 46
+    assert math.isnan(curve.labels["epsilon"])
+
+
+def test_two_relative_step_sizes_are_two_curves(writer, subject):
+    for ratio in (0.5, 0.25):
+        for epsilon in (0.1, 0.2):
+            own = {"epsilon": epsilon, "parameters": {"step_size": epsilon * ratio}}
+            writer.cell(subject, "foolbox:pgd", CLEAN, fool(ratio), LABELS, **own)
+    found = build_curves(writer.store.folder).curves
+    assert sorted(curve.accuracy.tolist() for curve in found) == [[0.92, 0.5, 0.5], [0.92, 0.74, 0.74]]
+    assert len({curve.labels["setting"] for curve in found}) == 2
+
+
+def test_one_step_size_at_several_epsilons_is_one_curve(writer, subject):
+    for epsilon in (0.1, 0.2):
+        own = {"epsilon": epsilon, "parameters": {"step_size": 0.01}}
+        writer.cell(subject, "foolbox:pgd", CLEAN, fool(0.5), LABELS, **own)
+    assert len(build_curves(writer.store.folder).curves) == 1
+
+
+def test_a_violation_is_no_success_at_any_budget(writer, subject):
+    bad = torch.arange(N) >= 45
+    writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), violated=bad, **SMALLEST)
+    (curve,) = build_curves(writer.store.folder).curves
+    assert curve.accuracy[0] == pytest.approx(0.92)
+    assert curve.accuracy[-1] == 0  # the five are not fooled, and not robust either
+    assert curve.labels["violations"] == 5
+    assert (curve.half_distortion.n, curve.optimality.n) == (45, 45)
+
+
+def test_queries_are_those_spent_on_a_success(writer, subject):
+    forwards = torch.arange(N)
+    writer.cell(subject, "foolbox:pgd", CLEAN, fool(0.5), LABELS, forwards=forwards, backwards=2 * forwards)
+    curves = build_curves(writer.store.folder, against="queries", budgets=[12, 14.5, 30])
+    (curve,) = curves.curves
+    truth = metrics.accuracy_curve(falls(3.0 * forwards.double(), 0.5), torch.tensor(curve.budgets))
+    np.testing.assert_allclose(curve.accuracy, truth, atol=1e-12)
+    assert curves.shown["linf"] == (0, 12, 14.5, 30)
+    found = dict(zip(curve.budgets, curve.accuracy, strict=True))
+    assert [found[budget] for budget in (0, 12, 14.5, 30)] == pytest.approx([0.92, 0.9, 0.9, 0.78])
+    assert math.isnan(curve.half_distortion.value)
+
+
+def test_grey_levels_are_255ths_and_root_mean_squares(writer, subject):
+    l2 = sizes(0)
+    writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=l2, AED=l2 / math.sqrt(192), **SMALLEST)
+    writer.cell(subject, "foolbox:pgd", CLEAN, fool(1), LABELS, epsilon=8 / 255)
+    curves = build_curves(writer.store.folder, against="grey-levels")
+    points, steps = curves.curves
+    assert points.budgets.tolist() == pytest.approx([0, 8])
+    assert steps.half_distortion.value == pytest.approx(
+        metrics.half_distortion(255 * falls(l2, 1) / math.sqrt(192)).value
+    )
+    assert steps.optimality.value == pytest.approx(1)
+    assert curves.unit == {"linf": "grey levels", "l2": "grey levels, root mean square"}
+    writer.cell(subject, "foolbox:pgd", CLEAN, fool(1), LABELS, norm="l1", epsilon=3.0)
+    with pytest.raises(Unsupported, match="l1 has no grey levels"):
+        build_curves(writer.store.folder, against="grey-levels")
+
+
+def test_optimality_is_against_attacks_of_the_same_kind_only(writer, subject):
+    near, far = sizes(0), sizes(0) * 3
+    writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=far, **SMALLEST)
+    writer.cell(subject, "foolbox:cw", CLEAN, fool(1), LABELS, sizes=near, norm="linf", epsilon=None)
+    writer.cell(subject, "foolbox:cw", CLEAN, fool(1), LABELS, sizes=near, target="random", **SMALLEST)
+    other = writer.clean("b", CLEAN, LABELS)
+    writer.cell(other, "foolbox:cw", CLEAN, fool(1), LABELS, sizes=near, **SMALLEST)
+    found = build_curves(writer.store.folder, bootstrap=0).curves
+    assert [curve.optimality.value for curve in found] == pytest.approx([1] * 4)
+
+
+def test_only_one_norm_or_model(writer, subject):
+    writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), **SMALLEST)
+    other = writer.clean("b", CLEAN, LABELS)
+    writer.cell(other, "foolbox:pgd", CLEAN, fool(1), LABELS)
+    folder = writer.store.folder
+    assert [curve.labels["model"] for curve in build_curves(folder, norm="linf").curves] == ["b"]
+    assert [curve.labels["norm"] for curve in build_curves(folder, models=["a"]).curves] == ["l2"]
+    with pytest.raises(UnknownName, match="norm"):
+        build_curves(folder, norm="l3")
+    with pytest.raises(UnknownName, match="model"):
+        build_curves(folder, models=["c"])
+    with pytest.raises(Unsupported, match="the folder has l2, linf"):
+        build_curves(folder, norm="l1")
+    with pytest.raises(InvalidInput, match="budgets >= 0"):
+        build_curves(folder, budgets=[-1])
+    with pytest.raises(InvalidInput, match="epsilon, grey-levels, queries"):
+        build_curves(folder, against="time")  # type: ignore[arg-type]
+
+
+def test_failed_cells_are_named_and_an_empty_folder_is_refused(writer, subject):
+    with pytest.raises(Unavailable, match="it is empty"):
+        build_curves(writer.store.folder)
+    writer.failed(subject, "art:pgd", "AttackFailed: boom")
+    with pytest.raises(Unsupported, match="no finished cell"):
+        build_curves(writer.store.folder)
+    writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), **SMALLEST)
+    assert build_curves(writer.store.folder).notes == ("failed: art:pgd on a: AttackFailed: boom",)
+
+
+def test_an_attack_that_never_succeeds(writer, subject):
+    writer.cell(subject, "foolbox:ddn", CLEAN, CLEAN, LABELS, sizes=sizes(0), **SMALLEST)
+    curves = build_curves(writer.store.folder)
+    (curve,) = curves.curves
+    assert curves.shown == {"l2": (0.0,)}
+    assert curve.accuracy.tolist() == [0.92]
+    assert curve.half_distortion.value == math.inf
+    assert math.isnan(curve.optimality.value)
+
+
+def test_repeats_are_averaged(writer, subject):
+    for seed, share in enumerate((0.4, 0.8)):
+        writer.cell(subject, "foolbox:ddn", CLEAN, fool(share), LABELS, sizes=sizes(0), seed=seed, **SMALLEST)
+    (curve,) = build_curves(writer.store.folder).curves
+    assert curve.accuracy[-1] == pytest.approx(1 - (0.4 + 0.8) / 2)
+
+
+@pytest.mark.parametrize(
+    ("top", "log", "budgets"),
+    [
+        (0.176, False, [0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.14, 0.16]),
+        (1.0, False, [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1]),
+        (30.0, False, [0, 5, 10, 15, 20, 25, 30]),
+        (99.0, True, [0, 1, 2, 5, 10, 20, 50, 99]),
+        (0.0, False, [0]),
+        (0.0, True, [0]),
+    ],
+)
+def test_round_budgets(top, log, budgets):
+    assert round_budgets(top, log=log) == pytest.approx(budgets)
+
+
+def test_large_folders_are_resampled_in_groups():
+    """More numbers than are held at once."""
+    counts = resample(30_000, 150, 0)
+    assert counts.shape == (151, 30_000)
+    assert (counts.sum(1) == 30_000).all()

@@ -1,0 +1,140 @@
+"""What is averaged for a ranking of metrics: the same attacks for every model, the same models for every attack."""
+
+import math
+
+import pandas as pd
+import pytest
+import torch
+
+from davylamp.engine.tables.metric_matrix import build_matrix, read_matrix
+from davylamp.errors import InvalidInput, UnknownName, Unsupported
+
+N = 20
+LABELS = torch.zeros(N, dtype=torch.int64)
+RIGHT = torch.tensor([[5.0, 0]]).repeat(N, 1)
+
+
+def fool(count):
+    return torch.where((torch.arange(N) < count)[:, None], RIGHT.flip(1), RIGHT)
+
+
+@pytest.fixture
+def fill(writer):
+    """Writes cells: {attack: {model: images fooled}}; gives the folder."""
+    subjects = {}
+
+    def write(table, **own):
+        for attack, models in table.items():
+            for model, count in models.items():
+                if model not in subjects:
+                    subjects[model] = writer.clean(model, RIGHT, LABELS)
+                writer.cell(subjects[model], attack, RIGHT, fool(count), LABELS, **own)
+        return writer.store.folder
+
+    return write
+
+
+def test_a_mean_is_over_the_attacks_that_every_model_met(fill):
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}, "art:pgd": {"a": 20}, "foolbox:fgsm": {"a": 2, "b": 4}})
+    frame, notes = build_matrix(folder, ["MR", "AIAC"])
+    assert frame["MR"].to_dict() == pytest.approx({"a": 0.25, "b": 0.4})
+    assert notes == ("left out: art:pgd linf 0.1: no result on b",)
+
+
+def test_attacks_are_compared_on_the_models_that_all_met_and_one_radius_is_one_attack(fill):
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}, "foolbox:fgsm": {"a": 2, "b": 4, "c": 20}})
+    fill({"foolbox:fgsm": {"a": 6, "b": 8}}, epsilon=0.2)
+    frame, notes = build_matrix(folder, ["MR", "QN"], rows="attacks")
+    assert frame["MR"].to_dict() == pytest.approx(
+        {"foolbox:fgsm linf 0.1": 0.15, "foolbox:fgsm linf 0.2": 0.35, "foolbox:pgd linf 0.1": 0.5}
+    )
+    assert notes == ("left out: c: no result of foolbox:fgsm linf 0.2, foolbox:pgd linf 0.1",)
+
+
+def test_black_boxes_are_ranked_apart(fill):
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}})
+    fill({"foolbox:hopskipjump": {"a": 20, "b": 0}}, norm="l2", epsilon=None)
+    frame, notes = build_matrix(folder, ["MR"])
+    assert frame["MR"].to_dict() == pytest.approx({"a": 0.4, "b": 0.6})
+    (note,) = notes
+    assert note == (
+        "white-box attacks only; black-box ones are ranked apart (--knowledge black-box): "
+        "foolbox:hopskipjump l2, smallest change"
+    )
+    frame, notes = build_matrix(folder, ["MR"], knowledge="black-box")
+    assert (frame["MR"].to_dict(), notes) == ({"a": 1, "b": 0}, ())
+    frame, _ = build_matrix(folder, ["MR"], norm="l2")
+    assert frame["MR"].to_dict() == {"a": 1, "b": 0}
+
+
+def test_violations_are_missing_and_not_robust(fill):
+    folder = fill({"foolbox:pgd": {"b": 10}})
+    fill({"foolbox:pgd": {"a": 10}}, violated=torch.arange(N) >= 15)
+    frame, notes = build_matrix(folder, ["MR"])
+    assert frame["MR"].to_dict() == pytest.approx({"a": 10 / 15, "b": 0.5})
+    assert notes == ("5 violations are missing: they count neither as fooled nor as robust",)
+
+
+def test_a_metric_is_over_the_attacks_that_define_it_for_every_model(fill):
+    sizes = torch.linspace(0.1, 1, N)
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}}, AED=sizes)
+    fill({"foolbox:fgsm": {"a": 2}}, AED=3 * sizes)
+    fill({"foolbox:fgsm": {"b": 2}}, AED=torch.full((N,), torch.nan))
+    frame, notes = build_matrix(folder, ["MR", "AED"])
+    assert frame["AED"].to_dict() == pytest.approx({name: float(sizes.mean()) for name in "ab"})
+    assert notes == ("AED: over 1 of 2 attacks; the others leave it undefined for some model",)
+
+
+def test_targeted_attacks_among_others_are_named(fill):
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}})
+    fill({"foolbox:pgd": {"a": 1, "b": 1}}, target="1")
+    (note,) = build_matrix(folder, ["MR"]).notes
+    assert note == ("targeted and untargeted attacks are averaged together; targeted: foolbox:pgd linf 0.1, targeted")
+
+
+def test_what_cannot_be_compared_is_refused(fill):
+    folder = fill({"foolbox:pgd": {"a": 8}, "foolbox:fgsm": {"b": 12}})
+    with pytest.raises(Unsupported, match="run on all 2 models, got none"):
+        build_matrix(folder, ["MR"])
+    with pytest.raises(Unsupported, match="a model that all attacks met, got none"):
+        build_matrix(folder, ["MR"], rows="attacks")
+    with pytest.raises(Unsupported, match="norm l1, got linf"):
+        build_matrix(folder, ["MR"], norm="l1")
+    with pytest.raises(UnknownName, match="l3"):
+        build_matrix(folder, ["MR"], norm="l3")
+
+
+def test_a_table_as_a_file(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("model,MR,CA\nx, 0.5,1\n'y',,0.25\n")
+    frame, _ = read_matrix(path)
+    assert frame.index.tolist() == ["x", "'y'"]
+    assert frame["CA"].tolist() == [1, 0.25]
+    assert math.isnan(frame["MR"].iloc[1])
+    assert isinstance(frame, pd.DataFrame)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "an empty file"),
+        ("\n\n", "an empty file"),
+        ("model;MR\na;1\nb;2\n", "separated by commas.*got semicolons"),
+        ("model\tMR\na\t1\n", "got tabs"),
+        ("model,MR\na,1\nb,2\na,3\n", "each subject once.*'a' twice"),
+        ("model,MR,MR\na,1,2\nb,2,2\n", "each metric once.*'MR' twice"),
+        ("model,MR\na,1\nb,two\n", "a number for MR of b.*'two'"),
+        ("model,MR\na,1\nb,inf\n", "a number for MR of b.*'inf'"),
+        ("model,MR\na,1\nb,1,2,3\n", "Expected 2 fields"),
+        ("model,MR\na,1\n", "at least 2 subjects"),
+        ("model,MR\n", "at least 2 subjects"),
+        ("model,MR,CA\na,,1\nb,,1\n", "a value of MR.*got none"),
+        (b"\xff\xfe\x00\x01", "a CSV table of metrics"),
+    ],
+)
+def test_a_bad_file_is_one_line(tmp_path, text, words):
+    path = tmp_path / "x.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InvalidInput, match=words) as caught:
+        read_matrix(path)
+    assert "\n" not in str(caught.value)

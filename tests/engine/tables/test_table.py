@@ -1,0 +1,421 @@
+"""Tables of folders whose truth is known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from davylamp import metrics
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.statistics.paired import difference_interval
+from davylamp.engine.statistics.shares import clustered_interval, share_interval
+from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.tables.defence_table import build_defence
+from davylamp.engine.tables.table import build_table
+from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
+
+INF = math.inf
+
+
+@pytest.fixture
+def case():
+    """Logits of two models on 40 images of 6 classes, before and after an attack, and the labels."""
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.randint(6, (40,), generator=generator)
+    logits = [3 * torch.randn(40, 6, generator=generator) for _ in range(4)]
+    for own in logits[:2]:
+        own[range(34), labels[:34]] += 9
+    return labels, *logits
+
+
+def write_two(writer, case, **own):
+    labels, clean, other, adv, other_adv = case
+    a, b = writer.clean("a", clean, labels), writer.clean("b", other, labels)
+    writer.cell(a, "foolbox:pgd", clean, adv, labels, **own)
+    writer.cell(b, "foolbox:pgd", other, other_adv, labels, **own)
+    return a, b
+
+
+def test_an_attack_row_is_the_mean_over_models_of_the_metric(writer, case):
+    labels, clean, other, adv, other_adv = case
+    write_two(writer, case)
+    table = build_table(writer.store.folder, metrics=["MR", "AIAC", "FR@2", "FR@K", "FR@10", "CA", "CC", "CF", "RA"])
+    (row,) = table.rows
+    assert {name: row.labels[name] for name in ("implementation", "models", "cells", "failed", "setting")} == {
+        "implementation": "foolbox:pgd", "models": 2, "cells": 2, "failed": 0, "setting": ""
+    }  # fmt: skip
+    pairs = [(clean, adv), (other, other_adv)]
+
+    def mean(function):
+        return pytest.approx(np.mean([float(function(*pair)) for pair in pairs]), abs=1e-6)
+
+    def rate(k):
+        def function(before, after):
+            right = before.argmax(1) == labels
+            return metrics.fooling_rate_at_k(before[right], after[right], k)
+
+        return function
+
+    own = row.metrics
+    assert own["MR"].value == mean(lambda x, y: metrics.misclassification_ratio(x, y, labels))
+    assert own["AIAC"].value == mean(lambda x, y: metrics.adversarial_confidence_increase(x, y, labels))
+    assert [own[s].value for s in ("FR@2", "FR@5", "FR@10")] == [mean(rate(2)), mean(rate(5)), 0]
+    assert own["CA"].value == mean(lambda x, _: metrics.clean_accuracy(x, labels))
+    assert own["CC"].value == mean(lambda x, _: metrics.true_class_confidence(x, labels))
+    assert own["CF"].value == mean(lambda x, _: metrics.macro_f1(x, labels))
+    robust = mean(lambda x, y: ((x.argmax(1) == labels) & (y.argmax(1) == labels)).double().mean())
+    assert own["RA"].value == robust
+    assert own["MR"].n == sum(int((x.argmax(1) == labels).sum()) for x, _ in pairs)
+    assert own["CA"].n == own["CF"].n == own["RA"].n == 80
+    assert all(estimate.low <= estimate.value <= estimate.high for estimate in own.values())
+
+
+def test_shares_have_intervals_where_nothing_or_all_counts(writer):
+    """12 of 12 fooled is not "1 [1, 1]"; the same images under two attacks are not 24."""
+    labels = torch.zeros(12, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(12, 1)
+    subject = writer.clean("a", clean, labels)
+    for attack in ("foolbox:pgd", "art:pgd"):
+        writer.cell(subject, attack, clean, clean.flip(1), labels)
+    folder = writer.store.folder
+    for own in build_table(folder, by="pairs", metrics=["MR", "RA"]).rows:
+        assert own.metrics["MR"][:3] == pytest.approx((1, *share_interval(12, 12)))
+        assert own.metrics["RA"][:3] == pytest.approx((0, *share_interval(0, 12)))
+    (row,) = build_table(folder, by="models", metrics=["MR", "RA", "RA_worst", "CA", "FR@1"]).rows
+    for symbol, value in (("MR", 1), ("RA", 0), ("RA_worst", 0), ("CA", 1)):
+        assert row.metrics[symbol][:3] == pytest.approx((value, *share_interval(12 * value, 12))), symbol
+
+
+def test_the_interval_of_a_share_is_the_clustered_one(writer, case):
+    write_two(writer, case)
+    outcomes = read_outcomes(writer.store.folder)
+    columns = np.stack([own.columns["MR"] for own in outcomes.done], axis=1)
+    for pooled in (False, True):
+        (row,) = build_table(outcomes, metrics=["MR"], pooled=pooled).rows
+        found = clustered_interval(columns, (~np.isnan(columns)).sum(0) if pooled else None)
+        assert row.metrics["MR"][:3] == pytest.approx((float(found.value), float(found.low), float(found.high)))
+
+
+def test_violations_that_a_record_of_0_1_0_calls_successes_are_shown(writer):
+    labels = torch.zeros(12, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(12, 1)
+    subject = writer.clean("a", clean, labels)
+    writer.cell(subject, "foolbox:pgd", clean, clean.flip(1), labels, violations=np.array(["out-of-bounds"] * 12))
+    (row,) = build_table(writer.store.folder, metrics=["MR"]).rows
+    assert row.labels["violations"] == 12
+
+
+def test_no_interval_claims_certainty(writer):
+    labels = torch.zeros(4, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(4, 1)
+    spread = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.double)
+    subject = writer.clean("few", clean, labels)
+    writer.cell(subject, "foolbox:pgd", clean, clean.flip(1), labels, sizes=spread)
+    table = build_table(writer.store.folder, metrics=["l2", "forwards", "MR"])
+    (row,) = table.rows
+    assert row.metrics["l2"].value == pytest.approx(0.25)
+    assert math.isnan(row.metrics["l2"].low)  # 4 images
+    assert math.isnan(row.metrics["forwards"].low)
+    assert not math.isnan(row.metrics["MR"].low)
+    assert table.notes[-1] == "no interval: fewer than 5 images, or all of them with the same value"
+    many = writer.clean("many", clean.repeat(3, 1), labels.repeat(3))
+    again = clean.repeat(3, 1)
+    writer.cell(many, "foolbox:pgd", again, again.flip(1), labels.repeat(3), sizes=spread.repeat(3))
+    row = build_table(writer.store.folder, by="pairs", metrics=["l2", "forwards"]).rows[1]
+    assert row.metrics["l2"].low < 0.25 < row.metrics["l2"].high
+    assert math.isnan(row.metrics["forwards"].low)  # 3 on every image
+
+
+def test_pooled_is_the_mean_over_images(writer, case):
+    labels, clean, other, adv, other_adv = case
+    write_two(writer, case)
+    (row,) = build_table(writer.store.folder, metrics=["MR"], pooled=True).rows
+    truth = metrics.misclassification_ratio(torch.cat([clean, other]), torch.cat([adv, other_adv]), labels.repeat(2))
+    assert row.metrics["MR"].value == pytest.approx(float(truth))
+
+
+def test_images_stay_paired_across_cells(writer, case):
+    """Two models that fall on complementary images: their mean never varies, which is worth no more than 80 images."""
+    labels = torch.zeros(40, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(40, 1)
+    even = torch.arange(40) % 2 == 0
+    for model, fooled in (("a", even), ("b", ~even)):
+        subject = writer.clean(model, clean, labels)
+        writer.cell(subject, "foolbox:pgd", clean, torch.where(fooled[:, None], clean.flip(1), clean), labels)
+    (row,) = build_table(writer.store.folder, metrics=["MR"]).rows
+    assert row.metrics["MR"][:3] == pytest.approx((0.5, *share_interval(40, 80)))
+
+
+def test_repeats_are_averaged_before_models(writer, case):
+    labels, clean, other, adv, other_adv = case
+    a, _ = write_two(writer, case)
+    writer.cell(a, "foolbox:pgd", clean, clean, labels, seed=1)  # never fooled
+    found = build_table(writer.store.folder, metrics=["MR"]).rows[0]
+    first, second = (
+        float(metrics.misclassification_ratio(x, y, labels)) for x, y in ((clean, adv), (other, other_adv))
+    )
+    assert found.labels["cells"] == 3
+    assert found.metrics["MR"].value == pytest.approx((first / 2 + second) / 2)
+
+
+def test_worst_case_is_over_every_attack_of_one_threat_model(writer):
+    labels = torch.zeros(4, dtype=torch.int64)
+    clean = torch.tensor([[5.0, 0]]).repeat(4, 1)
+    clean[3] = clean[3].flip(0)  # wrong when clean
+    subject = writer.clean("a", clean, labels)
+
+    def attack(name, fooled, **own):
+        adv = torch.where(torch.tensor(fooled)[:, None], torch.tensor([[0.0, 5]]), clean)
+        writer.cell(subject, name, clean, adv, labels, **own)
+
+    attack("foolbox:pgd", [True, False, False, False])
+    attack("art:pgd", [False, True, False, False])
+    attack("foolbox:pgd", [True, True, True, False], epsilon=0.2)
+    violated = torch.tensor([False, True, False, False])
+    attack("foolbox:pgd", [False] * 4, norm="l2", epsilon=1.0, violated=violated)
+    rows = build_table(writer.store.folder, by="models", metrics=["RA", "RA_worst", "MR"]).rows
+    found = {(row.labels["norm"], row.labels["epsilon"]): row for row in rows}
+    assert len(found) == 3
+    small, large, round_ball = found["linf", 0.1], found["linf", 0.2], found["l2", 1.0]
+    assert [row.metrics["RA_worst"].value for row in (small, large, round_ball)] == [0.25, 0.0, 0.5]
+    assert [row.metrics["RA"].value for row in (small, large, round_ball)] == [0.5, 0.0, 0.5]
+    assert small.metrics["MR"].value == pytest.approx(1 / 3)
+    assert round_ball.metrics["MR"].value == 0  # a violation is neither fooled nor robust
+    assert [row.labels["violations"] for row in (small, large, round_ball)] == [0, 0, 1]
+
+
+def test_rows_never_mix_settings_and_say_what_tells_them_apart(writer, case):
+    labels, clean, _, adv, _ = case
+    subject = writer.clean("a", clean, labels)
+    for steps in (5, 10):
+        writer.cell(subject, "foolbox:pgd", clean, adv, labels, parameters={"steps": steps, "restarts": 1})
+    writer.cell(subject, "foolbox:pgd", clean, adv, labels, epsilon=0.2)
+    writer.cell(subject, "foolbox:pgd", clean, adv, labels, target="random")
+    rows = build_table(writer.store.folder, metrics=["MR"]).rows
+    found = [(row.labels["epsilon"], row.labels["targeted"], row.labels["setting"]) for row in rows]
+    assert found == [(0.1, False, "steps=10"), (0.1, False, "steps=5"), (0.1, True, ""), (0.2, False, "")]
+    writer.cell(subject, "foolbox:pgd", clean, adv, labels, target="least-likely")
+    rows = build_table(writer.store.folder, by="models", metrics=["MR"]).rows
+    found = [(row.labels["epsilon"], row.labels["attacks"], row.labels["setting"]) for row in rows]
+    assert sorted(found) == [(0.1, 1, "target=least-likely"), (0.1, 1, "target=random"), (0.1, 2, ""), (0.2, 1, "")]
+
+
+def test_two_weights_of_one_name_stay_apart(writer, case):
+    labels, clean, other, adv, other_adv = case
+    for digest, logits, after in (("111111x", clean, adv), ("222222x", other, other_adv)):
+        subject = writer.clean("a", logits, labels)
+        renamed = type(subject)("a", digest, subject.data, subject.data_digest, subject.images)
+        writer.cell(renamed, "foolbox:pgd", logits, after, labels)
+    rows = build_table(writer.store.folder, by="pairs", metrics=["MR"]).rows
+    assert {row.labels["model"] for row in rows} == {"a [111111]", "a [222222]"}
+    assert {row.labels["models"] for row in build_table(writer.store.folder, metrics=["MR"]).rows} == {2}
+
+
+def test_statistics_of_distances_are_the_metrics(writer, case):
+    labels, clean, _, adv, _ = case
+    adv = torch.where((torch.arange(40) % 5 > 0)[:, None], adv.scatter(1, labels[:, None], -50.0), clean)
+    subject = writer.clean("a", clean, labels)
+    near, far = (torch.rand(40, generator=torch.Generator().manual_seed(s), dtype=torch.double) for s in (1, 2))
+    every = adv.scatter(1, labels[:, None], -50.0)
+    minimum = {"norm": "l2", "epsilon": None}
+    writer.cell(subject, "foolbox:ddn", clean, every, labels, sizes=near, **minimum)
+    writer.cell(subject, "foolbox:cw", clean, adv, labels, sizes=far, seconds=torch.full((40,), 9.0), **minimum)
+    writer.cell(subject, "foolbox:pgd", clean, every, labels, sizes=near / 10, norm="linf")
+    table = build_table(writer.store.folder, by="pairs", metrics=["D_half", "OPT", "CTC", "l2", "seconds"])
+    found = {row.labels["implementation"]: row.metrics for row in table.rows}
+    right = clean.argmax(1) == labels
+    success = right & (adv.argmax(1) != labels)
+    distances = torch.where(right, torch.where(success, far, INF), 0.0)
+    best = torch.where(right, near, 0.0).minimum(distances)
+    assert found["foolbox:cw"]["D_half"].value == metrics.half_distortion(distances).value
+    assert found["foolbox:cw"]["OPT"].value == pytest.approx(float(metrics.local_optimality(distances, best)))
+    assert found["foolbox:cw"]["l2"].value == pytest.approx(float(far[success].mean()))
+    assert found["foolbox:cw"]["CTC"].value == 3  # two of three are faster
+    assert found["foolbox:ddn"]["CTC"].value == found["foolbox:pgd"]["CTC"].value == 0
+    assert found["foolbox:cw"]["seconds"].value == 9
+    assert math.isnan(found["foolbox:pgd"]["D_half"].value)  # a fixed budget has no smallest distance
+    assert found["foolbox:pgd"]["OPT"].value == 1
+
+
+def test_the_defaults_are_what_the_folder_has(writer, case):
+    write_two(writer, case)
+    assert build_table(writer.store.folder).symbols == ("MR", "RA", "AIAC", "CTC")
+    assert build_table(writer.store.folder, by="models").symbols == ("CA", "CF", "CC", "MR", "RA", "RA_worst", "AIAC")
+    assert build_table(writer.store.folder, by="pairs").symbols == ("MR", "RA", "seconds")
+
+
+@pytest.mark.parametrize(
+    ("symbol", "by", "message"),
+    [
+        ("KMNCov", "attacks", "needs the model itself"),
+        ("CAV", "attacks", "--defence"),
+        ("CTC", "models", "--by attacks"),
+        ("RA_worst", "pairs", "--by models"),
+        ("AED", "attacks", "without the measures 'distance'"),
+        ("OTR", "attacks", "--transfer full"),
+        ("TAS", "attacks", "no attack here has a target"),
+        ("D_half", "attacks", "smallest change"),
+        ("ACTC", "attacks", "lack"),
+    ],
+)
+def test_what_cannot_be_had_says_why(writer, case, symbol, by, message):
+    write_two(writer, case)
+    with pytest.raises(Unsupported, match=message):
+        build_table(writer.store.folder, by=by, metrics=[symbol])
+
+
+@pytest.mark.parametrize("symbol", ["AMB", "FR@0", "FR@x", "FR@", "distance"])
+def test_unknown_symbols(writer, case, symbol):
+    write_two(writer, case)
+    with pytest.raises(UnknownName, match="metric"):
+        build_table(writer.store.folder, metrics=[symbol])
+
+
+def test_bad_arguments(writer, case):
+    write_two(writer, case)
+    with pytest.raises(InvalidInput, match="attacks, models, pairs"):
+        build_table(writer.store.folder, by="images")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="replicates >= 0"):
+        build_table(writer.store.folder, bootstrap=-1)
+
+
+def test_no_replicates_no_interval(writer, case):
+    write_two(writer, case)
+    (row,) = build_table(writer.store.folder, metrics=["MR"], bootstrap=0).rows
+    assert math.isnan(row.metrics["MR"].low)
+    assert row.metrics["MR"].value > 0
+
+
+def test_failed_and_damaged_cells_are_counted_and_named(writer, case):
+    labels, clean, _, adv, _ = case
+    a, b = write_two(writer, case)
+    writer.failed(a, "art:pgd", "AttackFailed: boom")
+    cell = writer.cell(b, "art:fgsm", clean, adv, labels)
+    path = writer.store.path("cells", cell.key)
+    path.write_bytes(path.read_bytes()[:-20])
+    table = build_table(writer.store.folder, metrics=["MR"])
+    found = {row.labels["implementation"]: row for row in table.rows}
+    assert set(found) == {"foolbox:pgd", "art:pgd"}
+    assert (found["art:pgd"].labels["cells"], found["art:pgd"].labels["failed"]) == (0, 1)
+    assert math.isnan(found["art:pgd"].metrics["MR"].value)
+    assert found["art:pgd"].metrics["MR"].n == 0
+    assert table.notes[0] == "failed: art:pgd on a: AttackFailed: boom"
+    assert cell.key in table.notes[1]
+    assert "damaged" in table.notes[1]
+
+
+def test_a_folder_without_cells(writer, case, tmp_path):
+    (tmp_path / "davylamp.json").write_text('{"format": 1}')
+    with pytest.raises(Unavailable, match="it is empty"):
+        build_table(tmp_path)
+    with pytest.raises(Unavailable, match="expected a results folder"):
+        build_table(tmp_path / "nothing")
+    labels, clean, *_ = case
+    writer.failed(writer.clean("a", clean, labels), "art:pgd", "AttackFailed: boom")
+    (row,) = build_table(writer.store.folder).rows
+    assert row.labels["failed"] == 1
+
+
+def test_an_unreadable_clean_file_leaves_its_metrics_undefined(writer, case):
+    a, _ = write_two(writer, case)
+    writer.store.path("clean", a.key).write_bytes(b"x")
+    table = build_table(writer.store.folder, by="models", metrics=["CA", "CF", "MR", "FR@2"])
+    found = {row.labels["model"]: row.metrics for row in table.rows}
+    assert all(math.isnan(found["a"][symbol].value) for symbol in ("CA", "CF", "FR@2"))
+    assert found["a"]["MR"].value > 0
+    assert found["b"]["CA"].value > 0
+    assert "is damaged" in table.notes[0]
+    assert "no clean predictions of a on demo" in table.notes[1]
+    assert len(table.notes) == 2
+
+
+def test_violations_and_examples_outside_of_the_radius_are_not_usable(writer):
+    labels, clean = torch.zeros(3, dtype=torch.int64), torch.tensor([[5.0, 0]]).repeat(3, 1)
+    subject = writer.clean("a", clean, labels)
+    flags = torch.tensor([True, False, False])
+    sizes, never = torch.tensor([0.1, 0.3, 0.1]).double(), torch.zeros(3, dtype=torch.bool)
+    own = {"sizes": sizes, "success": never, "violated": flags}
+    writer.cell(subject, "foolbox:ddn", clean, clean, labels, norm="l2", epsilon=0.2, **own)
+    (outcome,) = read_outcomes(writer.store.folder).done
+    assert outcome.usable.tolist() == [False, False, True]
+
+
+def test_on_8_bit_images_successes_count_although_rounding_left_the_ball(digits, images, tmp_path):
+    attack = AttackChoice("torchattacks:pgd", "linf", 25.5 / 255, parameters={"steps": 3})
+    config = Config(attacks=(attack,), pixels=True, measures=("effect",))
+    evaluate(make_plan(config, models={"cnn": digits.classifier}, data=images), ResultsStore(tmp_path))
+    (outcome,) = read_outcomes(tmp_path).done
+    columns, (row,) = outcome.columns, build_table(tmp_path, metrics=["MR"]).rows
+    assert (columns["linf"] > 25.9 / 255).any()
+    assert row.metrics["MR"].value == columns["success"].sum() / columns["attacked"].sum() > 0.2
+
+
+def test_the_frame_has_four_columns_for_a_metric(writer, case):
+    write_two(writer, case)
+    frame = build_table(writer.store.folder, metrics=["MR"]).frame()
+    assert list(frame.columns)[-4:] == ["MR", "MR low", "MR high", "MR n"]
+    assert len(frame) == 1
+
+
+def test_a_defence_against_the_metrics(writer, case):
+    labels, clean, other, adv, other_adv = case
+    write_two(writer, case)
+    table = build_defence(writer.store.folder, "a", "b")
+    before, under = (row.metrics for row in table.rows)
+    assert [row.labels["examples"] for row in table.rows] == ["clean", "foolbox:pgd"]
+    for symbol in ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS"):
+        function = metrics.METRICS[symbol].function
+        assert before[symbol].value == pytest.approx(float(function(clean, other, labels)), abs=1e-6), symbol
+        assert under[symbol].value == pytest.approx(float(function(adv, other_adv, labels)), abs=1e-6), symbol
+    truth = metrics.misclassification_variance(clean, adv, other, other_adv, labels)
+    assert under["MRV"].value == pytest.approx(float(truth), abs=1e-6)
+    assert under["ARAC"].value == pytest.approx(float(metrics.adversarial_confidence_drop(adv, other_adv)), abs=1e-6)
+    assert under["AITC"].value == pytest.approx(float(metrics.true_confidence_gain(adv, other_adv, labels)), abs=1e-6)
+    assert math.isnan(before["MRV"].value)
+    assert "AMDV" not in table.symbols  # distances were not measured
+    assert under["CAV"].value == pytest.approx(under["CRR"].value - under["CSR"].value)
+
+
+def test_a_defence_that_changes_nothing_has_intervals_all_the_same(writer, case):
+    labels, clean, _, adv, _ = case
+    for model in ("a", "b"):
+        writer.cell(writer.clean(model, clean, labels), "foolbox:pgd", clean, adv, labels)
+    before, under = (row.metrics for row in build_defence(writer.store.folder, "a", "b").rows)
+    assert before["CRR"][:3] == pytest.approx((0, *share_interval(0, 40)))
+    least = difference_interval(0, 0, 40, level=0.95)
+    assert before["CAV"][:3] == pytest.approx(least)
+    assert under["MRV"].value == 0
+    assert -0.3 < under["MRV"].low < -0.05
+    assert 0.05 < under["MRV"].high < 0.3
+    for symbol in ("CV", "CCV", "COS"):  # of numbers that do not differ there is none
+        assert math.isnan(before[symbol].low)
+
+
+def test_a_defence_leaves_out_violations_on_either_model(writer, case):
+    labels, clean, other, adv, other_adv = case
+    a, b = writer.clean("a", clean, labels), writer.clean("b", other, labels)
+    first, second = ((clean.argmax(1) == labels) & (other.argmax(1) == labels)).nonzero()[:2, 0]
+    bad, worse = torch.arange(40) == first, torch.arange(40) == second
+    writer.cell(a, "foolbox:pgd", clean, adv, labels, violated=bad)
+    writer.cell(b, "foolbox:pgd", other, other_adv, labels, violated=worse)
+    row = build_defence(writer.store.folder, "a", "b", metrics=["CRR"]).rows[1]
+    kept = ~(bad | worse)
+    truth = metrics.rectify_ratio(adv[kept], other_adv[kept], labels[kept])
+    assert row.metrics["CRR"].value == pytest.approx(float(truth))
+    assert (row.labels["violations"], row.metrics["CRR"].n) == (2, 38)
+
+
+def test_defences_that_cannot_be_compared(writer, case):
+    labels, clean, *_ = case
+    write_two(writer, case)
+    with pytest.raises(UnknownName, match="model"):
+        build_defence(writer.store.folder, "a", "c")
+    with pytest.raises(Unsupported, match="one model"):
+        build_defence(writer.store.folder, "a", "b", metrics=["MR"])
+    writer.clean("short", clean[:9], labels[:9])
+    with pytest.raises(InvalidInput, match="both saw"):
+        build_defence(writer.store.folder, "a", "short")
+    writer.clean("wide", torch.cat([clean, clean[:, :1] - 9], 1), labels)
+    with pytest.raises(InvalidInput, match="same classes"):
+        build_defence(writer.store.folder, "a", "wide")

@@ -1,0 +1,297 @@
+"""The page in a browser without a network: Debian's Chromium, headless, opening a file."""
+
+import csv
+import io
+import json
+import shutil
+import tempfile
+import warnings
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None, reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
+)
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--host-resolver-rules=MAP * ~NOTFOUND",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with tempfile.TemporaryDirectory() as profile, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+        driver.execute_cdp_cmd("Network.enable", {})
+        offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+        driver.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+        yield driver
+        driver.quit()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> Path:
+    """A real evaluation of the embedded models on embedded images, and its report."""
+    from davylamp.engine import evaluate, make_plan
+    from davylamp.engine.plan.config import config_from
+    from davylamp.engine.store.store import ResultsStore
+    from davylamp.report.page.build import build_report, write_file
+
+    path = tmp_path_factory.mktemp("demo")
+    settings = {
+        "models": ["demo:efficientnet-lite0", "demo:efficientnet-lite1"],
+        "attacks": [{"attack": "fgsm", "epsilon": "1/255"}],
+        "limit": 3,
+        "measures": ["effect", "cost", "distance"],
+    }
+    evaluate(make_plan(config_from(settings)), ResultsStore(path / "results"))
+    write_file(build_report(path / "results", bootstrap=100), path / "report.html")
+    return path
+
+
+@pytest.fixture
+def opened(browser, demo, light):
+    browser.get((demo / "report.html").as_uri())
+    return browser
+
+
+@pytest.fixture
+def synthetic(browser, text, light, tmp_path):
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    browser.get((tmp_path / "report.html").as_uri())
+    return browser
+
+
+@pytest.fixture
+def light(browser):
+    look(browser, "light", 1280)
+
+
+def look(browser, theme, width):
+    media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def column(browser, table, heading):
+    """What is shown below a heading: values where there are any, else texts."""
+    return browser.execute_script(
+        """const table = document.querySelector(`#${arguments[0]} table`);
+        const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+        const place = heads.indexOf(arguments[1]);
+        return [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => {
+          const cell = row.cells[place];
+          return cell.dataset.v === undefined ? cell.textContent.trim() : Number(cell.dataset.v);
+        });""",
+        table,
+        heading,
+    )
+
+
+def press_heading(browser, table, heading):
+    browser.execute_script(
+        """const heads = [...document.querySelectorAll(`#${arguments[0]} thead button`)];
+        heads.find((head) => head.textContent.trim() === arguments[1]).click();""",
+        table,
+        heading,
+    )
+
+
+def test_no_error_and_no_request_leaves_the_file(opened, demo):
+    opened.get_log("performance")  # of the browser's own first page
+    opened.get((demo / "report.html").as_uri())
+    errors = [entry for entry in opened.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    assert errors == []
+    events = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert any(url.startswith("file:") for url in asked)
+    assert len(opened.find_elements("css selector", "main > section")) == 13
+
+
+def test_the_numbers_are_those_of_the_command(opened, demo, monkeypatch, capsys):
+    import sys
+
+    from davylamp import cli
+
+    words = ["davylamp", "table", str(demo / "results"), "--by", "pairs", "--bootstrap", "100", "--json"]
+    symbols = ["MR", "RA", "AMD", "AED", "QNC_F", "QNC_B", "ACAC"]
+    monkeypatch.setattr(sys, "argv", [*words, *(word for symbol in symbols for word in ("--metric", symbol))])
+    with pytest.raises(SystemExit):
+        cli.main()
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert column(opened, "metrics-pairs", "model") == [row["model"] for row in rows]
+    for symbol in symbols:
+        known = [row["metrics"][symbol]["value"] for row in rows]
+        shown = [None if value == "-" else value for value in column(opened, "metrics-pairs", symbol)]
+        assert shown == known, symbol
+
+
+def test_tables_sort_by_number_and_by_text_with_what_is_undefined_last(synthetic):
+    press_heading(synthetic, "metrics-pairs", "MR")
+    down = column(synthetic, "metrics-pairs", "MR")
+    assert down == sorted(down, reverse=True)
+    press_heading(synthetic, "metrics-pairs", "MR")
+    assert column(synthetic, "metrics-pairs", "MR") == down[::-1]
+    press_heading(synthetic, "metrics-pairs", "implementation")
+    names = column(synthetic, "metrics-pairs", "implementation")
+    assert names == sorted(names)
+    press_heading(synthetic, "curves-epsilon", "half distortion")
+    values = column(synthetic, "curves-epsilon", "half distortion")
+    undefined = [value == "-" for value in values]
+    assert any(undefined)
+    assert undefined == sorted(undefined)
+
+
+def test_tables_sort_by_keyboard(synthetic):
+    from selenium.webdriver.common.keys import Keys
+
+    button = synthetic.find_element("css selector", "#leaderboard-table thead button")
+    synthetic.execute_script("arguments[0].focus()", button)
+    button.send_keys(Keys.ENTER)
+    assert synthetic.execute_script("return document.activeElement.closest('th').getAttribute('aria-sort')")
+    button.send_keys(Keys.TAB)
+    assert synthetic.execute_script("return document.activeElement.tagName") == "BUTTON"
+
+
+def test_a_filter_leaves_the_rows_that_have_every_word(synthetic):
+    field = synthetic.find_element("css selector", "#metrics-pairs input")
+    synthetic.execute_script("arguments[0].closest('details').open = true", field)
+    field.send_keys("MODEL-B deepfool")
+    names = column(synthetic, "metrics-pairs", "implementation")
+    assert sorted(names) == ["foolbox:deepfool", "torchattacks:deepfool"]
+    assert column(synthetic, "metrics-pairs", "model") == ["model-b", "model-b"]
+
+
+def copied(browser, table, kind):
+    browser.execute_script(
+        """const box = document.getElementById(arguments[0]);
+        [...box.querySelectorAll('.tools button')].find((button) => button.textContent === arguments[1]).click();""",
+        table,
+        kind,
+    )
+    return browser.execute_script("return document.getElementById(arguments[0]).dataset.copied", table)
+
+
+def test_tables_copy_as_csv_markdown_and_latex(synthetic, folder):
+    from davylamp.engine.tables.table import build_table
+
+    known = build_table(folder, by="models", bootstrap=200)
+    rows = list(csv.DictReader(io.StringIO(copied(synthetic, "metrics-models", "CSV"))))
+    assert [row["model"] for row in rows] == [row.labels["model"] for row in known.rows]
+    for row, own in zip(rows, known.rows, strict=True):
+        estimate = own.metrics["RA_worst"]
+        shown = [float(row[name]) for name in ("RA_worst", "RA_worst low", "RA_worst high")]
+        assert shown == list(estimate[:3])
+    lines = copied(synthetic, "metrics-models", "Markdown").splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    latex = copied(synthetic, "metrics-attacks", "LaTeX")
+    assert "ACAMC\\_A" in latex
+    assert latex.count("\\\\\n") == len(build_table(folder, by="attacks", bootstrap=10).rows) + 1
+
+
+def test_the_leaderboard_shows_any_metric(synthetic, folder):
+    from davylamp.engine.tables.table import build_table
+
+    known = build_table(folder, by="pairs", metrics=["RA", "AMD"], bootstrap=10)
+    for symbol in ("AMD", "RA"):
+        synthetic.execute_script(
+            """const select = document.querySelector('#leaderboard-heat-choice');
+            select.value = arguments[0];
+            select.dispatchEvent(new Event('change'));""",
+            symbol,
+        )
+        shown = column(synthetic, "leaderboard-table", "model-b")
+        values = [row.metrics[symbol].value for row in known.rows if row.labels["model"] == "model-b"]
+        np.testing.assert_allclose(sorted(shown), sorted(values), rtol=1e-5)
+
+
+def test_the_gallery_shows_what_one_attack_fools_and_another_does_not(synthetic, folder):
+    from davylamp.engine import load
+
+    records = load(folder)
+    records = records[records["index"] < 6]
+    table = records.pivot_table(index=["model", "image"], columns="implementation", values="success", aggfunc="max")
+    a, b = "art:pgd", "foolbox:deepfool"
+    only = (table[a].astype(bool) & ~table[b].astype(bool)).sum()
+    shown = synthetic.execute_script(
+        """const [by, not] = document.querySelectorAll('.gallery select[data-pair]');
+        by.value = [...by.options].find((option) => option.value.startsWith(arguments[0])).value;
+        not.value = [...not.options].find((option) => option.value.startsWith(arguments[1])).value;
+        by.dispatchEvent(new Event('change'));
+        return [...document.querySelectorAll('.gallery .card')].filter((card) => !card.hidden).length;""",
+        a,
+        b,
+    )
+    assert shown == 2 * only
+
+
+def test_light_dark_and_the_toggle(browser, synthetic):
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    light = browser.execute_script(paper)
+    look(browser, "dark", 1280)
+    dark = browser.execute_script(paper)
+    assert light != dark
+    toggle = browser.find_element("css selector", "#page-controls button")
+    browser.execute_script("arguments[0].click()", toggle)
+    assert toggle.text == "Theme: light"
+    assert browser.execute_script(paper) == light
+    for _ in range(2):
+        browser.execute_script("arguments[0].click()", toggle)
+
+
+def test_a_phone_scrolls_in_one_direction_only(browser, opened):
+    look(browser, "light", 390)
+    width = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(browser, synthetic, theme):
+    look(browser, theme, 1280)
+    browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    browser.set_script_timeout(120)
+    found = browser.execute_async_script(
+        """const done = arguments[arguments.length - 1];
+        axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.map(
+          (rule) => [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));"""
+    )
+    assert found == [], found
+
+
+def test_it_can_be_read_without_javascript(browser, text, tmp_path):
+    (tmp_path / "report.html").write_text(text, encoding="utf-8")
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get((tmp_path / "report.html").as_uri())
+        shown = browser.find_element("css selector", "main").text
+        assert "Worst-case robust accuracy" in shown
+        assert "foolbox:pgd linf 4/255" in shown
+        assert not browser.find_element("css selector", ".choices").is_displayed()
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def test_a_hostile_name_runs_nothing(browser, evil_folder, tmp_path):
+    from davylamp.report.page.build import build_report
+
+    (tmp_path / "report.html").write_text(build_report(evil_folder, bootstrap=10), encoding="utf-8")
+    browser.execute_cdp_cmd("Page.enable", {})
+    browser.get((tmp_path / "report.html").as_uri())
+    assert browser.execute_script("return document.querySelectorAll('img, main b').length") == 0
+    assert browser.execute_script("return document.querySelectorAll('.card').length") > 0

@@ -1,0 +1,161 @@
+"""The page: complete, alone, escaped, and with the numbers of `davylamp table`."""
+
+import json
+import re
+
+import pytest
+from scipy import stats
+
+from davylamp.engine import load
+from davylamp.engine.tables.table import build_table
+from davylamp.errors import Unavailable
+from davylamp.report.page.build import build_report, write_file
+from davylamp.report.parts.reading import read_folder
+from davylamp.report.sections.leaderboard import present_symbols
+from davylamp.report.text.tables import table_json
+
+ORDER = ["verdict", "ranking", "agreement", "leaderboard", "curves", "transfer", "metrics", "gallery", "images", "cost"]
+
+
+def test_the_sections_are_there_in_order(page):
+    names = [attributes.get("id") for tag, attributes in page.elements if tag == "section"]
+    assert names == [*ORDER, "trust", "provenance", "glossary"]
+
+
+def test_no_section_is_empty(text):
+    sections = re.findall(r'<section id="([^"]*)".*?</h2>(.*?)</section>', text, re.DOTALL)
+    assert len(sections) == 13
+    for name, inside in sections:
+        assert len(re.sub(r"<[^>]*>|\s", "", inside)) > 100, name
+
+
+def test_the_page_needs_nothing_else(text, page):
+    assert "default-src 'none'" in text
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "iframe", "img", "object") or attributes.get("href") == "data:,"
+        for name in ("src", "href", "xlink:href", "action", "poster"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), attributes
+    outside = [url for url in re.findall(r"url\(([^)]*)\)", text) if not url.startswith(("data:", "#", "${"))]
+    assert outside == []
+    assert "@import" not in text
+
+
+def test_names_are_escaped(evil_folder, evil, read_page):
+    page = read_page(build_report(evil_folder, bootstrap=20))
+    assert [tag for tag, _ in page.elements].count("script") == 2
+    assert not [tag for tag, _ in page.elements if tag in ("img", "b")]
+    assert not [attributes for _, attributes in page.elements if any(name.startswith("on") for name in attributes)]
+    assert any(evil in data for data in page.texts)
+    assert evil in {row["model"].text for row in page.table("verdict-table")}
+
+
+@pytest.mark.parametrize("by", ["pairs", "models", "attacks"])
+def test_the_numbers_are_those_of_davylamp_table(folder, page, by):
+    symbols = present_symbols(read_folder(folder)) if by == "pairs" else None
+    document = json.loads(table_json(build_table(folder, by=by, metrics=symbols, bootstrap=200)))
+    shown = page.table(f"metrics-{by}")
+    assert len(shown) == len(document["rows"]) > 0
+    label = {"pairs": "model", "models": "model", "attacks": "implementation"}[by]
+    for row, known in zip(shown, document["rows"], strict=True):
+        assert row[label].text == known[label]
+        for symbol, estimate in known["metrics"].items():
+            cell = row[symbol]
+            assert cell.value == estimate["value"], symbol
+            if estimate["low"] is not None and estimate["value"] is not None:
+                assert float(cell.attributes["data-low"]) == estimate["low"]
+                assert float(cell.attributes["data-high"]) == estimate["high"]
+
+
+def test_the_worst_case_is_what_no_attack_fools(folder, page):
+    records = load(folder)
+    bounded = records[~records["epsilon"].isna()]
+    for row in page.table("verdict-table"):
+        own = bounded[bounded["model"] == row["model"].text]
+        robust = own.groupby("image")["robust"].all()
+        cell = row["worst-case robust accuracy"]
+        assert cell.value == pytest.approx(robust.mean())
+        low, high = stats.binomtest(int(robust.sum()), len(robust)).proportion_ci(method="exact")
+        assert float(cell.attributes["data-low"]) == pytest.approx(low)
+        assert float(cell.attributes["data-high"]) == pytest.approx(high)
+
+
+def test_the_first_place_is_tested_on_paired_images(folder, text):
+    records = load(folder)
+    bounded = records[~records["epsilon"].isna()]
+    robust = bounded.pivot_table(index="image", columns="model", values="robust", aggfunc="min").astype(bool)
+    first, second = robust.mean().sort_values(ascending=False, kind="stable").index[:2]
+    only = [(robust[a] & ~robust[b]).sum() for a, b in ((first, second), (second, first))]
+    p = stats.binomtest(int(only[0]), int(sum(only))).pvalue
+    told = "distinguishable" if p < 0.05 else "not distinguishable"
+    expected = f"{first} leads with {robust[first].mean():.3g}, {told} from {second}"
+    assert expected in text
+    assert f"p = {p:.2g}" in text
+
+
+def test_pairs_of_libraries_are_counted_image_by_image(folder, page):
+    records = load(folder)
+    rows = page.table("agreement-images")
+    assert len(rows) == 3 * (3 + 1)
+    for row in rows:
+        a, b = (
+            records[(records["model"] == row["model"].text) & (records["implementation"] == row[name].text)]
+            .set_index("image")
+            .sort_index()
+            for name in ("a", "b")
+        )
+        both = a["attacked"] & b["attacked"]
+        assert row["only a"].value == (both & a["success"] & ~b["success"]).sum()
+        assert row["only b"].value == (both & b["success"] & ~a["success"]).sum()
+        assert row["agree on"].value == pytest.approx((a["success"] == b["success"])[both].mean())
+
+
+def test_hard_images_are_counted(folder, page):
+    records = load(folder)
+    known = records.groupby("image")["robust"].sum()
+    rows = page.table("hard-images-0")
+    assert len(rows) == 20
+    assert [row["survived"].value for row in rows] == [known[row["image"].text] for row in rows]
+    assert rows[0]["survived"].value == known.min()
+    assert rows[-1]["survived"].value == known.max()
+
+
+def test_thumbnails_keep_to_the_budget(folder):
+    from davylamp.report.sections.gallery import write_gallery
+
+    full, small = (write_gallery(read_folder(folder), [], budget=budget).blocks[0] for budget in (10**9, 300_000))
+    assert len(full.pictures) == 3 * 5 * 6
+    assert full.note == ""
+    assert 0 < len(small.pictures) < len(full.pictures)
+    spent = sum(len(uri) for picture in small.pictures for uri in picture.uris.values())
+    spent += sum(len(uri) for uris in small.clean.values() for uri in uris.values())
+    assert spent < 320_000
+    assert small.note.startswith(f"{90 - len(small.pictures)} more examples are left out")
+
+
+def test_thumbnails_are_small_pictures(folder):
+    import base64
+    import io
+
+    from PIL import Image
+
+    from davylamp.report.sections.gallery import write_gallery
+
+    picture = write_gallery(read_folder(folder), []).blocks[0].pictures[0]
+    for name in ("adv", "change"):
+        shown = Image.open(io.BytesIO(base64.b64decode(picture.uris[name].partition(",")[2])))
+        assert max(shown.size) == 112
+
+
+def test_a_folder_without_results_is_one_line(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "davylamp.json").write_text('{"format": 1}')
+    with pytest.raises(Unavailable, match="expected finished cells"):
+        build_report(tmp_path / "empty")
+    with pytest.raises(Unavailable, match="expected a results folder"):
+        build_report(tmp_path / "nowhere")
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match="could not write"):
+        write_file("", tmp_path / "file" / "report.html")

@@ -1,0 +1,181 @@
+"""The live page: what it answers, to whom, and that it changes nothing."""
+
+import socket
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from davylamp.benchmarks.speed.synthetic_results import write_results
+from davylamp.engine.cell import Cell
+from davylamp.engine.store.plans import note_plan
+from davylamp.errors import InvalidInput, Unavailable
+from davylamp.report.page import live
+from davylamp.report.page.live import LiveReport
+from davylamp.report.page.serving import Names, listen, make_server
+
+
+@pytest.fixture
+def store(tmp_path):
+    return write_results(tmp_path / "run", models=("m",), attacks=("art:pgd", "foolbox:pgd"), images=6, classes=4)
+
+
+@pytest.fixture
+def ask(store, monkeypatch):
+    """Ask the application; the report itself is tested elsewhere."""
+    from davylamp.report.parts.blocks import Section, Text
+
+    made = []
+
+    def sections(folder):
+        made.append(folder)
+        return [Section("verdict", "Verdict", "", (Text("the report"),))]
+
+    monkeypatch.setattr(live, "list_sections", sections)
+    application = LiveReport(store.folder)
+
+    def run(path="/", method="GET", host="127.0.0.1:8000"):
+        found = {}
+
+        def start(status, headers):
+            found["status"] = int(status.split()[0])
+            run.headers.update(headers)
+
+        named = {} if host is None else {"HTTP_HOST": host}
+        body = application({"REQUEST_METHOD": method, "PATH_INFO": path, **named}, start)
+        return found["status"], b"".join(body).decode()
+
+    run.made, run.headers = made, {}
+    return run
+
+
+def test_it_answers_reads_only_and_this_machine_only(ask):
+    assert ask()[0] == 200
+    assert ask("/progress")[0] == 200
+    assert ask("/nothing")[0] == 404
+    assert ask("/../../etc/passwd")[0] == 404
+    for method in ("POST", "PUT", "DELETE"):
+        assert ask(method=method)[0] == 405
+    assert ask(host="evil.example:8000")[0] == 403
+    assert ask(host="")[0] == 400
+    assert ask(method="HEAD") == (200, "")
+
+
+def test_it_shows_what_is_under_way_and_why_cells_failed(ask, store):
+    import pyarrow as pa
+
+    _, record = next(iter(store.read_all("cells")))
+    spec = {**record.meta["spec"], "seed": 1}
+    other = Cell.from_spec(spec)
+    meta = {**record.meta, "key": other.key, "spec": other.spec}
+    store.write("cells", other.key, pa.table({}), {**meta, "status": "failed", "reason": "<b>out of memory</b>"})
+    third = Cell.from_spec({**spec, "seed": 2, "shard_size": 2})
+    meta = {**record.meta, "key": third.key, "spec": third.spec}
+    store.write("parts", f"{third.key}-1", record.table.slice(2, 2), meta)
+    note_plan(store, [third, Cell.from_spec({**spec, "seed": 3}), other])
+    status, text = ask("/progress")
+    assert status == 200
+    assert "2 done, 1 failed, 1 waiting" in text
+    assert "&lt;b&gt;out of memory&lt;/b&gt;" in text
+    assert "1 of 3" in text
+
+
+def test_news_are_told_once_and_the_report_is_made_again_then_only(ask, store):
+    first = ask()[1]
+    assert 'data-version="2 0' in first
+    assert "the report" in first
+    ask()
+    assert len(ask.made) == 1
+    _, record = next(iter(store.read_all("cells")))
+    other = Cell.from_spec({**record.meta["spec"], "seed": 3})
+    store.write("cells", other.key, record.table, {**record.meta, "key": other.key, "spec": other.spec})
+    assert ask("/progress")[1].startswith("<!--3 0")
+    assert 'data-version="3 0' in ask()[1]
+    assert len(ask.made) == 2
+
+
+def test_it_writes_nothing(ask, store):
+    before = {path: path.stat().st_mtime_ns for path in store.folder.rglob("*")}
+    ask()
+    ask("/progress")
+    assert {path: path.stat().st_mtime_ns for path in store.folder.rglob("*")} == before
+
+
+def test_a_run_that_has_finished_nothing_yet(tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "davylamp.json").write_text('{"format": 1}')
+    application = LiveReport(tmp_path / "new")
+    body = application({"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "localhost"}, lambda *_: None)
+    assert b"No cell is finished" in body[0]
+    assert b"Nothing to show yet" in body[0]
+
+
+def test_a_request_names_no_host_or_a_strange_one(ask):
+    assert ask(host=None)[0] == 400
+    for host in ("a b", "evil:127.0.0.1", "localhost:8000:1", "[::1", "@localhost", "localhost:port"):
+        assert ask(host=host)[0] == 400
+    for host in ("LOCALHOST:1", "localhost.", "[::1]:8000", "127.0.0.1"):
+        assert ask(host=host)[0] == 200
+
+
+def test_no_page_may_frame_it_or_guess_its_type(ask):
+    ask()
+    assert "frame-ancestors 'none'" in ask.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in ask.headers["Content-Security-Policy"]
+    assert ask.headers["X-Content-Type-Options"] == "nosniff"
+    assert ask.headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize(
+    ("host", "others", "allowed", "refused"),
+    [
+        (
+            "127.0.0.1",
+            (),
+            ("127.0.0.1", "localhost", "[::1]:80"),
+            ("192.0.2.1", "evil.example", "127.0.0.1.evil.example"),
+        ),
+        ("192.0.2.1", (), ("192.0.2.1:8000", socket.gethostname()), ("192.0.2.2", "evil.example", "localhost")),
+        ("0.0.0.0", (), ("192.0.2.1:8000", "[2001:db8::1]", "localhost", socket.gethostname()), ("evil.example",)),
+        ("127.0.0.1", ("Lamp.Example",), ("lamp.example:80",), ("other.example",)),
+    ],
+)
+def test_it_answers_to_its_own_names(host, others, allowed, refused):
+    names = Names(host, others)
+    assert [names.status(each) for each in allowed] == [""] * len(allowed)
+    assert [names.status(each)[:3] for each in refused] == ["403"] * len(refused)
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("", "got an empty text"), (" ", "got an empty text"), ("0", "write 0.0.0.0")]
+)
+def test_it_listens_at_no_address_that_was_not_given(host, words):
+    with pytest.raises(InvalidInput, match=words):
+        listen(host, 0)
+    for wrong in ("no such host", "256.1.1.1", "x" * 300):
+        with pytest.raises(Unavailable, match="could not listen at"):
+            listen(wrong, 0)
+
+
+@pytest.mark.parametrize(
+    ("idle", "limits"), [(110, {}), (60, {"connection_limit": 20, "channel_timeout": 1, "cleanup_interval": 1})]
+)
+def test_connections_that_say_nothing_do_not_stop_it(idle, limits):
+    """110 at the usual limits; and more than the limit itself, which frees itself once they were idle for its time."""
+
+    def application(environ, start):
+        start("200 OK", [("Content-Length", "2")])
+        return [b"ok"]
+
+    with listen("127.0.0.1", 0) as listener, ExitStack() as opened:
+        server = make_server(application, listener, **limits)
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        address = listener.getsockname()
+        for place in range(idle):
+            connection = opened.enter_context(socket.create_connection(address, timeout=20))
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127" if place % 2 else b"")
+        with socket.create_connection(address, timeout=20) as asking:
+            asking.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+            assert asking.recv(100).startswith(b"HTTP/1.0 200 OK")
+        server.close()

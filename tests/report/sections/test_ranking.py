@@ -1,0 +1,20 @@
+"""The ranking on a page says what is missing and what counts more than once."""
+
+import numpy as np
+
+from davylamp.report.parts.reading import read_folder
+from davylamp.report.sections.ranking import response_frame, write_ranking
+
+
+def test_a_radius_is_a_number_whether_there_is_one_or_not(folder):
+    """Pandas 2 warns where a column of None meets one of numbers."""
+    frame = response_frame(read_folder(folder))
+    assert frame["epsilon"].dtype == np.float64
+    assert frame["epsilon"].isna().any()
+    assert frame["epsilon"].notna().any()
+
+
+def test_the_section_says_that_an_attack_counts_once_for_each_library(folder):
+    notes = [block.text for block in write_ranking(read_folder(folder)).blocks if hasattr(block, "text")]
+    found = "an attack counts once for each library: deepfool (foolbox, torchattacks); pgd (art, foolbox, torchattacks)"
+    assert found in notes

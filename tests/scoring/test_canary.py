@@ -1,0 +1,97 @@
+"""CANARY's table method: its scales by hand, its Table 9, and the published sampler's own numbers."""
+
+import numpy as np
+import pytest
+
+from davylamp.benchmarks.canary.table9 import metrics_under, published, run
+from davylamp.scoring import RULES, rank_table
+from davylamp.scoring import canary as tables
+from davylamp.scoring.canary import scaled
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run(quick=True)["white"]
+
+
+def test_white_box_column_of_table_9(result):
+    assert result["spearman"] >= 0.95
+    assert result["max_difference"] < 0.15
+    assert result["rhat"] <= 1.01
+    assert len(result["rows"]) == 15
+    # Pooled over eight chains the published program has Spearman 0.963 and a largest difference of 0.11.
+    assert result["spearman"] == pytest.approx(0.963, abs=0.012)
+    assert result["max_difference"] == pytest.approx(0.11, abs=0.03)
+
+
+def test_the_published_order_is_far_from_certain(result):
+    best = result["rows"][-1]
+    assert best["rank_high"] - best["rank_low"] >= 9
+    assert {row["rank"] for row in result["rows"]} == set(range(1, 16))
+
+
+def test_shipped_tables_are_whole():
+    assert [len(published(table)) for table in (7, 8, 9)] == [15, 30, 15]
+    values, models, metrics = metrics_under("black")
+    assert values.shape == (15, 15)
+    assert len(set(models)) == 15
+    assert set(metrics) <= set(RULES)
+    assert values[models.index("ViT"), metrics.index("AIAC")] == 0.063
+
+
+def test_scales_by_hand():
+    metrics = ["MR", "ACAMC_A", "ACAMC_T", "AMD", "AED", "ADMS", "APCR"]
+    table = np.array(
+        [
+            [0.9, 0.75, 0.9, 0.02, 0.05, 0.1, 0.4],
+            [0.5, 0.5, 0.9, 16 / 255, 0.2, 0.6, 0.6],
+            [0.1, 1.0, 0.6, 0.9, 0.1, 0.2, 0.5],
+        ]
+    )
+    low = 255 * 0.02 / 32
+    expected = [
+        [0, 0.5, 1, 0, 0, 0, 0],
+        [0.5, 0, 0, round((0.5 - low) / (1 - low), 2), 1, 1, 1],
+        [1, 1, 0.25, 1, 1, 0.33, 0.5],
+    ]
+    assert scaled(table, metrics, "model") == pytest.approx(np.array(expected))
+    attacks = scaled(np.column_stack([table, [100, 60_000, 25_000]]), [*metrics, "QN"], "attack")
+    complement = 1 - np.array(expected)
+    complement[:, 0] = 1 - complement[:, 0]
+    complement[:, 0] = [1, 0.5, 0]  # the misleading ratio speaks for the attack
+    assert attacks[:, :7] == pytest.approx(complement, abs=0.011)
+    assert attacks[:, 7] == pytest.approx([1, 0, 0.5], abs=0.01)
+
+
+def test_constant_metrics_stay_and_missing_ones_are_left_out():
+    table = np.array([[0.5, 0.9], [0.7, 0.9], [np.nan, 0.9]])
+    responses = scaled(table, ["AMD", "CA"], "model")
+    assert responses[:2, 0].tolist() == [1, 1]
+    assert responses[:, 1].tolist() == [0.9] * 3
+    assert np.isnan(responses[2, 0])
+
+
+def test_propagated_uncertainty_is_wider_or_equal(monkeypatch):
+    monkeypatch.setattr(tables, "IMPUTATIONS", 2)
+    generator = np.random.default_rng(0)
+    ability = np.linspace(0, 1, 6)[:, None]
+    table = np.clip(ability + 0.15 * generator.normal(size=(6, 5)), 0, 1)
+    metrics = ["CA", "CF", "CC", "APCR", "AED"]
+    plain = rank_table(table, list("abcdef"), metrics)
+    wide = rank_table(table, list("abcdef"), metrics, propagate=True)
+    assert plain.score == pytest.approx(wide.score)
+    assert plain.score.min() == 0
+    assert plain.score.max() == 1
+    assert plain.score.argmax() == 5
+    assert wide.beats[5, 0] <= plain.beats[5, 0] + 0.03
+
+
+def test_tables_that_cannot_be_ranked():
+    with pytest.raises(ValueError, match=r"expected metrics among CA, .*got XYZ"):
+        rank_table(np.eye(2), ["a", "b"], ["CA", "XYZ"])
+    with pytest.raises(ValueError, match="no CA, CF, CC in the view of attacks"):
+        rank_table(np.eye(2), ["a", "b"], ["CA", "MR"], view="attack")
+    with pytest.raises(ValueError, match=r"expected shape \(2, 3\), got \(2, 2\)"):
+        rank_table(np.eye(2), ["a", "b"], ["CA", "MR", "CF"])
+    with pytest.raises(ValueError, match="at least 2 subjects"):
+        rank_table(np.array([[0.5, 0.5]]), ["a"], ["CA", "CF"])
