@@ -27,11 +27,12 @@ class Unsupported(DavylampError, ValueError):
 
 
 class MissingLibrary(DavylampError, ImportError):
-    """A library that is needed here is not installed; the message names the extra that brings it."""
+    """A library that is needed here is not installed; the message says what to install."""
 
-    def __init__(self, library: str, extra: str, reason: str = ""):
+    def __init__(self, library: str, extra: str, reason: str = "", *, package: str = ""):
         why = f" ({reason})" if reason else ""
-        super().__init__(f'{library} is not installed{why}; run: pip install "davylamp[{extra}]"')
+        install = f'"davylamp[{extra}]"' if extra else package or library
+        super().__init__(f"{library} is not installed{why}; run: pip install {install}")
 
 
 class Unavailable(DavylampError, OSError):

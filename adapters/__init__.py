@@ -5,25 +5,40 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 result = run_attack("foolbox:pgd", Classifier(model), inputs, labels, ThreatModel("linf", 8 / 255), steps=40)
 """
 
-from .attack import Attack, AttackResult, Distances, Implementation, ThreatModel
-from .catalogue.attacks import ATTACKS
-from .catalogue.lookup import IMPLEMENTATIONS, find_attack, find_implementation, implementations_of, library_defaults
+from .attack import Attack, Implementation
+from .catalogue.lookup import (
+    ATTACKS,
+    IMPLEMENTATIONS,
+    LIBRARIES,
+    attack_of,
+    find_attack,
+    find_implementation,
+    implementations_of,
+    library_defaults,
+)
 from .catalogue.parameters import PARAMETERS
+from .libraries import Finding, Library
 from .models.classifier import Classifier
+from .result import AttackResult, Distances
 from .running.queries import QueryCounter
 from .running.run import run_attack
+from .threat_model import ThreatModel
 
 __all__ = [
     "ATTACKS",
     "IMPLEMENTATIONS",
+    "LIBRARIES",
     "PARAMETERS",
     "Attack",
     "AttackResult",
     "Classifier",
     "Distances",
+    "Finding",
     "Implementation",
+    "Library",
     "QueryCounter",
     "ThreatModel",
+    "attack_of",
     "find_attack",
     "find_implementation",
     "implementations_of",

@@ -1,68 +1,12 @@
-"""The nouns: attack, implementation (one library's version of it), threat model, result."""
+"""What an attack is: the canonical one, one library's implementation of it, and the words for its parameters."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
-from ..errors import InvalidInput
-
-Norm = Literal["linf", "l2", "l1", "l0", "unrestricted"]
 Kind = Literal["fixed-budget", "minimum-norm"]
 Knowledge = Literal["white-box", "score-based", "decision-based"]
-Library = Literal["art", "foolbox", "torchattacks"]
 Status = Literal["works", "repaired", "broken"]
-
-NORMS: tuple[Norm, ...] = get_args(Norm)
-LIBRARIES: tuple[Library, ...] = get_args(Library)
-
-
-@dataclass(frozen=True)
-class ThreatModel:
-    """What the attacker may do.
-
-    Args:
-        norm: "linf", "l2", "l1" (on pixels in [0, 1]), "l0" (number of changed components, C x H x W in all), or
-            "unrestricted" (rotation, blur: no ball bounds the change).
-        epsilon: the radius of the ball in that norm; None: no radius, the attack looks for the smallest change.
-        targeted: the attack succeeds only if the image is taken for its target class.
-
-    Raises:
-        InvalidInput: if the norm is unknown, or epsilon <= 0, or no ball of that radius fits in [0, 1].
-    """
-
-    norm: Norm
-    epsilon: float | None = None
-    targeted: bool = False
-
-    def __post_init__(self) -> None:
-        if self.norm not in NORMS:
-            raise InvalidInput(f"expected a norm of {', '.join(NORMS)}, got {self.norm!r}")
-        if self.epsilon is None:
-            return
-        if self.norm == "unrestricted":
-            raise InvalidInput(f"expected no epsilon for an unrestricted threat model, got {self.epsilon}")
-        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise InvalidInput(f"expected epsilon > 0, got {self.epsilon}")
-        if self.norm == "linf" and self.epsilon > 1:
-            raise InvalidInput(
-                f"expected linf epsilon in (0, 1], got {self.epsilon}; images are in [0, 1]: 8/255, not 8"
-            )
-        if self.norm == "l0" and (self.epsilon < 1 or self.epsilon != int(self.epsilon)):
-            raise InvalidInput(f"expected l0 epsilon as a whole number >= 1 (of components), got {self.epsilon}")
-
-    def check_radius(self, components: int) -> None:
-        """Raise InvalidInput if the ball is larger than the box that images of C x H x W components live in."""
-        largest = {"linf": 1.0, "l2": math.sqrt(components), "l1": components, "l0": components}.get(
-            self.norm, math.inf
-        )
-        if self.epsilon is not None and self.epsilon > largest:
-            raise InvalidInput(
-                f"expected {self.norm} epsilon <= {largest:g} for images of {components} components, got {self.epsilon}"
-            )
 
 
 @dataclass(frozen=True)
@@ -102,8 +46,8 @@ class Implementation:
 
     Args:
         attack: name of the canonical attack.
-        library: "art", "foolbox" or "torchattacks".
-        classes: norm -> "module:Class". A leading dot means a module of this package (a repaired subclass).
+        library: name of its record, `Library.name`; or the file that a user's attack is from.
+        classes: norm -> "module:Class". A leading dot means a module of the library record's package.
         params: canonical parameter -> the library's own word. `seed`, `num_classes` and `starting_points` are
             supplied by `run_attack` to the rows that name them.
         fixed: arguments in the library's words that are always passed: what makes the class this attack.
@@ -123,12 +67,15 @@ class Implementation:
             random point of the ball.
         within: "module:function" of a context manager entered around each library call.
         repairs: what is mended from outside so that the row runs, a sentence each.
-        findings: ids of the known defects of the library's algorithm (`findings.FINDINGS`); the row runs as shipped.
+        findings: ids of known defects of the library's algorithm (`Library.findings`); the row runs as shipped.
         broken: why the row cannot run on today's stack; empty if it can.
+        described: the canonical attack, for a row whose attack is not in the catalogue: a user's, or of a record that
+            is not installed here.
+        given: the user's attack itself, for a row made of one.
     """
 
     attack: str
-    library: Library
+    library: str
     classes: Mapping[str, str]
     params: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -147,6 +94,8 @@ class Implementation:
     repairs: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     broken: str = ""
+    described: Attack | None = field(default=None, compare=False, repr=False)
+    given: Any = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -159,66 +108,3 @@ class Implementation:
         if self.broken:
             return "broken"
         return "repaired" if self.repairs or self.variant else "works"
-
-
-class Distances(NamedTuple):
-    """How far each adversarial image is from its clean one; each of shape (N,), on pixels in [0, 1]."""
-
-    l0: Tensor
-    l1: Tensor
-    l2: Tensor
-    linf: Tensor
-
-
-@dataclass(frozen=True)
-class AttackResult:
-    """What `run_attack` found; every tensor has one entry per image given, in the order given.
-
-    An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (what came
-    back proves nothing, whether it fools the model or not: see `violations` and `judge.KINDS`), or robust to this run.
-    A best-effort search adds `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when
-    clean.
-    """
-
-    implementation: str
-    threat_model: ThreatModel
-    parameters: Mapping[str, Any]
-    seed: int
-    adv_inputs: Tensor
-    logits: Tensor
-    adv_logits: Tensor
-    labels: Tensor
-    attacked: Tensor
-    success: Tensor
-    success_8bit: Tensor
-    distances: Distances
-    forwards: Tensor
-    backwards: Tensor
-    seconds: Tensor
-    violations: tuple[tuple[str, ...], ...]
-    targets: Tensor | None = None
-    errors: tuple[str, ...] = field(default=())
-    budget: Tensor | None = None
-
-    @property
-    def violated(self) -> Tensor:
-        """(N,) bool: attacked, and what came back proves nothing: neither fooled nor robust."""
-        flagged = torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
-        return flagged & self.attacked
-
-    @property
-    def robust(self) -> Tensor:
-        """(N,) bool: attacked by the rules, and still classified correctly (or not as the target)."""
-        return self.attacked & ~self.success & ~self.violated
-
-    @property
-    def usable(self) -> Tensor:
-        """(N,) bool: the images that prove something, see `judge.usable_images`."""
-        from .running.judge import usable_images  # which needs the nouns of this module
-
-        return usable_images(self.attacked, self.violated, self.success, self.distance, self.threat_model)
-
-    @property
-    def distance(self) -> Tensor:
-        """(N,): the distance in the norm of the threat model (l2 where that is unrestricted)."""
-        return getattr(self.distances, "l2" if self.threat_model.norm == "unrestricted" else self.threat_model.norm)

@@ -65,7 +65,8 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
-    from ..adapters.models.zoo.load import load_data_for, load_model
+    from ..adapters.data.datasets import load_data_for
+    from ..adapters.models.zoo.load import load_model
     from ..engine import compare
     from ..engine.plan.choices import threat_model_of
     from ..engine.plan.chosen import chosen_of
@@ -175,7 +176,8 @@ def quickstart(
     ),
 ) -> None:
     """Compare three attacks across the libraries on a real ImageNet model and real images, in about three minutes."""
-    from ..adapters.models.zoo.load import load_data_for, load_model
+    from ..adapters.data.datasets import load_data_for
+    from ..adapters.models.zoo.load import load_model
     from ..engine.comparison.quickstart import TRIALS, run_quickstart
     from ..report.text.console import make_console
 
@@ -202,7 +204,7 @@ def quickstart(
 
 def _keep_quickstart(out: Path, done: list[Any], classifier: Any, images: Any, names: tuple[str, str]) -> Path:
     """The trials as a results folder with its report inside."""
-    from ..adapters.models.zoo.load import Data as Images
+    from ..adapters.data.datasets import Data as Images
     from ..engine.comparison.save import keep_comparison
     from ..engine.store.store import ResultsStore
     from ..report.page.build import build_report, write_file

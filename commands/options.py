@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidInput, UnknownName
+from ..errors import InvalidInput
 
 Model = Annotated[str, typer.Option(help="demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, FILE.py:FACTORY")]
 Data = Annotated[str, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, foolbox:cifar10|cifar100|mnist")]
@@ -64,11 +64,10 @@ def one_format(wanted: Mapping[str, bool]) -> str:
 def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bool) -> list[Any]:
     """The rows of an attack (None: of all), of the named libraries, in the catalogue's order."""
     from ..adapters import IMPLEMENTATIONS, implementations_of
-    from ..adapters.attack import LIBRARIES
+    from ..adapters.catalogue.lookup import find_library
 
     for name in libraries or []:
-        if name not in LIBRARIES:
-            raise UnknownName("library", name, LIBRARIES)
+        find_library(name)
     rows = list(IMPLEMENTATIONS.values()) if attack is None else implementations_of(attack)
     chosen = [row for row in rows if (not libraries or row.library in libraries) and (repaired or not row.variant)]
     if not chosen:

@@ -182,7 +182,7 @@ def _rank_folder(
 
 def _load(folder: Path, norm: str | None, knowledge: str | None) -> tuple[Any, list[str]]:
     """The results in a norm by attacks of one kind, and a line about the failed cells."""
-    from ..adapters.attack import NORMS
+    from ..adapters.threat_model import NORMS
     from ..engine import load
 
     if norm is not None and norm not in NORMS:

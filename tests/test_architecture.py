@@ -89,10 +89,3 @@ def test_importing_a_part_loads_nothing_that_it_does_not_need(module, forbidden)
     script = f"import sys, {module}; print([n for n in {forbidden!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_files_stay_short():
-    long = {
-        name: source.count("\n") for files in sources().values() for name, source in files if source.count("\n") > 300
-    }
-    assert long == {}

@@ -156,9 +156,9 @@ def test_wrong_usage_is_exit_code_2(run, arguments):
 
 
 def test_a_missing_library_names_its_extra(run, monkeypatch, npz):
-    from davylamp.adapters.catalogue import lookup as catalogue
+    from davylamp.adapters import Library
 
-    monkeypatch.setattr(catalogue, "is_installed", lambda library: library != "art")
+    monkeypatch.setattr(Library, "is_installed", property(lambda library: library.name != "art"))
     arguments = ("--model", "net.py:factory", "--data", npz, "--limit", "2")
     code, out, _ = run("compare", "fgsm", *arguments)
     assert code == 0

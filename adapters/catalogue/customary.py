@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ...errors import InvalidInput, UnknownName, Unsupported
 from .. import Implementation, ThreatModel, find_attack, implementations_of
-from ..attack import NORMS, Norm
+from ..threat_model import NORMS, Norm
 from ..words import radius_text
 
 __all__ = ["choose_threat_model", "default_epsilon"]

@@ -1,27 +1,58 @@
-"""The catalogue: every implementation by name, joined from the library modules; loads no library until one is used."""
+"""The catalogue: every implementation by name, joined from the libraries' records; a library is loaded when used."""
 
 import importlib
-import importlib.util
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
 
 from ...errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
-from ..attack import LIBRARIES, Attack, Implementation, ThreatModel
-from ..libraries.art import driver as art
-from ..libraries.foolbox import driver as foolbox
-from ..libraries.torchattacks import driver as torchattacks
-from .attacks import ATTACKS
-from .parameters import SUPPLIED, check_parameter
+from ..attack import Attack, Implementation
+from ..libraries import RECORDS, REFUSED
+from ..libraries.common_findings import COMMON
+from ..libraries.library import Library, absolute_path
+from ..threat_model import ThreatModel
+from .attacks import ATTACKS as CANONICAL
+from .parameters import PARAMETERS, SUPPLIED, check_parameter
 
+
+def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
+    """What in a record has no meaning here, or another one than it has already; "" if nothing."""
+    introduced = {attack.name: attack for attack in library.introduces}
+    for name, attack in introduced.items():
+        if known.get(name, attack) != attack:
+            return f"it introduces the attack {name}, which there is already, in another way"
+    for row in library.attacks:
+        if row.attack not in known and row.attack not in introduced:
+            return f"{row.name}: unknown attack; a record introduces what the catalogue does not have"
+        if strange := set(row.params) - {*PARAMETERS, *SUPPLIED}:
+            return f"{row.name}: unknown parameter {', '.join(sorted(strange))}; see davylamp.adapters.PARAMETERS"
+        if strange := set(row.findings) - {*library.findings, *findings}:
+            return f"{row.name}: unknown finding {', '.join(sorted(strange))}"
+    return ""
+
+
+def _join() -> tuple[dict[str, Library], dict[str, Attack], dict[str, str]]:
+    """The libraries in use, the attacks that they and the catalogue have, and what was refused, with the reason."""
+    libraries: dict[str, Library] = {}
+    attacks, refused = dict(CANONICAL), dict(REFUSED)
+    for name, library in RECORDS.items():
+        if why := _why_unusable(library, attacks, set(COMMON)):
+            refused[name] = why
+        else:
+            libraries[name] = library
+            attacks |= {attack.name: attack for attack in library.introduces}
+    return libraries, attacks, refused
+
+
+LIBRARIES, ATTACKS, REFUSED_LIBRARIES = _join()
 IMPLEMENTATIONS: Mapping[str, Implementation] = {
-    row.name: row for module in (art, foolbox, torchattacks) for row in module.ROWS
+    row.name: row for library in LIBRARIES.values() for row in library.attacks
 }
 
-_LIBRARIES = "davylamp.adapters.libraries"  # what a leading dot in `classes` starts from
 # Given to every attack by `run_attack` itself, whatever the library.
 UNIVERSAL = ("max_queries", "batch_size")
 
@@ -41,10 +72,14 @@ def find_implementation(name: str) -> Implementation:
     if not colon:
         find_attack(name)
         raise UnknownName("implementation", name, (row.name for row in implementations_of(name)))
-    if library not in LIBRARIES:
-        raise UnknownName("library", library, LIBRARIES)
+    find_library(library)
     find_attack(attack.partition("@")[0])
     raise UnknownName("implementation", name, IMPLEMENTATIONS)
+
+
+def attack_of(row: Implementation) -> Attack:
+    """The canonical attack of a row; a row outside the catalogue brings its own description."""
+    return row.described or find_attack(row.attack)
 
 
 def implementations_of(attack: str) -> list[Implementation]:
@@ -53,15 +88,25 @@ def implementations_of(attack: str) -> list[Implementation]:
     return [row for row in IMPLEMENTATIONS.values() if row.attack == attack]
 
 
-def is_installed(library: str) -> bool:
-    """Whether the library can be imported, without importing it."""
-    return importlib.util.find_spec(library) is not None
+def find_library(name: str) -> Library:
+    """The record of a library; UnknownName with close matches, or the reason why a record was refused."""
+    if name not in LIBRARIES:
+        if name in REFUSED_LIBRARIES:
+            raise Unsupported(f"the library {name} cannot be used: {REFUSED_LIBRARIES[name]}")
+        raise UnknownName("library", name, LIBRARIES)
+    return LIBRARIES[name]
 
 
-def require_library(library: str) -> None:
+def require_library(name: str) -> None:
     """Raise MissingLibrary, which names the extra, if the library is not installed."""
-    if not is_installed(library):
-        raise MissingLibrary(library, library)
+    library = find_library(name)
+    if not library.is_installed:
+        raise _missing(library)
+
+
+def _missing(library: Library, module: str = "", reason: str = "") -> MissingLibrary:
+    name = module or library.name
+    return MissingLibrary(name, library.extra, reason, package=module or library.distribution)
 
 
 def load_class(row: Implementation, norm: str) -> Any:
@@ -74,18 +119,29 @@ def load_class(row: Implementation, norm: str) -> Any:
     if norm not in row.classes:
         raise Unsupported(f"{row.name} does not have norm {norm}; it has: {', '.join(row.classes)}")
     require_library(row.library)
-    return load_object(row.classes[norm], row.library)
+    return _load_object(row.classes[norm], find_library(row.library))
 
 
-def load_object(path: str, library: str) -> Any:
-    """Import "module:name"; a module with a leading dot is one of this package. MissingLibrary if it cannot be."""
-    module, _, name = path.partition(":")
+def load_driver(row: Implementation) -> Callable[..., Tensor]:
+    """The function that calls the library for a row."""
+    library = find_library(row.library)
+    return _load_object(library.driver, library)
+
+
+def load_context(row: Implementation) -> Callable[[], AbstractContextManager[Any]]:
+    """What a row wants entered around each call of its library; one that does nothing where it wants nothing."""
+    return _load_object(row.within, find_library(row.library)) if row.within else nullcontext
+
+
+def _load_object(path: str, library: Library) -> Any:
+    """Import "module:name", a leading dot from the record's package; MissingLibrary if it cannot be."""
+    module, _, name = absolute_path(path, library).partition(":")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what a library's own imports have to say is not the user's business
-            return getattr(importlib.import_module(module, f"{_LIBRARIES}.{library}"), name)
+            return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        raise MissingLibrary(error.name or module, library, f"needed by {library}") from error
+        raise _missing(library, error.name or module, f"needed by {library.name}") from error
 
 
 def check_support(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +156,7 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
         raise Unsupported(f"{row.name} cannot run: {row.broken}")
     if threat_model.norm not in row.classes:
         raise Unsupported(f"{row.name} does not have norm {threat_model.norm}; it has: {', '.join(row.classes)}")
-    fixed_budget = ATTACKS[row.attack].kind == "fixed-budget" and threat_model.norm != "unrestricted"
+    fixed_budget = attack_of(row).kind == "fixed-budget" and threat_model.norm != "unrestricted"
     if fixed_budget and threat_model.epsilon is None:
         raise Unsupported(f"{row.name} is a fixed-budget attack: expected an epsilon, got none")
     if threat_model.targeted and row.targeted == "no":
@@ -177,7 +233,7 @@ def describe(row: Implementation) -> dict[str, Any]:
 
     `defaults` are the library's own, by norm where the norms differ.
     """
-    attack = ATTACKS[row.attack]
+    attack = attack_of(row)
     try:
         by_norm = {norm: library_defaults(row, norm) for norm in row.classes}
     except MissingLibrary:

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import AttackFailed, DavylampError, MissingLibrary, ModelFailed, Unsupported
-from ..attack import AttackResult, Implementation, Norm, ThreatModel
-from ..catalogue.attacks import ATTACKS
-from ..catalogue.lookup import IMPLEMENTATIONS, accepts, check_support, find_implementation
+from ..attack import Implementation
+from ..catalogue.lookup import IMPLEMENTATIONS, accepts, attack_of, check_support, find_implementation
 from ..models.classifier import Classifier
+from ..result import AttackResult
 from ..running.judge import quantise
 from ..running.run import run_attack
+from ..threat_model import Norm, ThreatModel
 
 SIDE, CLASSES, COUNT = 16, 4, 4
 _TIMES_LEAST = 4  # radius of a fixed-budget attack, in perturbations that are enough for every image
@@ -200,7 +201,7 @@ def check_conformance(
 def _check_row(
     row: Implementation, norm: Norm, setting: Setting, plants: Sequence[str], parameters: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    bound = ATTACKS[row.attack].kind == "fixed-budget" and norm != "unrestricted"
+    bound = attack_of(row).kind == "fixed-budget" and norm != "unrestricted"
     threat_model = ThreatModel(norm, setting.radii[norm] if bound else None, targeted=False)
     words = {name: value for name, value in {**_QUICK, **parameters}.items() if accepts(row, name)}
     check_support(row, threat_model, words)

@@ -1,1 +1,41 @@
-"""The attack libraries: a folder for each."""
+"""The attack libraries: a folder for each, and whatever other packages bring through an entry point.
+
+A record that cannot be used costs itself: `REFUSED` says why, and davylamp goes on without it. The catalogue checks
+what a record means; what is in use is `catalogue.lookup.LIBRARIES`.
+"""
+
+from dataclasses import replace
+from importlib.metadata import EntryPoint, entry_points
+
+from . import art, foolbox, torchattacks
+from .library import Finding, Library
+
+__all__ = ["ENTRY_POINTS", "RECORDS", "REFUSED", "Finding", "Library"]
+
+ENTRY_POINTS = "davylamp.libraries"
+
+
+def _collect() -> tuple[dict[str, Library], dict[str, str]]:
+    """The built-in records and those of other packages, by name; and what was refused, with the reason."""
+    known = {module.LIBRARY.name: module.LIBRARY for module in (art, foolbox, torchattacks)}
+    refused: dict[str, str] = {}
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        try:
+            library = _load(point)
+            if library.name in known:
+                raise ValueError(f"there is a library {library.name} already")
+        except Exception as error:
+            refused[point.name] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+        else:
+            known[library.name] = library
+    return known, refused
+
+
+def _load(point: EntryPoint) -> Library:
+    library = point.load()
+    if not isinstance(library, Library):
+        raise TypeError(f"expected a davylamp.adapters.Library at {point.value}, got {type(library).__name__}")
+    return replace(library, provider=point.dist.name if point.dist else "")
+
+
+RECORDS, REFUSED = _collect()

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..attack import ThreatModel
-from ..radii import pick_rules
+from ..threat_model import ThreatModel
 from .judge import fooled, inside_rules, norm_of, project
 
 IDLE_CALLS = 100  # questions about spent images only, in a row, after which nothing more is to be learned
@@ -95,7 +94,7 @@ class Budget:
         asked = asked.to(self._inputs)
         own, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
         margin = _margin(logits, self._labels[owners], targets)
-        rules = pick_rules(self._threat_model, owners)
+        rules = self._threat_model.of_images(owners)
         valid = inside_rules(own, asked, rules)
         is_fooled = fooled(logits, self._labels[owners], targets)
         if self._threat_model.epsilon is None:
@@ -105,7 +104,7 @@ class Budget:
             score = margin.where(~(valid & is_fooled), -torch.inf).where(finite, torch.inf)
             if not valid.all():
                 asked = asked.clone()
-                asked[~valid] = project(own[~valid], asked[~valid], pick_rules(rules, ~valid)).clamp(0, 1)
+                asked[~valid] = project(own[~valid], asked[~valid], rules.of_images(~valid)).clamp(0, 1)
         self._keep_best(asked, score.to(self._score), owners)
 
     def _keep_best(self, asked: Tensor, score: Tensor, owners: Tensor) -> None:

@@ -4,7 +4,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import ModelFailed
-from ..attack import Implementation, ThreatModel
-from ..catalogue.attacks import ATTACKS
-from ..catalogue.lookup import load_class, load_object
+from ..attack import Implementation
+from ..catalogue.lookup import attack_of, load_class, load_context, load_driver
 from ..models.classifier import Classifier
+from ..threat_model import ThreatModel
 from ..user_code import describe_error, guarded
 from .queries import BudgetSpent, QueryCounter
 from .seeding import seeded
@@ -106,13 +106,13 @@ def call_library(
         targets=batch.targets,
         order=row.order,
         max_queries=None if allowance is None else allowance.to(batch.inputs.device),
-        needs_gradients=ATTACKS[row.attack].knowledge == "white-box",
+        needs_gradients=attack_of(row).knowledge == "white-box",
         scores=_scores_of(row),
     )
     found = torch.ones_like(batch.labels, dtype=torch.bool)
     returned, error, started = batch.inputs, None, time.perf_counter()
     try:
-        with _undisturbed(seed), (load_object(row.within, row.library) if row.within else nullcontext)():
+        with _undisturbed(seed), load_context(row)():
             supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
             if "starting_points" in row.params:
                 supplied["starting_points"], found = find_starting_points(counter, *batch, seed)
@@ -157,7 +157,7 @@ def _blame(error: BaseException, classifier: Classifier) -> BaseException:
 
 def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
     """What a score-based attack sees of the logits."""
-    if ATTACKS[row.attack].knowledge != "score-based":
+    if attack_of(row).knowledge != "score-based":
         return None
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
 
@@ -182,7 +182,7 @@ def _attack_found(
     if row.targeted == "only" and targets is None:
         targets = _aim(counter, inputs, labels, row.aims_at)
         threat_model = replace(threat_model, targeted=True)
-    run = load_object(".driver:run", row.library)
+    run = load_driver(row)
     model = _Probabilities(counter) if row.probabilities else counter
     attack_class = load_class(row, threat_model.norm)
     # Copies: what a library does to the images that it is given changes neither the counting nor the judging.

@@ -3,22 +3,13 @@
 import torch
 from torch import Tensor
 
-from ..attack import Implementation, ThreatModel
-from ..catalogue.attacks import ATTACKS
+from ..attack import Implementation
+from ..catalogue.lookup import attack_of
 from ..models.classifier import Classifier
-from ..radii import pick_rules
+from ..result import allowed_radii
+from ..threat_model import ThreatModel
 from .call import Images, Returned
-from .judge import (
-    OF_THE_MODEL,
-    Verdict,
-    allowed_radii,
-    fooled,
-    judge_images,
-    judge_outcomes,
-    norm_of,
-    of_another_image,
-    quantise,
-)
+from .judge import OF_THE_MODEL, Verdict, fooled, judge_images, judge_outcomes, norm_of, of_another_image, quantise
 from .steadiness import draw_hits
 
 
@@ -35,7 +26,7 @@ class Evidence:
     def __init__(self, images: Images, threat_model: ThreatModel, row: Implementation, spent: Tensor):
         count, device = len(images.labels), images.inputs.device
         self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
-        attack = ATTACKS[row.attack]
+        attack = attack_of(row)
         self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
         self.knowledge = attack.knowledge
         self.adv_inputs = images.inputs.clone()
@@ -58,7 +49,7 @@ class Evidence:
         clean = self.images.inputs[rows]
         # The clean image is an honest answer of an attack that tried others in vain, or ran out of queries.
         may_stay = (call.moved & (self.row.failure == "input")) | call.denied
-        rules = pick_rules(self.threat_model, rows)
+        rules = self.threat_model.of_images(rows)
         verdict = judge_images(clean, call.adv_inputs, rules, bound=self.bound, may_stay=may_stay)
         self.forwards[rows] += call.forwards
         self.backwards[rows] += call.backwards
@@ -157,5 +148,5 @@ class Evidence:
         )
         hit = fooled(classifier.predict_logits(verdict.adv_inputs), images.labels, images.targets)
         flagged = torch.tensor([bool(kinds) for kinds in verdict.violations], device=hit.device)
-        inside = size <= allowed_radii(pick_rules(self.threat_model, rows))
+        inside = size <= allowed_radii(self.threat_model.of_images(rows))
         return hit & ~flagged & inside & (~self.success[rows] | (size < previous))

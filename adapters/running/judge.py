@@ -1,14 +1,13 @@
 """The only judge: what a library returns is measured here, and no library's own success flag is ever believed."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..attack import Distances, Norm, ThreatModel
-from ..radii import OwnRadii, radius_of
+from ..result import Distances, allowed_radii
+from ..threat_model import Norm, ThreatModel
 
 RULES = 2  # version of the rules below: part of a cell's key, raised whenever the same images would be judged otherwise
 
@@ -35,10 +34,6 @@ BOX_TOLERANCE = 1e-6
 UNCHANGED = 1e-6  # largest change of a pixel that is rounding
 BLACK = 0.5 / 255  # largest pixel of an image that is black on 8 bits
 LITTLE = 0.1  # of the radius: a change that cannot be seen and stays below this share of it has tried nothing
-RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
-
-Radius = TypeVar("Radius", float, Tensor)
-Mask = TypeVar("Mask", Tensor, np.ndarray)
 
 
 class Verdict(NamedTuple):
@@ -74,24 +69,6 @@ def distances_of(inputs: Tensor, adv_inputs: Tensor) -> Distances:
     """All four distances of each pair, computed in float64 and returned as float64, shape (N,) each."""
     delta = adv_inputs.double() - inputs.double()
     return Distances(*(norm_of(delta, norm) for norm in ("l0", "l1", "l2", "linf")))
-
-
-def allowed_radius(threat_model: ThreatModel) -> float:
-    """Radius up to which a change counts as inside the ball: epsilon and the stated rounding tolerance."""
-    return float("inf") if threat_model.epsilon is None else _with_tolerance(threat_model.epsilon, threat_model.norm)
-
-
-def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
-    """`allowed_radius`; where every image has a radius of its own, of each, shape (n,)."""
-    if isinstance(threat_model, OwnRadii):
-        return _with_tolerance(threat_model.radii, threat_model.norm)
-    return allowed_radius(threat_model)
-
-
-def _with_tolerance(radius: Radius, norm: Norm) -> Radius:
-    if norm == "l0":
-        return radius
-    return radius * (1 + (0.0 if norm == "linf" else RADIUS_TOLERANCE)) + 1e-6
 
 
 def inside_rules(inputs: Tensor, adv_inputs: Tensor, threat_model: ThreatModel) -> Tensor:
@@ -181,24 +158,9 @@ def of_another_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     return flagged
 
 
-def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:
-    """Images that prove something, shape (N,) bool: attacked, no violation, and a success or within the radius.
-
-    The nearest example of a minimum-norm attack may lie outside of the radius. Tensors or arrays, all of shape (N,).
-
-    Args:
-        attacked: by the rules of the run.
-        violated: see `KINDS`.
-        success: fooled within the rules.
-        distance: of the example in the norm of the threat model, as it is stored.
-        threat_model: the rules.
-    """
-    return attacked & ~violated & (success | (distance <= allowed_radius(threat_model)))
-
-
 def project(inputs: Tensor, images: Tensor, threat_model: ThreatModel) -> Tensor:
     """The images moved onto the ball where they are outside of it by more than rounding; others bit by bit the same."""
-    delta, epsilon = images - inputs, radius_of(threat_model)
+    delta, epsilon = images - inputs, threat_model.radius
     if epsilon is None or threat_model.norm == "unrestricted":
         return images
     size = norm_of(delta.double(), threat_model.norm)

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..attack import ThreatModel
 from ..models.classifier import PASS_SIZE, Classifier
+from ..threat_model import ThreatModel
 from .budget import Budget, BudgetSpent
 from .judge import UNCHANGED
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
-from ..attack import AttackResult, Implementation, ThreatModel
+from ..attack import Implementation
 from ..catalogue.lookup import check_settings, find_implementation, load_class
 from ..models.classifier import Classifier, check_images, check_labels
-from ..radii import own_radii, pick_rules, pick_words
+from ..result import AttackResult
+from ..threat_model import ThreatModel, pick_words
 from .call import Images, call_library
 from .evidence import Evidence
 from .judge import distances_of
@@ -89,7 +90,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     if logits.shape[1] < row.min_classes:
         raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
     attacked = logits.argmax(1) == labels
-    rules = threat_model if radii is None else own_radii(threat_model, radii, labels)
+    rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
     evidence = Evidence(Images(inputs, labels, targets), rules, row, spent)
     steady = is_steady(classifier, inputs, logits, seed)
     _attack_all(classifier, evidence, attacked, settings, seed, places, progress or (lambda _: None))
@@ -140,7 +141,7 @@ def _attack_all(
         for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
             allowance = own["max_queries"] - evidence.used[rows] if "max_queries" in own else None
             drawn = call_seed(seed, int(places[rows[0]]), restart)
-            rules = pick_rules(evidence.threat_model, rows, classifier.device)
+            rules = evidence.threat_model.of_images(rows, classifier.device)
             words = pick_words(kwargs, rows, classifier.device)
             call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, allowance)
             calls, error = calls + 1, call.error or error

@@ -17,7 +17,8 @@ from rich.console import Console
 from torch import Tensor
 
 from ...adapters import Classifier, find_attack
-from ...adapters.models.zoo.load import Data, load_model
+from ...adapters.data.datasets import Data
+from ...adapters.models.zoo.load import load_model
 from ...adapters.paths import expand_path
 from ...engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
 from ...engine.cell import Cell, digest_of, strip_best

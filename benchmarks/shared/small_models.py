@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...adapters import Classifier
-from ...adapters.models.zoo.load import Data
+from ...adapters.data.datasets import Data
 
 EPSILON = 0.1
 TRAINED_ON = 1400

@@ -18,10 +18,11 @@ import torch
 
 from davylamp.adapters import Classifier, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.catalogue.lookup import find_implementation, load_class
+from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.libraries.art import driver as art
 from davylamp.adapters.libraries.foolbox import driver as foolbox
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
-from davylamp.adapters.models.zoo.load import load_data, load_model
+from davylamp.adapters.models.zoo.load import load_model
 from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
 
 THREAT = ThreatModel("linf", 4 / 255)

@@ -27,7 +27,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from davylamp.adapters.models.zoo.load import load_data, load_model
+from davylamp.adapters.data.datasets import load_data
+from davylamp.adapters.models.zoo.load import load_model
 from davylamp.benchmarks.speed.adapters import LIBRARIES, library_call
 from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan

@@ -25,7 +25,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from davylamp.adapters import Classifier, ThreatModel
-from davylamp.adapters.models.zoo.load import load_data, load_model
+from davylamp.adapters.data.datasets import load_data
+from davylamp.adapters.models.zoo.load import load_model
 from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
 from davylamp.engine import SearchResult, best_effort
 

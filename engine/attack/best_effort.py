@@ -13,7 +13,7 @@ from ...adapters import (
     Classifier,
     Implementation,
     ThreatModel,
-    find_attack,
+    attack_of,
     find_implementation,
     run_attack,
 )
@@ -187,7 +187,7 @@ def radii_of(row: Implementation, threat_model: ThreatModel, components: int, ro
         Unsupported: for a minimum-norm or universal row, or a threat model without a ball.
         InvalidInput: if the number of rounds is out of range.
     """
-    if find_attack(row.attack).kind != "fixed-budget":
+    if attack_of(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} looks for the smallest change by itself: expected a fixed-budget attack")
     if row.universal:
         raise Unsupported(f"{row.name} makes one perturbation for all images: no image has a radius of its own")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...adapters import Implementation, ThreatModel, find_attack
+from ...adapters import Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import accepts, library_defaults
 from ...adapters.catalogue.step_size import is_relative, resolve_step
 from ...errors import InvalidInput, MissingLibrary
@@ -28,7 +28,7 @@ def reach_of(row: Implementation, threat_model: ThreatModel, parameters: Mapping
         None where the row has no steps of a known length, its library is not installed, or nothing can be compared.
     """
     length = _LENGTH.get(row.attack, "step_size")
-    if find_attack(row.attack).kind != "fixed-budget" or not (accepts(row, "steps") and accepts(row, length)):
+    if attack_of(row).kind != "fixed-budget" or not (accepts(row, "steps") and accepts(row, length)):
         return None
     try:
         used = {**library_defaults(row, threat_model.norm), **parameters}

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters import Classifier, Implementation, ThreatModel, find_attack, find_implementation, run_attack
-from ...adapters.attack import Norm
+from ...adapters import Classifier, Implementation, ThreatModel, attack_of, find_implementation, run_attack
 from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.catalogue.lookup import check_support
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.classifier import check_images
+from ...adapters.threat_model import Norm
 from ...errors import InvalidInput, Unsupported
 
 THRESHOLD = 0.01
@@ -72,7 +72,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
         AttackFailed: if the library crashed on every image at a budget.
     """
     row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
-    if find_attack(row.attack).kind != "fixed-budget":
+    if attack_of(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no budget to choose")
     if not 0 <= threshold <= 1:
         raise InvalidInput(f"expected a threshold from 0 to 1, got {threshold}")

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters import find_attack
-from ...adapters.running.judge import KINDS, RULES, UNCHANGED, allowed_radius
+from ...adapters import attack_of
+from ...adapters.result import allowed_radius
+from ...adapters.running.judge import KINDS, RULES, UNCHANGED
 from ..statistics.paired import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
 from ..store.outcomes import Clean, Outcome
@@ -158,7 +159,7 @@ def _judge_noise(own: Outcome, probes: Mapping[str, Any], found: Mapping[str, An
     noise = set(found["fooled"])
     only = sorted(noise - base)
     p = mcnemar([i in noise for i in images], [i in base for i in images])
-    white = find_attack(own.cell.row.attack).knowledge == "white-box"
+    white = attack_of(own.cell.row).knowledge == "white-box"
     state: State = "pass" if not only else "fail" if white or p < SIGNIFICANT else "warn"
     detail = (
         f"{found['draws']} random changes of size {found['radius']:.4g} fool {len(noise)} of {len(images)} images, "

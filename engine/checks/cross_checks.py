@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters import find_attack, implementations_of
-from ...adapters.running.judge import allowed_radius
+from ...adapters import attack_of, implementations_of
+from ...adapters.result import allowed_radius
 from ...adapters.words import radius_text, threat_text
 from ..cell import Cell
 from ..statistics.paired import least_decisive, mcnemar
@@ -33,7 +33,7 @@ def is_single_step(cell: Cell) -> bool:
 
 def is_iterated(cell: Cell) -> bool:
     """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
-    white = find_attack(cell.row.attack).knowledge == "white-box"
+    white = attack_of(cell.row).knowledge == "white-box"
     return white and not is_single_step(cell) and cell.row.attack not in _OTHER_GOALS
 
 
@@ -48,7 +48,7 @@ def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
         boxes = [
             (other.cell.attack, reach(other, own.cell))
             for other in rivals
-            if find_attack(other.cell.row.attack).knowledge != "white-box"
+            if attack_of(other.cell.row).knowledge != "white-box"
         ]
         boxes += _reach_transfers(own, outcomes, transfers)
         yield _beaten("single-step", own, steps, "no single-step attack (fgsm) was run under this threat model")
@@ -250,7 +250,7 @@ def _settings(cell: Cell, skip: str = "") -> tuple[Any, ...]:
 
 
 def _has_ball(cell: Cell) -> bool:
-    fixed = find_attack(cell.row.attack).kind == "fixed-budget"
+    fixed = attack_of(cell.row).kind == "fixed-budget"
     return fixed and not cell.is_best and cell.threat_model.epsilon is not None
 
 

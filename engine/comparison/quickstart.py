@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...adapters import Classifier, ThreatModel
-from ...adapters.models.zoo.load import Data
+from ...adapters.data.datasets import Data
 from .compare import Comparison, compare
 
 

@@ -3,11 +3,11 @@
 import pyarrow as pa
 
 from ...adapters import Classifier
-from ...adapters.catalogue.lookup import accepts
+from ...adapters.catalogue.lookup import accepts, find_library
+from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
-from ...adapters.models.zoo.load import Data
 from ..cell import Cell, Subject
-from ..plan.make import conditions, library_version
+from ..plan.make import conditions
 from ..run.measure import result_table
 from ..run.origin import describe_run
 from ..run.worker import DataSource, ModelSource, Outcome, Task, Workbench
@@ -68,6 +68,6 @@ def _cell(subject: Subject, comparison: Comparison, row: Row, device: str) -> Ce
         parameters={name: value for name, value in comparison.parameters.items() if accepts(own, name)},
         seed=comparison.seed,
         measures=MEASURES,
-        version=library_version(own.library),
+        version=find_library(own.library).version,
         **conditions(device),
     )

@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...adapters import Implementation, ThreatModel, find_implementation, implementations_of
-from ...adapters.attack import LIBRARIES
 from ...adapters.catalogue.customary import choose_threat_model
-from ...adapters.catalogue.lookup import accepts
+from ...adapters.catalogue.lookup import accepts, find_library
 from ...adapters.words import radius_text
-from ...errors import InvalidInput, UnknownName, Unsupported
+from ...errors import InvalidInput, Unsupported
 from ..cell import strip_best
 from .config import AttackChoice
 
@@ -24,8 +23,7 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
         InvalidInput: if the name is neither an attack, a `library:attack` nor `best(...)`, or no library is left.
     """
     for library in libraries:
-        if library not in LIBRARIES:
-            raise UnknownName("library", library, LIBRARIES)
+        find_library(library)
     name = strip_best(choice.attack)
     if set(name) & set("()"):
         raise InvalidInput(f"expected an attack as NAME, LIBRARY:NAME or best(...) of one, got {choice.attack!r}")

@@ -4,21 +4,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from ...adapters.attack import Library, Norm
+from ...adapters.catalogue.lookup import LIBRARIES
 from ...adapters.catalogue.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
 from ...adapters.catalogue.step_size import is_relative
 from ...adapters.models.zoo.load import known_models
 from ...adapters.paths import expand_path
 from ...adapters.running.targets import check_target
+from ...adapters.threat_model import Norm
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import SHARD_SIZE
 from ..run.measure import MEASURES
 from .schema import check_record, show_value
 
+if TYPE_CHECKING:
+    LibraryName = str
+else:
+    LibraryName = Literal[tuple(LIBRARIES)]
 Transfer = Literal["no", "simple", "full"]
 ExecutorName = Literal["local", "ray"]
 Word = Annotated[str, MinLen(1)]
@@ -90,7 +95,7 @@ class Config:
     data: Word = "demo:imagenet"
     limit: Count | None = None
     seeds: Annotated[tuple[Seed, ...], MinLen(1)] = (0,)
-    libraries: tuple[Library, ...] = ()
+    libraries: tuple[LibraryName, ...] = ()
     repaired: bool = False
     max_queries: Count | None = None
     batch_size: Count | None = None

@@ -3,17 +3,15 @@
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
-from ...adapters import Classifier, Implementation, ThreatModel, find_attack
-from ...adapters.attack import Library
-from ...adapters.catalogue.lookup import accepts, check_support
+from ...adapters import Classifier, Implementation, ThreatModel, attack_of
+from ...adapters.catalogue.lookup import accepts, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, identify_model
-from ...adapters.models.zoo.load import Data
 from ...adapters.running.judge import RULES
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.best_effort import check_search, combinations
@@ -23,11 +21,6 @@ from .choices import rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 
 _ANY_SIZE = 1 << 40  # components of an image larger than any: no radius is refused for its size
-_PACKAGES: Mapping[Library, str] = {
-    "art": "adversarial-robustness-toolbox",
-    "foolbox": "foolbox",
-    "torchattacks": "torchattacks",
-}
 
 
 @dataclass(frozen=True)
@@ -192,7 +185,7 @@ def _cell(
     for name in (*given, *grid):
         if not any(accepts(other, name) for other in rows):
             raise Unsupported(f"no implementation of {row.attack} has parameter {name}")
-    shared = given if choice.defaults else {**find_attack(row.attack).matched, **given}
+    shared = given if choice.defaults else {**attack_of(row).matched, **given}
     if not best:  # a search resolves a relative step size at each of its radii
         shared = resolve_step(shared, threat_model.epsilon)
     own = {name: value for name, value in shared.items() if accepts(row, name)}
@@ -209,7 +202,7 @@ def _cell(
         pixels=config.pixels,
         measures=config.measures,
         shard_size=config.shard_size,
-        version=library_version(row.library),
+        version=find_library(row.library).version,
         **conditions(config.device),
     )
 
@@ -217,11 +210,3 @@ def _cell(
 def conditions(device: str) -> dict[str, Any]:
     """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
     return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
-
-
-def library_version(library: Library) -> str:
-    """The installed version of an attack library; "" if it is not installed."""
-    try:
-        return version(_PACKAGES[library])
-    except PackageNotFoundError:
-        return ""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...adapters.attack import Norm
+from ...adapters.threat_model import Norm
 from ...errors import UnknownName
 from .config import AttackChoice, Config
 
@@ -68,9 +68,9 @@ def _choice(attack: str, norm: Norm, epsilon: float | None = None, target: str =
     return AttackChoice(attack, norm, epsilon, target, parameters)
 
 
-_BLACK = {"B13": "the black images that it returns where it fails are named violations"}
+_BLACK = {"black-on-failure": "the black images that it returns where it fails are named violations"}
 _SPSA = {
-    "B11": "it is run untargeted",
+    "targets-ignored": "it is run untargeted",
     "one-short-step": "it is run with the steps given here, not with its own one",
 }
 _MATCHED = "parameters that the paper does not give are those matched between the libraries"
@@ -244,7 +244,7 @@ _AUTOATTACK = Preset(
     "images of up to 64 x 64 (CIFAR), linf 4/255 and l2 3.0 on larger ones (ImageNet)",
     (),
     ("run repaired, with 100 steps: as shipped it makes 10, and takes the first image's step size for all",),
-    {"B5": "mended in the repaired row: APGD-T gets one image at a time"},
+    {"first-step-size": "mended in the repaired row: APGD-T gets one image at a time"},
     {"linf": (8 / 255, 4 / 255), "l2": (0.5, 3.0)},
 )
 

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from ...adapters import ThreatModel
-from ...adapters.attack import Norm
 from ...adapters.running.judge import norm_of, project
+from ...adapters.threat_model import Norm
 
 
 def random_points(

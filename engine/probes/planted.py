@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters import Classifier
-from ...adapters.attack import Norm
+from ...adapters.threat_model import Norm
 from ...errors import Unsupported
 from .noise import random_points
 

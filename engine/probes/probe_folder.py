@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ...adapters import Classifier
+from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
-from ...adapters.models.zoo.load import Data
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, Subject
 from ..checks.check_folder import check_models

@@ -8,13 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ... import __version__
-from ...adapters import find_attack
+from ...adapters import LIBRARIES, attack_of
 from ...errors import UnknownName
 from ..cell import Cell
 from .worker import Outcome
 
-_VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow")
-_VERSIONS += ("adversarial-robustness-toolbox", "foolbox", "torchattacks", "piq")
+_VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")
 
 
 def describe_run(outcome: Outcome, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def describe_run(outcome: Outcome, *, preset: str = "", chosen: Mapping[str, Any
 def describe_attack(cell: Cell) -> dict[str, str]:
     """What the catalogue knows of a cell's attack now: a later one may not have it any more."""
     try:
-        attack = find_attack(cell.row.attack)
+        attack = attack_of(cell.row)
     except UnknownName:
         return {}
     about = {"library": cell.row.library, "attack": attack.name, "title": attack.title}
@@ -56,7 +55,10 @@ def describe_attack(cell: Cell) -> dict[str, str]:
 def versions() -> dict[str, str]:
     """Of davylamp and of every library here that takes part in the numbers."""
     found = {"davylamp": __version__}
-    for name in _VERSIONS:
+    distributions = {
+        name for library in LIBRARIES.values() for name in (library.distribution, library.provider) if name
+    }
+    for name in (*_VERSIONS, *sorted(distributions)):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -3,7 +3,14 @@
 from contextlib import suppress
 from importlib import import_module
 
-MODULES = ("davylamp.engine.run.executors", "torchvision", "piq", "torchattacks", "foolbox", "art.attacks.evasion")
+from ...adapters import LIBRARIES
+
+MODULES = (
+    "davylamp.engine.run.executors",
+    "torchvision",
+    "piq",
+    *(module for library in LIBRARIES.values() for module in library.preload),
+)
 
 
 def preload() -> None:

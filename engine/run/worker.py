@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, run_attack
+from ...adapters.data.datasets import Data, load_data_for
 from ...adapters.models.memory import give_memory_back
-from ...adapters.models.zoo.load import Data, load_data_for, load_model
+from ...adapters.models.zoo.load import load_model
 from ..cell import Cell, Subject, strip_best
 from ..comparison.compare import choose_targets
 from ..probes.probe_model import probe_model

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...adapters import find_attack
+from ...adapters import attack_of
 from ...errors import UnknownName
 from ..cell import Cell, Subject
 from .sealed import Damaged, Record
@@ -70,7 +70,7 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
 def unknown_attack(cell: Cell) -> str:
     """Why nothing can be said of a cell's attack: this version of davylamp does not have it; "" if it does."""
     try:
-        find_attack(cell.row.attack)
+        attack_of(cell.row)
     except UnknownName as error:
         return f"unknown attack: {cell.attack} ({error})"
     return ""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ...adapters import find_attack
+from ...adapters import attack_of
 from ...errors import Unavailable
 from ..cell import Cell
 from .contents import read_records, unknown_attack
@@ -129,7 +129,7 @@ def list_left_out(folder: str | Path) -> dict[str, str]:
 
 def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
     cell = Cell.from_spec(record.meta["spec"])
-    row, threat_model, attack = cell.row, cell.threat_model, find_attack(cell.row.attack)
+    row, threat_model, attack = cell.row, cell.threat_model, attack_of(cell.row)
     about = {
         "cell": cell.key,
         "subject": cell.subject.key,

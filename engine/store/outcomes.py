@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...adapters import find_attack
-from ...adapters.running.judge import usable_images
+from ...adapters import attack_of
+from ...adapters.result import usable_images
 from ...errors import Unavailable
 from ...metrics import fooling_rate_at_k, observable_transfer_rate
 from ..cell import Cell, Subject
@@ -48,7 +48,7 @@ class Outcome:
     @property
     def is_minimum(self) -> bool:
         """Whether its distances are the smallest that the attack found: minimum-norm attacks and searches."""
-        return self.cell.is_best or find_attack(self.cell.row.attack).kind == "minimum-norm"
+        return self.cell.is_best or attack_of(self.cell.row).kind == "minimum-norm"
 
     @property
     def usable(self) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ...adapters.attack import NORMS
+from ...adapters.threat_model import NORMS
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ..statistics.bootstrap import resample
 from ..store.outcomes import Outcomes, read_outcomes

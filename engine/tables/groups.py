@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...adapters import find_attack
+from ...adapters import attack_of
 from ..cell import Cell
 from ..statistics.verdict import side_of
 from ..store.outcomes import Outcome, Outcomes, details
@@ -93,7 +93,7 @@ def _labels(cell: Cell, by: By, names: Mapping[str, str]) -> dict[str, Any]:
         return {"model": names[cell.subject.key], "implementation": cell.attack, **threat_labels(cell)}
     return {
         "implementation": cell.attack,
-        "knowledge": find_attack(cell.row.attack).knowledge,
+        "knowledge": attack_of(cell.row).knowledge,
         **threat_labels(cell),
     }
 
@@ -114,7 +114,7 @@ def _balls(cell: Cell) -> tuple[Any, ...]:
 def _place(cell: Cell, by: By) -> tuple[Any, ...]:
     own = cell.threat_model
     ball = (own.norm, math.inf if own.epsilon is None else own.epsilon, own.targeted)
-    attack = (_ORDER.index(find_attack(cell.row.attack).knowledge), cell.row.attack, *ball, cell.attack)
+    attack = (_ORDER.index(attack_of(cell.row).knowledge), cell.row.attack, *ball, cell.attack)
     model = (cell.subject.model, cell.subject.key)
     ordered = {"attacks": (*attack, *model), "models": (*model, *ball, *attack), "pairs": (*model, *attack)}[by]
     return (*ordered, cell.seed, cell.key)

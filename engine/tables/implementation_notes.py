@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...adapters import find_attack
+from ...adapters import attack_of
 from ...adapters.catalogue.findings import FINDINGS, findings_of
 from ...adapters.catalogue.lookup import library_defaults
 from ...errors import MissingLibrary
@@ -46,7 +46,7 @@ def about_cells(cells: Iterable[Cell]) -> dict[tuple[str, str], About]:
 
 def _about(cell: Cell) -> About:
     row, norm = cell.row, cell.threat_model.norm
-    attack = find_attack(row.attack)
+    attack = attack_of(row)
     try:
         defaults = library_defaults(row, norm)
     except MissingLibrary:

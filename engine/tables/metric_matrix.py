@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...adapters import find_attack
-from ...adapters.attack import NORMS
+from ...adapters import attack_of
+from ...adapters.threat_model import NORMS
 from ...adapters.words import labels_text
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ..store.outcomes import Outcome, Outcomes, read_outcomes
@@ -32,7 +32,7 @@ class MetricMatrix(NamedTuple):
 
 def knowledge_of(outcome: Outcome) -> Knowledge:
     """What the attack of a cell knows of the model, in CANARY's two kinds."""
-    return "white-box" if find_attack(outcome.cell.row.attack).knowledge == "white-box" else "black-box"
+    return "white-box" if attack_of(outcome.cell.row).knowledge == "white-box" else "black-box"
 
 
 def build_matrix(

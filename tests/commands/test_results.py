@@ -12,7 +12,7 @@ from torch import nn
 
 from davylamp import metrics
 from davylamp.adapters import Classifier
-from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.budget_curves import build_curves

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from davylamp.adapters import ThreatModel
-from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.cell import Cell, Subject
 from davylamp.metrics import adversarial_confidence_increase

@@ -1,1 +1,18 @@
 """The Adversarial Robustness Toolbox (ART)."""
+
+from ..library import Library
+from .black_box import BLACK_BOX
+from .findings import FINDINGS
+from .white_box import GRADIENT, MINIMUM_NORM
+
+LIBRARY = Library(
+    "art",
+    module="art",
+    distribution="adversarial-robustness-toolbox",
+    extra="art",
+    attacks=GRADIENT + MINIMUM_NORM + BLACK_BOX,
+    driver=".driver:run",
+    package=__name__,
+    findings=FINDINGS,
+    preload=("art.attacks.evasion",),
+)

@@ -27,7 +27,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         random=("python", "numpy"),
         order="content",
         failure="input",
-        findings=("B8",),
+        findings=("l2-divides",),
     ),
     Implementation(
         "square",
@@ -60,7 +60,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         random=("numpy",),
         alone=True,
         failure="input",
-        findings=("B19",),
+        findings=("noise-brightens",),
     ),
     Implementation(
         "one-pixel",
@@ -166,7 +166,7 @@ BLACK_BOX: tuple[Implementation, ...] = (
         alone=True,
         failure="input",
         repairs=(SERIAL + ": it applies one transform to the whole batch",),
-        findings=("B21",),
+        findings=("one-transform",),
     ),
     Implementation(
         "spatial",

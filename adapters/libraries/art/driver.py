@@ -10,12 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...attack import Implementation, ThreatModel
-from ...radii import OwnRadii
-from .black_box import BLACK_BOX
-from .white_box import GRADIENT, MINIMUM_NORM
-
-ROWS: tuple[Implementation, ...] = GRADIENT + MINIMUM_NORM + BLACK_BOX
+from ...threat_model import ThreatModel
 
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
 _OF_GENERATE = ("x_adv_init", "starting_points")
@@ -93,8 +88,8 @@ def _build(
         "verbose": False,
     }
     usual = {word: value for word, value in usual.items() if word in taken and value is not None}
-    if isinstance(threat_model, OwnRadii):  # ART wants the steps in the same shape
-        radii = threat_model.radii.view(-1, 1, 1, 1).cpu().numpy()
+    if threat_model.reach is not None:  # ART wants the steps in the same shape
+        radii = threat_model.exact_radius.view(-1, 1, 1, 1).cpu().numpy()
         step = words.get("eps_step", taken["eps_step"].default)
         words = words | {"eps": radii, "eps_step": np.broadcast_to(step, radii.shape)}
     steps = words.pop("max_iter", None) if attack_class.__name__ == "AutoAttack" else None

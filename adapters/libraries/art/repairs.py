@@ -108,7 +108,7 @@ def _rewritten(method: Callable[..., Any], *changes: tuple[str, str]) -> Any:
 
 
 class DeepFool(deepfool.DeepFool):
-    """Looks up the logits at the classes whose gradients it took (B6)."""
+    """Looks up the logits at the classes whose gradients it took (wrong-class-lookup)."""
 
     generate = _rewritten(
         deepfool.DeepFool.generate,
@@ -120,13 +120,13 @@ class DeepFool(deepfool.DeepFool):
 
 
 class UniversalPerturbation(universal.UniversalPerturbation):
-    """Built on the repaired DeepFool (B6)."""
+    """Built on the repaired DeepFool (wrong-class-lookup)."""
 
     attacks_dict = universal.UniversalPerturbation.attacks_dict | {"deepfool": f"{__name__}.DeepFool"}
 
 
 class SquareAttack(square_attack.SquareAttack):
-    """The l2 update is scaled up to the radius that is left, as in the paper (B8)."""
+    """The l2 update is scaled up to the radius that is left, as in the paper (l2-divides)."""
 
     generate = _rewritten(
         square_attack.SquareAttack.generate,
@@ -138,7 +138,7 @@ class SquareAttack(square_attack.SquareAttack):
 
 
 class SpatialTransformation(spatial_transformation.SpatialTransformation):
-    """Shifts along the rows and columns of channels-first images (B21)."""
+    """Shifts along the rows and columns of channels-first images (one-transform)."""
 
     generate = _rewritten(
         spatial_transformation.SpatialTransformation.generate,

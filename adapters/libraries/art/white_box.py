@@ -46,7 +46,7 @@ GRADIENT: tuple[Implementation, ...] = (
         {"random_start": "num_random_init"},
         targeted="yes",
         random=("numpy",),
-        findings=("B2",),
+        findings=("l1-one-pixel",),
         own_radii=True,
     ),
     Implementation("bim", "art", classes("BasicIterativeMethod", "linf"), _ITERATED, targeted="yes", own_radii=True),
@@ -66,7 +66,7 @@ GRADIENT: tuple[Implementation, ...] = (
         {**_ITERATED, "random_start": "num_random_init"},
         targeted="yes",
         random=("numpy",),
-        findings=("B2", "clip-before-project"),
+        findings=("l1-one-pixel", "clip-before-project"),
         own_radii=True,
     ),
     Implementation(
@@ -75,7 +75,7 @@ GRADIENT: tuple[Implementation, ...] = (
         classes("MomentumIterativeMethod", "linf", "l2", "l1"),
         {**_ITERATED, "decay": "decay"},
         targeted="yes",
-        findings=("B2", "clip-before-project"),
+        findings=("l1-one-pixel", "clip-before-project"),
         own_radii=True,
     ),
     Implementation(
@@ -87,7 +87,7 @@ GRADIENT: tuple[Implementation, ...] = (
         targeted="yes",
         random=("numpy",),
         order="content",
-        findings=("B1", "final-iterate"),
+        findings=("epsilon-on-mean-gradient", "final-iterate"),
     ),
     Implementation(
         "apgd-dlr",
@@ -99,7 +99,7 @@ GRADIENT: tuple[Implementation, ...] = (
         random=("numpy",),
         order="content",
         min_classes=3,
-        findings=("B1", "final-iterate", "untargeted-ratio"),
+        findings=("epsilon-on-mean-gradient", "final-iterate", "untargeted-ratio"),
     ),
     Implementation(
         "autoattack",
@@ -112,7 +112,14 @@ GRADIENT: tuple[Implementation, ...] = (
         failure="input",
         within=REPAIRED + "multiprocess_alias",
         repairs=("multiprocess, which it imports without need, is Python's own module where it is missing", SERIAL),
-        findings=("B1", "B6", "B8", "final-iterate", "deepfool-for-fab", "no-square-in-l1"),
+        findings=(
+            "epsilon-on-mean-gradient",
+            "wrong-class-lookup",
+            "l2-divides",
+            "final-iterate",
+            "deepfool-for-fab",
+            "no-square-in-l1",
+        ),
     ),
     Implementation(
         "uap",
@@ -123,7 +130,7 @@ GRADIENT: tuple[Implementation, ...] = (
         order="content",
         universal=True,
         failure="input",
-        findings=("B6",),
+        findings=("wrong-class-lookup",),
     ),
     Implementation(
         "uap",
@@ -150,7 +157,9 @@ GRADIENT: tuple[Implementation, ...] = (
 )
 
 MINIMUM_NORM: tuple[Implementation, ...] = (
-    Implementation("deepfool", "art", classes("DeepFool", "l2"), _DEEPFOOL, alone=True, findings=("B6",)),
+    Implementation(
+        "deepfool", "art", classes("DeepFool", "l2"), _DEEPFOOL, alone=True, findings=("wrong-class-lookup",)
+    ),
     Implementation(
         "deepfool", "art", classes("DeepFool", "l2", within=REPAIRED), _DEEPFOOL, variant="repaired", alone=True
     ),
@@ -166,7 +175,7 @@ MINIMUM_NORM: tuple[Implementation, ...] = (
         targeted="yes",
         alone=True,
         failure="input",
-        findings=("doubling-constant", "B20", "any-class-is-target"),
+        findings=("doubling-constant", "four-rounds", "any-class-is-target"),
     ),
     Implementation(
         "cw",

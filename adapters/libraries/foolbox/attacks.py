@@ -81,13 +81,19 @@ _GRADIENT = (
         findings=("step-per-component",),
         **_SEEDED,
     ),
-    _with_radii("adam-bim", _in_three("AdamBasicIterativeAttack"), _ITERATED, **_SEEDED, findings=("B3",)),
+    _with_radii("adam-bim", _in_three("AdamBasicIterativeAttack"), _ITERATED, **_SEEDED, findings=("adam-unused",)),
     _with_radii(
         "adam-bim", {"l2": ".L2AdamIterative", "l1": ".L1AdamIterative"}, _ITERATED, variant="repaired", **_SEEDED
     ),
     _row("sparse-l1-descent", {"l1": "SparseL1DescentAttack"}, _SPARSE, **_SEEDED, findings=("targeted-mask",)),
     _row("sparse-l1-descent", {"l1": ".SparseL1Descent"}, _SPARSE, variant="repaired", **_SEEDED),
-    _with_radii("mi-fgsm", _in_three("MomentumIterativeFastGradientMethod"), _MOMENTUM, **_SEEDED, findings=("B4",)),
+    _with_radii(
+        "mi-fgsm",
+        _in_three("MomentumIterativeFastGradientMethod"),
+        _MOMENTUM,
+        **_SEEDED,
+        findings=("sign-accumulated",),
+    ),
     _with_radii("mi-fgsm", {"linf": ".LinfMomentumIterative"}, _MOMENTUM, variant="repaired", **_SEEDED),
     _row(
         "virtual-adversarial",
@@ -112,7 +118,7 @@ _MINIMUM = (
         targeted="yes",
         alone=True,
         repairs=(_ABORTS,),
-        findings=("B13",),
+        findings=("black-on-failure",),
     ),
     _row(
         "cw",
@@ -136,7 +142,7 @@ _MINIMUM = (
                 targeted="yes",
                 alone=True,
                 repairs=(_ABORTS,),
-                findings=("B13",),
+                findings=("black-on-failure",),
             ),
             _row(
                 f"ead-{rule.lower()}",
@@ -151,7 +157,12 @@ _MINIMUM = (
             ),
         )
     ),
-    _row("newtonfool", {"l2": "NewtonFoolAttack"}, {"steps": "steps", "learning_rate": "stepsize"}, findings=("B15",)),
+    _row(
+        "newtonfool",
+        {"l2": "NewtonFoolAttack"},
+        {"steps": "steps", "learning_rate": "stepsize"},
+        findings=("nan-power",),
+    ),
     _row(
         "ddn",
         {"l2": "DDNAttack"},
@@ -166,7 +177,7 @@ _MINIMUM = (
         targeted="yes",
         failure="input",
         repairs=("l0: its radius stops one short of all components, where it crashes",),
-        findings=("B16", "one-too-many"),
+        findings=("projection-void", "one-too-many"),
     ),
     _row("fmn", {"l2": ".L2FMN", "l0": ".L0FMN"}, _FMN, variant="repaired", targeted="yes", failure="input"),
     _row(

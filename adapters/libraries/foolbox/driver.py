@@ -7,11 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...attack import ThreatModel
-from ...radii import OwnRadii, radius_of
-from .attacks import ROWS
-
-__all__ = ["ROWS", "run"]
+from ...threat_model import ThreatModel
 
 # What a class requires and gives no default for.
 _REQUIRED = {"steps": 10}
@@ -50,10 +46,10 @@ def run(
     own = _by_norm(attack_class, threat_model, inputs, kwargs)
     attack = attack_class(**{word: value for word, value in own.items() if word in taken})
     rest = {word: value for word, value in own.items() if word not in taken}
-    if isinstance(threat_model, OwnRadii) and attack.abs_stepsize is None:  # Foolbox would multiply the wrong shapes
+    if threat_model.reach is not None and attack.abs_stepsize is None:  # Foolbox would multiply the wrong shapes
         attack.abs_stepsize = attack.rel_stepsize * threat_model.reach
     if issubclass(attack_class, FixedEpsilonAttack):
-        rest["epsilons"] = [radius_of(threat_model)]
+        rest["epsilons"] = [threat_model.radius]
     elif issubclass(attack_class, MinimizationAttack):
         rest["epsilons"] = None
     _, clipped, _ = attack(wrapped, inputs, criterion, **rest)

@@ -56,7 +56,7 @@ _with_radii = partial(_row, own_radii=True)
 
 _GRADIENT = (
     _with_radii("fgsm", {"linf": "FGSM"}, **_TARGETED),
-    _with_radii("fgm", {"l2": "PGDL2"}, fixed=_ONE_STEP, **_TARGETED, findings=("B1",)),
+    _with_radii("fgm", {"l2": "PGDL2"}, fixed=_ONE_STEP, **_TARGETED, findings=("epsilon-on-mean-gradient",)),
     _with_radii(
         "fgm", {"l2": "PGDL2"}, fixed={**_ONE_STEP, "eps_for_division": 1e-20}, variant="repaired", **_TARGETED
     ),
@@ -64,7 +64,13 @@ _GRADIENT = (
     _row("f-fgsm", {"linf": "FFGSM"}, {"step_size": "alpha"}, **_BOTH),
     _with_radii("bim", {"linf": "BIM"}, _ITERATED, **_TARGETED),
     _with_radii("least-likely", {"linf": "BIM"}, _ITERATED, targeted="only", aims_at="least-likely"),
-    _with_radii("pgd", {"linf": "PGD", "l2": "PGDL2"}, _STARTED, **_BOTH, findings=("B1", "radius-uniform")),
+    _with_radii(
+        "pgd",
+        {"linf": "PGD", "l2": "PGDL2"},
+        _STARTED,
+        **_BOTH,
+        findings=("epsilon-on-mean-gradient", "radius-uniform"),
+    ),
     _with_radii(
         "pgd",
         {"l2": "PGDL2"},
@@ -86,7 +92,7 @@ _GRADIENT = (
         {**_ITERATED, "samples": "noise_batch_size", "std": "noise_sd"},
         **_BOTH,
         alone=True,
-        findings=("B1",),
+        findings=("epsilon-on-mean-gradient",),
     ),
 )
 
@@ -105,7 +111,13 @@ _TRANSFER = (
         findings=("decay-off", "includes-di", "nan-momentum"),
     ),
     _row("pi-fgsm", {"linf": "PIFGSM"}, {"steps": "num_iter_set"}, findings=("decay-ignored",)),
-    _row("pi-fgsm++", {"linf": "PIFGSMPP"}, {"steps": "num_iter_set"}, **_TARGETED, findings=("B11", "decay-ignored")),
+    _row(
+        "pi-fgsm++",
+        {"linf": "PIFGSMPP"},
+        {"steps": "num_iter_set"},
+        **_TARGETED,
+        findings=("targets-ignored", "decay-ignored"),
+    ),
 )
 
 _ENSEMBLE = (
@@ -132,7 +144,7 @@ _ENSEMBLE = (
         failure="input",
         within=_REPAIRS + "separate_l2_steps",
         repairs=(_GENERATOR, _L2_STEPS),
-        findings=("B5",),
+        findings=("first-step-size",),
     ),
     _row(
         "autoattack",
@@ -144,7 +156,7 @@ _ENSEMBLE = (
         failure="input",
         within=_REPAIRS + "separate_l2_steps",
         repairs=("given a seed: its own is the clock", _GENERATOR, _L2_STEPS),
-        findings=("short-steps", "B5"),
+        findings=("short-steps", "first-step-size"),
     ),
     _row(
         "autoattack",
@@ -158,7 +170,7 @@ _ENSEMBLE = (
         failure="input",
         within=_REPAIRS + "separate_l2_steps",
         repairs=("given a seed: its own is the clock", _GENERATOR, _L2_STEPS),
-        findings=("B5",),
+        findings=("first-step-size",),
     ),
 )
 
@@ -170,7 +182,7 @@ _MINIMUM = (
         **_TARGETED,
         failure="input",
         repairs=(_GENERATOR, "in l1 its inner attack is called: the loop around it crashes"),
-        findings=("B9", "B10", "distance-discarded", "targeted-any-class", "every-class"),
+        findings=("l1-crashes", "target-compared", "distance-discarded", "targeted-any-class", "every-class"),
     ),
     _row(
         "deepfool",
@@ -194,7 +206,7 @@ _MINIMUM = (
         alone=True,
         failure="input",
         repairs=("one image per call: it stops when the loss of the whole batch rises",),
-        findings=("B12", "saturated-pixels", "confidence-ignored"),
+        findings=("margin-against-zero", "saturated-pixels", "confidence-ignored"),
     ),
     _row(
         "cw",
@@ -220,7 +232,7 @@ _MINIMUM = (
         )
         for rule in ("EN", "L1")
         for path, variant, findings in (
-            ("", "", ("B12", "B14", "rounds-continue")),
+            ("", "", ("margin-against-zero", "reference-overwritten", "rounds-continue")),
             (_REPAIRS, "repaired", ("rounds-continue",)),
         )
     ),
@@ -289,7 +301,7 @@ _SCORES = (
         {"linf": "SPSA"},
         {"steps": "nb_iter", "samples": "nb_sample", "finite_difference": "delta", "learning_rate": "lr"},
         **_BOTH,
-        findings=("B11", "one-short-step"),
+        findings=("targets-ignored", "one-short-step"),
     ),
     _row("gaussian-noise", {"unrestricted": "GN"}, {"std": "std"}, **_DRAWN),
 )

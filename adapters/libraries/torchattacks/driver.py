@@ -6,11 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...attack import ThreatModel
-from ...radii import OwnRadii, radius_of
-from .attacks import ROWS
-
-__all__ = ["ROWS", "run"]
+from ...threat_model import ThreatModel
 
 _NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 _TARGETS_AS_LABELS = ("SPSA", "PIFGSMPP")  # they ignore the function that maps labels to targets
@@ -47,7 +43,7 @@ def run(
     """
     taken = inspect.signature(attack_class.__init__).parameters
     words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
-    reach = threat_model.reach if isinstance(threat_model, OwnRadii) else words.get("eps")
+    reach = words.get("eps") if threat_model.reach is None else threat_model.reach
     words: dict[str, Any] = {
         word: reach if isinstance(value, str) and value == "epsilon" else value for word, value in words.items()
     }
@@ -74,7 +70,7 @@ def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> di
     channels, components = inputs.shape[1], inputs[0].numel()
     if name in _THREE_CHANNELS and channels != 3:
         raise ValueError(f"expected images with 3 channels for torchattacks' {name}, got {channels}")
-    epsilon = radius_of(threat_model)
+    epsilon = threat_model.radius
     if threat_model.norm == "l0":
         return _words_of_count(name, channels, components, epsilon)
     if epsilon is None:  # no radius: that of a ball which holds the whole box

@@ -17,7 +17,7 @@ _EAD = torchattacks.EADEN if TYPE_CHECKING else object
 
 @contextmanager
 def separate_l2_steps() -> Iterator[None]:
-    """Give APGDT one image at a time in l2, where it uses the step size of the first image for all (finding B5)."""
+    """Give APGDT one image at a time in l2, where it uses the first image's step size for all (first-step-size)."""
     attack_class: Any = APGDT
     whole_batch = attack_class.attack_single_run
 
@@ -35,7 +35,7 @@ def separate_l2_steps() -> Iterator[None]:
 
 
 class FABL1(torchattacks.FAB):
-    """FAB in l1 without the loop over restarts, which crashes there (finding B9)."""
+    """FAB in l1 without the loop over restarts, which crashes there (l1-crashes)."""
 
     def perturb(self, x: Tensor, y: Tensor) -> Tensor:
         """The result of one run, whatever its distance."""

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
-from ...data.datasets import Data, known_data, load_data, load_data_for
 from ...paths import expand_path
 from ...user_code import one_line
 from ..classifier import Classifier
@@ -21,7 +20,7 @@ from ..folding import fold_batch_norms
 from .file import load_from_file
 from .weights import check_hash, check_reachable, checkpoints, fetch_weights, loading
 
-__all__ = ["Data", "check_device", "known_data", "known_models", "load_data", "load_data_for", "load_model"]
+__all__ = ["check_device", "known_models", "load_model"]
 
 _DEMO_MODELS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 

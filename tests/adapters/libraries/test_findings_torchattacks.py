@@ -90,7 +90,7 @@ def test_attacks_that_take_labels_for_targets(digits):
         own = getattr(torchattacks, library_class)(case.module)
         own.set_mode_targeted_by_label(quiet=True)
         torch.manual_seed(SEED)
-        assert torch.equal(by_function, own(case.inputs, case.labels))  # B11: the labels, not the targets
+        assert torch.equal(by_function, own(case.inputs, case.labels))  # targets-ignored: the labels, not the targets
     parameters = {"steps": 10, "samples": 64, "learning_rate": 0.05}
     assert attack("spsa", case, ThreatModel("linf", 0.3, targeted=True), targets, **parameters).success.any()
     assert attack("pi-fgsm++", case, ThreatModel("linf", 0.3, targeted=True), targets).success.any()

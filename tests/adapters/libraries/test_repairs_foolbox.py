@@ -104,7 +104,7 @@ def test_momentum_of_the_gradient_and_of_its_sign(few):
         images = few.inputs + (images.detach() + 0.02 * momentum.sign() - few.inputs).clamp(-0.1, 0.1)
         images = images.clamp(0, 1)
     as_shipped = attack("mi-fgsm", few, "linf", 0.1, **given).adv_inputs
-    assert torch.equal(as_shipped, images), "finding B4"
+    assert torch.equal(as_shipped, images), "finding sign-accumulated"
     assert not torch.equal(as_shipped, repaired)
 
 
@@ -135,7 +135,7 @@ def test_virtual_adversarial_needs_a_visible_difference(few):
 def test_a_failure_is_black_as_shipped_and_clean_when_repaired(few, name, norm):
     hopeless = {"steps": 5, "binary_search_steps": 1, "initial_const": 1e-6}
     black = attack(name, few, norm, **hopeless)
-    assert all("black" in kinds for kinds in black.violations), "finding B13"
+    assert all("black" in kinds for kinds in black.violations), "finding black-on-failure"
     assert not black.success.any()
     clean = attack(f"{name}@repaired", few, norm, **hopeless)
     assert torch.equal(clean.adv_inputs, few.inputs)
@@ -149,7 +149,7 @@ def test_a_failure_is_black_as_shipped_and_clean_when_repaired(few, name, norm):
 
 def test_newtonfool_returns_nan(few):
     result = attack("newtonfool", few, "l2", steps=10)
-    assert all("nan" in kinds for kinds in result.violations), "finding B15"
+    assert all("nan" in kinds for kinds in result.violations), "finding nan-power"
     assert not result.success.any()
 
 
@@ -158,7 +158,7 @@ def test_the_l2_projection_of_fmn(linear):
     as_shipped, repaired = (attack(f"fmn{kind}", linear, "l2", **given) for kind in ("", "@repaired"))
     assert as_shipped.success.all()
     assert repaired.success.all()
-    assert (as_shipped.distance > 1.5 * linear.least["l2"]).all(), "finding B16"
+    assert (as_shipped.distance > 1.5 * linear.least["l2"]).all(), "finding projection-void"
     assert torch.allclose(repaired.distance.float(), linear.least["l2"], rtol=1e-3)
 
 

@@ -118,7 +118,7 @@ def test_fab_l1_is_the_inner_attack(digits):
 def test_fab_finds_any_wrong_class_and_forgets_what_is_too_far(digits):
     own = torchattacks.FAB(digits.module, eps=1.0, steps=5)
     own.set_mode_targeted_by_label(quiet=True)
-    assert torch.equal(own(digits.inputs, second_likely(digits)), digits.inputs)  # B10
+    assert torch.equal(own(digits.inputs, second_likely(digits)), digits.inputs)  # target-compared
     targets = digits.module(digits.inputs).argsort(1)[:, -4]
     reached = digits.module(attack("fab", digits, ThreatModel("linf", targeted=True), targets).adv_inputs).argmax(1)
     assert ((reached != targets) & (reached != digits.labels)).any()
@@ -182,7 +182,7 @@ def test_cw_repaired_moves_saturated_pixels(digits):
 @pytest.mark.parametrize("rule", ["EN", "L1"])
 def test_ead_repaired_has_its_own_reference(digits, monkeypatch, rule):
     case = digits.first(3)
-    case = case._replace(module=Shifted(case.module, 50))  # no logit is negative: B12 plays no part
+    case = case._replace(module=Shifted(case.module, 50))  # no logit is negative: margin-against-zero plays no part
     words = {"steps": 12, "initial_const": 1.0, "learning_rate": 0.05, "regularization": 0.01}
     own = {"max_iterations": 12, "initial_const": 1.0, "lr": 0.05, "beta": 0.01}
     shipped, repaired = (attack(f"ead-{rule.lower()}{v}", case, ThreatModel("l1"), **words) for v in ("", "@repaired"))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from davylamp.adapters.attack import ThreatModel
+from davylamp.adapters.result import usable_images
 from davylamp.adapters.running.judge import (
     distances_of,
     fooled,
@@ -13,8 +13,8 @@ from davylamp.adapters.running.judge import (
     of_another_image,
     project,
     quantise,
-    usable_images,
 )
+from davylamp.adapters.threat_model import ThreatModel
 
 CLEAN = torch.full((1, 1, 2, 2), 0.5)
 

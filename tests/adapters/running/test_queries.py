@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 from davylamp.adapters import run_attack
-from davylamp.adapters.attack import ThreatModel
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.running.budget import BudgetSpent
 from davylamp.adapters.running.judge import norm_of
 from davylamp.adapters.running.queries import QueryCounter, distinguishable, nearest
+from davylamp.adapters.threat_model import ThreatModel
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel
-from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, best_effort, evaluate, make_plan
 from davylamp.engine.attack import best_effort as search
 from davylamp.engine.tables.budget_curves import build_curves

@@ -10,8 +10,8 @@ import pytest
 import tomli_w
 
 from davylamp.adapters import ThreatModel, run_attack
-from davylamp.adapters.attack import Norm
 from davylamp.adapters.catalogue.step_size import resolve_step
+from davylamp.adapters.threat_model import Norm
 from davylamp.benchmarks.canary.setting import paper_name
 from davylamp.benchmarks.shared.paper_numbers import load_published
 from davylamp.engine.plan.config import AttackChoice, Config, config_from, expand_models, read_config, write_config

@@ -6,7 +6,7 @@ from torch import nn
 
 from davylamp.adapters import Classifier, find_implementation
 from davylamp.adapters.catalogue.findings import findings_of
-from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.data.datasets import Data
 from davylamp.benchmarks.canary.setting import paper_name, run_name
 from davylamp.engine import make_plan
 from davylamp.engine.cell import strip_best

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from davylamp.adapters import Classifier, ThreatModel
-from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.data.datasets import Data
 from davylamp.engine import compare, load, load_clean, make_plan
 from davylamp.engine.cell import Cell, Subject
 from davylamp.engine.comparison.save import keep_comparison

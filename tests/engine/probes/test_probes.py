@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
-from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.running.call import Returned
 from davylamp.adapters.running.judge import norm_of
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan

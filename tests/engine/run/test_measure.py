@@ -131,7 +131,7 @@ def test_attention_is_measured_where_a_layer_is_known():
     from torchvision.models import squeezenet1_1
 
     from davylamp.adapters import Classifier
-    from davylamp.adapters.models.zoo.load import Data
+    from davylamp.adapters.data.datasets import Data
 
     torch.manual_seed(0)
     model = squeezenet1_1(num_classes=4)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier
-from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.run import ray_cluster as cluster_module
 from davylamp.engine.run.executors import choose_executor

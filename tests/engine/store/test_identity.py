@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel
-from davylamp.adapters.models.zoo.load import Data
+from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.running.judge import RULES
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_curves, build_table, evaluate, load, make_plan
 from davylamp.engine.cell import Cell, Subject

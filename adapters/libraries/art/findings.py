@@ -1,0 +1,40 @@
+"""Known defects of ART 1.20, each seen in the source and reproduced; the rows run as shipped."""
+
+from collections.abc import Mapping
+
+from ..library import Finding
+
+FINDINGS: Mapping[str, Finding] = {
+    "l1-one-pixel": Finding("its l1 steps move one pixel only, so the budget is not used", ("l1",)),
+    "wrong-class-lookup": Finding("with fewer gradients than classes the logits are looked up at the wrong classes"),
+    "l2-divides": Finding("the l2 update divides where the method multiplies", ("l2",)),
+    "noise-brightens": Finding("its noise is clipped to [0, 1]: pixels only get brighter"),
+    "four-rounds": Finding(
+        "l0: four rounds only, so no pixel is frozen; linf: the constant is missing in the gradient", ("l0", "linf")
+    ),
+    "one-transform": Finding(
+        "one transform for the whole batch; the horizontal shift is computed from the number of channels"
+    ),
+    "final-iterate": Finding("judges success on the last iterate only; a failure returns the random start"),
+    "doubling-constant": Finding("the trade-off constant only doubles: few rounds never reach a large one", ("l2",)),
+    "clip-before-project": Finding(
+        "clips to [0, 1] before projecting onto the ball, where the others project first", ("l2", "l1")
+    ),
+    "deepfool-for-fab": Finding("has DeepFool (10 gradients) in the place of FAB"),
+    "before-projection": Finding(
+        "returns the point before the last projection onto the boundary: farther than it found"
+    ),
+    "largest-gradients": Finding("takes the two largest target gradients instead of the best pair"),
+    "not-fixed-budget": Finding("lets its radius grow while it runs"),
+    "norm-1-is-2": Finding("treats norm 1 as norm 2", ("l1",)),
+    "batch-mean": Finding("keeps the iterate with the best mean over the batch"),
+    "untargeted-ratio": Finding(
+        "targeted, it still uses the ratio loss of the untargeted attack, and keeps its smallest value"
+    ),
+    "no-square-in-l1": Finding("in l1 its Square does nothing", ("l1",)),
+    "any-class-is-target": Finding(
+        "linf: targeted, its test is inverted: whatever is not the target counts as a success", ("linf",)
+    ),
+    "truncates-levels": Finding("cuts values down to whole 8-bit levels: up to 1/255 past the radius it is given"),
+    "gradient-overflow": Finding("stops with an error where a component of the gradient is above 0.24 in size"),
+}

@@ -1,0 +1,17 @@
+"""Known defects that several libraries share: ART 1.20, Foolbox 3.3, torchattacks 3.5."""
+
+from collections.abc import Mapping
+
+from .library import Finding
+
+COMMON: Mapping[str, Finding] = {
+    "epsilon-on-mean-gradient": Finding(
+        "adds an absolute epsilon to the norm of a mean-reduced gradient: confident images take shorter steps",
+        ("l2", "l1"),
+    ),
+    "confidence-ignored": Finding("the confidence shapes the loss but not the choice of the result"),
+    "small-difference": Finding("its default numerical step vanishes in float32"),
+    "on-the-boundary": Finding(
+        "ends within rounding of the boundary: scored in another batch size, some images no longer fool"
+    ),
+}

@@ -1,0 +1,31 @@
+"""Known defects of torchattacks 3.5, each seen in the source and reproduced; the rows run as shipped."""
+
+from collections.abc import Mapping
+
+from ..library import Finding
+
+FINDINGS: Mapping[str, Finding] = {
+    "first-step-size": Finding("uses the step size of the first image for every image of the batch", ("l2",)),
+    "l1-crashes": Finding("its l1 version crashes on an unset variable", ("l1",)),
+    "target-compared": Finding("targeted by label it compares the prediction with the target and returns the input"),
+    "targets-ignored": Finding("ignores the target function and takes the labels for the targets"),
+    "margin-against-zero": Finding(
+        "the margin is taken against 0: results change when a constant is added to all logits"
+    ),
+    "reference-overwritten": Finding("optimises the very tensor that it measures distances from; pixels leave [0, 1]"),
+    "saturated-pixels": Finding("pixels that are exactly 0 or 1 never move"),
+    "radius-uniform": Finding("the radius of the random start is uniform: most starts are near the image", ("l2",)),
+    "decay-off": Finding("the momentum is 0 by default, unlike the paper's 1"),
+    "includes-di": Finding("always resizes inputs at random too, unless diversity_probability is 0"),
+    "short-steps": Finding("runs its inner attacks for 10 steps, where the published ensemble runs 100"),
+    "distance-discarded": Finding("discards a result farther than its epsilon and returns the input"),
+    "nan-momentum": Finding("a zero gradient turns the momentum into NaN: the image never moves again"),
+    "decay-ignored": Finding("takes a momentum and a probability, and uses neither"),
+    "targeted-any-class": Finding("in targeted mode any wrong class ends the search"),
+    "target-modulo-10": Finding("untargeted it aims at the label plus one modulo 10, whatever the classes"),
+    "pairwise-memory": Finding("compares all pairs of components: memory grows with the square of their number"),
+    "rounds-continue": Finding("a round of the binary search goes on from the end of the last one, not from the image"),
+    "swapped-axes": Finding("takes columns for rows where it writes pixels: crashes on images wider than high"),
+    "every-class": Finding("takes the gradient of every class at every step: very slow with 1000 classes"),
+    "one-short-step": Finding("one step of 0.01 by default, so most of the budget is not used"),
+}

@@ -1,0 +1,109 @@
+"""What an attack came to, and which images prove something."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .threat_model import Norm, ThreatModel
+
+RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
+
+Radius = TypeVar("Radius", float, Tensor)
+Mask = TypeVar("Mask", Tensor, np.ndarray)
+
+
+class Distances(NamedTuple):
+    """How far each adversarial image is from its clean one; each of shape (N,), on pixels in [0, 1]."""
+
+    l0: Tensor
+    l1: Tensor
+    l2: Tensor
+    linf: Tensor
+
+
+@dataclass(frozen=True)
+class AttackResult:
+    """What `run_attack` found; every tensor has one entry per image given, in the order given.
+
+    An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (what came
+    back proves nothing, whether it fools the model or not: see `violations` and `judge.KINDS`), or robust to this run.
+    A best-effort search adds `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when
+    clean.
+    """
+
+    implementation: str
+    threat_model: ThreatModel
+    parameters: Mapping[str, Any]
+    seed: int
+    adv_inputs: Tensor
+    logits: Tensor
+    adv_logits: Tensor
+    labels: Tensor
+    attacked: Tensor
+    success: Tensor
+    success_8bit: Tensor
+    distances: Distances
+    forwards: Tensor
+    backwards: Tensor
+    seconds: Tensor
+    violations: tuple[tuple[str, ...], ...]
+    targets: Tensor | None = None
+    errors: tuple[str, ...] = field(default=())
+    budget: Tensor | None = None
+
+    @property
+    def violated(self) -> Tensor:
+        """(N,) bool: attacked, and what came back proves nothing: neither fooled nor robust."""
+        flagged = torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
+        return flagged & self.attacked
+
+    @property
+    def robust(self) -> Tensor:
+        """(N,) bool: attacked by the rules, and still classified correctly (or not as the target)."""
+        return self.attacked & ~self.success & ~self.violated
+
+    @property
+    def usable(self) -> Tensor:
+        """(N,) bool: the images that prove something, see `usable_images`."""
+        return usable_images(self.attacked, self.violated, self.success, self.distance, self.threat_model)
+
+    @property
+    def distance(self) -> Tensor:
+        """(N,): the distance in the norm of the threat model (l2 where that is unrestricted)."""
+        return getattr(self.distances, "l2" if self.threat_model.norm == "unrestricted" else self.threat_model.norm)
+
+
+def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:
+    """Images that prove something, shape (N,) bool: attacked, no violation, and a success or within the radius.
+
+    The nearest example of a minimum-norm attack may lie outside of the radius. Tensors or arrays, all of shape (N,).
+
+    Args:
+        attacked: by the rules of the run.
+        violated: see `KINDS`.
+        success: fooled within the rules.
+        distance: of the example in the norm of the threat model, as it is stored.
+        threat_model: the rules.
+    """
+    return attacked & ~violated & (success | (distance <= allowed_radius(threat_model)))
+
+
+def allowed_radius(threat_model: ThreatModel) -> float:
+    """Radius up to which a change counts as inside the ball: epsilon and the stated rounding tolerance."""
+    return float("inf") if threat_model.epsilon is None else _with_tolerance(threat_model.epsilon, threat_model.norm)
+
+
+def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
+    """`allowed_radius`; where every image has a radius of its own, of each, shape (n,)."""
+    radius = threat_model.exact_radius
+    return float("inf") if radius is None else _with_tolerance(radius, threat_model.norm)
+
+
+def _with_tolerance(radius: Radius, norm: Norm) -> Radius:
+    if norm == "l0":
+        return radius
+    return radius * (1 + (0.0 if norm == "linf" else RADIUS_TOLERANCE)) + 1e-6

@@ -1,0 +1,130 @@
+"""What the attacker may do: a norm, a radius (one for all images or one for each), targeted or not."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidInput
+
+Norm = Literal["linf", "l2", "l1", "l0", "unrestricted"]
+NORMS: tuple[Norm, ...] = get_args(Norm)
+
+
+@dataclass(frozen=True)
+class ThreatModel:
+    """What the attacker may do.
+
+    Args:
+        norm: "linf", "l2", "l1" (on pixels in [0, 1]), "l0" (number of changed components, C x H x W in all), or
+            "unrestricted" (rotation, blur: no ball bounds the change).
+        epsilon: the radius of the ball in that norm; None: no radius, the attack looks for the smallest change.
+        targeted: the attack succeeds only if the image is taken for its target class.
+
+    Raises:
+        InvalidInput: if the norm is unknown, or epsilon <= 0, or no ball of that radius fits in [0, 1].
+    """
+
+    norm: Norm
+    epsilon: float | None = None
+    targeted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.norm not in NORMS:
+            raise InvalidInput(f"expected a norm of {', '.join(NORMS)}, got {self.norm!r}")
+        if self.epsilon is None:
+            return
+        if self.norm == "unrestricted":
+            raise InvalidInput(f"expected no epsilon for an unrestricted threat model, got {self.epsilon}")
+        if not (math.isfinite(self.epsilon) and self.epsilon > 0):
+            raise InvalidInput(f"expected epsilon > 0, got {self.epsilon}")
+        if self.norm == "linf" and self.epsilon > 1:
+            raise InvalidInput(
+                f"expected linf epsilon in (0, 1], got {self.epsilon}; images are in [0, 1]: 8/255, not 8"
+            )
+        if self.norm == "l0" and (self.epsilon < 1 or self.epsilon != int(self.epsilon)):
+            raise InvalidInput(f"expected l0 epsilon as a whole number >= 1 (of components), got {self.epsilon}")
+
+    def check_radius(self, components: int) -> None:
+        """Raise InvalidInput if the ball is larger than the box that images of C x H x W components live in."""
+        largest = {"linf": 1.0, "l2": math.sqrt(components), "l1": components, "l0": components}.get(
+            self.norm, math.inf
+        )
+        if self.epsilon is not None and self.epsilon > largest:
+            raise InvalidInput(
+                f"expected {self.norm} epsilon <= {largest:g} for images of {components} components, got {self.epsilon}"
+            )
+
+    @property
+    def radius(self) -> Any:
+        """What a library is given as its radius: epsilon, or a tensor of one for each image of the call."""
+        return self.epsilon
+
+    @property
+    def reach(self) -> Tensor | None:
+        """The radii as lengths of a step, shape (n, 1, 1, 1), where every image has a radius of its own; else None."""
+        return None
+
+    def of_images(self, rows: Tensor, device: torch.device | None = None) -> "ThreatModel":
+        """The threat model of the images at `rows`, its radii (if each has one) on a device."""
+        del rows, device
+        return self
+
+    @property
+    def exact_radius(self) -> Any:
+        """The bound in full precision: epsilon, or the radii, shape (n,), float64."""
+        return self.epsilon
+
+    def with_radii(self, radii: Tensor, labels: Tensor) -> "ThreatModel":
+        """The threat model with a radius for each image.
+
+        Args:
+            radii: shape (N,), 0 < radius <= epsilon.
+            labels: shape (N,): how many there must be, and the device.
+
+        Raises:
+            InvalidInput: unless each image has such a radius.
+        """
+        if radii.shape != labels.shape or not bool(((radii > 0) & (radii <= (self.epsilon or 0))).all()):
+            got = f"{tuple(radii.shape)} from {float(radii.min()):g} to {float(radii.max()):g}"
+            raise InvalidInput(f"expected {len(labels)} radii above 0 and at most {self.epsilon}, got {got}")
+        return _PerImage(**vars(self), radii=radii.detach().to(labels.device, torch.double))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _PerImage(ThreatModel):
+    """Every image of a call has a radius of its own, at most epsilon; shape (n,), float64."""
+
+    radii: Tensor
+
+    @property
+    def radius(self) -> Tensor:
+        """In float32 and shaped to bound the components of each image (linf) or its norm (any other)."""
+        return self.reach if self.norm == "linf" else self.radii.float()
+
+    @property
+    def reach(self) -> Tensor:
+        """The radii shaped to broadcast over images: float32, (n, 1, 1, 1)."""
+        return _to_multiply(self.radii)
+
+    @property
+    def exact_radius(self) -> Tensor:
+        """Shape (n,), float64."""
+        return self.radii
+
+    def of_images(self, rows: Tensor, device: torch.device | None = None) -> ThreatModel:
+        """With the radii of those images."""
+        return replace(self, radii=self.radii[rows].to(device))
+
+
+def pick_words(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
+    """The arguments of a call on `rows`; those with a value for each image shaped to be multiplied with images."""
+    each = {word: values[rows.to(values.device)] for word, values in kwargs.items() if isinstance(values, Tensor)}
+    return {**kwargs, **{word: _to_multiply(values.detach().to(device)) for word, values in each.items()}}
+
+
+def _to_multiply(values: Tensor) -> Tensor:
+    return values.float().view(-1, 1, 1, 1)
