@@ -28,15 +28,18 @@ def list_attacks(
 ) -> None:
     """List every implementation: class, norms, knowledge, kind, targeted, status, defaults, known findings."""
     from ..adapters.catalogue.findings import FINDINGS
-    from ..adapters.catalogue.lookup import describe
+    from ..adapters.catalogue.lookup import REFUSED_LIBRARIES, describe
     from ..adapters.catalogue.parameters import PARAMETERS
     from ..report.text.catalogue import catalogue_json, print_catalogue
+    from ..report.text.console import print_error
 
     rows = [describe(row) for row in choose_rows(attack, split_list("--library", library), repaired=True)]
     if as_json:
         print(catalogue_json(rows))  # noqa: T201 - standard output is the product
     else:
         print_catalogue(rows, FINDINGS, {name: parameter.meaning for name, parameter in PARAMETERS.items()})
+    for name, reason in REFUSED_LIBRARIES.items():
+        print_error(f"the library {name} is left out: {reason}")
 
 
 def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option

@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
-from ..adapters import Implementation, ThreatModel, find_implementation
+from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, attack_of, find_implementation
+from ..adapters.attack import Kind, Knowledge
+from ..errors import UnknownName
 
 # What specs of davylamp 0.1.0 do not say: a spec leaves them out where they have these values, so old keys stay.
 _LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": ""}
@@ -66,6 +68,8 @@ class Cell:
         rules: of the judge (`judge.RULES`); 1: davylamp 0.1.0.
         torch: its version, "2.5"; "": not noted.
         device: "cpu", "cuda", "mps": where sums are rounded alike; "": not noted.
+        implementation: the row itself where its name is not enough: a user's attack, or a stand-in for one that is not
+            here. No part of the key.
     """
 
     subject: Subject
@@ -82,11 +86,33 @@ class Cell:
     rules: int = 1
     torch: str = ""
     device: str = ""
+    implementation: Implementation | None = field(default=None, compare=False, repr=False)
 
     @property
     def row(self) -> Implementation:
-        """The implementation, also of a best-effort search over it."""
-        return find_implementation(strip_best(self.attack))
+        """The implementation, also of a best-effort search over it; a stand-in where it is not in the catalogue here.
+
+        Raises:
+            UnknownName: if it is not in the catalogue and nothing is known of it.
+        """
+        return self.implementation or find_implementation(strip_best(self.attack))
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its attack is known from its record alone: another version, library or user had it."""
+        return self.implementation is not None and self.implementation.given is None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is known of its attack now, as JSON types: who reads the record later may not have it any more."""
+        try:
+            row = self.row
+            attack = attack_of(row)
+        except UnknownName:
+            return {}
+        told = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
+        told |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": row.variant}
+        return {**told, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
 
     @property
     def is_best(self) -> bool:
@@ -108,7 +134,8 @@ class Cell:
     @property
     def spec(self) -> dict[str, Any]:
         """What `key` hashes, as JSON types; `from_spec` reads it back."""
-        spec = json.loads(json.dumps(asdict(self)))
+        spec = json.loads(json.dumps(asdict(replace(self, implementation=None))))
+        del spec["implementation"]
         return {name: value for name, value in spec.items() if name not in _LATER or value != _LATER[name]}
 
     @cached_property
@@ -129,6 +156,44 @@ class Cell:
         own["grid"] = {name: tuple(values) for name, values in own["grid"].items()}
         own["measures"] = tuple(own["measures"])
         return cls(**own)
+
+    @classmethod
+    def from_record(cls, meta: Mapping[str, Any]) -> "Cell":
+        """The cell of a record, by its `spec`; an attack that is not in the catalogue here by its `about`.
+
+        No code is loaded: a user's attack is read as its record describes it.
+
+        Raises:
+            KeyError, TypeError, ValueError: if this is no record of a cell.
+        """
+        cell = cls.from_spec(meta["spec"])
+        if not isinstance(cell.attack, str) or strip_best(cell.attack) in IMPLEMENTATIONS:
+            return cell
+        return replace(cell, implementation=_stand_in(strip_best(cell.attack), meta.get("about")))
+
+
+def _stand_in(name: str, about: Any) -> Implementation | None:
+    """A row for an attack that is not here, from what a record says of it; None if that is too little."""
+    if not isinstance(about, Mapping) or not {"attack", "library", "kind", "knowledge"} <= set(about):
+        return None
+    texts = {key: about.get(key, "") for key in ("attack", "library", "title", "source", "variant")}
+    lists = {key: about.get(key, []) for key in ("norms", "random")}
+    known = about["kind"] in get_args(Kind) and about["knowledge"] in get_args(Knowledge)
+    if not known or any(not isinstance(text, str) for text in texts.values()):
+        return None
+    if any(not isinstance(values, list) or set(map(type, values)) - {str} for values in lists.values()):
+        return None
+    row = Implementation(
+        attack=texts["attack"],
+        library=texts["library"],
+        classes=dict.fromkeys(lists["norms"], ""),
+        variant=texts["variant"],
+        random=tuple(lists["random"]),
+        universal=about.get("universal") is True,
+        broken="it is not in the catalogue here; its record describes it",
+        described=Attack(texts["attack"], texts["title"], about["kind"], about["knowledge"], texts["source"]),
+    )
+    return row if row.name == name else None
 
 
 def strip_best(attack: str) -> str:

@@ -5,17 +5,19 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from ...errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
 from ..attack import Attack, Implementation
-from ..libraries import RECORDS, REFUSED
+from ..libraries import collect_libraries
 from ..libraries.common_findings import COMMON
 from ..libraries.library import Library, absolute_path
 from ..threat_model import ThreatModel
 from .attacks import ATTACKS as CANONICAL
+from .lazy import LazyMapping
 from .parameters import PARAMETERS, SUPPLIED, check_parameter
 
 
@@ -35,23 +37,33 @@ def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[s
     return ""
 
 
-def _join() -> tuple[dict[str, Library], dict[str, Attack], dict[str, str]]:
-    """The libraries in use, the attacks that they and the catalogue have, and what was refused, with the reason."""
+class _Catalogue(NamedTuple):
+    libraries: Mapping[str, Library]
+    attacks: Mapping[str, Attack]
+    implementations: Mapping[str, Implementation]
+    refused: Mapping[str, str]
+
+
+@cache
+def _catalogue() -> _Catalogue:
+    """What the built-in records and those of other packages come to."""
+    records, refused = collect_libraries()
     libraries: dict[str, Library] = {}
-    attacks, refused = dict(CANONICAL), dict(REFUSED)
-    for name, library in RECORDS.items():
+    attacks = dict(CANONICAL)
+    for name, library in records.items():
         if why := _why_unusable(library, attacks, set(COMMON)):
             refused[name] = why
         else:
             libraries[name] = library
             attacks |= {attack.name: attack for attack in library.introduces}
-    return libraries, attacks, refused
+    rows = {row.name: row for library in libraries.values() for row in library.attacks}
+    return _Catalogue(libraries, attacks, rows, refused)
 
 
-LIBRARIES, ATTACKS, REFUSED_LIBRARIES = _join()
-IMPLEMENTATIONS: Mapping[str, Implementation] = {
-    row.name: row for library in LIBRARIES.values() for row in library.attacks
-}
+LIBRARIES: Mapping[str, Library] = LazyMapping(lambda: _catalogue().libraries)
+ATTACKS: Mapping[str, Attack] = LazyMapping(lambda: _catalogue().attacks)
+IMPLEMENTATIONS: Mapping[str, Implementation] = LazyMapping(lambda: _catalogue().implementations)
+REFUSED_LIBRARIES: Mapping[str, str] = LazyMapping(lambda: _catalogue().refused)
 
 # Given to every attack by `run_attack` itself, whatever the library.
 UNIVERSAL = ("max_queries", "batch_size")
@@ -220,7 +232,8 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     A parameter that the class requires, or sets without telling, is left out. A step size that follows from the radius
     is a text, "0.03333 epsilon".
     """
-    signature = inspect.signature(load_class(row, norm).__init__).parameters
+    attack = load_class(row, norm)
+    signature = inspect.signature(attack.__init__ if isinstance(attack, type) else attack).parameters
     words = {name: word for name, word in row.params.items() if name not in SUPPLIED and word in signature}
     defaults = {name: signature[word].default for name, word in words.items()}
     if defaults.get("step_size", "") is None and "rel_stepsize" in signature:  # Foolbox, unless it gets an absolute one

@@ -1,7 +1,7 @@
 """The attack libraries: a folder for each, and whatever other packages bring through an entry point.
 
-A record that cannot be used costs itself: `REFUSED` says why, and davylamp goes on without it. The catalogue checks
-what a record means; what is in use is `catalogue.lookup.LIBRARIES`.
+A record that cannot be used costs itself: davylamp says why and goes on without it. The catalogue checks what a
+record means; what is in use is `catalogue.lookup.LIBRARIES`.
 """
 
 from dataclasses import replace
@@ -10,12 +10,12 @@ from importlib.metadata import EntryPoint, entry_points
 from . import art, foolbox, torchattacks
 from .library import Finding, Library
 
-__all__ = ["ENTRY_POINTS", "RECORDS", "REFUSED", "Finding", "Library"]
+__all__ = ["ENTRY_POINTS", "Finding", "Library", "collect_libraries"]
 
 ENTRY_POINTS = "davylamp.libraries"
 
 
-def _collect() -> tuple[dict[str, Library], dict[str, str]]:
+def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
     """The built-in records and those of other packages, by name; and what was refused, with the reason."""
     known = {module.LIBRARY.name: module.LIBRARY for module in (art, foolbox, torchattacks)}
     refused: dict[str, str] = {}
@@ -36,6 +36,3 @@ def _load(point: EntryPoint) -> Library:
     if not isinstance(library, Library):
         raise TypeError(f"expected a davylamp.adapters.Library at {point.value}, got {type(library).__name__}")
     return replace(library, provider=point.dist.name if point.dist else "")
-
-
-RECORDS, REFUSED = _collect()

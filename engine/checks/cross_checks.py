@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters import attack_of, implementations_of
+from ...adapters import IMPLEMENTATIONS, attack_of
 from ...adapters.result import allowed_radius
 from ...adapters.words import radius_text, threat_text
 from ..cell import Cell
@@ -256,7 +256,10 @@ def _has_ball(cell: Cell) -> bool:
 
 def _others(cell: Cell) -> set[str]:
     """The libraries that have this attack under its norm."""
-    return {row.library for row in implementations_of(cell.row.attack) if cell.threat_model.norm in row.classes}
+    name = cell.row.attack
+    return {
+        row.library for row in IMPLEMENTATIONS.values() if row.attack == name and cell.threat_model.norm in row.classes
+    }
 
 
 def _grouped(done: Iterable[Outcome], key: Any) -> list[list[Outcome]]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...adapters import ThreatModel, find_attack
+from ...adapters import ATTACKS, ThreatModel
 from ...adapters.words import radius_text
 from ..cell import Cell
 from .config import AttackChoice, Config
@@ -27,7 +27,7 @@ def chosen_of(
         chosen["norm"] = threat_model.norm
     if choice.epsilon is None and threat_model.epsilon is not None:
         chosen["epsilon"] = threat_model.epsilon
-    matched = {} if choice.defaults else find_attack(attack).matched
+    matched = {} if choice.defaults or attack not in ATTACKS else ATTACKS[attack].matched
     parameters = {name: value for name, value in matched.items() if name not in {*choice.parameters, *choice.grid}}
     if parameters:
         chosen["parameters"] = parameters

@@ -8,9 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from ... import __version__
-from ...adapters import LIBRARIES, attack_of
-from ...errors import UnknownName
-from ..cell import Cell
+from ...adapters import LIBRARIES
 from .worker import Outcome
 
 _VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")
@@ -22,7 +20,7 @@ def describe_run(outcome: Outcome, *, preset: str = "", chosen: Mapping[str, Any
     about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": task.subject.key}
     return {
         **about,
-        **({"about": describe_attack(task.cell)} if task.cell else {}),
+        **({"about": task.cell.about} if task.cell else {}),
         "subject": task.subject.spec,
         "kind": task.kind,
         "status": "done" if outcome.table is not None else "failed",
@@ -39,16 +37,6 @@ def describe_run(outcome: Outcome, *, preset: str = "", chosen: Mapping[str, Any
         "chosen": dict(chosen or {}),
         "written": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-
-
-def describe_attack(cell: Cell) -> dict[str, str]:
-    """What the catalogue knows of a cell's attack now: a later one may not have it any more."""
-    try:
-        attack = attack_of(cell.row)
-    except UnknownName:
-        return {}
-    about = {"library": cell.row.library, "attack": attack.name, "title": attack.title}
-    return {**about, "kind": attack.kind, "knowledge": attack.knowledge}
 
 
 @cache

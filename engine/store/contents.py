@@ -53,7 +53,7 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
     """Why a record cannot be used; "" if it can."""
     meta = record.meta
     try:
-        cell = Cell.from_spec(meta["spec"]) if kind in ("cells", "parts", "transfer") else None
+        cell = Cell.from_record(meta) if kind in ("cells", "parts", "transfer") else None
         subject = Subject(**meta["subject"]) if kind in ("clean", "transfer") else cell and cell.subject
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"it does not say what it is about: {type(error).__name__} {str(error)[:100]}"

@@ -56,7 +56,7 @@ def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
             damaged.append(str(record))
         elif record.failed:
             failed[key] = record.meta["reason"]
-        elif why := unknown_attack(Cell.from_spec(record.meta["spec"])):
+        elif why := unknown_attack(Cell.from_record(record.meta)):
             unknown[key] = why
         else:
             frames.append(_frame(record, heavy=heavy))
@@ -89,7 +89,7 @@ def load_transfer(folder: str | Path) -> pd.DataFrame:
     """Examples on other models: `cell`, `made_on`, `tested_on`, `implementation`, `index`, `label`, `adv_predicted`."""
     frames = []
     for record in _records(ResultsStore(folder, create=False), "transfer"):
-        cell = Cell.from_spec(record.meta["spec"])
+        cell = Cell.from_record(record.meta)
         own = record.table.to_pandas()
         tested = record.meta["subject"]["model"]
         frames.append(
@@ -106,12 +106,12 @@ def list_cells(folder: str | Path) -> list[CellState]:
     for key, record in read_records(store, "parts"):
         if not isinstance(record, Damaged):
             own, meta = key.partition("-")[0], dict(record.meta)
-            found[own] = CellState(own, Cell.from_spec(meta["spec"]), "waiting", "", meta)
+            found[own] = CellState(own, Cell.from_record(meta), "waiting", "", meta)
     found = {key: state._replace(status="running") if key in running else state for key, state in found.items()}
     for key, record in read_records(store, "cells"):
         if isinstance(record, Damaged):
             continue
-        meta, cell = dict(record.meta), Cell.from_spec(record.meta["spec"])
+        meta, cell = dict(record.meta), Cell.from_record(record.meta)
         found[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
     return sorted(found.values(), key=lambda state: (state.cell.subject.model, state.cell.attack, state.key))
 
@@ -128,7 +128,7 @@ def list_left_out(folder: str | Path) -> dict[str, str]:
 
 
 def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
-    cell = Cell.from_spec(record.meta["spec"])
+    cell = Cell.from_record(record.meta)
     row, threat_model, attack = cell.row, cell.threat_model, attack_of(cell.row)
     about = {
         "cell": cell.key,

@@ -99,6 +99,8 @@ class Outcomes:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
         lines = [f"failed: {cell.attack} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
         lines += [f"left out: {why}, on {cell.subject.model}" for cell, why in self.unknown]
+        foreign = sorted({cell.attack for cell in (own.cell for own in self.done) if cell.is_foreign})
+        lines += [f"not in the catalogue here, described by its records: {attack}" for attack in foreign]
         lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
@@ -145,7 +147,7 @@ def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) ->
     transfers = _transfers(store, damaged) if "OTR" in symbols else {}
     done, failed, unknown = [], [], []
     for key, record in _records(store, "cells", damaged, failed):
-        cell = Cell.from_spec(record.meta["spec"])
+        cell = Cell.from_record(record.meta)
         if why := unknown_attack(cell):
             unknown.append((cell, why))
             continue
@@ -158,7 +160,7 @@ def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) ->
         done.append(replace(outcome, columns={**outcome.columns, **extra}))
     finished = {own.cell.key for own in done} | {cell.key for cell, _ in (*failed, *unknown)}
     parts = {key.partition("-")[0]: record for key, record in _records(store, "parts", damaged)}
-    running = [Cell.from_spec(record.meta["spec"]) for key, record in parts.items() if key not in finished]
+    running = [Cell.from_record(record.meta) for key, record in parts.items() if key not in finished]
     waiting = tuple(cell for key, cell in find_missing(store).items() if key not in parts)
     if not done and not failed:
         known = f"{len(running)} under way, {len(waiting)} not run yet, {len(damaged)} damaged"
@@ -198,7 +200,7 @@ def _records(store: ResultsStore, kind: Any, damaged: list[str], failed: list[An
         elif not record.failed:
             yield key, record
         elif failed is not None:
-            failed.append((Cell.from_spec(record.meta["spec"]), str(record.meta["reason"])))
+            failed.append((Cell.from_record(record.meta), str(record.meta["reason"])))
 
 
 def _light(record: Record) -> dict[str, np.ndarray]:

@@ -22,7 +22,8 @@ def note_plan(store: ResultsStore, cells: Sequence[Cell]) -> None:
     key = _plan_key(cells)
     if not store.path("plans", key).is_file():
         specs = [json.dumps(cell.spec, sort_keys=True) for cell in cells]
-        table = pa.table({"cell": [cell.key for cell in cells], "spec": specs})
+        about = [json.dumps(cell.about, sort_keys=True) for cell in cells]
+        table = pa.table({"cell": [cell.key for cell in cells], "spec": specs, "about": about})
         store.write("plans", key, table, {"key": key, "kind": "plan", "status": "done", "reason": ""})
 
 
@@ -72,7 +73,10 @@ def _read_plan(record: Record) -> Iterator[tuple[str, Cell]]:
     """The cells of a plan by key; a foreign file has none."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         keys, specs = (record.table[name].to_pylist() for name in ("cell", "spec"))
-        yield from [(key, Cell.from_spec(json.loads(spec))) for key, spec in zip(keys, specs, strict=True)]
+        # davylamp 0.1.0 wrote no `about`
+        about = record.table["about"].to_pylist() if "about" in record.table.column_names else ["{}"] * len(keys)
+        for key, spec, text in zip(keys, specs, about, strict=True):
+            yield key, Cell.from_record({"spec": json.loads(spec), "about": json.loads(text)})
 
 
 def _plan_key(cells: Sequence[Cell]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from ...adapters import attack_of
 from ...adapters.catalogue.findings import FINDINGS, findings_of
 from ...adapters.catalogue.lookup import library_defaults
-from ...errors import MissingLibrary
+from ...errors import MissingLibrary, UnknownName, Unsupported
 from ..cell import Cell
 
 
@@ -22,7 +22,7 @@ class About:
         source: paper of its attack.
         findings: known defects, id -> sentence; the row runs as the library ships it.
         repairs: what is mended from outside.
-        defaults: the library's own, by canonical parameter; empty if the library is not installed here.
+        defaults: the library's own, by canonical parameter; empty if the library or the row is not here.
     """
 
     title: str
@@ -49,7 +49,7 @@ def _about(cell: Cell) -> About:
     attack = attack_of(row)
     try:
         defaults = library_defaults(row, norm)
-    except MissingLibrary:
+    except (MissingLibrary, UnknownName, Unsupported):
         defaults = {}
     kind = "minimum-norm" if cell.is_best else attack.kind
     findings = {key: FINDINGS[key] for key in findings_of(row, norm)}

@@ -135,7 +135,7 @@ class LiveReport:
             stamp = (str(path), path.stat().st_mtime_ns)
             if stamp not in self._seen:
                 meta = self._store.read(kind, key).meta
-                self._seen[stamp] = (str(meta["status"]), Cell.from_spec(meta["spec"]), str(meta["reason"]))
+                self._seen[stamp] = (str(meta["status"]), Cell.from_record(meta), str(meta["reason"]))
             return self._seen[stamp]
         except Damaged as damage:
             return "damaged", None, str(damage)

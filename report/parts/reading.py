@@ -104,7 +104,7 @@ def _examples(
             continue
         if "spec" in record.meta:
             meta = dict(record.meta)
-            states[key] = CellState(key, Cell.from_spec(meta["spec"]), meta["status"], meta["reason"], meta)
+            states[key] = CellState(key, Cell.from_record(meta), meta["status"], meta["reason"], meta)
         if not record.failed:
             found[key] = tuple(_read_examples(record, prefix))
     return found

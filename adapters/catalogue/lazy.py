@@ -1,0 +1,39 @@
+"""A mapping that is made when it is first looked into."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+class LazyMapping(Mapping[str, Value]):
+    """What `make` returns, which is called once, at the first use.
+
+    The records of other packages import `davylamp.adapters`: they cannot be loaded while it is being imported itself.
+
+    Args:
+        make: returns the mapping.
+    """
+
+    def __init__(self, make: Callable[[], Mapping[str, Value]]):
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Mapping[str, Value]:
+        return self._make()
+
+    def __getitem__(self, key: str) -> Value:
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._made
+
+    def __repr__(self) -> str:
+        return repr(self._made)
