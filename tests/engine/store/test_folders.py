@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from davylamp.adapters import find_attack
 from davylamp.engine import ResultsStore, build_table, evaluate, load
 from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
@@ -318,10 +319,45 @@ def test_what_the_catalogue_knows_of_an_attack_is_kept_with_its_results(folder):
     store = ResultsStore(folder)
     told = {record.meta["spec"]["attack"]: record.meta["about"] for _, record in store.read_all("cells")}
     assert told["foolbox:ddn"]["kind"] == "minimum-norm"
+    fgsm = find_attack("fgsm")
     assert told["torchattacks:fgsm"] == {
-        "library": "torchattacks", "attack": "fgsm", "title": told["torchattacks:fgsm"]["title"],
-        "kind": "fixed-budget", "knowledge": "white-box",
+        "library": "torchattacks", "attack": "fgsm", "title": fgsm.title, "source": fgsm.source, "variant": "",
+        "kind": "fixed-budget", "knowledge": "white-box", "norms": ["linf"], "random": [], "universal": False,
     }  # fmt: skip
+
+
+ABOUT = {
+    "library": "newlib", "attack": "swirl", "title": "Swirl", "source": "me", "variant": "", "kind": "minimum-norm",
+    "knowledge": "decision-based", "norms": ["linf"], "random": ["torch"], "universal": False,
+}  # fmt: skip
+
+
+def test_a_cell_of_an_attack_that_is_not_here_is_read_by_what_its_record_says(folder):
+    key = renamed(folder, "newlib:swirl", about=ABOUT)
+    table = load(folder)
+    mine = table[table["cell"] == key]
+    assert len(mine)
+    assert table.attrs["unknown"] == {}
+    assert set(mine["attack"]) == {"swirl"}
+    assert set(mine["knowledge"]) == {"decision-based"}
+    assert mine["minimum_norm"].all()
+    for by in ("attacks", "models", "pairs"):
+        built = build_table(folder, by=by)
+        assert "not in the catalogue here, described by its records: newlib:swirl" in built.notes
+    assert key in {check.cell for check in check_folder(folder)}
+    assert "newlib:swirl" in build_report(folder, bootstrap=10)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "quick"}, {"knowledge": 3}, {"attack": "other"}, {"library": ["x"]}, {"norms": "linf"},
+        {"norms": [1]}, {"random": None}, {"title": 5}, {"variant": "repaired"},
+    ],
+)  # fmt: skip
+def test_a_foreign_description_of_an_attack_is_not_believed(folder, change):
+    key = renamed(folder, "newlib:swirl", about={**ABOUT, **change})
+    assert list(load(folder).attrs["unknown"]) == [key]
 
 
 @pytest.mark.parametrize("change", ["remove", "damage"])
