@@ -52,7 +52,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
     from ..engine.plan.config import Config, config_from, read_config, read_toml, write_config
     from ..engine.plan.make import check_config
-    from ..engine.run.executors import choose_executor
+    from ..engine.run.choose import choose_executor
 
     if config is not None and preset is not None:
         raise InvalidInput(f"expected a TOML file or a preset, got {config} and {preset}; start from --print-config")

@@ -101,9 +101,9 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
         seed=seed,
     )
     if out is not None:
-        from ..report.parts.curve_figure import draw_curves
+        from ..report.parts.curve_figure import write_curve_figure
 
-        draw_curves(curves, out)
+        write_curve_figure(curves, out)
     say_defaults(context, ("against", "bootstrap", "seed"))
     if form == "json":
         print(curves_json(curves))  # noqa: T201

@@ -6,7 +6,7 @@ from .attack.saturation import Saturation, saturating_budget
 from .comparison.compare import Comparison, Pair, Row, compare
 from .plan.config import AttackChoice, Config, read_config, write_config
 from .plan.make import Plan, make_plan
-from .run.evaluate import Summary, evaluate
+from .run.evaluate import EvaluationSummary, evaluate
 from .statistics.paired import mcnemar, wilcoxon
 from .statistics.shares import share_interval
 from .statistics.verdict import Judgement
@@ -17,11 +17,14 @@ from .tables.defence_table import build_defence
 from .tables.table import Table, build_table
 from .tables.transfer_table import Transfer, build_transfer
 
+Summary = EvaluationSummary  # its name in 0.1.0
+
 __all__ = [
     "AttackChoice",
     "Comparison",
     "Config",
     "Curves",
+    "EvaluationSummary",
     "Judgement",
     "Pair",
     "Plan",

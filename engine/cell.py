@@ -13,11 +13,14 @@ from ..errors import UnknownName
 
 # What specs of davylamp 0.1.0 do not say: a spec leaves them out where they have these values, so old keys stay.
 _LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": ""}
+MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")  # groups of metrics
+SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
+_OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap")  # no single step shares what these look for
 SHARD_SIZE = 64  # images that are attacked, measured and saved at once: what a killed run loses at most
 
 
 @dataclass(frozen=True)
-class Subject:
+class ModelOnData:
     """A model on its images: what a cell attacks. The digests are of code, weights and pixels: what changed is new.
 
     Args:
@@ -72,7 +75,7 @@ class Cell:
             here. No part of the key.
     """
 
-    subject: Subject
+    subject: ModelOnData
     attack: str
     threat_model: ThreatModel
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -151,7 +154,7 @@ class Cell:
             KeyError, TypeError, ValueError: if this is no spec of a cell.
         """
         own = dict(spec)
-        own["subject"] = Subject(**own["subject"])
+        own["subject"] = ModelOnData(**own["subject"])
         own["threat_model"] = ThreatModel(**own["threat_model"])
         own["grid"] = {name: tuple(values) for name, values in own["grid"].items()}
         own["measures"] = tuple(own["measures"])
@@ -170,6 +173,17 @@ class Cell:
         if not isinstance(cell.attack, str) or strip_best(cell.attack) in IMPLEMENTATIONS:
             return cell
         return replace(cell, implementation=_stand_in(strip_best(cell.attack), meta.get("about")))
+
+
+def is_single_step(cell: Cell) -> bool:
+    """Whether the attack makes one step only."""
+    return cell.row.attack in SINGLE_STEP or cell.parameters.get("steps") == 1
+
+
+def is_iterated(cell: Cell) -> bool:
+    """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
+    white = attack_of(cell.row).knowledge == "white-box"
+    return white and not is_single_step(cell) and cell.row.attack not in _OTHER_GOALS
 
 
 def _stand_in(name: str, about: Any) -> Implementation | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from .grid import Prior, Tables
 
 
-class Draws(NamedTuple):
+class PosteriorDraws(NamedTuple):
     """Posterior draws, single precision.
 
     Attributes:
@@ -47,7 +47,7 @@ class State(NamedTuple):
     steep: Tensor
 
 
-def sample_gibbs(data: Tensor, tables: Tables, chains: int, warmup: int, draws: int, seed: int) -> Draws:
+def sample_gibbs(data: Tensor, tables: Tables, chains: int, warmup: int, draws: int, seed: int) -> PosteriorDraws:
     """Draw from the posterior, every chain from its own draw of the prior.
 
     Args:
@@ -82,7 +82,7 @@ def sample_gibbs(data: Tensor, tables: Tables, chains: int, warmup: int, draws: 
             if (sweep - warmup) % thinning(draws) == 0:
                 kept_items.append((tables.difficulties[places[1]], steepness))
     columns = (*zip(*kept, strict=True), *zip(*kept_items, strict=True))
-    return Draws(*(torch.stack(column, 1) for column in columns))
+    return PosteriorDraws(*(torch.stack(column, 1) for column in columns))
 
 
 def thinning(draws: int) -> int:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from .diagnostics import Diagnostics, diagnose
-from .gibbs import Draws, sample_gibbs, thinning
+from .gibbs import PosteriorDraws, sample_gibbs, thinning
 from .grid import make_tables
 from .nuts import sample_nuts
 from .response_model import ResponseModel, statistics
@@ -142,7 +142,7 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
     return values
 
 
-def _finish(model: ResponseModel, found: Draws, sampler: str, divergences: int, seconds: float) -> IRTFit:
+def _finish(model: ResponseModel, found: PosteriorDraws, sampler: str, divergences: int, seconds: float) -> IRTFit:
     """Bring the draws to their scale and sum them up."""
     ability, expected, steepness, difficulty, discrimination = (np.asarray(part, dtype=float) for part in found)
     if model.hierarchical:

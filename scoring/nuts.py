@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .gibbs import Draws, thinning
+from .gibbs import PosteriorDraws, thinning
 from .response_model import GUESSING, HALF_NORMAL, MEAN, PRECISION, ResponseModel, Settings, coefficients, line_of
 
 
 def sample_nuts(
     data: Tensor, model: ResponseModel, chains: int, warmup: int, draws: int, seed: int
-) -> tuple[Draws, int]:
+) -> tuple[PosteriorDraws, int]:
     """Draw from the posterior with Pyro's NUTS, one chain after the other.
 
     Args:
@@ -53,7 +53,7 @@ def sample_nuts(
     )
     every = slice(None, None, thinning(draws))
     draws_of_items = difficulty[:, every], discrimination[:, every]
-    return Draws(ability, ability, discrimination.mean(2), *draws_of_items), divergences
+    return PosteriorDraws(ability, ability, discrimination.mean(2), *draws_of_items), divergences
 
 
 def _item_response(data: Tensor, model: ResponseModel) -> tuple[Tensor, Tensor, Tensor]:

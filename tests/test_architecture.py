@@ -1,8 +1,11 @@
-"""Imports point one way, read from the source; nothing heavy is loaded before it is used."""
+"""Imports point one way between parts and between the rooms of a part, read from the source; nothing heavy is loaded
+before it is used; one name means one thing."""
 
 import ast
 import subprocess
 import sys
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,65 +17,193 @@ MAY_IMPORT = {
     "errors": set(),
     "adapters": {"errors"},
     "engine": {"metrics", "adapters", "errors"},
-    "report": {"engine", "scoring", "metrics", "errors"},
+    "report": {"engine", "scoring", "metrics", "adapters", "errors"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},
     "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
     "cli": {"commands", "errors"},
 }
+# A room is a folder of a part; "" holds the modules that lie at the root of the part. What a room may import:
+ROOMS = {
+    "adapters": {
+        "": set(),
+        "models": {""},
+        "data": {"", "models"},
+        "libraries": {""},
+        "catalogue": {"", "libraries"},
+        "running": {"", "models", "catalogue"},
+        "contract": {"", "models", "catalogue", "running"},
+    },
+    "engine": {
+        "": set(),
+        "statistics": set(),
+        "store": {"", "statistics"},
+        "attack": {""},
+        "plan": {"", "attack"},
+        "probes": {"", "statistics", "store", "attack"},
+        "tables": {"", "statistics", "store"},
+        "checks": {"", "statistics", "store"},
+        "run": {"", "store", "attack", "plan", "probes"},
+        "comparison": {"", "statistics", "store", "plan", "run"},
+    },
+    "report": {
+        "": set(),
+        "text": set(),
+        "parts": {"text"},
+        "sections": {"parts"},
+        "page": {"parts", "sections"},
+    },
+}
+# Folders whose modules are of one kind, named by what they are about: the same name may stand in several.
+COLLECTIONS = ("commands", "report/sections", "report/text", "benchmarks/", "adapters/libraries/")
 HEAVY = ("art", "foolbox", "torchattacks", "ray", "pyro", "timm")
 
+Files = dict[str, str]
 
-def parts_imported(source: str, depth: int, part: str) -> set[str]:
-    """The parts of davylamp that a file imports; `depth` folders below the root, 0 for a module in the root."""
+
+def modules_imported(name: str, source: str) -> set[str]:
+    """Every module of davylamp that a file imports, as "part.room.module"; names inside a module are kept, too."""
     found = set()
+    package = name.removesuffix(".py").split("/")[:-1]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if node.level == depth + 1:
-                names = [module] if module else [alias.name for alias in node.names]
-                found |= {name.partition(".")[0] for name in names}
-            elif node.level == 0 and module.partition(".")[0] == "davylamp":
-                names = [module.partition(".")[2]] if "." in module else [alias.name for alias in node.names]
-                found |= {name.partition(".")[0] for name in names}
+            if node.level:
+                base = package[: len(package) - (node.level - 1)]
+            elif (node.module or "").partition(".")[0] == "davylamp":
+                base = []
+            else:
+                continue
+            inside = (node.module or "").split(".")
+            parts = base + [part for part in (inside if node.level else inside[1:]) if part]
+            found |= {".".join([*parts, alias.name]) for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("davylamp.")}
-    return (found & set(MAY_IMPORT)) - {part}
+            found |= {alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("davylamp.")}
+    return found
 
 
-def violations(files: dict[str, list[tuple[str, str]]]) -> list[str]:
+def part_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def room_of(module: str) -> str:
+    """The room of a module, "" for one at the root of its part."""
+    part, *rest = module.split(".")
+    return rest[0] if rest and rest[0] in ROOMS.get(part, {}) else ""
+
+
+def wrong_parts(files: Files) -> list[str]:
     lines = []
-    for part, sources in files.items():
-        for name, source in sources:
-            depth = 0 if part in ("cli", "errors") else 1
-            wrong = parts_imported(source, depth, part) - MAY_IMPORT[part]
-            lines += [f"{name} imports {other}" for other in sorted(wrong)]
+    for name, source in files.items():
+        part = name.removesuffix(".py").split("/")[0]
+        others = {part_of(module) for module in modules_imported(name, source)} & set(MAY_IMPORT) - {part}
+        lines += [f"{name} imports {other}" for other in sorted(others - MAY_IMPORT[part])]
     return lines
 
 
-def sources():
-    files = {}
-    for part in MAY_IMPORT:
-        paths = [ROOT / f"{part}.py"] if (ROOT / f"{part}.py").is_file() else sorted((ROOT / part).rglob("*.py"))
-        files[part] = [(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")) for path in paths]
-    return files
+def wrong_rooms(files: Files) -> list[str]:
+    lines = []
+    for name, source in files.items():
+        path = name.removesuffix(".py").split("/")
+        if path[0] not in ROOMS or (len(path) == 2 and path[1] == "__init__"):  # the face of a part may import it all
+            continue
+        room = path[1] if len(path) > 2 else ""
+        inside = {module for module in modules_imported(name, source) if part_of(module) == path[0]}
+        # What comes through the face of the own part counts for nothing: it is no room.
+        others = {room_of(module) for module in inside if module.count(".") > 1} - {room}
+        lines += [f"{name} imports {other}" for other in sorted(others - ROOMS[path[0]][room])]
+    return lines
 
 
-def test_imports_point_one_way():
-    assert violations(sources()) == []
+def sources() -> Files:
+    paths = [path for part in MAY_IMPORT for path in (ROOT / f"{part}.py", *sorted((ROOT / part).rglob("*.py")))]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths if path.is_file()}
+
+
+def test_imports_between_parts_point_one_way():
+    assert wrong_parts(sources()) == []
+
+
+def test_imports_between_rooms_point_one_way():
+    assert wrong_rooms(sources()) == []
+
+
+def test_every_room_is_in_the_table():
+    for part, rooms in ROOMS.items():
+        folders = {path.parent.name for path in (ROOT / part).glob("*/__init__.py")}
+        assert folders == set(rooms) - {""}
+
+
+# The fuzzer and the clock start the program as a user does: from outside.
+FROM_INSIDE = {**MAY_IMPORT, "benchmarks": MAY_IMPORT["benchmarks"] - {"commands", "cli"}}
+
+
+@pytest.mark.parametrize("arrows", [FROM_INSIDE, *ROOMS.values()], ids=["parts", *ROOMS])
+def test_no_arrows_form_a_circle(arrows):
+    assert list(TopologicalSorter(arrows).static_order())
+    first, second = list(arrows)[-1], list(arrows)[-2]
+    with pytest.raises(CycleError):
+        TopologicalSorter({**arrows, first: {second}, second: {first}}).prepare()
 
 
 @pytest.mark.parametrize(
-    ("part", "source"),
+    ("name", "source"),
     [
-        ("metrics", "from ..errors import InvalidInput"),
-        ("adapters", "def f():\n    from ..engine.compare import compare"),
-        ("engine", "from .. import report"),
-        ("report", "import davylamp.adapters.running.run"),
-        ("adapters", "from davylamp import metrics"),
+        ("metrics/planted.py", "from ..errors import InvalidInput"),
+        ("adapters/planted.py", "def f():\n    from ..engine.comparison.compare import compare"),
+        ("adapters/running/planted.py", "def f():\n    from ...engine import compare"),
+        ("adapters/models/identity/planted.py", "from ....engine.cell import Cell"),
+        ("engine/planted.py", "from .. import report"),
+        ("engine/run/planted.py", "from ... import report"),
+        ("report/page/planted.py", "import davylamp.commands.check"),
+        ("adapters/planted.py", "from davylamp import metrics"),
     ],
 )
-def test_the_check_can_fail(part, source):
-    assert violations({part: [("planted.py", source)]})
+def test_the_check_of_parts_can_fail(name, source):
+    assert wrong_parts({name: source})
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("engine/statistics/planted.py", "from ..store.outcomes import Outcome"),
+        ("engine/plan/planted.py", "def f():\n    from ..run.worker import Workbench"),
+        ("engine/planted.py", "from .store.store import ResultsStore"),
+        ("adapters/models/identity/planted.py", "from ...running.run import run_attack"),
+        ("adapters/libraries/art/planted.py", "from ...catalogue.lookup import find_attack"),
+        ("report/parts/planted.py", "from davylamp.report.sections import agreement"),
+    ],
+)
+def test_the_check_of_rooms_can_fail(name, source):
+    assert wrong_rooms({name: source})
+
+
+def names_twice(files: Files) -> list[str]:
+    """Classes of one name in two modules. A library's repairs are called as the library calls its classes."""
+    found = defaultdict(list)
+    for name, source in files.items():
+        if not name.endswith("/repairs.py"):
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.ClassDef):
+                    found[node.name].append(name)
+    return [f"class {name}: {', '.join(where)}" for name, where in found.items() if len(where) > 1]
+
+
+def modules_twice(names: list[str]) -> list[str]:
+    """Modules of one name, unless one of them is in a collection, where the folder's name is half of its own."""
+    found = defaultdict(list)
+    for name in names:
+        if not name.endswith("__init__.py") and not name.startswith(COLLECTIONS):
+            found[Path(name).name].append(name)
+    return [", ".join(where) for where in found.values() if len(where) > 1]
+
+
+def test_no_class_name_stands_for_two_things():
+    assert names_twice(sources()) == []
+    assert names_twice({"engine/a.py": "class A: ...", "report/b.py": "class A: ..."})
+
+
+def test_no_module_name_stands_for_two_things():
+    assert modules_twice(list(sources())) == []
+    assert modules_twice(["engine/a.py", "report/parts/a.py"])
 
 
 @pytest.mark.parametrize(

@@ -223,9 +223,9 @@ def test_orders_that_a_text_states_are_counted_in_pairs():
 
 def test_undefined_and_incomparable_numbers_are_null():
     nothing = Estimate(math.nan, math.nan, math.nan, 0)
-    line = reproduction._plain_line(reproduction.Line("row", "MR", nothing, 0.5, "theirs"))
+    line = reproduction._plain_line(reproduction.PaperLine("row", "MR", nothing, 0.5, "theirs"))
     assert (line["ours"], line["low"], line["difference"], line["n"]) == (None, None, None, 0)
-    known = reproduction.Line("row", "FDL", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs", comparable=False)
+    known = reproduction.PaperLine("row", "FDL", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs", comparable=False)
     assert reproduction._plain_line(known)["difference"] is None
     assert reproduction._plain_line(known._replace(comparable=True))["difference"] == -0.25
 

@@ -8,19 +8,19 @@ import pytest
 
 from davylamp.benchmarks.speed import page as results
 from davylamp.benchmarks.speed import scale
-from davylamp.benchmarks.speed.figures import Figure, finish, ratio_of, read_figures
+from davylamp.benchmarks.speed.figures import SpeedFigure, finish, ratio_of, read_figures
 from davylamp.benchmarks.speed.passes import Passes
 
 
 @pytest.mark.parametrize(
     ("figure", "goal", "verdict"),
     [
-        (Figure("a", 10, at_least=10), ">= 10", "met"),
-        (Figure("a", 9.99, at_least=10), ">= 10", "missed"),
-        (Figure("a", 1.1, at_most=1.1), "<= 1.1", "met"),
-        (Figure("a", 1.11, at_most=1.1), "<= 1.1", "missed"),
-        (Figure("a", 3), "", ""),
-        (Figure("a", math.nan, at_least=10), ">= 10", ""),
+        (SpeedFigure("a", 10, at_least=10), ">= 10", "met"),
+        (SpeedFigure("a", 9.99, at_least=10), ">= 10", "missed"),
+        (SpeedFigure("a", 1.1, at_most=1.1), "<= 1.1", "met"),
+        (SpeedFigure("a", 1.11, at_most=1.1), "<= 1.1", "missed"),
+        (SpeedFigure("a", 3), "", ""),
+        (SpeedFigure("a", math.nan, at_least=10), ">= 10", ""),
     ],
 )
 def test_a_goal_is_met_or_missed_or_not_measured(figure, goal, verdict):
@@ -36,7 +36,10 @@ def test_a_ratio_is_of_paired_rounds():
 
 def test_figures_come_back_as_they_were_written(tmp_path, capsys):
     path = tmp_path / "figures.json"
-    written = [Figure("size", 3.25, "MB", at_most=5), ratio_of("speed", [2, 4], [1, 1], peer="Foolbox", at_least=3)]
+    written = [
+        SpeedFigure("size", 3.25, "MB", at_most=5),
+        ratio_of("speed", [2, 4], [1, 1], peer="Foolbox", at_least=3),
+    ]
     finish(written, path)
     assert repr(read_figures(json.loads(path.read_text()))) == repr(written)
     assert capsys.readouterr().out.splitlines() == [
@@ -46,7 +49,10 @@ def test_figures_come_back_as_they_were_written(tmp_path, capsys):
 
 
 def test_the_page_says_what_was_missed_and_what_did_not_run():
-    ours, theirs = Figure("size", 6, "MB", at_most=5), Figure("speed", math.nan, peer="a|b", note="not installed")
+    ours, theirs = (
+        SpeedFigure("size", 6, "MB", at_most=5),
+        SpeedFigure("speed", math.nan, peer="a|b", note="not installed"),
+    )
     page = results.write_page(
         {"report": ([ours, theirs], "", 60.0), "search": ([], "no memory", 60.0)}, "", quick=False
     )
@@ -76,7 +82,7 @@ def test_the_longest_task_first_to_whoever_is_free():
 
 
 def test_shards_add_up_to_the_cell():
-    fit = scale.Fit(0, 0, 2.0, 0.1, 0, 1)
+    fit = scale.CostFit(0, 0, 2.0, 0.1, 0, 1)
     assert sum(scale.shards(1000, 0.5, fit.cell)) == pytest.approx(2 + 500)
     passes = {"a": Passes(0.01, 0.02), "b": Passes(0.03, 0.04)}
     tasks, counts = scale.canary_tasks(passes, fit, 0.1), scale.canary_counts()

@@ -49,7 +49,7 @@ class Planted(NamedTuple):
     truth: Callable[[Tensor], Tensor]
 
 
-class Finding(NamedTuple):
+class Lapse(NamedTuple):
     """A row on a planted model: `complaint` is what was reported falsely, "" if nothing; `outcome` counts what was."""
 
     implementation: str
@@ -70,7 +70,7 @@ class _Function(nn.Module):
         return self.function(self.base, inputs)
 
 
-class Setting(NamedTuple):
+class PlantedSetting(NamedTuple):
     """The honest linear model, images on the 8-bit grid that it gets right, and radii that are enough to fool it."""
 
     base: nn.Module
@@ -79,7 +79,7 @@ class Setting(NamedTuple):
     radii: Mapping[Norm, float]
 
 
-def make_setting() -> Setting:
+def make_setting() -> PlantedSetting:
     """The same one every time; the least perturbation of a linear model is a formula."""
     generator = torch.Generator().manual_seed(1)
     layer = nn.Linear(3 * SIDE * SIDE, CLASSES)
@@ -95,17 +95,17 @@ def make_setting() -> Setting:
         sizes = torch.linalg.vector_norm(weight[labels][:, None] - weight, ord=_DUAL[norm], dim=2)
         least = (gaps / sizes.clamp(min=1e-12)).masked_fill(gaps == 0, torch.inf).amin(1)
         radii[norm] = _TIMES_LEAST * float(least.max())
-    return Setting(base, inputs, labels, radii)
+    return PlantedSetting(base, inputs, labels, radii)
 
 
-def _in_place(setting: Setting) -> Planted:
+def _in_place(setting: PlantedSetting) -> Planted:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         return base(x.mul_(0.97).add_(0.015))
 
     return Planted(_Function(setting.base, function), lambda x: setting.base(x * 0.97 + 0.015))
 
 
-def _nan_off_the_clean_image(setting: Setting) -> Planted:
+def _nan_off_the_clean_image(setting: PlantedSetting) -> Planted:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         near = torch.cdist(x.flatten(1), setting.inputs.flatten(1).to(x)).amin(1) < 1e-4
         return base(x).where(near[:, None], torch.nan)
@@ -113,30 +113,30 @@ def _nan_off_the_clean_image(setting: Setting) -> Planted:
     return Planted(_Function(setting.base, function), lambda x: function(setting.base, x))
 
 
-def _batch_statistics(setting: Setting) -> Planted:
+def _batch_statistics(setting: PlantedSetting) -> Planted:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         return base(nn.functional.batch_norm(x, None, None, training=True) * 0.02 + 0.5)
 
     return Planted(_Function(setting.base, function), lambda x: torch.cat([function(setting.base, i[None]) for i in x]))
 
 
-def _saturated(setting: Setting) -> Planted:
+def _saturated(setting: PlantedSetting) -> Planted:
     return Planted(_Function(setting.base, lambda base, x: 1e6 * base(x)), lambda x: 1e6 * setting.base(x))
 
 
-def _constant(setting: Setting) -> Planted:
+def _constant(setting: PlantedSetting) -> Planted:
     fixed = setting.base(setting.inputs).mean(0)
     return Planted(_Function(setting.base, lambda base, x: 0 * base(x) + fixed), lambda x: fixed.expand(len(x), -1))
 
 
-def _random(setting: Setting) -> Planted:
+def _random(setting: PlantedSetting) -> Planted:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         return 0 * base(x) + torch.randn(len(x), CLASSES, device=x.device)
 
     return Planted(_Function(setting.base, function), lambda x: torch.full((len(x), CLASSES), torch.nan))
 
 
-def _lost_by_rounding(setting: Setting) -> Planted:
+def _lost_by_rounding(setting: PlantedSetting) -> Planted:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         off_grid = (255 * x - (255 * x).detach().round()).abs().flatten(1).mean(1, keepdim=True)
         clean = base(setting.inputs.to(x))
@@ -146,7 +146,7 @@ def _lost_by_rounding(setting: Setting) -> Planted:
     return Planted(_Function(setting.base, function), lambda x: function(setting.base, x))
 
 
-def _fails_off_the_clean_image(setting: Setting) -> Planted:
+def _fails_off_the_clean_image(setting: PlantedSetting) -> Planted:
     def function(base: nn.Module, x: Tensor) -> Tensor:
         if (torch.cdist(x.flatten(1), setting.inputs.flatten(1).to(x)).amin(1) > 1e-4).any():
             raise RuntimeError("planted: only clean images, please")
@@ -155,7 +155,7 @@ def _fails_off_the_clean_image(setting: Setting) -> Planted:
     return Planted(_Function(setting.base, function), lambda x: torch.full((len(x), CLASSES), torch.nan))
 
 
-PLANTS: Mapping[str, Callable[[Setting], Planted]] = {
+PLANTS: Mapping[str, Callable[[PlantedSetting], Planted]] = {
     "in-place": _in_place,
     "nan": _nan_off_the_clean_image,
     "batch-statistics": _batch_statistics,
@@ -173,7 +173,7 @@ def check_conformance(
     plants: Sequence[str] | None = None,
     every_norm: bool = True,
     parameters: Mapping[str, Any] | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Lapse]:
     """Run rows on planted models and hold what they report against the truth.
 
     Args:
@@ -199,8 +199,8 @@ def check_conformance(
 
 
 def _check_row(
-    row: Implementation, norm: Norm, setting: Setting, plants: Sequence[str], parameters: Mapping[str, Any]
-) -> Iterator[Finding]:
+    row: Implementation, norm: Norm, setting: PlantedSetting, plants: Sequence[str], parameters: Mapping[str, Any]
+) -> Iterator[Lapse]:
     bound = attack_of(row).kind == "fixed-budget" and norm != "unrestricted"
     threat_model = ThreatModel(norm, setting.radii[norm] if bound else None, targeted=False)
     words = {name: value for name, value in {**_QUICK, **parameters}.items() if accepts(row, name)}
@@ -215,11 +215,11 @@ def _check_row(
             complaint = "the library was blamed for a model that fails"
         if not torch.equal(setting.inputs, before):
             complaint = "the caller's images were changed"
-        yield Finding(row.name, norm, name, complaint, _describe(result))
+        yield Lapse(row.name, norm, name, complaint, _describe(result))
 
 
 def _run(
-    row: Implementation, module: nn.Module, setting: Setting, threat_model: ThreatModel, words: Mapping[str, Any]
+    row: Implementation, module: nn.Module, setting: PlantedSetting, threat_model: ThreatModel, words: Mapping[str, Any]
 ) -> AttackResult | DavylampError:
     """The result; the error where a library crashed or a model cannot be attacked: both are honest answers."""
     logits = setting.base(setting.inputs)  # the random model could not be attacked otherwise
@@ -233,7 +233,7 @@ def _run(
 
 
 def _judge(
-    name: str, result: AttackResult, honest: AttackResult | DavylampError, planted: Planted, setting: Setting
+    name: str, result: AttackResult, honest: AttackResult | DavylampError, planted: Planted, setting: PlantedSetting
 ) -> str:
     """What was reported falsely, "" if nothing."""
     with torch.no_grad():

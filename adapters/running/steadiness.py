@@ -37,7 +37,7 @@ def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int)
     return classifier.steady
 
 
-class Draws(NamedTuple):
+class Hits(NamedTuple):
     """Of each image, shape (N,) bool: whether it counted as a hit every time, and whether it did ever."""
 
     always: Tensor
@@ -46,7 +46,7 @@ class Draws(NamedTuple):
 
 def draw_hits(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, draws: int = DRAWS
-) -> Draws:
+) -> Hits:
     """Ask an unsteady model about each image several times, in another order and in batches of another size each time.
 
     Args:
@@ -65,7 +65,7 @@ def draw_hits(
             logits = classifier.predict_logits(images[order], batch_size=size)[order.argsort()]
             hit = fooled(logits, labels, targets)
             always, ever = always & hit, ever | hit
-    return Draws(always, ever)
+    return Hits(always, ever)
 
 
 def _agree(logits: Tensor, expected: Tensor) -> bool:

@@ -1,4 +1,7 @@
-"""The rules by which a targeted attack gets its target classes, as texts."""
+"""The rules by which a targeted attack gets its target classes."""
+
+import torch
+from torch import Tensor
 
 from ...errors import InvalidInput
 
@@ -19,3 +22,32 @@ def check_target(rule: str) -> str:
     if rule not in RULES and class_of(rule) is None:
         raise InvalidInput(f"expected a target of {', '.join(RULES)} or a class number such as 3, got {rule!r}")
     return rule
+
+
+def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
+    """Target classes, shape (N,), never equal to the label.
+
+    Args:
+        logits: of the clean images, shape (N, K).
+        labels: shape (N,).
+        rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the class after.
+        seed: of the random targets.
+
+    Raises:
+        InvalidInput: if the rule is none of these.
+    """
+    classes = logits.shape[1]
+    others = logits.scatter(1, labels[:, None], -torch.inf)
+    if rule == "second-likely":
+        return others.argmax(1)
+    if rule == "least-likely":
+        return logits.scatter(1, labels[:, None], torch.inf).argmin(1)
+    if rule == "random":
+        shift = torch.randint(1, classes, labels.shape, generator=torch.Generator().manual_seed(seed))
+        return (labels + shift.to(labels.device)) % classes
+    aim = class_of(rule)
+    if aim is not None and aim < classes:
+        return torch.where(labels == aim, (labels + 1) % classes, aim)
+    raise InvalidInput(
+        f"expected a target of second-likely, least-likely, random or a class from 0 to {classes - 1}, got {rule!r}"
+    )

@@ -11,7 +11,7 @@ from ...adapters import Classifier
 from ...engine.statistics.bootstrap import Estimate
 from ...metrics import boundary_coverage, multisection_coverage, strong_activation_coverage, top_k_coverage
 from ..shared.paper_numbers import find_value
-from ..shared.reproduction import Line, Options, run_setting
+from ..shared.reproduction import Options, PaperLine, run_setting
 from ..shared.small_models import load_training_inputs
 from .setting import attack_name, missing_rows, paper_model, setting_of
 
@@ -45,7 +45,7 @@ def compare_coverage(table: str, dataset: str, options: Options) -> dict[str, An
                     estimate = Estimate(value, math.nan, math.nan, len(examples))
                     published = find_value(table, symbol, model=paper_model(model), attack=name)
                     beside = f"{dataset} {paper_model(model)}"
-                    lines.append(Line(f"{model}, {name}", symbol, estimate, published, beside))
+                    lines.append(PaperLine(f"{model}, {name}", symbol, estimate, published, beside))
         notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
         return own.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 

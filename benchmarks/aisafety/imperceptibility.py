@@ -9,7 +9,7 @@ from ...engine.cell import Cell
 from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
 from ...metrics import perturbation_sensitivity_distance
 from ..shared.paper_numbers import find_value
-from ..shared.reproduction import Line, Options, Run, build_rows, run_setting
+from ..shared.reproduction import Options, PaperLine, SettingRun, build_rows, run_setting
 from .setting import attack_name, missing_rows, paper_model, setting_of
 
 _ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf")
@@ -43,12 +43,12 @@ def compare_imperceptibility(table: str, dataset: str, options: Options) -> dict
         return own.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 
 
-def _line(table: str, dataset: str, model: str, attack: str, symbol: str, estimate: Estimate) -> Line:
+def _line(table: str, dataset: str, model: str, attack: str, symbol: str, estimate: Estimate) -> PaperLine:
     published = find_value(table, symbol, model=paper_model(model), attack=attack)
-    return Line(f"{model}, {attack}", symbol, estimate, published, f"{dataset} {paper_model(model)}")
+    return PaperLine(f"{model}, {attack}", symbol, estimate, published, f"{dataset} {paper_model(model)}")
 
 
-def _sensitivity(run: Run) -> Iterator[tuple[Cell, Estimate]]:
+def _sensitivity(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:
     """PSD as the program computes it, of every cell."""
     for cell in run.plan.cells:
         classifier = run.models[cell.subject.model]

@@ -12,7 +12,7 @@ from ...engine import Config
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
 from ..shared.paper_numbers import find_value, load_published
-from ..shared.reproduction import DIGITS, Line, Setting, Size
+from ..shared.reproduction import DIGITS, PaperLine, Setting, Size
 
 MODELS: Mapping[str, str] = {"standard": "VANILLA", "pgd-training": "PAT", "trades": "TRADES"}
 DATASETS = ("CIFAR-10", "SVHN")
@@ -58,7 +58,7 @@ def paper_model(model: str) -> str:
     return MODELS.get(model.rpartition(":")[2], "VANILLA")
 
 
-def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any) -> Iterator[Line]:
+def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any) -> Iterator[PaperLine]:
     """Ours beside the rows of a table for both data sets, as far as it has them.
 
     Args:
@@ -73,7 +73,7 @@ def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, *
     for dataset in (name for name in DATASETS if name in have):
         name = paper_model(model)
         published = find_value(table, symbol, dataset=dataset, model=name, **labels)
-        yield Line(row, symbol, ours, published, f"{dataset} {name}")
+        yield PaperLine(row, symbol, ours, published, f"{dataset} {name}")
 
 
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """AISafety, Table III (Liu, Guo et al.): accuracy under query attacks and under PGD from another model.
 
-Run: davylamp reproduce aisafety-table3 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
+SettingRun: davylamp reproduce aisafety-table3 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
 """
 
 import math
@@ -9,7 +9,7 @@ from typing import Any
 
 from ...engine import load_transfer, share_interval
 from ...engine.statistics.bootstrap import Estimate
-from ..shared.reproduction import Line, Options, Run, build_rows, print_result, run_setting
+from ..shared.reproduction import Options, PaperLine, SettingRun, build_rows, print_result, run_setting
 from .setting import attack_name, beside_both, missing_rows, setting_of
 
 __all__ = ["print_result", "run"]
@@ -40,7 +40,7 @@ def run(**options: Any) -> dict[str, Any]:
         return own.report(_TABLE, lines, readings=_READINGS, left_out=left_out, notes=notes)
 
 
-def _transferred(run: Run) -> Iterator[Line]:
+def _transferred(run: SettingRun) -> Iterator[PaperLine]:
     """Accuracy of every other model on the PGD examples of the first."""
     first = run.plan.config.models[0]
     table = load_transfer(run.folder)

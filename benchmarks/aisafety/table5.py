@@ -1,6 +1,6 @@
 """AISafety, Table V (Liu, Guo et al.): distance to the decision boundary.
 
-Run: davylamp reproduce aisafety-table5 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
+SettingRun: davylamp reproduce aisafety-table5 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import torch
 from ...adapters import Classifier
 from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
 from ...metrics import boundary_steps, empirical_boundary_distance, orthogonal_directions
-from ..shared.reproduction import Options, Run, print_result, run_setting
+from ..shared.reproduction import Options, SettingRun, print_result, run_setting
 from .setting import beside_both, missing_rows, setting_of
 
 __all__ = ["print_result", "run"]
@@ -45,7 +45,7 @@ def run(**options: Any) -> dict[str, Any]:
         return own.report(_TABLE, lines, readings=readings, left_out=missing_rows(_TABLE, ()))
 
 
-def _distances(run: Run, classifier: Classifier, count: int) -> Iterator[tuple[str, Estimate]]:
+def _distances(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, Estimate]]:
     data = run.plan.data.load(classifier)
     inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
     directions = orthogonal_directions(min(count, inputs[0].numel()), inputs[0])

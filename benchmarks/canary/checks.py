@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from ..shared.check import Check
+from ..shared.check import PaperCheck
 from ..shared.paper_numbers import find_place, load_published
 
 _TRANSFERABLE = ("MI-FGSM", "VMI-FGSM", "NI-FGSM", "SI-FGSM")
@@ -26,7 +26,7 @@ _SWAPPED = (
 _NO_SET = "no set of attacks of Tables 4 and 5 has these means; given is the nearest, all but AdvGan"
 
 
-def check_canary() -> Iterator[Check]:
+def check_canary() -> Iterator[PaperCheck]:
     """Every check of CANARY."""
     yield from _statements()
     yield from _transfer()
@@ -36,7 +36,7 @@ def check_canary() -> Iterator[Check]:
     yield from _frequencies()
 
 
-def _statements() -> Iterator[Check]:
+def _statements() -> Iterator[PaperCheck]:
     """The means of MR that section 5.4.2 states about Table 8."""
     rows, statements = _rows("canary_table8"), _rows("canary_statements")
     for stated in statements:
@@ -53,17 +53,17 @@ def _statements() -> Iterator[Check]:
         digits = 5e-4 if chosen == "all" else 5e-3
         told = f"mean MR ({kind}) of {', '.join(models) if isinstance(chosen, list) else f'{chosen}, {len(models)}'}"
         computed = fmean(known[model] for model in models)
-        yield Check("CANARY 5.4.2, Table 8", told, stated["MR"], computed, digits + _ROUNDING["MR"])
+        yield PaperCheck("CANARY 5.4.2, Table 8", told, stated["MR"], computed, digits + _ROUNDING["MR"])
 
 
-def _transfer() -> Iterator[Check]:
+def _transfer() -> Iterator[PaperCheck]:
     """OTR of the full test in Table 4 and in Table 6."""
     for row in _rows("canary_table6"):
         printed = _find("canary_table4", attack=row["attack"], epsilon="16/255")["OTR"]
-        yield Check("CANARY, Tables 4 and 6", f"OTR of {row['attack']}", printed, row["OTR"], 5e-4 + 5e-6)
+        yield PaperCheck("CANARY, Tables 4 and 6", f"OTR of {row['attack']}", printed, row["OTR"], 5e-4 + 5e-6)
 
 
-def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[Check]:
+def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperCheck]:
     """A mean over the attacks of means over the models is the mean over the models of means over the attacks."""
     models = [row for row in _rows("canary_table8") if row["attack_type"] == kind]
     for symbol, rounding in _ROUNDING.items():
@@ -74,12 +74,12 @@ def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[Check]:
         note = _SWAPPED if kind == "white" and symbol.startswith("ACAMC") else _NO_SET if kind == "black" else ""
         told = f"{symbol}, mean over the {len(models)} models ({kind}) and over {len(attacks)} attacks"
         computed = fmean(values)
-        yield Check(
+        yield PaperCheck(
             "CANARY, Tables 4, 5 and 8", told, fmean(row[symbol] for row in models), computed, 2 * rounding, note
         )
 
 
-def _ranks() -> Iterator[Check]:
+def _ranks() -> Iterator[PaperCheck]:
     """Table 9's ranks of CA and MR from Tables 7 and 8; 1 is the least robust. Ties may be broken either way."""
     capability = {row["model"]: row["CA"] for row in _rows("canary_table7")}
     sides = {"CA_rank": capability}
@@ -93,7 +93,7 @@ def _ranks() -> Iterator[Check]:
             if not _rank_fits(row[name], values[row["model"]], list(values.values()))
         ]
         note = f"does not fit: {', '.join(wrong)}" if wrong else ""
-        yield Check("CANARY, Table 9", f"{name}: models whose rank does not follow", 0, len(wrong), 0, note)
+        yield PaperCheck("CANARY, Table 9", f"{name}: models whose rank does not follow", 0, len(wrong), 0, note)
 
 
 def _rank_fits(rank: int, value: float, values: Sequence[float]) -> bool:
@@ -101,12 +101,12 @@ def _rank_fits(rank: int, value: float, values: Sequence[float]) -> bool:
     return below < rank <= below + ties
 
 
-def _frequencies() -> Iterator[Check]:
+def _frequencies() -> Iterator[PaperCheck]:
     """A part of an orthogonal split is never longer than the whole."""
     rows = _rows("canary_table5")
     longer = sum(row["FDL"] > row["AED"] for row in rows)
     note = "no orthogonal wavelet gives this: the columns hold another quantity (a Fourier filter, columns swapped)"
-    yield Check("CANARY, Table 5", "attacks whose low-frequency part FDL is longer than AED", 0, longer, 0, note)
+    yield PaperCheck("CANARY, Table 5", "attacks whose low-frequency part FDL is longer than AED", 0, longer, 0, note)
 
 
 def _rows(table: str) -> list[dict[str, Any]]:

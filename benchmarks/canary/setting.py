@@ -10,7 +10,7 @@ from ...engine.cell import strip_best
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
 from ..shared.paper_numbers import find_place, find_value, load_published
-from ..shared.reproduction import Line, Options, Setting, Size, build_rows, run_setting
+from ..shared.reproduction import Options, PaperLine, Setting, Size, build_rows, run_setting
 
 NAMES: Mapping[str, str] = {
     "fgsm": "FGSM",
@@ -139,7 +139,7 @@ def compare_attacks(table: str, symbols: Sequence[str], options: Options) -> dic
     with run_setting(SETTING, options) as run:
         found, notes = build_rows(run.folder, symbols, "attacks")
         lines = [
-            Line(
+            PaperLine(
                 " ".join({**row_of(own.labels), "attack": run_name(own.labels["implementation"])}.values()),
                 symbol,
                 scale(symbol, own.metrics[symbol]),

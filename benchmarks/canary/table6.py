@@ -9,7 +9,7 @@ from typing import Any
 
 from ...engine.tables.transfer_table import Over, build_transfer
 from ..shared.paper_numbers import find_value
-from ..shared.reproduction import Line, Options, Setting, Size, print_result, run_setting
+from ..shared.reproduction import Options, PaperLine, Setting, Size, print_result, run_setting
 from .setting import PRESET, READINGS, SETTING, TRANSFERABLE, paper_name, readings_of, run_name
 
 __all__ = ["print_result", "run"]
@@ -43,7 +43,7 @@ def run(**options: Any) -> dict[str, Any]:
                     name, shown = paper_name(labels["implementation"]), run_name(labels["implementation"])
                     published = find_value(_TABLE, "OTR", attack=name)
                     beside = "the paper's 15 models"
-                    lines.append(Line(f"{shown}, {reading}", "OTR", rate, published, beside, name == shown))
+                    lines.append(PaperLine(f"{shown}, {reading}", "OTR", rate, published, beside, name == shown))
             notes += [note for note in found.notes if note not in notes]
         readings = readings_of(()) | {
             "OTR": f"{READINGS['OTR']}; and over all that it gets right when clean, the other fair reading"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...engine import AttackChoice
-from ..shared.reproduction import Line, Options, Setting, build_rows, print_result, run_setting
+from ..shared.reproduction import Options, PaperLine, Setting, build_rows, print_result, run_setting
 from .setting import PRESET, SETTING, beside
 
 __all__ = ["print_result", "run"]
@@ -33,7 +33,7 @@ def run(**options: Any) -> dict[str, Any]:
     with run_setting(_SETTING, Options(**options)) as own:
         found, notes = build_rows(own.folder, _SYMBOLS, "models")
         lines = [
-            Line(row.labels["model"], symbol, row.metrics[symbol], *beside(_TABLE, symbol, row.labels["model"]))
+            PaperLine(row.labels["model"], symbol, row.metrics[symbol], *beside(_TABLE, symbol, row.labels["model"]))
             for row in found.rows
             for symbol in found.symbols
         ]

@@ -14,7 +14,7 @@ from ...engine.statistics.bootstrap import Estimate, interval, resample
 from ...engine.store.outcomes import Outcome, read_outcomes
 from ...engine.tables.symbols import column_of, draw_cells, drop_absent, is_share
 from ...engine.tables.table import aggregate, share_ends
-from ..shared.reproduction import Line, Options, print_result, run_setting
+from ..shared.reproduction import Options, PaperLine, print_result, run_setting
 from .checks import TABLE8_BLACK, TABLE8_WHITE
 from .setting import NOT_COMPARABLE, SETTING, beside, readings_of, row_of, scale
 
@@ -33,7 +33,7 @@ def run(**options: Any) -> dict[str, Any]:
     """
     with run_setting(SETTING, Options(**options)) as own:
         lines = [
-            Line(
+            PaperLine(
                 f"{kind} {model}",
                 symbol,
                 scale(symbol, estimate),

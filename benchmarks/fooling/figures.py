@@ -10,7 +10,7 @@ from typing import Any
 
 from ...engine.statistics.bootstrap import Estimate
 from ..shared.paper_numbers import find_place, find_value, load_published
-from ..shared.reproduction import Line, Options, build_rows, print_result, run_setting
+from ..shared.reproduction import Options, PaperLine, build_rows, print_result, run_setting
 from .setting import LEFT_OUT, SETTING, paper_name
 
 __all__ = ["print_result", "run"]
@@ -34,7 +34,7 @@ def run(**options: Any) -> dict[str, Any]:
         rows = {name: row.metrics for row in found.rows if (name := paper_name(row.labels))}
         rows = dict(sorted(rows.items(), key=lambda item: find_place("fooling_table1", attack=item[0])))
         lines = [
-            Line(name, symbol, estimate, find_value(_TABLE, symbol, attack=name), "text of 3.1")
+            PaperLine(name, symbol, estimate, find_value(_TABLE, symbol, attack=name), "text of 3.1")
             for name, metrics in rows.items()
             for symbol, estimate in metrics.items()
         ]

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from ..shared.paper_numbers import find_place, load_published
-from ..shared.reproduction import Line, Options, build_rows, print_result, run_setting
+from ..shared.reproduction import Options, PaperLine, build_rows, print_result, run_setting
 from .setting import LEFT_OUT, SETTING, paper_name
 
 __all__ = ["print_result", "run"]
@@ -30,7 +30,7 @@ def run(**options: Any) -> dict[str, Any]:
     with run_setting(SETTING, Options(**options)) as own:
         found, notes = build_rows(own.folder, ["FR_AUC"], "pairs")
         lines = [
-            Line(f"{row.labels['model']}, {name}", symbol, estimate, fmean(published[name]), "mean of 4 models")
+            PaperLine(f"{row.labels['model']}, {name}", symbol, estimate, fmean(published[name]), "mean of 4 models")
             for row in sorted(found.rows, key=lambda row: find_place(_TABLE, attack=paper_name(row.labels)))
             if (name := paper_name(row.labels))
             for symbol, estimate in row.metrics.items()

@@ -17,7 +17,7 @@ from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resam
 from ...engine.statistics.paired import difference_interval
 from ...metrics import METRICS
 from ..shared.paper_numbers import find_value
-from ..shared.reproduction import Line, Options, Run, Setting, Size, run_setting
+from ..shared.reproduction import Options, PaperLine, Setting, SettingRun, Size, run_setting
 
 _NAMES: Mapping[str, str] = {"fgsm": "FGSM", "pgd": "PGD", "bim": "BIM"}
 _SYMBOLS = ("CAV", "CCV", "COS", "CRR", "CSR")
@@ -52,12 +52,12 @@ def compare_defence(table: str, dataset: str, options: Options) -> dict[str, Any
             name = _NAMES[cell.row.attack]
             for symbol, estimate in _measure(own, cell):
                 published = find_value(table, symbol, attack=name, epsilon=epsilon)
-                lines.append(Line(f"{name} {epsilon}", symbol, estimate, published, f"{dataset} ResNet34"))
+                lines.append(PaperLine(f"{name} {epsilon}", symbol, estimate, published, f"{dataset} ResNet34"))
         lines.sort(key=lambda line: tuple(_NAMES.values()).index(line.row.split()[0]))
         return own.report(table, lines, readings=_READINGS, left_out={})
 
 
-def _measure(run: Run, cell: Cell) -> Iterator[tuple[str, Estimate]]:
+def _measure(run: SettingRun, cell: Cell) -> Iterator[tuple[str, Estimate]]:
     original, defended = (run.models[run.plan.config.models[place]] for place in (0, -1))
     labels, examples = run.plan.data.load(original).labels, run.read_examples(cell)
     logits = [own.predict_logits(examples.to(own.device)).cpu() for own in (original, defended)]

@@ -11,7 +11,7 @@ from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate, draw_half_distortion, interval, resample
 from ...engine.store.outcomes import read_outcomes
 from ..shared.paper_numbers import load_published
-from ..shared.reproduction import Line, Options, Run, Setting, Size, run_setting
+from ..shared.reproduction import Options, PaperLine, Setting, SettingRun, Size, run_setting
 
 NAMES: Mapping[str, str] = {
     "best(foolbox:pgd)": "PGD, best effort",
@@ -42,7 +42,7 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
     return replace(choice, parameters={**choice.parameters, **change})
 
 
-def half_distortions(run: Run) -> Iterator[tuple[Cell, Estimate]]:
+def half_distortions(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:
     """The half-distortion of every finished cell, in grey levels, root mean square."""
     for own in read_outcomes(run.folder).done:
         images = run.plan.data.load(run.models[own.cell.subject.model]).inputs
@@ -76,7 +76,7 @@ def compare_budgets(
     with run_setting(setting, options) as run:
         found = sorted(half_distortions(run), key=lambda own: (_row(own[0]), own[0].parameters[parameter]))
         lines = [
-            Line(f"{_row(cell)}, {parameter} {cell.parameters[parameter]}", "D_half", estimate, None, "a curve")
+            PaperLine(f"{_row(cell)}, {parameter} {cell.parameters[parameter]}", "D_half", estimate, None, "a curve")
             for cell, estimate in found
         ]
         stated = [row for row in load_published("robic_figures")["rows"] if row["figure"] == figure]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..shared.paper_numbers import find_value, load_published
-from ..shared.reproduction import Line, Options, Setting, Size, build_rows, print_result, run_setting
+from ..shared.reproduction import Options, PaperLine, Setting, Size, build_rows, print_result, run_setting
 from .setting import READINGS, choose, half_distortions
 
 __all__ = ["print_result", "run"]
@@ -39,10 +39,10 @@ def run(**options: Any) -> dict[str, Any]:
     with run_setting(_SETTING, Options(**options)) as own:
         clean, notes = build_rows(own.folder, ["CA"], "models")
         known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}
-        lines = [Line(model, "CA", estimate, *_beside(model, "CA")) for model, estimate in known.items()]
+        lines = [PaperLine(model, "CA", estimate, *_beside(model, "CA")) for model, estimate in known.items()]
         for cell, estimate in half_distortions(own):
             symbol, model = _SYMBOLS[cell.attack], cell.subject.model
-            lines.append(Line(model, symbol, estimate, *_beside(model, symbol)))
+            lines.append(PaperLine(model, symbol, estimate, *_beside(model, symbol)))
         lines.sort(key=lambda line: line.row)
         readings = {**READINGS, "D_half_white, D_half_black": _STAND_INS}
         return own.report(_TABLE, lines, readings=readings, left_out={}, notes=notes)

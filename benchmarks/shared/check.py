@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Check(NamedTuple):
+class PaperCheck(NamedTuple):
     """One statement.
 
     Args:

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from ...report.text.console import print_table
 from ..canary.checks import check_canary
-from .check import Check
+from .check import PaperCheck
 from .other_checks import check_aisafety, check_fooling, check_hikdeepsec, check_robic
 
-CHECKS: tuple[Callable[[], Iterator[Check]], ...] = (
+CHECKS: tuple[Callable[[], Iterator[PaperCheck]], ...] = (
     check_canary,
     check_aisafety,
     check_fooling,

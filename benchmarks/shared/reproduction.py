@@ -98,7 +98,7 @@ class Options:
     progress: Callable[[str, int], object] | None = None
 
 
-class Line(NamedTuple):
+class PaperLine(NamedTuple):
     """Ours beside theirs: `beside` says which published row, `comparable` whether the two are the same quantity."""
 
     row: str
@@ -110,7 +110,7 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class SettingRun:
     """A finished evaluation: its results folder, what it ran, with what, and how long it took."""
 
     folder: Path
@@ -123,7 +123,7 @@ class Run:
     def report(
         self,
         table: str,
-        lines: Iterable[Line],
+        lines: Iterable[PaperLine],
         *,
         readings: Mapping[str, str],
         left_out: Mapping[str, str],
@@ -184,7 +184,7 @@ def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, lis
 
 
 @contextmanager
-def run_setting(setting: Setting, options: Options) -> Iterator[Run]:
+def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     """Evaluate what a setting asks for; the results folder is there until the context ends.
 
     Args:
@@ -205,7 +205,7 @@ def run_setting(setting: Setting, options: Options) -> Iterator[Run]:
         summary = evaluate(plan, ResultsStore(folder), progress=options.progress)
         names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
         failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())
-        yield Run(folder, plan, models, "" if options.full else _describe(size), failed, start)
+        yield SettingRun(folder, plan, models, "" if options.full else _describe(size), failed, start)
 
 
 def shrink(config: Config, size: Size) -> Config:
@@ -229,7 +229,7 @@ def print_result(result: Mapping[str, Any], console: Console) -> None:
     """Print ours beside theirs, with what stands in the way of comparing them.
 
     Args:
-        result: of `Run.report`.
+        result: of `SettingRun.report`.
         console: to print on.
     """
     title = f"{result['table']}: {', '.join(result['labels'])}; {result['images']} images of {result['data']}"
@@ -278,7 +278,7 @@ def _describe(size: Size) -> str:
     return ", ".join(told)
 
 
-def _plain_line(line: Line) -> dict[str, Any]:
+def _plain_line(line: PaperLine) -> dict[str, Any]:
     ours = {name: _plain(value) for name, value in zip(("ours", "low", "high", "n"), line.ours, strict=True)}
     known = line.comparable and line.published is not None and ours["ours"] is not None
     difference = line.ours.value - line.published if known and line.published is not None else None

@@ -23,7 +23,7 @@ from davylamp.adapters.libraries.art import driver as art
 from davylamp.adapters.libraries.foolbox import driver as foolbox
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
+from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 
 THREAT = ThreatModel("linf", 4 / 255)
 LIBRARIES = {"art": art, "foolbox": foolbox, "torchattacks": torchattacks}
@@ -101,7 +101,9 @@ def main() -> None:
         f"PGD, {steps} steps, {images} images, efficientnet-lite0, {torch.get_num_threads()} threads, {rounds} rounds"
     )
     print(f"{'library':14}{'way':12}{'median s':>10}{'ratio':>8}  middle half")
-    figures = [Figure("counting, per forward and backward pass", tracking / real, "of the pass", peer="doing without")]
+    figures = [
+        SpeedFigure("counting, per forward and backward pass", tracking / real, "of the pass", peer="doing without")
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for library in LIBRARIES:
@@ -109,7 +111,7 @@ def main() -> None:
     finish(figures, options.json)
 
 
-def measure(library: str, functions: dict[str, Callable[[], None]], rounds: int) -> list[Figure]:
+def measure(library: str, functions: dict[str, Callable[[], None]], rounds: int) -> list[SpeedFigure]:
     """One line per way of running a library's PGD, all in turns; the figures that have a goal."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     functions["raw"]()

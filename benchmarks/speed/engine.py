@@ -30,9 +30,10 @@ from torch import nn
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.benchmarks.speed.adapters import LIBRARIES, library_call
-from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
+from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.run.executors import Executor, LocalWorkers
+from davylamp.engine.run.executor import Executor
+from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.store.frames import list_cells
 
 MODEL, OTHER = "demo:efficientnet-lite0", "demo:efficientnet-lite1"
@@ -61,7 +62,7 @@ def run(config: Config, executor: Executor | None = None) -> None:
         raise RuntimeError(f"expected every cell to run, got {summary.failed}")
 
 
-def measure_overhead(images: int, steps: int, rounds: int) -> Figure:
+def measure_overhead(images: int, steps: int, rounds: int) -> SpeedFigure:
     """The whole evaluation over the bare attacks."""
     classifier = load_model(MODEL)
     data = load_data("demo:imagenet", limit=images, resize=classifier.resize, crop=classifier.crop)
@@ -83,7 +84,7 @@ def measure_overhead(images: int, steps: int, rounds: int) -> Figure:
     return ratio_of("time of an evaluation", whole, direct, peer="its attacks, called directly", at_most=1.1, note=note)
 
 
-def measure_workers(images: int, steps: int) -> list[Figure]:
+def measure_workers(images: int, steps: int) -> list[SpeedFigure]:
     """One process and two, a thread each, on two models; shards small enough to share out."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -99,8 +100,8 @@ def measure_workers(images: int, steps: int) -> list[Figure]:
     print(f"workers: one {one:.1f} s, two {two:.1f} s with their start, {again:.1f} s once started")
     note = f"{os.cpu_count()} cores, {one:.0f} s of work for one"
     return [
-        Figure("speed of two workers and their start", one / two, peer="one", at_least=1.8, note=note),
-        Figure("speed of two workers once started", one / again, peer="one", at_least=1.8, note=note),
+        SpeedFigure("speed of two workers and their start", one / two, peer="one", at_least=1.8, note=note),
+        SpeedFigure("speed of two workers once started", one / again, peer="one", at_least=1.8, note=note),
     ]
 
 
@@ -135,7 +136,7 @@ def measure_memory(data: str) -> None:
     print(before, peak_memory(), round(spent))
 
 
-def measure_memory_of(counts: tuple[int, ...]) -> Figure:
+def measure_memory_of(counts: tuple[int, ...]) -> SpeedFigure:
     """The largest resident set for several numbers of images."""
     peaks = []
     with tempfile.TemporaryDirectory() as folder:
@@ -148,10 +149,10 @@ def measure_memory_of(counts: tuple[int, ...]) -> Figure:
             peaks.append(int(most))
     grown = ", ".join(f"{count}: {peak} MB" for count, peak in zip(counts, peaks, strict=True))
     note = f"images of 224 x 224: {grown}"
-    return Figure(f"memory of an evaluation of {counts[-1]} images", peaks[-1] / 1024, "GB", at_most=4, note=note)
+    return SpeedFigure(f"memory of an evaluation of {counts[-1]} images", peaks[-1] / 1024, "GB", at_most=4, note=note)
 
 
-def measure_resume(cells: int) -> Figure:
+def measure_resume(cells: int) -> SpeedFigure:
     """A folder of finished cells, looked through again."""
     attack = AttackChoice("torchattacks:fgsm", "linf", 4 / 255)
     with tempfile.TemporaryDirectory() as folder:
@@ -168,7 +169,9 @@ def measure_resume(cells: int) -> Figure:
         f"resume: {cells} finished cells: {again:.2f} s to see that nothing is left, {listed:.2f} s to list, "
         f"{loaded:.2f} s to load; running them took {first:.0f} s"
     )
-    return Figure(f"time to see that nothing is left of {cells} cells", again, "s", note=f"loaded in {loaded:.1f} s")
+    return SpeedFigure(
+        f"time to see that nothing is left of {cells} cells", again, "s", note=f"loaded in {loaded:.1f} s"
+    )
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Figure:
+class SpeedFigure:
     """One measured number.
 
     Args:
@@ -64,11 +64,11 @@ class Figure:
         return f"{self.name}{against}: {self.value:.4g} {self.unit}{spread}{goal}{note}"
 
 
-def ratio_of(name: str, above: Sequence[float], below: Sequence[float], **settings: Any) -> Figure:
+def ratio_of(name: str, above: Sequence[float], below: Sequence[float], **settings: Any) -> SpeedFigure:
     """The median over paired rounds of one side's time over the other's, with the range of its middle half."""
     ratios = [a / b for a, b in zip(above, below, strict=True)]
     low, high = np.percentile(ratios, (25, 75)).tolist() if len(ratios) > 1 else (math.nan, math.nan)
-    return Figure(name, statistics.median(ratios), low=low, high=high, **settings)
+    return SpeedFigure(name, statistics.median(ratios), low=low, high=high, **settings)
 
 
 def benchmark_parser(description: str | None) -> argparse.ArgumentParser:
@@ -79,7 +79,7 @@ def benchmark_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def finish(figures: Iterable[Figure], path: Path | None) -> None:
+def finish(figures: Iterable[SpeedFigure], path: Path | None) -> None:
     """Print the figures and write them if asked."""
     figures = list(figures)
     for figure in figures:
@@ -88,6 +88,6 @@ def finish(figures: Iterable[Figure], path: Path | None) -> None:
         path.write_text(json.dumps([asdict(figure) for figure in figures], indent=1), encoding="utf-8")
 
 
-def read_figures(rows: Iterable[Mapping[str, Any]]) -> list[Figure]:
+def read_figures(rows: Iterable[Mapping[str, Any]]) -> list[SpeedFigure]:
     """Figures as `finish` wrote them."""
-    return [Figure(**row) for row in rows]
+    return [SpeedFigure(**row) for row in rows]

@@ -36,7 +36,7 @@ import torchvision
 from torch import Tensor
 
 from davylamp import metrics
-from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
+from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 
 LUMA = np.array((0.299, 0.587, 0.114), dtype=np.float32)
 CUTOFF = 5  # of the Gaussian filter
@@ -47,7 +47,7 @@ Call = Callable[[], object]
 Metrics = Callable[..., object]
 
 
-class Pair(NamedTuple):
+class TimedPair(NamedTuple):
     """A clean and an adversarial image of the loop: as arrays, and as tensors, also cut to integers."""
 
     arrays: tuple[np.ndarray, np.ndarray]
@@ -80,11 +80,11 @@ def main(arguments: list[str] | None = None) -> None:
     finish(figures, options.json)
 
 
-def measure_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> list[Figure]:
+def measure_disturbance(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> list[SpeedFigure]:
     """Each metric without DISTS, all of them, and two in the loop's own readings; a printed line for each."""
     device = inputs.device
     pairs = [loop_pair(*pair, device) for pair in zip(loop_arrays(inputs), loop_arrays(adv_inputs), strict=True)]
-    sides: dict[str, tuple[Metrics, Callable[[Pair], object]]] = {
+    sides: dict[str, tuple[Metrics, Callable[[TimedPair], object]]] = {
         "conversion": (lambda *_: None, lambda pair: loop_pair(*pair.arrays, device)),
         "AMD": (metrics.maximum_distortion, loop_maximum),
         "AED": (metrics.euclidean_distortion, loop_euclidean),
@@ -126,13 +126,13 @@ def five(inputs: Tensor, adv_inputs: Tensor, success: Tensor) -> None:
     metrics.multi_scale_gmsd(inputs, adv_inputs, success)
 
 
-def measure_published(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> Figure:
+def measure_published(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> SpeedFigure:
     """The same metrics by canary-sefi's own class, as it calls them for every image."""
     name, peer = ALL_FIVE, "canary-sefi 2.1.2"
     try:
         tester = importlib.import_module(PUBLISHED).AdvDisturbanceAwareTester()
     except ImportError as error:
-        return Figure(name, math.nan, peer=peer, at_least=10, note=f"not measured: {error}")
+        return SpeedFigure(name, math.nan, peer=peer, at_least=10, note=f"not measured: {error}")
     tester.device = str(inputs.device)
     pairs = list(zip(loop_arrays(inputs), loop_arrays(adv_inputs), strict=True))
 
@@ -151,7 +151,7 @@ def measure_published(inputs: Tensor, adv_inputs: Tensor, success: Tensor, round
     return replace(print_line("all, canary-sefi", len(inputs), [taken]), name=name, peer=peer, at_least=10)
 
 
-def measure_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> Figure:
+def measure_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: int) -> SpeedFigure:
     """DISTS beside two passes through VGG16 and beside piq, one image at a time."""
     network = torchvision.models.vgg16(weights=None).eval().requires_grad_(False).to(inputs.device)
     reference = piq_dists(network.features)
@@ -172,7 +172,7 @@ def measure_dists(inputs: Tensor, adv_inputs: Tensor, success: Tensor, rounds: i
     return ratio_of("time of ADMS (DISTS)", taken["ours"], taken["passes"], at_most=1.3, peer="two passes of VGG16")
 
 
-def print_line(name: str, images: int, parts: list[dict[str, list[float]]]) -> Figure:
+def print_line(name: str, images: int, parts: list[dict[str, list[float]]]) -> SpeedFigure:
     """Rates of the two sides and their ratio, over the sum of some parts."""
     ours, theirs = (
         [sum(times) for times in zip(*(part[side] for part in parts), strict=True)] for side in ("ours", "loop")
@@ -220,38 +220,38 @@ def loop_tensor(image: np.ndarray, device: torch.device) -> Tensor:
     return torch.from_numpy(scaled.transpose(2, 0, 1) if scaled.ndim == 3 else scaled).to(device).float()
 
 
-def loop_pair(x: np.ndarray, y: np.ndarray, device: torch.device) -> Pair:
+def loop_pair(x: np.ndarray, y: np.ndarray, device: torch.device) -> TimedPair:
     """The four tensors that the loop makes of two images."""
     tensors = loop_tensor(x, device), loop_tensor(y, device)
-    return Pair((x, y), tensors, (loop_tensor(x.astype(int), device), loop_tensor(y.astype(int), device)))
+    return TimedPair((x, y), tensors, (loop_tensor(x.astype(int), device), loop_tensor(y.astype(int), device)))
 
 
-def loop_maximum(pair: Pair) -> float:
+def loop_maximum(pair: TimedPair) -> float:
     """Largest change of an image."""
     x, y = pair.tensors
     return float(torch.norm(torch.abs(y - x), float("inf")).cpu().numpy())
 
 
-def loop_euclidean(pair: Pair) -> float:
+def loop_euclidean(pair: TimedPair) -> float:
     """L2 norm of the change of an image over half the number of its values, as the program divides."""
     x, y = pair.tensors
     return float(torch.norm(y - x, 2).cpu().numpy() / (x.numel() / 2))
 
 
-def loop_changed(pair: Pair) -> float:
+def loop_changed(pair: TimedPair) -> float:
     """Share of the 8-bit values of an image that changed."""
     x, y = pair.whole
     return float(torch.norm(y - x, 0).cpu().numpy() / x.numel())
 
 
-def loop_gmsd(pair: Pair) -> float:
+def loop_gmsd(pair: TimedPair) -> float:
     """MS-GMSD of an image with colour."""
     x, y = pair.tensors
     loss = piq.MultiScaleGMSDLoss(chromatic=True, data_range=1.0, reduction="none")
     return float(loss(x[None], y[None]).cpu().numpy()[0])
 
 
-def loop_bands(pair: Pair) -> list[float]:
+def loop_bands(pair: TimedPair) -> list[float]:
     """Norms of the change of the two bands of the grey image, in the program's order: the high one comes first."""
     device = pair.tensors[0].device
     bands = [fourier_bands(image @ LUMA) for image in pair.arrays]

@@ -22,7 +22,7 @@ from davylamp.adapters import Classifier
 from davylamp.adapters.models.classifier import PASS_SIZE
 from davylamp.adapters.models.folding import fold_batch_norms
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
+from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 from davylamp.benchmarks.speed.passes import build
 
 SIDE = 224
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     finish(figures, options.json)
 
 
-def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[Figure]:
+def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[SpeedFigure]:
     """How many times as fast one model is with each step: forward, and with the gradient of the images."""
     ways = {"plain": copy.deepcopy(model).to(memory_format=torch.contiguous_format)}
     ways["last"] = copy.deepcopy(model).to(memory_format=torch.channels_last)
@@ -82,7 +82,7 @@ def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[
     return figures
 
 
-def compare_memory(name: str, batch: int, rounds: int, options: list[str]) -> list[Figure]:
+def compare_memory(name: str, batch: int, rounds: int, options: list[str]) -> list[SpeedFigure]:
     """How many times as fast an embedded model is where its process keeps what tensors free."""
     command = [sys.executable, __file__, "--times", f"demo:{name}", "--large-batch", str(batch), *options]
     # A setting of malloc in the environment, here its default, is one that davylamp leaves alone.
@@ -101,7 +101,7 @@ def compare_memory(name: str, batch: int, rounds: int, options: list[str]) -> li
 
 
 @torch.no_grad()
-def compare_passes(name: str, count: int, rounds: int) -> Figure:
+def compare_passes(name: str, count: int, rounds: int) -> SpeedFigure:
     """How many times as fast many images are asked about in passes of `PASS_SIZE`."""
     model = load_model(f"demo:{name}")
     inputs = torch.rand(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from davylamp import __version__
-from davylamp.benchmarks.speed.figures import Figure, read_figures
+from davylamp.benchmarks.speed.figures import SpeedFigure, read_figures
 
 FOLDER = Path(__file__).parent
 SCRIPTS = {
@@ -44,7 +44,7 @@ PACKAGES = (
 LAST_LINES = 3  # of what a script that failed printed
 
 
-def run_script(name: str, arguments: Sequence[str], *, quick: bool) -> tuple[list[Figure], str, float]:
+def run_script(name: str, arguments: Sequence[str], *, quick: bool) -> tuple[list[SpeedFigure], str, float]:
     """Figures of one script, what went wrong ("" if nothing did) and the seconds it took."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +91,7 @@ def versions() -> str:
     return ", ".join(found)
 
 
-def figure_table(figures: Iterable[Figure]) -> list[str]:
+def figure_table(figures: Iterable[SpeedFigure]) -> list[str]:
     """Lines of a Markdown table; the peer's column only if there is one."""
     figures = list(figures)
     peers = any(figure.peer for figure in figures)
@@ -112,7 +112,7 @@ def figure_table(figures: Iterable[Figure]) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
-def write_page(found: dict[str, tuple[list[Figure], str, float]], scale: str, *, quick: bool) -> str:
+def write_page(found: dict[str, tuple[list[SpeedFigure], str, float]], scale: str, *, quick: bool) -> str:
     """The page."""
     date = datetime.now(timezone.utc).date().isoformat()
     lines = [

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish
+from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish
 from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.report.page.build import build_report
 
@@ -50,8 +50,8 @@ def main() -> None:
     setting = f"3 models x 12 attacks x {images} images"
     finish(
         [
-            Figure("size of a report", found["megabytes"], "MB", at_most=5, note=setting),
-            Figure("time to build it", found["seconds"], "s", at_most=20, note=busy),
+            SpeedFigure("size of a report", found["megabytes"], "MB", at_most=5, note=setting),
+            SpeedFigure("time to build it", found["seconds"], "s", at_most=20, note=busy),
         ],
         own.json,
     )

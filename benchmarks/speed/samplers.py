@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish
+from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish
 from davylamp.benchmarks.speed.scoring import simulated
 from davylamp.scoring import ResponseModel, fit_irt
 
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     finish(figures, options.json)
 
 
-def compare_samplers(name: str, model: ResponseModel, subjects: int, items: int, draws: int) -> list[Figure]:
+def compare_samplers(name: str, model: ResponseModel, subjects: int, items: int, draws: int) -> list[SpeedFigure]:
     """How far apart the posteriors of abilities and difficulties are.
 
     Args:
@@ -55,9 +55,9 @@ def compare_samplers(name: str, model: ResponseModel, subjects: int, items: int,
     note += f"; fast: {fast.diagnostics.seconds:.1f} s"
     # The largest of so many differences of pure noise is about three standard errors.
     return [
-        Figure(f"{name}: abilities, largest difference of means", mean.max(), "sd", at_most=4 * noise, note=note),
-        Figure(f"{name}: abilities, largest log ratio of deviations", spread.max(), "", at_most=4 * noise),
-        Figure(f"{name}: difficulties, largest difference of means", difficulty.max(), "sd", at_most=4 * noise),
+        SpeedFigure(f"{name}: abilities, largest difference of means", mean.max(), "sd", at_most=4 * noise, note=note),
+        SpeedFigure(f"{name}: abilities, largest log ratio of deviations", spread.max(), "", at_most=4 * noise),
+        SpeedFigure(f"{name}: difficulties, largest difference of means", difficulty.max(), "sd", at_most=4 * noise),
     ]
 
 

@@ -51,7 +51,7 @@ UNPRINTED = "EAD"
 HOUR = 3600
 
 
-class Fit(NamedTuple):
+class CostFit(NamedTuple):
     """Seconds of a model, of an image of it, of a cell, of an image in it, and of one forward and backward pass."""
 
     model: float
@@ -82,7 +82,7 @@ def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: 
     return taken
 
 
-def fit_cells(counts: Iterable[int], steps: Iterable[int], device: str) -> Fit:
+def fit_cells(counts: Iterable[int], steps: Iterable[int], device: str) -> CostFit:
     """Least squares, no cost below 0, of the relative errors over runs of one model and one or two attacks."""
     rows, taken = [], []
     run_cells(SMALL[:1], [(attack, 1) for attack in ATTACKS], min(counts), device)
@@ -94,7 +94,7 @@ def fit_cells(counts: Iterable[int], steps: Iterable[int], device: str) -> Fit:
     design, values = np.array(rows, dtype=float), np.array(taken)
     found, _ = nnls(design / values[:, None], np.ones(len(values)))
     left = values - design @ found
-    return Fit(*found.tolist(), 1 - float(left @ left / ((values - values.mean()) ** 2).sum()))
+    return CostFit(*found.tolist(), 1 - float(left @ left / ((values - values.mean()) ** 2).sum()))
 
 
 def finish_time(tasks: Iterable[float], workers: int) -> float:
@@ -117,7 +117,7 @@ def canary_counts() -> list[tuple[float, float]]:
     return [counts if counts[0] is not None else rows[UNPRINTED] for counts in rows.values()]
 
 
-def canary_tasks(passes: dict[str, Passes], fit: Fit, measuring: float) -> list[float]:
+def canary_tasks(passes: dict[str, Passes], fit: CostFit, measuring: float) -> list[float]:
     """Shards of 15 models x 20 attacks x 1000 images, the examples tested on every other model as well."""
     elsewhere = sum(each.forward for each in passes.values())
     return [
@@ -130,7 +130,7 @@ def canary_tasks(passes: dict[str, Passes], fit: Fit, measuring: float) -> list[
     ]
 
 
-def robustbench_tasks(own: Passes, fit: Fit, measuring: float) -> list[float]:
+def robustbench_tasks(own: Passes, fit: CostFit, measuring: float) -> list[float]:
     """Shards of AutoAttack on 200 models."""
     models, images = ROBUSTBENCH
     per_image = measuring + AUTOATTACK[0] * own.forward + AUTOATTACK[1] * own.backward
@@ -221,7 +221,7 @@ def wide(timed: dict[str, Passes], chosen: dict[str, str]) -> Passes:
 
 
 def predictions(
-    name: str, workers: tuple[int], passes: dict[str, Passes], wide_resnet: Passes, fit: Fit, measuring: float
+    name: str, workers: tuple[int], passes: dict[str, Passes], wide_resnet: Passes, fit: CostFit, measuring: float
 ) -> tuple[Any, ...]:
     """A row: where, how many, hours of CANARY's evaluation and of RobustBench, share of measuring in the former."""
     canary = canary_tasks(passes, fit, measuring)

@@ -25,7 +25,7 @@ import torch
 from scipy.stats import kendalltau, spearmanr
 
 from davylamp.benchmarks.canary.table9 import metrics_under, published
-from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
+from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 from davylamp.scoring import ResponseModel, fit_irt, rank_table
 from davylamp.scoring.canary import scaled
 from davylamp.scoring.diagnostics import bulk_ess, rank_normalised_rhat
@@ -55,7 +55,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def measure_table_9(*, quick: bool) -> list[Figure]:
+def measure_table_9(*, quick: bool) -> list[SpeedFigure]:
     """Both columns with both curves: time, convergence, closeness to the published scores; figures of the default."""
     taken, rhats, close = {}, [], {}
     for curve in ("intercept", "paper"):
@@ -79,22 +79,22 @@ def measure_table_9(*, quick: bool) -> list[Figure]:
         taken[curve] = time.perf_counter() - start
         print(f"(a) {curve}: {taken[curve]:.1f} s ({time.process_time() - work:.1f} s)")
     return [
-        Figure("Table 9, both columns", taken["intercept"], "s", at_most=15),
-        Figure("largest R-hat of Table 9", max(rhats), "", at_most=1.01),
+        SpeedFigure("Table 9, both columns", taken["intercept"], "s", at_most=15),
+        SpeedFigure("largest R-hat of Table 9", max(rhats), "", at_most=1.01),
         *(
-            Figure(f"Spearman with the published Table 9, {kind}-box", value, "", at_least=goal)
+            SpeedFigure(f"Spearman with the published Table 9, {kind}-box", value, "", at_least=goal)
             for (kind, value), goal in zip(close.items(), (0.95, 0.98), strict=False)
         ),
     ]
 
 
-def measure_noise(seeds: int) -> Figure:
+def measure_noise(seeds: int) -> SpeedFigure:
     """Largest spread of a score over seeds."""
     values, models, metrics = metrics_under("white")
     scores = np.stack([rank_table(values, models, metrics, seed=100 * seed).score for seed in range(seeds)])
     deviation, span = scores.std(0, ddof=1).max(), np.ptp(scores, 0).max()
     print(f"(a) noise of a white-box score over {seeds} seeds: deviation {deviation:.4f}, span {span:.4f} at most")
-    return Figure(f"span of a score over {seeds} seeds", span, "", at_most=0.02)
+    return SpeedFigure(f"span of a score over {seeds} seeds", span, "", at_most=0.02)
 
 
 def simulated(subjects: int, images: int) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +106,7 @@ def simulated(subjects: int, images: int) -> tuple[np.ndarray, np.ndarray]:
     return (generator.random(linear.shape) < 1 / (1 + np.exp(-linear))).astype(float), ability
 
 
-def measure_many_images(images: int) -> Figure:
+def measure_many_images(images: int) -> SpeedFigure:
     """20 subjects, 2PL: time, convergence, recovery, coverage."""
     responses, ability = simulated(20, images)
     start, work = time.perf_counter(), time.process_time()
@@ -121,7 +121,7 @@ def measure_many_images(images: int) -> Figure:
         f"draws {quality.bulk_ess:.0f} (bulk) {quality.tail_ess:.0f} (tail), {quality.bulk_ess / work:.0f} a second of "
         f"processor; correlation {np.corrcoef(fit.expected, truth)[0, 1]:.4f}, {covered} of 20 intervals cover"
     )
-    return Figure(f"20 subjects x {images} images, 2PL with intervals", wall, "s", at_most=20)
+    return SpeedFigure(f"20 subjects x {images} images, 2PL with intervals", wall, "s", at_most=20)
 
 
 def load_sampler(path: Path | None) -> ModuleType | None:
@@ -137,7 +137,7 @@ def load_sampler(path: Path | None) -> ModuleType | None:
     return module
 
 
-def measure_samplers(theirs: ModuleType | None, steps: int) -> Figure:
+def measure_samplers(theirs: ModuleType | None, steps: int) -> SpeedFigure:
     """Effective draws per second on the disturbance costs of Table 8: ours over the published sampler's."""
     values, _, metrics = metrics_under("white")
     responses = scaled(values, metrics, "model")[:, -7:]
@@ -147,7 +147,9 @@ def measure_samplers(theirs: ModuleType | None, steps: int) -> Figure:
     rate = print_rate("ours, 32 chains x 350", fit.ability, time.process_time() - work)
     name, peer = "effective draws per second", "the sampler of canary-sefi 2.1.2"
     if theirs is None:
-        return Figure(name, math.nan, peer=peer, note="not measured: canary-sefi is not installed (--published FILE)")
+        return SpeedFigure(
+            name, math.nan, peer=peer, note="not measured: canary-sefi is not installed (--published FILE)"
+        )
     theirs.tqdm = lambda iterable: iterable  # no progress bars
     chains = []
     work = time.process_time()
@@ -155,7 +157,7 @@ def measure_samplers(theirs: ModuleType | None, steps: int) -> Figure:
         np.random.seed(seed)  # noqa: NPY002 - the global generator is what it draws from
         chains.append(theirs.mcmc(2 * steps, scores=responses)[0][steps:])
     other = print_rate(f"published, 2 chains x {2 * steps}", np.stack(chains), time.process_time() - work)
-    return Figure(name, rate / other, peer=peer, note=f"{rate:.0f} against {other:.2g} per second of processor")
+    return SpeedFigure(name, rate / other, peer=peer, note=f"{rate:.0f} against {other:.2g} per second of processor")
 
 
 def print_rate(name: str, ability: np.ndarray, seconds: float) -> float:
@@ -169,13 +171,13 @@ def print_rate(name: str, ability: np.ndarray, seconds: float) -> float:
     return ess / seconds
 
 
-def measure_point_estimate(rounds: int, epochs: int) -> Figure:
+def measure_point_estimate(rounds: int, epochs: int) -> SpeedFigure:
     """Our draws against py-irt's point estimate: time, and how well each finds the abilities."""
     name, peer = "speed of a 2PL of 15 subjects x 200 images", "py-irt 0.7.1"
     try:
         training, config = (importlib.import_module(f"py_irt.{part}") for part in ("training", "config"))
     except ImportError as error:
-        return Figure(name, math.nan, peer=peer, note=f"not measured: {error}")
+        return SpeedFigure(name, math.nan, peer=peer, note=f"not measured: {error}")
     responses, ability = simulated(15, 200)
     ours, theirs, recovered = [], [], {}
     with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.benchmarks.speed.figures import Figure, benchmark_parser, finish, ratio_of
+from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 from davylamp.engine import SearchResult, best_effort
 
 HALVINGS = 5
@@ -82,7 +82,7 @@ def bisection(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int)
     return best_effort("foolbox:pgd", *case, ThreatModel("linf", upper), rounds=HALVINGS, **settings)
 
 
-def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int, rounds: int) -> Figure:
+def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int, rounds: int) -> SpeedFigure:
     """One line for one model and set of images."""
     listed, found = foolbox_list(case, upper, steps), bisection(case, upper, steps)
     ways = {"list": lambda: foolbox_list(case, upper, steps), "bisection": lambda: bisection(case, upper, steps)}

@@ -17,8 +17,8 @@ from PIL import Image
 
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
-from davylamp.engine.cell import Cell, Subject
-from davylamp.engine.run.measure import EXAMPLES, MEASURES, measured_symbols
+from davylamp.engine.cell import MEASURES, Cell, ModelOnData
+from davylamp.engine.run.measure import EXAMPLES, measured_symbols
 from davylamp.engine.store.store import ResultsStore
 
 ATTACKS = tuple(f"{library}:{name}" for name in ("fgsm", "pgd", "deepfool", "cw") for library in ("art", "foolbox"))
@@ -56,7 +56,7 @@ def write_results(
     toughness, labels = generator.normal(size=images), generator.integers(classes, size=images)
     head = {"index": np.arange(images), "image": [f"{image}-{n:04d}.png" for n in range(images)], "label": labels}
     for place, model in enumerate(models):
-        subject = Subject(model, f"{place:020d}", "synthetic", "0" * 20, images)
+        subject = ModelOnData(model, f"{place:020d}", "synthetic", "0" * 20, images)
         predicted = np.where(generator.random(images) < 0.9, labels, (labels + 1) % classes)
         store.write("clean", subject.key, _clean(head, predicted, classes, generator), _meta(subject, "clean"))
         for attack in attacks:
@@ -150,7 +150,7 @@ def _picture(generator: np.random.Generator) -> bytes:
     return file.getvalue()
 
 
-def _meta(subject: Subject, kind: str) -> dict[str, Any]:
+def _meta(subject: ModelOnData, kind: str) -> dict[str, Any]:
     return {
         "key": subject.key,
         "subject": subject.spec,

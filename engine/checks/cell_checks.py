@@ -8,10 +8,11 @@ import numpy as np
 from ...adapters import attack_of
 from ...adapters.result import allowed_radius
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
+from ..cell import is_iterated
 from ..statistics.paired import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
 from ..store.outcomes import Clean, Outcome
-from .cross_checks import is_iterated, subject_of
+from .cross_checks import subject_of
 from .indicators import LOST_FAIL, LOST_WARN, SHRINK_FAIL, SHRINK_WARN, Check, State, make_check, pick
 
 _NO_EVIDENCE = ("nan-logits", "no-gradient", "no-signal", "unstable", "model-changed", "crashed", "no-start")

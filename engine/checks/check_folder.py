@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import UnknownName
-from ..cell import Subject
+from ..cell import ModelOnData
 from ..store.contents import read_records
-from ..store.outcomes import Outcomes, read_outcomes
+from ..store.outcomes import Outcomes, check_models, read_outcomes
 from ..store.store import Damaged, Record, ResultsStore
 from .cell_checks import record_checks, run_checks
 from .cross_checks import beaten_checks, growth_checks, library_checks, seed_checks
@@ -51,17 +50,9 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     return checks
 
 
-def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
-    """Raise UnknownName unless every one of the models is in the folder."""
-    known = {subject.model for subject in outcomes.subjects.values()}
-    for name in models or ():
-        if name not in known:
-            raise UnknownName("model", name, known)
-
-
 def _model_by_model(
     outcomes: Outcomes, clean: dict[str, Record], probes: dict[str, Any]
-) -> Iterator[tuple[Subject, list[Check]]]:
+) -> Iterator[tuple[ModelOnData, list[Check]]]:
     for key, subject in outcomes.subjects.items():
         record = clean.get(key)
         refused = str(record.meta["reason"]) if record is not None and record.failed else ""

@@ -10,31 +10,17 @@ import numpy as np
 from ...adapters import IMPLEMENTATIONS, attack_of
 from ...adapters.result import allowed_radius
 from ...adapters.words import radius_text, threat_text
-from ..cell import Cell
+from ..cell import Cell, is_iterated, is_single_step
 from ..statistics.paired import least_decisive, mcnemar
-from ..statistics.verdict import SIGNIFICANT, side_of
-from ..store.outcomes import Outcome, Outcomes, transferred
+from ..statistics.verdict import SIGNIFICANT
+from ..store.outcomes import Outcome, Outcomes, side_of, transferred
 from ..store.store import Damaged
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick
-
-SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
-_OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap")  # no single step shares what these look for
 
 
 def subject_of(cell: Cell) -> str:
     """How a check calls a cell: "foolbox:pgd (linf 4/255) on demo:efficientnet-lite0"."""
     return f"{cell.attack} ({_describe(cell)}) on {cell.subject.model}"
-
-
-def is_single_step(cell: Cell) -> bool:
-    """Whether the attack makes one step only."""
-    return cell.row.attack in SINGLE_STEP or cell.parameters.get("steps") == 1
-
-
-def is_iterated(cell: Cell) -> bool:
-    """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
-    white = attack_of(cell.row).knowledge == "white-box"
-    return white and not is_single_step(cell) and cell.row.attack not in _OTHER_GOALS
 
 
 def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:

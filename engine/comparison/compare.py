@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...adapters import (
@@ -23,8 +22,8 @@ from ...adapters.catalogue.findings import findings_of
 from ...adapters.catalogue.lookup import accepts
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.running.judge import quantise
-from ...adapters.running.targets import class_of
-from ...errors import AttackFailed, InvalidInput, MissingLibrary, ModelFailed, Unsupported
+from ...adapters.running.targets import choose_targets
+from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...metrics import euclidean_distortion, maximum_distortion
 from ..statistics.shares import share_interval
 from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
@@ -157,35 +156,6 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
 def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that every library gets: the attack's matched ones, with those `given` in their place."""
     return resolve_step({**find_attack(attack).matched, **given}, threat_model.epsilon)
-
-
-def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
-    """Target classes, shape (N,), never equal to the label.
-
-    Args:
-        logits: of the clean images, shape (N, K).
-        labels: shape (N,).
-        rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the class after.
-        seed: of the random targets.
-
-    Raises:
-        InvalidInput: if the rule is none of these.
-    """
-    classes = logits.shape[1]
-    others = logits.scatter(1, labels[:, None], -torch.inf)
-    if rule == "second-likely":
-        return others.argmax(1)
-    if rule == "least-likely":
-        return logits.scatter(1, labels[:, None], torch.inf).argmin(1)
-    if rule == "random":
-        shift = torch.randint(1, classes, labels.shape, generator=torch.Generator().manual_seed(seed))
-        return (labels + shift.to(labels.device)) % classes
-    aim = class_of(rule)
-    if aim is not None and aim < classes:
-        return torch.where(labels == aim, (labels + 1) % classes, aim)
-    raise InvalidInput(
-        f"expected a target of second-likely, least-likely, random or a class from 0 to {classes - 1}, got {rule!r}"
-    )
 
 
 def judge_pair(a: Row, b: Row) -> Pair:

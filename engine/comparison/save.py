@@ -6,11 +6,13 @@ from ...adapters import Classifier
 from ...adapters.catalogue.lookup import accepts, find_library
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
-from ..cell import Cell, Subject
+from ..cell import Cell, ModelOnData
 from ..plan.make import conditions
 from ..run.measure import result_table
 from ..run.origin import describe_run
-from ..run.worker import DataSource, ModelSource, Outcome, Task, Workbench
+from ..run.task import Task, TaskResult
+from ..run.worker import Workbench
+from ..sources import DataSource, ModelSource
 from ..store.store import ResultsStore
 from .compare import Comparison, Row
 
@@ -42,7 +44,7 @@ def keep_comparison(
         Unavailable: if the store cannot be written.
     """
     inputs, labels = data.inputs, data.labels
-    subject = Subject(model, digest_model(classifier, model), data_name, digest_data(inputs, labels), len(labels))
+    subject = ModelOnData(model, digest_model(classifier, model), data_name, digest_data(inputs, labels), len(labels))
     sources = ModelSource(model, classifier), DataSource(data_name, len(labels), data)
     clean = Workbench().do(Task("clean", subject, *sources, str(classifier.device)))
     if clean.table is not None:
@@ -50,16 +52,16 @@ def keep_comparison(
     for row in comparison.rows:
         cell = _cell(subject, comparison, row, str(classifier.device))
         task = Task("attack", subject, *sources, str(classifier.device), cell)
-        outcome = Outcome(task, None, reason=row.error)
+        outcome = TaskResult(task, None, reason=row.error)
         if row.result is not None:
             images = inputs.to(classifier.device)
             table, unmeasured = result_table(row.result, classifier, images, data.names, first=0, measures=MEASURES)
             spent = float(row.result.seconds.sum())
-            outcome = Outcome(task, table, seconds=spent, attack_seconds=spent, unmeasured=unmeasured)
+            outcome = TaskResult(task, table, seconds=spent, attack_seconds=spent, unmeasured=unmeasured)
         store.write("cells", cell.key, outcome.table or pa.table({}), describe_run(outcome, preset=preset))
 
 
-def _cell(subject: Subject, comparison: Comparison, row: Row, device: str) -> Cell:
+def _cell(subject: ModelOnData, comparison: Comparison, row: Row, device: str) -> Cell:
     own = row.implementation
     return Cell(
         subject=subject,

@@ -16,8 +16,7 @@ from ...adapters.paths import expand_path
 from ...adapters.running.targets import check_target
 from ...adapters.threat_model import Norm
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from ..cell import SHARD_SIZE
-from ..run.measure import MEASURES
+from ..cell import MEASURES, SHARD_SIZE
 from .schema import check_record, show_value
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.running.judge import RULES
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.best_effort import check_search, combinations
-from ..cell import Cell, Subject
-from ..run.worker import DataSource, ModelSource, Workbench
+from ..cell import Cell, ModelOnData
+from ..sources import DataSource, LastLoaded, ModelSource
 from .choices import rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 
@@ -38,19 +38,19 @@ class Plan:
     """
 
     config: Config
-    subjects: tuple[tuple[Subject, ModelSource], ...]
+    subjects: tuple[tuple[ModelOnData, ModelSource], ...]
     cells: tuple[Cell, ...]
     data: DataSource
     failed: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def source(self, subject: Subject) -> ModelSource:
+    def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
         return next(source for known, source in self.subjects if known == subject)
 
     @property
-    def transfers(self) -> list[tuple[Subject, Cell]]:
+    def transfers(self) -> list[tuple[ModelOnData, Cell]]:
         """The models that each cell's examples are tried on: others that see the same images."""
         first, rule = self.config.models[0], self.config.transfer
         return [
@@ -84,7 +84,7 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
     """
     check_config(config)
     config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
-    bench, images = Workbench(), DataSource(config.data, config.limit, data)
+    bench, images = LastLoaded(), DataSource(config.data, config.limit, data)
     subjects, cells, digests, unknown = [], [], {}, {}
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
@@ -104,7 +104,7 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
         if id(loaded) not in digests:
             digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
         identity = identify_model(classifier, name)
-        subject = Subject(name, identity.digest, config.data, digests[id(loaded)][1], len(loaded.labels))
+        subject = ModelOnData(name, identity.digest, config.data, digests[id(loaded)][1], len(loaded.labels))
         unknown |= {subject.key: identity.reasons} if identity.reasons else {}
         subjects.append((subject, source))
         cells += list(_cells(config, subject, loaded.inputs[0].numel(), refused))
@@ -118,12 +118,12 @@ def check_config(config: Config) -> None:
     Raises:
         DavylampError: as `make_plan`, for an attack, a library, a threat model or a parameter.
     """
-    nobody = Subject("", "", config.data, "", 1)
+    nobody = ModelOnData("", "", config.data, "", 1)
     for _ in _cells(config, nobody, _ANY_SIZE, {}):
         pass
 
 
-def _cells(config: Config, subject: Subject, components: int, refused: dict[str, str]) -> Iterator[Cell]:
+def _cells(config: Config, subject: ModelOnData, components: int, refused: dict[str, str]) -> Iterator[Cell]:
     """The cells of a model; rows that cannot do what others of their attack can go into `refused`."""
     from .presets import preset_radius  # builds every preset
 
@@ -149,7 +149,7 @@ def _cells(config: Config, subject: Subject, components: int, refused: dict[str,
 def _cells_of_row(
     config: Config,
     choice: AttackChoice,
-    subject: Subject,
+    subject: ModelOnData,
     row: Implementation,
     threat_model: ThreatModel,
     fitting: list[Implementation],
@@ -166,7 +166,7 @@ def _cells_of_row(
 def _cell(
     config: Config,
     choice: AttackChoice,
-    subject: Subject,
+    subject: ModelOnData,
     row: Implementation,
     threat_model: ThreatModel,
     seed: int,

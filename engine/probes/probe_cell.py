@@ -13,9 +13,8 @@ from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.catalogue.lookup import accepts
 from ...adapters.catalogue.step_size import resolve_step
 from ...errors import DavylampError, InvalidInput, Unsupported
-from ..cell import Cell, strip_best
-from ..checks.cross_checks import is_single_step
-from ..run.worker import attack_shard
+from ..attack.attack_cell import attack_shard
+from ..cell import Cell, is_single_step, strip_best
 from .noise import random_points
 from .planted import plant
 

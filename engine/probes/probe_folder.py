@@ -10,10 +10,9 @@ from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...errors import DavylampError, InvalidInput, Unavailable
-from ..cell import Cell, Subject
-from ..checks.check_folder import check_models
-from ..run.worker import DataSource, ModelSource, Workbench
-from ..store.outcomes import Outcomes, logits_of, read_outcomes
+from ..cell import Cell, ModelOnData
+from ..sources import DataSource, LastLoaded, ModelSource
+from ..store.outcomes import Outcomes, check_models, logits_of, read_outcomes
 from ..store.store import Damaged, ResultsStore
 from .probe_cell import IMAGES, probe_cell
 from .probe_model import probe_model
@@ -57,7 +56,7 @@ def probe_folder(
     """
     if images < 1:
         raise InvalidInput(f"expected images >= 1, got {images}")
-    outcomes, bench = read_outcomes(folder), Workbench()
+    outcomes, bench = read_outcomes(folder), LastLoaded()
     check_models(outcomes, only)
     done, kept, notes = 0, 0, []
     for subject in outcomes.subjects.values():
@@ -86,7 +85,7 @@ def probe_folder(
 
 
 def _load(
-    bench: Workbench, subject: Subject, source: ModelSource, images: DataSource, device: str
+    bench: LastLoaded, subject: ModelOnData, source: ModelSource, images: DataSource, device: str
 ) -> tuple[Classifier, Data]:
     """The subject's model and images; Unavailable if they are not those that were evaluated."""
     classifier = bench.model(source, device)
@@ -101,7 +100,7 @@ def _load(
     return classifier, own
 
 
-def _probe_subject(outcomes: Outcomes, subject: Subject, classifier: Classifier, data: Data) -> None:
+def _probe_subject(outcomes: Outcomes, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
     """Probe a model that was evaluated before evaluations did so."""
     if _lacks_probes(outcomes, subject):
         logits = logits_of(outcomes.store.read("clean", subject.key), "logits")
@@ -139,7 +138,7 @@ def _is_probed(store: ResultsStore, key: str, images: int) -> bool:
         return False
 
 
-def _lacks_probes(outcomes: Outcomes, subject: Subject) -> bool:
+def _lacks_probes(outcomes: Outcomes, subject: ModelOnData) -> bool:
     """Whether a model's clean predictions are there, and its probes nowhere."""
     if subject.key not in outcomes.clean:
         return False

@@ -14,14 +14,15 @@ from ..store.examples import read_examples
 from ..store.outcomes import logits_of
 from ..store.plans import forget_plan, note_failed, note_plan
 from ..store.store import Record, ResultsStore
-from .executors import Executor, Progress, ThisProcess
+from .executor import Executor, Progress
+from .in_process import ThisProcess
 from .ledger import Ledger
-from .worker import Outcome, Task
+from .task import Task, TaskResult
 
 _POLL_SECONDS = 0.5
 
 
-class Summary(NamedTuple):
+class EvaluationSummary(NamedTuple):
     """What an evaluation did.
 
     Args:
@@ -58,7 +59,7 @@ def evaluate(
     retry_failed: bool = False,
     trust_unknown: bool = False,
     progress: Progress | None = None,
-) -> Summary:
+) -> EvaluationSummary:
     """Run every cell of a plan that the store does not have.
 
     It can be killed at any moment and called again; several processes may share a store. What is done is never done
@@ -88,7 +89,7 @@ class _Evaluation:
         self.locks: dict[str, FileLock] = {}
         self.waited: set[str] = set()
 
-    def run(self) -> Summary:
+    def run(self) -> EvaluationSummary:
         start, cells = time.monotonic(), self.plan.cells
         note_failed(self.store, self.plan.failed, (subject.model for subject, _ in self.plan.subjects))
         try:
@@ -105,7 +106,7 @@ class _Evaluation:
                 self.store.release(name, lock)
         finished = [cell.key for cell in cells if self.ledger.is_finished(cell)]
         forget_plan(self.store, cells)
-        return Summary(
+        return EvaluationSummary(
             done=len({cell.key for cell in cells} & self.ledger.ran),
             kept=len(kept - self.ledger.ran),
             failed={key: self.ledger.finished[key] for key in finished if self.ledger.finished[key]},
@@ -208,7 +209,7 @@ class _Evaluation:
                     task = replace(task, cams=record.table["cam"].slice(span.start, len(span)).to_pylist())
         return task
 
-    def _save(self, outcome: Outcome) -> None:
+    def _save(self, outcome: TaskResult) -> None:
         self.ledger.save(outcome)
         self.store.release(outcome.task.name, self.locks.pop(outcome.task.name))
 

@@ -12,7 +12,7 @@ from ..store.contents import find_fault
 from ..store.sealed import Conflict, Damaged, Record
 from ..store.store import Kind, ResultsStore
 from .origin import describe_run
-from .worker import Outcome, Task
+from .task import Task, TaskResult
 
 
 class Ledger:
@@ -80,7 +80,7 @@ class Ledger:
             return None
         return record if self._is_ours(record) else None
 
-    def save(self, outcome: Outcome) -> None:
+    def save(self, outcome: TaskResult) -> None:
         """Write what came of a task; what cannot be written as it is becomes a failure of that cell alone.
 
         Raises:
@@ -122,7 +122,7 @@ class Ledger:
         again = record is not None and record.failed and self.retry_failed and key not in self._retried
         return None if again else record
 
-    def _save(self, outcome: Outcome) -> None:
+    def _save(self, outcome: TaskResult) -> None:
         task, config = outcome.task, self.plan.config
         chosen = chosen_of_cell(config, task.cell) if task.cell else {}
         meta = describe_run(outcome, preset=config.preset, chosen=chosen)
@@ -136,7 +136,7 @@ class Ledger:
             self._retried.add(task.name)
         self.store.write(task.kind, task.name, outcome.table or pa.table({}), meta)
 
-    def _save_attack(self, outcome: Outcome, meta: dict[str, Any]) -> None:
+    def _save_attack(self, outcome: TaskResult, meta: dict[str, Any]) -> None:
         task = outcome.task
         assert task.cell is not None
         self.ran.add(task.cell.key)

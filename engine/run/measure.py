@@ -20,7 +20,6 @@ from ..attack.best_effort import SearchResult
 from ..cell import strip_best
 
 EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps
-MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": 5}}
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from ... import __version__
 from ...adapters import LIBRARIES
-from .worker import Outcome
+from .task import TaskResult
 
 _VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")
 
 
-def describe_run(outcome: Outcome, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def describe_run(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What is stored beside a table: the spec, what of it the user left open, how it went, where, which versions."""
     task = outcome.task
     about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": task.subject.key}

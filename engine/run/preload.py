@@ -6,7 +6,7 @@ from importlib import import_module
 from ...adapters import LIBRARIES
 
 MODULES = (
-    "davylamp.engine.run.executors",
+    "davylamp.engine.run.processes",
     "torchvision",
     "piq",
     *(module for library in LIBRARIES.values() for module in library.preload),

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput, MissingLibrary, Unavailable
-from .executors import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
-from .worker import Outcome, Task
+from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
+from .task import Task, TaskResult
 
 # No message on every machine that has no GPU, no statistics sent home.
 _QUIET = {
@@ -79,7 +79,7 @@ class RayCluster:
         """Tasks that the cluster has room for at the moment."""
         return int(self._ray.cluster_resources().get("GPU" if self._on_gpu else "CPU", 0) / self._share)
 
-    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
         """Do the tasks; one more than there is room for is handed over, so that no machine waits for this one."""
         running: dict[Any, Task] = {}
         # Ray tells of lost machines on standard output, which belongs to our caller's results.
@@ -128,15 +128,15 @@ class RayCluster:
             self._stored[id(value)] = value, self._ray.put(value)
         return self._stored[id(value)][1]
 
-    def _outcome(self, task: Task, reference: Any) -> Outcome:
+    def _outcome(self, task: Task, reference: Any) -> TaskResult:
         from ray import exceptions as errors
 
         try:
-            return Outcome(task, *self._ray.get(reference))
+            return TaskResult(task, *self._ray.get(reference))
         except (errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError, errors.ObjectLostError):
-            return Outcome(task, None, reason=reason_of_death(self.attempts))
+            return TaskResult(task, None, reason=reason_of_death(self.attempts))
         except Exception as error:  # it could not be started there, or its answer not be read: this task alone fails
-            return Outcome(task, None, reason=reason_of(error))
+            return TaskResult(task, None, reason=reason_of(error))
 
 
 def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:

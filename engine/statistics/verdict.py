@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...adapters.running.judge import OF_THE_MODEL
-from ..store.outcomes import Outcome
 from .paired import (
     UNKNOWN,
     Interval,
@@ -74,14 +73,6 @@ class Side(NamedTuple):
         kinds = [kind for own, hit in zip(self.violations, self.attacked, strict=True) if hit for kind in set(own)]
         total = int(self.attacked.sum())
         return ", ".join(f"{kind}: {kinds.count(kind)} of {total} images" for kind in sorted(set(kinds)))
-
-
-def side_of(outcome: Outcome) -> Side:
-    """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
-    columns = outcome.columns
-    texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
-    kinds = tuple(tuple(text.split()) for text in texts)
-    return Side(outcome.cell.attack, columns["attacked"], columns["success"], columns["distance"], kinds)
 
 
 @dataclass(frozen=True)

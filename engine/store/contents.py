@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from ...adapters import attack_of
 from ...errors import UnknownName
-from ..cell import Cell, Subject
+from ..cell import Cell, ModelOnData
 from .sealed import Damaged, Record
 from .store import Kind, ResultsStore
 
@@ -54,7 +54,7 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
     meta = record.meta
     try:
         cell = Cell.from_record(meta) if kind in ("cells", "parts", "transfer") else None
-        subject = Subject(**meta["subject"]) if kind in ("clean", "transfer") else cell and cell.subject
+        subject = ModelOnData(**meta["subject"]) if kind in ("clean", "transfer") else cell and cell.subject
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"it does not say what it is about: {type(error).__name__} {str(error)[:100]}"
     if cell is not None and not _is_sane(cell):

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ...adapters import attack_of
 from ...adapters.result import usable_images
-from ...errors import Unavailable
+from ...errors import Unavailable, UnknownName
 from ...metrics import fooling_rate_at_k, observable_transfer_rate
-from ..cell import Cell, Subject
+from ..cell import Cell, ModelOnData
+from ..statistics.verdict import Side
 from .contents import read_records, unknown_attack
 from .frames import HEAVY
 from .plans import find_missing
@@ -27,7 +28,7 @@ _RATE = "FR@"
 class Clean:
     """A model on the clean images: arrays of shape (n,) by column, and the logits, (n, K)."""
 
-    subject: Subject
+    subject: ModelOnData
     columns: Mapping[str, np.ndarray]
     logits: Tensor
 
@@ -88,7 +89,7 @@ class Outcomes:
     unknown: tuple[tuple[Cell, str], ...] = ()
 
     @property
-    def subjects(self) -> dict[str, Subject]:
+    def subjects(self) -> dict[str, ModelOnData]:
         """Every model on its images by key, ordered by name."""
         cells = [*(own.cell for own in self.done), *(cell for cell, _ in self.failed)]
         found = {own.key: own for own in (*(each.subject for each in self.clean.values()), *(c.subject for c in cells))}
@@ -172,6 +173,22 @@ def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) ->
     return Outcomes(store, *lists, clean, tuple(damaged), transfers, waiting, tuple(unknown))
 
 
+def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
+    """Raise UnknownName unless every one of the models is in the folder."""
+    known = {subject.model for subject in outcomes.subjects.values()}
+    for name in models or ():
+        if name not in known:
+            raise UnknownName("model", name, known)
+
+
+def side_of(outcome: Outcome) -> Side:
+    """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
+    columns = outcome.columns
+    texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
+    kinds = tuple(tuple(text.split()) for text in texts)
+    return Side(outcome.cell.attack, columns["attacked"], columns["success"], columns["distance"], kinds)
+
+
 def remedy(line: str) -> str:
     """What to do about a file that was left out, unless the line says so itself."""
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; `davylamp evaluate` computes it again"
@@ -209,7 +226,7 @@ def _light(record: Record) -> dict[str, np.ndarray]:
 
 
 def _clean(record: Record) -> Clean:
-    return Clean(Subject(**record.meta["subject"]), _light(record), logits_of(record, "logits"))
+    return Clean(ModelOnData(**record.meta["subject"]), _light(record), logits_of(record, "logits"))
 
 
 def logits_of(record: Record, name: str) -> Tensor:
@@ -218,7 +235,7 @@ def logits_of(record: Record, name: str) -> Tensor:
     return torch.tensor(column.flatten().to_numpy()).view(len(column), -1)
 
 
-def clean_predictions(store: ResultsStore, subject: Subject) -> tuple[Tensor, Tensor] | None:
+def clean_predictions(store: ResultsStore, subject: ModelOnData) -> tuple[Tensor, Tensor] | None:
     """Logits (n, K) and labels (n,) of a model's clean images; None where there are none."""
     try:
         record = store.read("clean", subject.key)

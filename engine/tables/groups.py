@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from ...adapters import attack_of
 from ..cell import Cell
-from ..statistics.verdict import side_of
-from ..store.outcomes import Outcome, Outcomes, details
+from ..store.outcomes import Outcome, Outcomes, details, side_of
 from .symbols import By
 
 _ORDER = ("white-box", "score-based", "decision-based")

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import UnknownName, Unsupported
 from ...metrics import METRICS
-from ..run.measure import MEASURES
+from ..cell import MEASURES
 from ..statistics.bootstrap import Draws, draw_half_distortion, draw_macro_f1, draw_means, draw_optimality, draws_of
 from ..store.outcomes import Outcome, Outcomes, is_rate
 

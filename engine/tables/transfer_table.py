@@ -11,7 +11,7 @@ import torch
 
 from ...errors import Unsupported
 from ...metrics import transfer_by_source, transfer_by_target, transfer_of_attack
-from ..cell import Subject
+from ..cell import ModelOnData
 from ..statistics.bootstrap import Estimate
 from ..store.outcomes import Outcome, Outcomes, read_outcomes, transfer_rate
 from .groups import Group, group_cells, model_names
@@ -87,7 +87,7 @@ def build_transfer(
     if not any(own.cell.key in outcomes.transfers for own in outcomes.done):
         own = outcomes.store.folder
         raise Unsupported(f"no example of {own} was tested on another model: evaluate with --transfer full")
-    shared: dict[tuple[str, str], list[Subject]] = {}
+    shared: dict[tuple[str, str], list[ModelOnData]] = {}
     for subject in outcomes.subjects.values():
         shared.setdefault((subject.data, subject.data_digest), []).append(subject)
     names, tables, notes = model_names(outcomes), [], []

@@ -20,7 +20,7 @@ _MARKERS = "osD^vPX"
 _SUFFIXES = (".svg", ".png", ".pdf")
 
 
-def draw_curves(curves: Curves, path: str | Path) -> None:
+def write_curve_figure(curves: Curves, path: str | Path) -> None:
     """Draw a panel for each norm and model: steps with their bands, points with their intervals.
 
     Args:

@@ -13,9 +13,9 @@ from ... import __version__
 from ...adapters.words import threat_text
 from ...engine.cell import Cell
 from ...engine.statistics.paired import least_decisive, mcnemar, wilcoxon
-from ...engine.statistics.verdict import SIGNIFICANT, side_of
+from ...engine.statistics.verdict import SIGNIFICANT
 from ...engine.store.frames import CellState, list_cells
-from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes
+from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes, side_of
 from ...errors import Unavailable
 from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table
 from .provenance import collect_versions

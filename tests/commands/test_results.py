@@ -18,7 +18,7 @@ from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.table import Table, TableRow
 from davylamp.engine.tables.transfer_table import build_transfer
-from davylamp.report.parts.curve_figure import draw_curves
+from davylamp.report.parts.curve_figure import write_curve_figure
 from davylamp.report.text.tables import print_results, table_csv, table_json, table_latex, table_markdown
 
 ATTACKS = (
@@ -187,7 +187,7 @@ def test_the_figure_says_what_it_shows(world, tmp_path):
     import matplotlib as mpl
 
     with mpl.rc_context({"svg.fonttype": "none"}):
-        draw_curves(build_curves(world[0], bootstrap=20), tmp_path / "curves.svg")
+        write_curve_figure(build_curves(world[0], bootstrap=20), tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text(encoding="utf-8")
     for shown in ("linf distance (pixel range)", "accuracy (share of all images)", "best(torchattacks:fgsm)", *MODELS):
         assert shown in text

@@ -9,7 +9,7 @@ from torch import Tensor
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.metrics import adversarial_confidence_increase
 
 ATTACKS = (
@@ -45,15 +45,19 @@ class FolderWriter:
     def __init__(self, folder):
         self.store = ResultsStore(folder)
 
-    def clean(self, model: str, logits: Tensor, labels: Tensor, *, data: str = "demo", digest: str = "d") -> Subject:
-        subject = Subject(model, f"digest-{model}", data, digest, len(labels))
+    def clean(
+        self, model: str, logits: Tensor, labels: Tensor, *, data: str = "demo", digest: str = "d"
+    ) -> ModelOnData:
+        subject = ModelOnData(model, f"digest-{model}", data, digest, len(labels))
         right = (logits.argmax(1) == labels).double()
         own = {"predicted": logits.argmax(1), "CA": right, "CC": logits.softmax(1)[range(len(labels)), labels].double()}
         table = self._table(labels, own, "logits", logits)
         self.store.write("clean", subject.key, table, self._meta(subject, subject.key))
         return subject
 
-    def cell(self, subject: Subject, attack: str, logits: Tensor, adv_logits: Tensor, labels: Tensor, **own) -> Cell:
+    def cell(
+        self, subject: ModelOnData, attack: str, logits: Tensor, adv_logits: Tensor, labels: Tensor, **own
+    ) -> Cell:
         """A finished cell; `own` are arguments of Cell, and columns in place of the plain ones."""
         norm, epsilon = own.pop("norm", "linf"), own.pop("epsilon", 0.1)
         given = {name: own.pop(name) for name in ("parameters", "seed", "target", "measures") if name in own}
@@ -86,13 +90,13 @@ class FolderWriter:
         self.store.write("cells", cell.key, table, self._meta(subject, cell.key, cell))
         return cell
 
-    def failed(self, subject: Subject, attack: str, reason: str) -> Cell:
+    def failed(self, subject: ModelOnData, attack: str, reason: str) -> Cell:
         cell = Cell(subject, attack, ThreatModel("linf", 0.1))
         meta = {**self._meta(subject, cell.key, cell), "status": "failed", "reason": reason}
         self.store.write("cells", cell.key, pa.table({}), meta)
         return cell
 
-    def transfer(self, cell: Cell, tested: Subject, predicted: Tensor) -> None:
+    def transfer(self, cell: Cell, tested: ModelOnData, predicted: Tensor) -> None:
         table = pa.table({"index": range(len(predicted)), "adv_predicted": predicted.numpy()})
         self.store.write("transfer", f"{cell.key}-{tested.key}", table, self._meta(tested, cell.key, cell))
 
@@ -104,7 +108,7 @@ class FolderWriter:
         return pa.table({**images, **arrays, name: flat})
 
     @staticmethod
-    def _meta(subject: Subject, key: str, cell: Cell | None = None) -> dict:
+    def _meta(subject: ModelOnData, key: str, cell: Cell | None = None) -> dict:
         spec = {} if cell is None else {"spec": cell.spec}
         return {"key": key, "subject": subject.spec, "status": "done", "reason": "", "unmeasured": {}, **spec}
 

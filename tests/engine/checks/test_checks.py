@@ -7,7 +7,7 @@ import pytest
 from davylamp.adapters import ThreatModel
 from davylamp.adapters.running.judge import RULES
 from davylamp.engine import ResultsStore
-from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.checks.check_folder import INDICATORS, check_folder
 
 COUNT = 20
@@ -26,7 +26,7 @@ class Folder:
         self.store = ResultsStore(path)
 
     def model(self, name="net", *, reason="", **meta):
-        subject = Subject(name, f"digest of {name}", "demo", "d", COUNT)
+        subject = ModelOnData(name, f"digest of {name}", "demo", "d", COUNT)
         own = {"key": subject.key, "subject": subject.spec, "status": "failed" if reason else "done", "reason": reason}
         table = pa.table({} if reason else {"index": range(COUNT), "image": NAMES, **self.clean()})
         self.store.write("clean", subject.key, table, {**own, "unmeasured": {}, **meta})

@@ -7,8 +7,9 @@ import torch
 
 from davylamp.adapters import AttackResult, Classifier, ThreatModel, find_implementation, implementations_of
 from davylamp.adapters.running.judge import distances_of
+from davylamp.adapters.running.targets import choose_targets
 from davylamp.engine import Row, choose_threat_model, compare, default_epsilon
-from davylamp.engine.comparison.compare import choose_targets, judge_pair, matched_parameters, measure
+from davylamp.engine.comparison.compare import judge_pair, matched_parameters, measure
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 CLEAN = torch.full((20, 1, 2, 2), 0.5)

@@ -9,10 +9,10 @@ from torch import nn
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.models.identity.digest import digest_data, digest_model
 from davylamp.engine import AttackChoice, Config, make_plan
-from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.errors import DavylampError, InvalidInput, Unsupported
 
-SUBJECT = Subject("net", "aa", "digits", "bb", 100)
+SUBJECT = ModelOnData("net", "aa", "digits", "bb", 100)
 CELL = Cell(SUBJECT, "foolbox:pgd", ThreatModel("linf", 0.1), {"steps": 5}, measures=("effect",))
 
 

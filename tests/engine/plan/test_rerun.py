@@ -6,7 +6,7 @@ import pytest
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import compare, load, load_clean, make_plan
-from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.comparison.save import keep_comparison
 from davylamp.engine.plan.config import config_from, read_config, write_config
 from davylamp.engine.plan.rerun import configs_of, transfer_of
@@ -84,7 +84,7 @@ def test_a_row_without_a_result_becomes_a_failed_cell(digits, data, tmp_path):
     ],
 )
 def test_the_rule_of_a_folder_s_transfers_is_the_one_that_was_run(tested, rule, first, counts):
-    subjects = {name: Subject(name, f"weights {name}", "demo", "d", 4) for name in "abc"}
+    subjects = {name: ModelOnData(name, f"weights {name}", "demo", "d", 4) for name in "abc"}
     cells = [Cell(own, "foolbox:pgd", ThreatModel("linf", 0.1)) for own in subjects.values()]
     transfers: dict[str, dict[str, object]] = {}
     for pair in tested.split():

@@ -21,7 +21,7 @@ import torch
 
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.run import worker as work
-from davylamp.engine.run.executors import LocalWorkers
+from davylamp.engine.run.processes import LocalWorkers
 from davylamp.errors import Unavailable
 
 OUT_OF_SPACE = 3

@@ -17,9 +17,9 @@ from davylamp.adapters import Classifier
 from davylamp.adapters.data.datasets import Data
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
 from davylamp.engine.run import ray_cluster as cluster_module
-from davylamp.engine.run.executors import choose_executor
+from davylamp.engine.run.choose import choose_executor
 from davylamp.engine.run.ray_cluster import RayCluster
-from davylamp.engine.run.worker import Task
+from davylamp.engine.run.task import Task
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable
 
 with warnings.catch_warnings():

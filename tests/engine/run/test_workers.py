@@ -16,8 +16,10 @@ import pytest
 
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
-from davylamp.engine.run.executors import LocalWorkers, ThisProcess, choose_executor
-from davylamp.engine.run.worker import Task
+from davylamp.engine.run.choose import choose_executor
+from davylamp.engine.run.in_process import ThisProcess
+from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.run.task import Task
 from davylamp.errors import InvalidInput, Unavailable, UnknownName
 
 # FGSM asks for one gradient of its shard, the clean predictions take all images at once: `LOG` gets a line an attack.
@@ -117,7 +119,7 @@ def test_workers_that_cannot_start_are_no_cell_s_fault(tmp_path):
     script.write_text(
         "import sys\n"
         "from davylamp.engine import *\n"
-        "from davylamp.engine.run.executors import LocalWorkers\n"
+        "from davylamp.engine.run.processes import LocalWorkers\n"
         "config = Config((sys.argv[1],), (AttackChoice('torchattacks:fgsm', 'linf', 0.05),), 'npz:' + sys.argv[2])\n"
         "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=LocalWorkers(1))\n"
     )

@@ -13,7 +13,7 @@ from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.running.judge import RULES
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_curves, build_table, evaluate, load, make_plan
-from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.store.frames import list_cells, list_damaged
 from davylamp.errors import Unavailable
@@ -151,7 +151,7 @@ def test_rules_torch_and_device_are_part_of_a_cell(digits, images):
 
 def test_a_spec_of_0_1_0_has_its_key():
     """Worked out by davylamp 0.1.0."""
-    subject = Subject("nan-off", "f3dd1294b80c7aa0b4a0", "digits", "15f357d93290a3d0f4a9", 6)
+    subject = ModelOnData("nan-off", "f3dd1294b80c7aa0b4a0", "digits", "15f357d93290a3d0f4a9", 6)
     own = {"steps": 1, "initial_const": 1.0, "learning_rate": 0.01, "confidence": 0.0}
     measures = ("effect", "cost", "distance")
     cell = Cell(subject, "torchattacks:cw", ThreatModel("l2"), own, measures=measures, version="3.5.1")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from davylamp.engine.tables.budget_curves import build_curves
-from davylamp.report.parts.curve_figure import draw_curves
+from davylamp.report.parts.curve_figure import write_curve_figure
 from davylamp.report.sections.curves import write_curves
 from davylamp.report.text.console import make_console
 from davylamp.report.text.tables import curves_csv, print_curves
@@ -41,7 +41,7 @@ def joins(svg):
 def test_no_line_joins_what_was_not_measured(points, tmp_path, against):
     curves = build_curves(points[0].store.folder, against=against, bootstrap=50)
     with mpl.rc_context({"svg.fonttype": "none"}):
-        draw_curves(curves, tmp_path / "curves.svg")
+        write_curve_figure(curves, tmp_path / "curves.svg")
     assert joins(' d="M 0 0 L 3 2"')
     assert not joins((tmp_path / "curves.svg").read_text())
     section = write_curves(curves, "none")

@@ -8,7 +8,7 @@ import torch
 
 from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
-from davylamp.engine.cell import Cell, Subject
+from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.store.outcomes import Clean, Outcome, Outcomes
 from davylamp.report.parts.headline import find_chance, judge_first_places, write_caveats
 
@@ -16,7 +16,7 @@ CLASSES = 10
 
 
 def subject(model, images=40):
-    return Subject(model, f"digest-{model}", "demo", "pixels", images)
+    return ModelOnData(model, f"digest-{model}", "demo", "pixels", images)
 
 
 def clean(own, right):

@@ -1,58 +1,21 @@
-"""Where tasks are done: in this process, in several on this machine (`cluster.py`: on many machines).
-
-An executor takes an iterator of tasks and yields an outcome for each, in the order in which they are finished. It asks
-for the next task only when it can start on it, so that a task is claimed as late as possible.
-"""
+"""Tasks done in several processes on this machine (`ray_cluster`: on many machines)."""
 
 import multiprocessing
 import os
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from functools import cache
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
-from typing import Protocol
 
-from ...adapters.models.zoo.load import check_device
-from ...errors import InvalidInput, Unavailable, UnknownName
-from .worker import Outcome, Task, Workbench
+from ...errors import InvalidInput, Unavailable
+from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
+from .task import Task, TaskResult
 
-Progress = Callable[[str, int], object]
-ATTEMPTS = 3  # a task whose worker dies as often is given up
 _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
-
-
-class Executor(Protocol):
-    """Does tasks and yields what came of them."""
-
-    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
-        """Do the tasks; `progress` is called with a cell's attack and the images just attacked."""
-        ...
-
-
-class ThisProcess:
-    """Does one task after the other in this process; what is loaded stays for the next call."""
-
-    def __init__(self) -> None:
-        self._bench = Workbench()
-
-    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
-        """Do the tasks in their order."""
-        for task in tasks:
-            name, told = label_of(task), 0
-
-            def count(images: int, name: str = name) -> None:
-                nonlocal told
-                told += images
-                progress(name, images)
-
-            outcome = self._bench.do(task, count)
-            progress(name, task.images - told)
-            yield outcome
 
 
 class LocalWorkers:
@@ -76,7 +39,7 @@ class LocalWorkers:
         _start_server()
         self._all = [_Worker(max(1, (os.cpu_count() or 1) // workers)) for _ in range(workers)]
 
-    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[Outcome]:
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
         """Do the tasks; a task whose worker dies is tried again, with the machine to itself.
 
         Raises:
@@ -85,7 +48,7 @@ class LocalWorkers:
         for worker in self._all:
             worker.start()
         idle = list(self._all)
-        running: dict[Future[Outcome], tuple[Task, _Worker]] = {}
+        running: dict[Future[TaskResult], tuple[Task, _Worker]] = {}
         lost: deque[Task] = deque()
         deaths: Counter[str] = Counter()
         try:
@@ -105,9 +68,9 @@ class LocalWorkers:
                         if deaths[task.name] < ATTEMPTS:
                             lost.append(task)
                             continue
-                        outcome = Outcome(task, None, reason=reason_of_death(ATTEMPTS))
+                        outcome = TaskResult(task, None, reason=reason_of_death(ATTEMPTS))
                     elif (error := future.exception()) is not None:  # it could not be sent there or back
-                        outcome = Outcome(task, None, reason=reason_of(error))
+                        outcome = TaskResult(task, None, reason=reason_of(error))
                     else:
                         outcome = future.result()
                     progress(label_of(task), task.images)
@@ -125,7 +88,7 @@ class _Worker:
         self.pool: ProcessPoolExecutor | None = None
         self.greeting: Future[int] | None = None
 
-    def submit(self, task: Task) -> "Future[Outcome]":
+    def submit(self, task: Task) -> "Future[TaskResult]":
         if self.pool is not None:
             try:
                 return self.pool.submit(work_here, task)
@@ -189,53 +152,6 @@ def _next(tasks: Iterator[Task], lost: deque[Task], *, alone: bool) -> Task | No
     return next(tasks, None)
 
 
-def choose_executor(name: str, *, workers: int = 1, address: str | None = None, device: str = "cpu") -> Executor:
-    """The executor of a name: "local" (this process, or several) or "ray" (a cluster).
-
-    Args:
-        name: "local" or "ray".
-        workers: processes on this machine; for Ray, tasks at once (0: as many as the cluster has room for).
-        address: of a running Ray cluster; None: one is started on this machine.
-        device: where the tasks compute; one of this machine, except for Ray.
-
-    Raises:
-        UnknownName: if there is no such executor.
-        MissingLibrary: if Ray is not installed.
-        Unavailable: if the device is not there.
-    """
-    if name == "ray":
-        from .ray_cluster import RayCluster
-
-        return RayCluster(address, device=device)
-    if name != "local":
-        raise UnknownName("executor", name, ("local", "ray"))
-    if address is not None:
-        raise InvalidInput(f"expected --address with --executor ray only, got {address}")
-    check_device(device)
-    return ThisProcess() if workers == 1 else LocalWorkers(workers)
-
-
-def reason_of_death(attempts: int) -> str:
-    """Why a task is given up whose worker died as often as it was tried."""
-    return f"its worker died {attempts} {'time' if attempts == 1 else 'times'} (killed, or out of memory)"
-
-
-def reason_of(error: BaseException) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
-
-
-def label_of(task: Task) -> str:
-    """What a progress bar calls a task."""
-    return task.cell.attack if task.cell else task.subject.model
-
-
-@cache
-def _bench() -> Workbench:
-    """The workbench of a worker process."""
-    return Workbench()
-
-
 def _start(threads: int) -> None:
     import torch
 
@@ -249,8 +165,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def work_here(task: Task) -> Outcome:
-    """Do a task in this worker process, which keeps its workbench."""
-    return _bench().do(task)

@@ -1,0 +1,59 @@
+"""A cell's attack on some of its images."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier, run_attack
+from ...adapters.running.targets import choose_targets
+from ..cell import Cell, strip_best
+from .best_effort import best_effort, on_pixels
+
+
+def attack_shard(
+    cell: Cell,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    first: int = 0,
+    logits: Tensor | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> AttackResult:
+    """Run a cell's attack on some of its images.
+
+    Args:
+        cell: what to run.
+        classifier: the cell's model.
+        inputs: clean images, shape (N, C, H, W).
+        labels: shape (N,).
+        first: place of the first of them in the data; with it a shard draws random numbers of its own.
+        logits: of these images, if they are known.
+        progress: called with the number of images just attacked.
+
+    Raises:
+        DavylampError: whatever the attack raises.
+    """
+    targets = None
+    if cell.threat_model.targeted:
+        logits = classifier.check(inputs, labels, logits=logits)
+        targets = choose_targets(logits, labels, cell.target, cell.seed + first)
+    name, threat_model = strip_best(cell.attack), cell.threat_model
+    shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}
+    shared["progress"] = progress
+    if cell.is_best:
+        return best_effort(
+            name,
+            classifier,
+            inputs,
+            labels,
+            threat_model,
+            grid=cell.grid or None,
+            pixels=cell.pixels,
+            reach=False,  # the parameters of a cell are all that it runs with
+            **shared,
+            **cell.parameters,
+        )
+    result = run_attack(name, classifier, inputs, labels, threat_model, **shared, **cell.parameters)
+    return on_pixels(result, classifier, inputs) if cell.pixels else result

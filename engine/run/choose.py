@@ -1,0 +1,33 @@
+"""The executor of a name."""
+
+from ...adapters.models.zoo.load import check_device
+from ...errors import InvalidInput, UnknownName
+from .executor import Executor
+from .in_process import ThisProcess
+from .processes import LocalWorkers
+
+
+def choose_executor(name: str, *, workers: int = 1, address: str | None = None, device: str = "cpu") -> Executor:
+    """The executor of a name: "local" (this process, or several) or "ray" (a cluster).
+
+    Args:
+        name: "local" or "ray".
+        workers: processes on this machine; for Ray, tasks at once (0: as many as the cluster has room for).
+        address: of a running Ray cluster; None: one is started on this machine.
+        device: where the tasks compute; one of this machine, except for Ray.
+
+    Raises:
+        UnknownName: if there is no such executor.
+        MissingLibrary: if Ray is not installed.
+        Unavailable: if the device is not there.
+    """
+    if name == "ray":
+        from .ray_cluster import RayCluster
+
+        return RayCluster(address, device=device)
+    if name != "local":
+        raise UnknownName("executor", name, ("local", "ray"))
+    if address is not None:
+        raise InvalidInput(f"expected --address with --executor ray only, got {address}")
+    check_device(device)
+    return ThisProcess() if workers == 1 else LocalWorkers(workers)

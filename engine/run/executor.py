@@ -1,0 +1,49 @@
+"""What an executor is, and what all of them share.
+
+An executor takes an iterator of tasks and yields an outcome for each, in the order in which they are finished. It asks
+for the next task only when it can start on it, so that a task is claimed as late as possible.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Protocol
+
+from .task import Task, TaskResult
+from .worker import Workbench
+
+Progress = Callable[[str, int], object]
+ATTEMPTS = 3  # a task whose worker dies as often is given up
+
+
+class Executor(Protocol):
+    """Does tasks and yields what came of them."""
+
+    def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
+        """Do the tasks; `progress` is called with a cell's attack and the images just attacked."""
+        ...
+
+
+def reason_of_death(attempts: int) -> str:
+    """Why a task is given up whose worker died as often as it was tried."""
+    return f"its worker died {attempts} {'time' if attempts == 1 else 'times'} (killed, or out of memory)"
+
+
+def reason_of(error: BaseException) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+
+
+def label_of(task: Task) -> str:
+    """What a progress bar calls a task."""
+    return task.cell.attack if task.cell else task.subject.model
+
+
+def work_here(task: Task) -> TaskResult:
+    """Do a task in this worker process, which keeps its workbench."""
+    return _bench().do(task)
+
+
+@cache
+def _bench() -> Workbench:
+    """The workbench of a worker process."""
+    return Workbench()

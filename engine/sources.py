@@ -1,0 +1,60 @@
+"""Where models and images come from, and the last of each, kept loaded."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..adapters import Classifier
+from ..adapters.data.datasets import Data, load_data_for
+from ..adapters.models.zoo.load import load_model
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model comes from: a name that `load_model` knows, or the classifier itself."""
+
+    name: str
+    classifier: Classifier | None = None
+
+    def load(self, device: str) -> Classifier:
+        """The classifier on a device."""
+        return load_model(self.name, device) if self.classifier is None else self.classifier.to(device)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where images come from: a name that `load_data` knows and how many of them, or the images themselves."""
+
+    name: str
+    limit: int | None = None
+    data: Data | None = None
+
+    def load(self, classifier: Classifier) -> Data:
+        """The images, prepared for a classifier."""
+        if self.data is not None:
+            end, own = self.limit, self.data
+            return Data(own.inputs[:end], own.labels[:end], own.names[:end])
+        return load_data_for(classifier, self.name, self.limit)
+
+
+class LastLoaded:
+    """The last model and its images that were asked for stay loaded."""
+
+    def __init__(self) -> None:
+        self._model: tuple[Any, Classifier] | None = None
+        self._data: tuple[Any, Data] | None = None
+
+    def model(self, source: ModelSource, device: str) -> Classifier:
+        """The classifier of a source, loaded once as long as no other is asked for."""
+        key = (source.name, id(source.classifier), device)
+        if self._model is None or self._model[0] != key:
+            self._model = (key, source.load(device))
+        return self._model[1]
+
+    def data(self, source: DataSource, classifier: Classifier) -> Data:
+        """The images of a source, loaded once as long as no others are asked for."""
+        made_for = (classifier.resize, classifier.crop, classifier.interpolation)
+        made_for = (*made_for, classifier.channels, classifier.stated_classes)
+        key = (source.name, source.limit, id(source.data), *made_for)
+        if self._data is None or self._data[0] != key:
+            self._data = (key, source.load(classifier))
+        return self._data[1]
