@@ -15,9 +15,9 @@ class InvalidInput(DavylampError, ValueError):
 class UnknownName(DavylampError, LookupError):
     """A name that nothing is registered under; the message holds the close matches."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = ""):
         known = sorted(known)
-        close = get_close_matches(name, known) or get_close_matches(name.strip().lower(), known)
+        close = [meant] if meant else get_close_matches(name, known) or get_close_matches(name.strip().lower(), known)
         hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known) or 'none'}"
         super().__init__(f"unknown {kind} {name!r}; {hint}")
 

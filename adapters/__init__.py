@@ -16,9 +16,10 @@ from .catalogue.lookup import (
     implementations_of,
     library_defaults,
 )
-from .catalogue.parameters import PARAMETERS
 from .libraries import Finding, Library
+from .libraries.user.row import as_implementation
 from .models.classifier import Classifier
+from .parameters import PARAMETERS
 from .result import AttackResult, Distances
 from .running.queries import QueryCounter
 from .running.run import run_attack
@@ -38,6 +39,7 @@ __all__ = [
     "Library",
     "QueryCounter",
     "ThreatModel",
+    "as_implementation",
     "attack_of",
     "find_attack",
     "find_implementation",

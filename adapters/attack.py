@@ -72,6 +72,9 @@ class Implementation:
         described: the canonical attack, for a row whose attack is not in the catalogue: a user's, or of a record that
             is not installed here.
         given: the user's attack itself, for a row made of one.
+        more: parameters of this row alone, outside the common vocabulary.
+        says_norm: whether the norms are known; otherwise the user has to name one.
+        assumed: what was taken for granted of a user's attack, a sentence each.
     """
 
     attack: str
@@ -96,11 +99,19 @@ class Implementation:
     broken: str = ""
     described: Attack | None = field(default=None, compare=False, repr=False)
     given: Any = field(default=None, compare=False, repr=False)
+    more: Mapping[str, Parameter] = field(default_factory=dict)
+    says_norm: bool = True
+    assumed: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """`library:attack`, or `library:attack@variant`."""
         return f"{self.library}:{self.attack}" + (f"@{self.variant}" if self.variant else "")
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is a user's attack, from a file or handed over, and of no library's record."""
+        return self.library == "user" or self.library.endswith(".py")
 
     @property
     def status(self) -> Status:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .attack import Knowledge
 from .threat_model import Norm, ThreatModel
 
 RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
@@ -54,6 +55,7 @@ class AttackResult:
     targets: Tensor | None = None
     errors: tuple[str, ...] = field(default=())
     budget: Tensor | None = None
+    knowledge: Knowledge = "white-box"
 
     @property
     def violated(self) -> Tensor:

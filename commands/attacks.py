@@ -15,6 +15,7 @@ from .options import (
     given_options,
     one_format,
     read_parameters,
+    say_assumed,
     say_defaults,
     split_list,
 )
@@ -29,22 +30,24 @@ def list_attacks(
     """List every implementation: class, norms, knowledge, kind, targeted, status, defaults, known findings."""
     from ..adapters.catalogue.findings import FINDINGS
     from ..adapters.catalogue.lookup import REFUSED_LIBRARIES, describe
-    from ..adapters.catalogue.parameters import PARAMETERS
+    from ..adapters.parameters import PARAMETERS
     from ..report.text.catalogue import catalogue_json, print_catalogue
     from ..report.text.console import print_error
 
-    rows = [describe(row) for row in choose_rows(attack, split_list("--library", library), repaired=True)]
+    chosen = choose_rows(attack, split_list("--library", library), repaired=True)
+    rows = [describe(row) for row in chosen]
     if as_json:
         print(catalogue_json(rows))  # noqa: T201 - standard output is the product
     else:
-        print_catalogue(rows, FINDINGS, {name: parameter.meaning for name, parameter in PARAMETERS.items()})
+        known = {**PARAMETERS, **{name: parameter for row in chosen for name, parameter in row.more.items()}}
+        print_catalogue(rows, FINDINGS, {name: parameter.meaning for name, parameter in known.items()})
     for name, reason in REFUSED_LIBRARIES.items():
         print_error(f"the library {name} is left out: {reason}")
 
 
 def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
-    attack: Annotated[str, typer.Argument(help="a canonical attack, as `davylamp attacks` lists them")],
+    attack: Annotated[str, typer.Argument(help="an attack of `davylamp attacks`, or my_attack.py:MyAttack")],
     model: Model = "demo:efficientnet-lite0",
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(help="only this many images")] = None,
@@ -57,6 +60,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     restarts: Annotated[int | None, typer.Option(help="independent runs")] = None,
     confidence: Annotated[float | None, typer.Option(help="logit margin to reach")] = None,
     param: Annotated[list[str] | None, typer.Option(help="any other parameter, name=value (repeatable)")] = None,
+    beside: Annotated[list[str] | None, typer.Option("--with", help="my_attack.py:MyAttack beside them")] = None,
     library: Libraries = None,
     repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
     max_queries: Annotated[int | None, typer.Option(help="forward plus backward passes per image, at most")] = None,
@@ -78,9 +82,12 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
     form = one_format({"csv": as_csv, "json": as_json})
     library = split_list("--library", library)
     rows = choose_rows(attack, library, repaired=repaired)
+    rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=repaired)]
+    say_assumed(rows)
     options = {"steps": steps, "step_size": step_size, "random_start": random_start, "restarts": restarts}
     choice = {"attack": attack, "norm": norm, "epsilon": epsilon, "target": target or "", "defaults": defaults}
-    choice["parameters"] = read_parameters({**options, "confidence": confidence}, param or [])
+    named = [attack, *(beside or [])]
+    choice["parameters"] = read_parameters({**options, "confidence": confidence}, param or [], named)
     settings = {"models": (model,), "data": data, "limit": limit, "seeds": (seed,), "device": device}
     settings["libraries"] = tuple(library or ())
     limits = {"max_queries": max_queries, "batch_size": batch_size}
@@ -145,7 +152,7 @@ def _check_request(
     choice: dict[str, Any], settings: dict[str, Any], rows: list[Any], libraries: list[str] | None
 ) -> Any:
     """What a comparison is asked for as a checked config: what can be refused without a model is refused here."""
-    from ..adapters.catalogue.lookup import require_library
+    from ..adapters.catalogue.lookup import accepts, require_library
     from ..engine.plan.choices import spread_parameters, threat_model_of
     from ..engine.plan.config import Config, choice_from
 
@@ -154,7 +161,8 @@ def _check_request(
     for name in libraries or []:
         require_library(name)
     threat_model_of(asked, rows)
-    spread_parameters([asked.attack], asked.parameters, config.libraries, repaired=True)
+    if not all(any(accepts(row, name) for row in rows) for name in asked.parameters):
+        spread_parameters([asked.attack], asked.parameters, config.libraries, repaired=True)
     return config
 
 

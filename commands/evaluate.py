@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
-from .options import Json, Libraries, all_failed, read_parameters, read_whole, split_list, split_models
+from .options import Json, Libraries, all_failed, read_parameters, read_whole, say_assumed, split_list, split_models
 from .progress import show_progress
 
 Folder = Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")]
@@ -102,7 +102,7 @@ def _choices(
     from ..engine.plan.config import choice_from
     from ..report.text.console import print_error
 
-    own, notes = spread_parameters(attacks, read_parameters({}, param or []), **where)
+    own, notes = spread_parameters(attacks, read_parameters({}, param or [], attacks), **where)
     choices = tuple(
         choice_from({**shared, "attack": attack, "epsilon": radius, "parameters": parameters})
         for attack, parameters in zip(attacks, own, strict=True)
@@ -142,6 +142,7 @@ def _run(
     if line:
         print_error(line)
     warnings = list_unreachable(plan.cells)
+    say_assumed(cell.row for cell in plan.cells)
     for told in (*describe_preset(plan.config.preset), *warnings):
         print_error(f"- {told}")
     rerun = {"retry_failed": retry_failed, "trust_unknown": trust_unknown}

@@ -1,7 +1,7 @@
 """What the commands share: the types of their options, lists, rows, parameters from text."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,9 +63,11 @@ def one_format(wanted: Mapping[str, bool]) -> str:
 
 def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bool) -> list[Any]:
     """The rows of an attack (None: of all), of the named libraries, in the catalogue's order."""
-    from ..adapters import IMPLEMENTATIONS, implementations_of
+    from ..adapters import IMPLEMENTATIONS, find_implementation, implementations_of
     from ..adapters.catalogue.lookup import find_library
 
+    if attack is not None and ":" in attack:
+        return [find_implementation(attack)]
     for name in libraries or []:
         find_library(name)
     rows = list(IMPLEMENTATIONS.values()) if attack is None else implementations_of(attack)
@@ -77,12 +79,14 @@ def choose_rows(attack: str | None, libraries: list[str] | None, *, repaired: bo
     return sorted(chosen, key=lambda row: order[row.attack])
 
 
-def read_parameters(options: dict[str, Any], texts: list[str]) -> dict[str, Any]:
-    """Canonical parameters from options that were given and from texts `name=value`."""
-    from ..engine.plan.config import parse_text, read_parameter
+def read_parameters(options: dict[str, Any], texts: list[str], attacks: Sequence[str] = ()) -> dict[str, Any]:
+    """Parameters from options that were given and from texts `name=value`, of the vocabulary or of users' attacks."""
+    from ..engine.plan.config import parameters_of, parse_text, read_parameter
+
+    more = parameters_of(attacks)
 
     given = {
-        name: parse_text(name, value) if isinstance(value, str) else read_parameter(name, value)
+        name: parse_text(name, value, more) if isinstance(value, str) else read_parameter(name, value, more)
         for name, value in options.items()
         if value is not None
     }
@@ -95,7 +99,7 @@ def read_parameters(options: dict[str, Any], texts: list[str]) -> dict[str, Any]
             raise InvalidInput(
                 f"expected one value of {name}, got {given[name]} and {value}; a grid belongs in a TOML file"
             )
-        given[name] = parse_text(name, value.strip())
+        given[name] = parse_text(name, value.strip(), more)
     return given
 
 
@@ -135,3 +139,11 @@ def all_failed(reasons: Sequence[str], total: int, what: str) -> bool:
     often = f" ({number} of {total})" if number < total else ""
     print_error(f"davylamp: all {total} {what} failed{often}: {reason}" if total > 1 else f"davylamp: failed: {reason}")
     return True
+
+
+def say_assumed(rows: Iterable[Any]) -> None:
+    """Print what was taken for granted of users' attacks, a line each on standard error."""
+    from ..report.text.console import print_error
+
+    for name, assumed in dict.fromkeys((row.name, row.assumed) for row in rows if row.assumed):
+        print_error(f"- {name}: assumed {' and '.join(assumed)}")

@@ -85,7 +85,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Rank models, attacks or implementations: ability with interval, rank interval, who cannot be told apart."""
-    from ..adapters.catalogue.parameters import parse_number
+    from ..adapters.parameters import parse_number
 
     one_format({"csv": as_csv, "json": as_json})
     if library is not None and (subjects is not Subjects.implementations or method is not Method.irt):

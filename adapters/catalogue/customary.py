@@ -4,9 +4,11 @@ import math
 from collections.abc import Sequence
 
 from ...errors import InvalidInput, UnknownName, Unsupported
-from .. import Implementation, ThreatModel, find_attack, implementations_of
-from ..threat_model import NORMS, Norm
+from ..attack import Implementation
+from ..libraries.user.row import stated_epsilon
+from ..threat_model import NORMS, Norm, ThreatModel
 from ..words import radius_text
+from .lookup import IMPLEMENTATIONS, attack_of
 
 __all__ = ["choose_threat_model", "default_epsilon"]
 
@@ -42,29 +44,34 @@ def choose_threat_model(
     if norm is not None and norm not in have:
         raise Unsupported(f"no implementation of {attack} has norm {norm}; they have: {', '.join(have)}")
     if norm is None and epsilon is not None:
-        _check_norm_follows(attack, have, epsilon)
-    chosen: Norm = norm if norm in NORMS else _usual_norm(attack, have)  # type: ignore[assignment]
+        _check_norm_follows(rows[0], have, epsilon)
+    if norm is None and not rows[0].says_norm:
+        name = rows[0].name
+        raise InvalidInput(f'expected a norm for {name}, which does not say one: --norm linf, or `norm = "linf"` on it')
+    chosen: Norm = norm if norm in NORMS else _usual_norm(rows[0], have)  # type: ignore[assignment]
     if epsilon is not None and chosen == "unrestricted":
         raise InvalidInput(f"expected no epsilon for {attack} under an unrestricted threat model, got {epsilon}")
-    if epsilon is None and find_attack(attack).kind == "fixed-budget":
-        epsilon = default_epsilon(chosen, components)
+    if epsilon is None and attack_of(rows[0]).kind == "fixed-budget":
+        epsilon = stated_epsilon(rows[0]) or default_epsilon(chosen, components)
     return ThreatModel(chosen, epsilon, targeted)
 
 
-def _check_norm_follows(attack: str, have: Sequence[str], epsilon: float) -> None:
+def _check_norm_follows(row: Implementation, have: Sequence[str], epsilon: float) -> None:
     """A radius alone is clear for a fixed-budget attack of one norm; else it would be read in a norm nobody named."""
-    wanted = f"expected a norm beside epsilon {radius_text('linf', epsilon)} for {attack}, got none"
+    wanted = f"expected a norm beside epsilon {radius_text('linf', epsilon)} for {row.attack}, got none"
     name_it = f"name it: --norm {' or '.join(have)}"
-    if find_attack(attack).kind == "minimum-norm":
+    if attack_of(row).kind == "minimum-norm":
         meaning = "it looks for the smallest change, and counts as fooled what lies within that radius"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
     if len(have) > 1:
         raise InvalidInput(f"{wanted}: a radius means nothing without its norm; {name_it}")
 
 
-def _usual_norm(attack: str, have: Sequence[Norm]) -> Norm:
+def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:
     """The norm that most libraries have of an attack, among those at hand: the same for one of its rows as for all."""
-    rows = [row for row in implementations_of(attack) if not row.variant]
+    if row.given is not None:
+        return next(norm for norm in row.classes if norm in have)  # type: ignore[return-value]
+    rows = [each for each in IMPLEMENTATIONS.values() if each.attack == row.attack and not each.variant]
     return max(have, key=lambda norm: sum(norm in row.classes for row in rows))
 
 

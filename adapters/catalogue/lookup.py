@@ -15,10 +15,13 @@ from ..attack import Attack, Implementation
 from ..libraries import collect_libraries
 from ..libraries.common_findings import COMMON
 from ..libraries.library import Library, absolute_path
+from ..libraries.user import LIBRARY as USER
+from ..libraries.user.row import as_implementation, implementation_from_file, stated_defaults
+from ..parameters import PARAMETERS, SUPPLIED, check_parameter
 from ..threat_model import ThreatModel
+from ..user_file import is_file_name
 from .attacks import ATTACKS as CANONICAL
 from .lazy import LazyMapping
-from .parameters import PARAMETERS, SUPPLIED, check_parameter
 
 
 def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
@@ -77,16 +80,30 @@ def find_attack(name: str) -> Attack:
 
 
 def find_implementation(name: str) -> Implementation:
-    """The row called `library:attack` or `library:attack@variant`; UnknownName with close matches otherwise."""
+    """The row called `library:attack`, `library:attack@variant` or, a user's, `path/to/file.py:NAME`.
+
+    Raises:
+        UnknownName: if there is none; with close matches.
+        Unavailable, ModelFailed, InvalidInput: if a user's file cannot be read, fails, or holds no attack.
+    """
     library, colon, attack = name.partition(":")
     if name in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[name]
+    if is_file_name(name):
+        return implementation_from_file(name)
     if not colon:
         find_attack(name)
         raise UnknownName("implementation", name, (row.name for row in implementations_of(name)))
     find_library(library)
     find_attack(attack.partition("@")[0])
     raise UnknownName("implementation", name, IMPLEMENTATIONS)
+
+
+def row_of(attack: Any) -> Implementation:
+    """The row that is meant: a row, the name of one, or a user's attack (see `as_implementation`)."""
+    if isinstance(attack, Implementation):
+        return attack
+    return find_implementation(attack) if isinstance(attack, str) else as_implementation(attack)
 
 
 def attack_of(row: Implementation) -> Attack:
@@ -102,6 +119,8 @@ def implementations_of(attack: str) -> list[Implementation]:
 
 def find_library(name: str) -> Library:
     """The record of a library; UnknownName with close matches, or the reason why a record was refused."""
+    if name == USER.name or name.endswith(".py"):
+        return USER
     if name not in LIBRARIES:
         if name in REFUSED_LIBRARIES:
             raise Unsupported(f"the library {name} cannot be used: {REFUSED_LIBRARIES[name]}")
@@ -130,6 +149,10 @@ def load_class(row: Implementation, norm: str) -> Any:
     """
     if norm not in row.classes:
         raise Unsupported(f"{row.name} does not have norm {norm}; it has: {', '.join(row.classes)}")
+    if row.given is not None:
+        return row.given
+    if not row.classes[norm]:  # a stand-in for a row that is not here
+        raise Unsupported(f"{row.name} cannot run: {row.broken}")
     require_library(row.library)
     return _load_object(row.classes[norm], find_library(row.library))
 
@@ -173,7 +196,7 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
         raise Unsupported(f"{row.name} is a fixed-budget attack: expected an epsilon, got none")
     if threat_model.targeted and row.targeted == "no":
         raise Unsupported(f"{row.name} has no targeted mode")
-    checked = {name: check_parameter(name, value) for name, value in parameters.items()}
+    checked = {name: check_parameter(name, value, row.more) for name, value in parameters.items()}
     for name in checked:
         if not accepts(row, name):
             raise Unsupported(f"{row.name} does not have parameter {name}; it has: {', '.join(accepted(row))}")
@@ -232,6 +255,8 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     A parameter that the class requires, or sets without telling, is left out. A step size that follows from the radius
     is a text, "0.03333 epsilon".
     """
+    if row.given is not None:
+        return stated_defaults(row)
     attack = load_class(row, norm)
     signature = inspect.signature(attack.__init__ if isinstance(attack, type) else attack).parameters
     words = {name: word for name, word in row.params.items() if name not in SUPPLIED and word in signature}

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ...errors import InvalidInput
-from .parameters import check_parameter
+from ..parameters import check_parameter
 
 _RELATIVE = re.compile(r"(\d+(?:\.\d+)?) epsilon( / steps)?")
 

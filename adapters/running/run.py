@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from ..attack import Implementation
-from ..catalogue.lookup import check_settings, find_implementation, load_class
+from ..catalogue.lookup import attack_of, check_settings, load_class, row_of
 from ..models.classifier import Classifier, check_images, check_labels
 from ..result import AttackResult
 from ..threat_model import ThreatModel, pick_words
@@ -24,7 +24,7 @@ DEFAULT_BATCH_SIZE = 32
 
 
 def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the rest by keyword
-    implementation: str | Implementation,
+    implementation: Any,
     classifier: Classifier,
     inputs: Tensor,
     labels: Tensor,
@@ -45,7 +45,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     gives the same result, in this process or another.
 
     Args:
-        implementation: a row, or its name: "foolbox:pgd", "art:square@repaired".
+        implementation: a row, its name ("foolbox:pgd", "art:square@repaired", "my_attack.py:MyAttack"), or a user's
+            attack itself (`as_implementation`).
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W); attacked in float32.
         labels: ground truth, int64, shape (N,).
@@ -74,7 +75,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         MissingLibrary: if the library is not installed.
         AttackFailed: if the library crashed on every batch; its error is the cause.
     """
-    row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
+    row = row_of(implementation)
     settings = check_settings(row, threat_model, parameters, radii)
     load_class(row, threat_model.norm)
     if not 0 <= seed < 2**32:
@@ -114,6 +115,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         violations=tuple(evidence.violations),
         targets=targets,
         errors=tuple(evidence.errors),
+        knowledge=attack_of(row).knowledge,
     )
 
 

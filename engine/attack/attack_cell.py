@@ -5,8 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, run_attack
+from ...adapters import AttackResult, Classifier, Implementation, find_implementation, run_attack
 from ...adapters.running.targets import choose_targets
+from ...adapters.user_file import is_file_name
 from ..cell import Cell, strip_best
 from .best_effort import best_effort, on_pixels
 
@@ -39,12 +40,12 @@ def attack_shard(
     if cell.threat_model.targeted:
         logits = classifier.check(inputs, labels, logits=logits)
         targets = choose_targets(logits, labels, cell.target, cell.seed + first)
-    name, threat_model = strip_best(cell.attack), cell.threat_model
+    row, threat_model = _row_to_run(cell), cell.threat_model
     shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}
     shared["progress"] = progress
     if cell.is_best:
         return best_effort(
-            name,
+            row,
             classifier,
             inputs,
             labels,
@@ -55,5 +56,11 @@ def attack_shard(
             **shared,
             **cell.parameters,
         )
-    result = run_attack(name, classifier, inputs, labels, threat_model, **shared, **cell.parameters)
+    result = run_attack(row, classifier, inputs, labels, threat_model, **shared, **cell.parameters)
     return on_pixels(result, classifier, inputs) if cell.pixels else result
+
+
+def _row_to_run(cell: Cell) -> Implementation:
+    """The row of a cell; a user's attack that was read from a folder is looked for in its file."""
+    name = strip_best(cell.attack)
+    return find_implementation(name) if cell.is_foreign and is_file_name(name) else cell.row

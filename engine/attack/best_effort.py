@@ -14,11 +14,10 @@ from ...adapters import (
     Implementation,
     ThreatModel,
     attack_of,
-    find_implementation,
     run_attack,
 )
 from ...adapters.catalogue.customary import default_epsilon
-from ...adapters.catalogue.lookup import check_support, takes_radii
+from ...adapters.catalogue.lookup import check_support, row_of, takes_radii
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.classifier import check_images
 from ...adapters.running.judge import distances_of, fooled, quantise
@@ -50,7 +49,7 @@ class SearchResult(AttackResult):
 
 
 def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
-    implementation: str | Implementation,
+    implementation: Any,
     classifier: Classifier,
     inputs: Tensor,
     labels: Tensor,
@@ -109,7 +108,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         InvalidInput: if an argument has a wrong value.
         AttackFailed: if the run at the largest radius crashed on every image.
     """
-    row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
+    row = row_of(implementation)
     check_images(inputs)
     choices = combinations(grid or {})
     if reach and "step_size" not in (grid or {}):

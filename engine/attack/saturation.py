@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...adapters import Classifier, Implementation, ThreatModel, attack_of, find_implementation, run_attack
+from ...adapters import Classifier, ThreatModel, attack_of, run_attack
 from ...adapters.catalogue.customary import default_epsilon
-from ...adapters.catalogue.lookup import check_support
+from ...adapters.catalogue.lookup import check_support, row_of
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.classifier import check_images
 from ...adapters.threat_model import Norm
@@ -29,7 +29,7 @@ class Saturation(NamedTuple):
 
 
 def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
-    implementation: str | Implementation,
+    implementation: Any,
     classifier: Classifier,
     inputs: Tensor,
     labels: Tensor,
@@ -71,7 +71,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
         InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
         AttackFailed: if the library crashed on every image at a budget.
     """
-    row = implementation if isinstance(implementation, Implementation) else find_implementation(implementation)
+    row = row_of(implementation)
     if attack_of(row).kind != "fixed-budget":
         raise Unsupported(f"{row.name} looks for the smallest change by itself: it has no budget to choose")
     if not 0 <= threshold <= 1:

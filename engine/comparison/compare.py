@@ -10,16 +10,17 @@ from typing import Any
 from torch import Tensor
 
 from ...adapters import (
+    ATTACKS,
     AttackResult,
     Classifier,
     Implementation,
     ThreatModel,
-    find_attack,
+    attack_of,
     implementations_of,
     run_attack,
 )
 from ...adapters.catalogue.findings import findings_of
-from ...adapters.catalogue.lookup import accepts
+from ...adapters.catalogue.lookup import accepts, row_of
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.running.judge import quantise
 from ...adapters.running.targets import choose_targets
@@ -80,11 +81,11 @@ class Comparison:
     @property
     def minimum_norm(self) -> bool:
         """Whether the attack looks for the smallest change, so that verdicts are about distances too."""
-        return find_attack(self.attack).kind == "minimum-norm"
+        return attack_of(self.rows[0].implementation).kind == "minimum-norm"
 
 
 def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
-    attack: str,
+    attack: Any,
     classifier: Classifier,
     inputs: Tensor,
     labels: Tensor,
@@ -100,7 +101,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     """Run every implementation of an attack and judge each pair from its paired outcomes.
 
     Args:
-        attack: name of the canonical attack.
+        attack: name of the canonical attack; or a user's attack, or "path/to/file.py:NAME" of one.
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, shape (N,).
@@ -122,7 +123,10 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         InvalidInput: if an argument has a wrong value.
         ModelFailed: if the model fails on the clean images.
     """
+    if rows is None and not (isinstance(attack, str) and attack in ATTACKS):
+        rows = [row_of(attack)] if not isinstance(attack, str) or ":" in attack else implementations_of(attack)
     chosen = list(rows) if rows is not None else [r for r in implementations_of(attack) if not r.variant]
+    attack = attack if isinstance(attack, str) else chosen[0].attack
     fitting = [row for row in chosen if threat_model.norm in row.classes]
     if not fitting:
         norms = sorted({norm for row in chosen for norm in row.classes})
@@ -155,7 +159,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
 
 def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that every library gets: the attack's matched ones, with those `given` in their place."""
-    return resolve_step({**find_attack(attack).matched, **given}, threat_model.epsilon)
+    return resolve_step({**(ATTACKS[attack].matched if attack in ATTACKS else {}), **given}, threat_model.epsilon)
 
 
 def judge_pair(a: Row, b: Row) -> Pair:
@@ -168,7 +172,7 @@ def judge_pair(a: Row, b: Row) -> Pair:
     gap = (a.result.adv_inputs - b.result.adv_inputs).abs().flatten(1).amax(1).cpu().numpy()
     sides = _side(a.implementation.name, a.result), _side(b.implementation.name, b.result)
     moved = ((a.result.distances.linf > 0) | (b.result.distances.linf > 0)).cpu().numpy()
-    minimum_norm = find_attack(a.implementation.attack).kind == "minimum-norm"
+    minimum_norm = attack_of(a.implementation).kind == "minimum-norm"
     judgement = judge(*sides, minimum_norm=minimum_norm, same=gap <= SAME_IMAGE, moved=moved)
     attacked = sides[0].attacked
     return Pair(*names, judgement, float(gap[attacked].max()) if attacked.any() else 0.0)

@@ -3,11 +3,11 @@
 import pyarrow as pa
 
 from ...adapters import Classifier
-from ...adapters.catalogue.lookup import accepts, find_library
+from ...adapters.catalogue.lookup import accepts
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ..cell import Cell, ModelOnData
-from ..plan.make import conditions
+from ..plan.make import conditions, version_of
 from ..run.measure import result_table
 from ..run.origin import describe_run
 from ..run.task import Task, TaskResult
@@ -70,6 +70,7 @@ def _cell(subject: ModelOnData, comparison: Comparison, row: Row, device: str) -
         parameters={name: value for name, value in comparison.parameters.items() if accepts(own, name)},
         seed=comparison.seed,
         measures=MEASURES,
-        version=find_library(own.library).version,
+        version=version_of(own),
+        implementation=own if own.given is not None else None,
         **conditions(device),
     )

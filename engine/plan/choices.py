@@ -27,8 +27,8 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     name = strip_best(choice.attack)
     if set(name) & set("()"):
         raise InvalidInput(f"expected an attack as NAME, LIBRARY:NAME or best(...) of one, got {choice.attack!r}")
-    rows = [find_implementation(name)] if ":" in name else implementations_of(name)
-    chosen = [row for row in rows if not libraries or row.library in libraries]
+    rows = [choice.row] if choice.row else [find_implementation(name)] if ":" in name else implementations_of(name)
+    chosen = [row for row in rows if not libraries or row.library in libraries or row.given is not None]
     if not chosen:
         have = ", ".join(dict.fromkeys(row.library for row in rows))
         raise InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(libraries)}")
@@ -73,7 +73,7 @@ def check_one_norm(choices: Iterable[AttackChoice], libraries: Sequence[str] = (
 
 
 def spread_parameters(
-    attacks: Sequence[str], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, repaired: bool = False
+    attacks: Sequence[Any], parameters: Mapping[str, Any], libraries: Sequence[str] = (), *, repaired: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Parameters given once for several attacks: for each attack those that a row of it has; and what to say.
 

@@ -1,6 +1,6 @@
 """What an evaluation is to do, as one record: read from TOML or options, checked, written back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from ...adapters.catalogue.lookup import LIBRARIES
-from ...adapters.catalogue.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
+from ...adapters.attack import Parameter
+from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
 from ...adapters.models.zoo.load import known_models
+from ...adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
 from ...adapters.paths import expand_path
 from ...adapters.running.targets import check_target
 from ...adapters.threat_model import Norm
+from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from ..cell import MEASURES, SHARD_SIZE
+from ..cell import MEASURES, SHARD_SIZE, strip_best
 from .schema import check_record, show_value
 
 if TYPE_CHECKING:
@@ -37,13 +39,15 @@ class AttackChoice:
     """An attack and how to run it, under one threat model.
 
     Args:
-        attack: "pgd" (every library that has it), "foolbox:pgd", or "best(...)" around either: the smallest radius.
+        attack: "pgd" (every library that has it), "foolbox:pgd", "my_attack.py:MyAttack", or "best(...)" around one of
+            them: the smallest radius; or a user's attack itself, see `as_implementation`.
         norm: None: the one that most libraries have.
         epsilon: None: the customary one, for attacks that need one. It needs its norm, unless there is only one.
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.
         defaults: each library's own defaults instead of the matched parameters.
+        row: the implementation itself, for an attack that was handed over.
 
     Raises:
         InvalidInput: if a value has a wrong type or lies out of range.
@@ -57,8 +61,12 @@ class AttackChoice:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     defaults: bool = False
+    row: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.attack, str) and callable(self.attack):
+            row = row_of(self.attack)
+            _store(self, {"attack": row.name, "row": row})
         _store(self, check_record(AttackChoice, vars(self)))
 
 
@@ -194,9 +202,10 @@ def choice_from(item: Any, where: str = "") -> AttackChoice:
     checked = check_record(AttackChoice, whole, where)
     if checked["target"]:
         _prefixed(f"{dot}target", check_target, checked["target"])
+    more = parameters_of([checked["attack"]])
     for table, read in (("parameters", read_parameter), ("grid", _read_several)):
         checked[table] = {
-            name: _prefixed(f"{dot}{table}.{name}", read, name, value) for name, value in checked[table].items()
+            name: _prefixed(f"{dot}{table}.{name}", read, name, value, more) for name, value in checked[table].items()
         }
     return AttackChoice(**checked)
 
@@ -225,7 +234,14 @@ def expand_models(config: Config) -> Config:
     return replace(config, models=tuple(names))
 
 
-def read_parameter(name: str, value: Any) -> Any:
+def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
+    """The parameters that users' attacks among these have besides the vocabulary."""
+    names = [strip_best(attack) for attack in attacks if isinstance(attack, str)]
+    rows = [find_implementation(name) for name in names if is_file_name(name)]
+    return {name: parameter for row in rows for name, parameter in row.more.items()}
+
+
+def read_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
     """A canonical parameter from a plain value: a text is read only where TOML has no word for it.
 
     That is a fraction ("1/255"), or a `step_size` relative to epsilon ("2 epsilon / steps").
@@ -234,19 +250,20 @@ def read_parameter(name: str, value: Any) -> Any:
         UnknownName: if there is no such parameter.
         InvalidInput: if the value is not of its type.
     """
-    if isinstance(value, str) and name in PARAMETERS and PARAMETERS[name].type is float:
-        return parse_text(name, value)
-    return check_parameter(name, value)
+    known = {**PARAMETERS, **(more or {})}
+    if isinstance(value, str) and name in known and known[name].type is float:
+        return parse_text(name, value, more)
+    return check_parameter(name, value, more)
 
 
-def parse_text(name: str, text: str) -> Any:
+def parse_text(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
     """A canonical parameter from a text, as an option has it.
 
     Raises:
         UnknownName: if there is no such parameter.
         InvalidInput: if the text is not a value of its type.
     """
-    return text if name == "step_size" and is_relative(text) else parse_parameter(name, text)
+    return text if name == "step_size" and is_relative(text) else parse_parameter(name, text, more)
 
 
 def _store(record: Any, values: Mapping[str, Any]) -> None:
@@ -271,8 +288,8 @@ def _model_names(pattern: str) -> list[str]:
     return [name for name in known_models() if name.startswith("demo:")]
 
 
-def _read_several(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(read_parameter(name, value) for value in values)
+def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Parameter]) -> tuple[Any, ...]:
+    return tuple(read_parameter(name, value, more) for value in values)
 
 
 def _known(where: str, found: Any, record: type) -> dict[str, Any]:

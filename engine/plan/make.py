@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from ...adapters import Classifier, Implementation, ThreatModel, attack_of
-from ...adapters.catalogue.lookup import accepts, check_support, find_library
+from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
-from ...adapters.models.identity.digest import digest_data, identify_model
+from ...adapters.models.identity.digest import digest_data, identify_code, identify_model
 from ...adapters.running.judge import RULES
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.best_effort import check_search, combinations
@@ -202,7 +202,8 @@ def _cell(
         pixels=config.pixels,
         measures=config.measures,
         shard_size=config.shard_size,
-        version=find_library(row.library).version,
+        version=version_of(row),
+        implementation=row if row.given is not None else None,
         **conditions(config.device),
     )
 
@@ -210,3 +211,16 @@ def _cell(
 def conditions(device: str) -> dict[str, Any]:
     """What else is part of a cell: the judge's rules, the version of torch, and the class of the device."""
     return {"rules": RULES, "torch": ".".join(torch.__version__.split(".")[:2]), "device": device.partition(":")[0]}
+
+
+def version_of(row: Implementation) -> str:
+    """Version of the row's library; of a user's attack the digest of its code, and the library that it is built on.
+
+    Code that cannot be known in full gets a version of its own each time: its results are not taken for others'.
+    """
+    if row.given is None:
+        return find_library(row.library).version
+    identity = identify_code(row.given.thing, row.given.path)
+    partly = f" and {uuid.uuid4().hex[:8]}, as part of it is unknown: {identity.reasons[0]}" if identity.reasons else ""
+    built_on = f", {row.given.form} {find_library(row.given.form).version}" if row.given.form in LIBRARIES else ""
+    return f"code {identity.digest}{partly}{built_on}"

@@ -12,12 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, find_attack, find_implementation
+from ...adapters import AttackResult, Classifier
 from ...adapters.running.judge import distances_of, quantise
 from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
-from ..cell import strip_best
 
 EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": 5}}
@@ -203,7 +202,7 @@ def _correct_outcomes(found: dict[str, Tensor], result: AttackResult, usable: Te
     for symbol in ("MR", "TAS"):
         if symbol in found:
             found[symbol] = found[symbol].where(usable | ~result.attacked, 0.0)
-    white_box = find_attack(find_implementation(strip_best(result.implementation)).attack).knowledge == "white-box"
+    white_box = result.knowledge == "white-box"
     for symbol in ("AAW", "AAB"):
         if symbol in found:
             kept = found[symbol].where(usable, result.robust.to(found[symbol]))

@@ -100,8 +100,8 @@ class Outcomes:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
         lines = [f"failed: {cell.attack} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
         lines += [f"left out: {why}, on {cell.subject.model}" for cell, why in self.unknown]
-        foreign = sorted({cell.attack for cell in (own.cell for own in self.done) if cell.is_foreign})
-        lines += [f"not in the catalogue here, described by its records: {attack}" for attack in foreign]
+        foreign = {own.cell.attack for own in self.done if own.cell.is_foreign and not own.cell.row.is_users}
+        lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
         lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")

@@ -1,5 +1,6 @@
 """The Adversarial Robustness Toolbox (ART): the one call that runs any of its rows."""
 
+import copy
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ def run(
     """Run an ART attack class.
 
     Args:
-        attack_class: a subclass of `art.attacks.EvasionAttack`.
+        attack_class: a subclass of `art.attacks.EvasionAttack`, or an instance, of which a copy is run.
         model: maps images to logits (or probabilities) and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
@@ -43,7 +44,8 @@ def run(
     Raises:
         ValueError: if the class cannot work with a radius, an image size or a parameter.
     """
-    names = [ancestor.__name__ for ancestor in attack_class.__mro__]
+    kind = attack_class if isinstance(attack_class, type) else type(attack_class)
+    names = [ancestor.__name__ for ancestor in kind.__mro__]
     convert = next((_UNITS[name] for name in names if name in _UNITS), None)
     words = {word: value.cpu().numpy() if isinstance(value, Tensor) else value for word, value in kwargs.items()}
     words = convert(words, inputs, threat_model) if convert else words
@@ -78,7 +80,8 @@ def _build(
         clip_values=(0.0, 1.0),
         device_type="gpu" if inputs.is_cuda else "cpu",
     )
-    taken = inspect.signature(attack_class.__init__).parameters
+    kind = attack_class if isinstance(attack_class, type) else type(attack_class)
+    taken = inspect.signature(kind.__init__).parameters
     usual = {
         "norm": _NORMS.get(threat_model.norm),
         "eps": threat_model.epsilon,
@@ -92,15 +95,28 @@ def _build(
         radii = threat_model.exact_radius.view(-1, 1, 1, 1).cpu().numpy()
         step = words.get("eps_step", taken["eps_step"].default)
         words = words | {"eps": radii, "eps_step": np.broadcast_to(step, radii.shape)}
-    steps = words.pop("max_iter", None) if attack_class.__name__ == "AutoAttack" else None
+    steps = words.pop("max_iter", None) if kind.__name__ == "AutoAttack" else None
     unknown = sorted(set(words) - set(taken))
     if unknown:
-        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
-    attack = attack_class(estimator, **usual | words)
+        raise ValueError(f"expected parameters of {kind.__name__}, got {', '.join(unknown)}")
+    if kind is attack_class:
+        attack = kind(estimator, **usual | words)
+    else:
+        attack = _rebind(attack_class, estimator)
+        attack.set_params(**{word: value for word, value in (usual | words).items() if word in attack.attack_params})
     for inner in getattr(attack, "attacks", ()):
         inner.verbose = False
         if steps is not None and hasattr(inner, "loss_type"):
             inner.max_iter = steps
+    return attack
+
+
+def _rebind(instance: Any, estimator: Any) -> Any:
+    """A copy of an attack, and of the attacks inside it, on another estimator; the original is not touched."""
+    attack = copy.copy(instance)
+    attack._estimator = estimator  # ART has no public way to hand an attack another estimator
+    if isinstance(inner := getattr(attack, "attacks", None), (list, tuple)):
+        attack.attacks = [_rebind(each, estimator) for each in inner]
     return attack
 
 

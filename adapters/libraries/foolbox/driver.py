@@ -2,6 +2,7 @@
 
 # pyright: reportPrivateImportUsage=false
 
+import copy
 import inspect
 from typing import Any
 
@@ -25,7 +26,7 @@ def run(
     """Run a Foolbox attack class.
 
     Args:
-        attack_class: a subclass of `foolbox.attacks.base.Attack`.
+        attack_class: a subclass of `foolbox.attacks.base.Attack`, or an instance, of which a copy is run.
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
@@ -42,18 +43,30 @@ def run(
 
     wrapped = PyTorchModel(model, bounds=(0, 1), device=inputs.device)
     criterion = Misclassification(labels) if targets is None else TargetedMisclassification(targets)
-    taken = inspect.signature(attack_class.__init__).parameters
-    own = _by_norm(attack_class, threat_model, inputs, kwargs)
-    attack = attack_class(**{word: value for word, value in own.items() if word in taken})
-    rest = {word: value for word, value in own.items() if word not in taken}
+    kind = attack_class if isinstance(attack_class, type) else type(attack_class)
+    taken = inspect.signature(kind.__init__).parameters
+    words = _by_norm(kind, threat_model, inputs, kwargs)
+    if kind is attack_class:
+        attack = kind(**{word: value for word, value in words.items() if word in taken})
+    else:
+        attack = _set_up(attack_class, {word: words[word] for word in kwargs if word in taken})
+    rest = {word: value for word, value in words.items() if word not in taken}
     if threat_model.reach is not None and attack.abs_stepsize is None:  # Foolbox would multiply the wrong shapes
         attack.abs_stepsize = attack.rel_stepsize * threat_model.reach
-    if issubclass(attack_class, FixedEpsilonAttack):
+    if issubclass(kind, FixedEpsilonAttack):
         rest["epsilons"] = [threat_model.radius]
-    elif issubclass(attack_class, MinimizationAttack):
+    elif issubclass(kind, MinimizationAttack):
         rest["epsilons"] = None
     _, clipped, _ = attack(wrapped, inputs, criterion, **rest)
     return clipped[0] if isinstance(clipped, list) else clipped
+
+
+def _set_up(instance: Any, words: dict[str, Any]) -> Any:
+    """A copy of an attack with other values of its words."""
+    attack = copy.copy(instance)
+    for word, value in words.items():
+        setattr(attack, word, value)
+    return attack
 
 
 def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:

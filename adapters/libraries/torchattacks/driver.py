@@ -26,7 +26,8 @@ def run(
     """Run a torchattacks attack class.
 
     Args:
-        attack_class: a subclass of `torchattacks.Attack`.
+        attack_class: a subclass of `torchattacks.Attack`, or what makes one on a model and says in `settable` what it
+            takes besides.
         model: maps images to logits and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
@@ -41,7 +42,7 @@ def run(
     Raises:
         ValueError: if the class cannot take images of this shape, or the budget is too small for it.
     """
-    taken = inspect.signature(attack_class.__init__).parameters
+    taken = getattr(attack_class, "settable", None) or inspect.signature(attack_class.__init__).parameters
     words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
     reach = words.get("eps") if threat_model.reach is None else threat_model.reach
     words: dict[str, Any] = {

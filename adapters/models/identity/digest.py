@@ -1,8 +1,9 @@
 """What a model and its images are, as hashes that are the same on every machine."""
 
 import hashlib
+import types
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from .encoding import Encoder, feed
 from .source_files import Sources
 
 _SETTINGS = ("resize", "crop", "interpolation", "mean", "std")
+_BOUND = ("model", "_model", "estimator", "_estimator", "device")  # where attacks keep what they are bound to
 _DEEP = "its parts are nested too deeply to be read"
 
 
@@ -63,6 +65,30 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
 def digest_model(classifier: Classifier, source: str = "") -> str:
     """The digest of `identify_model` alone."""
     return identify_model(classifier, source).digest
+
+
+def identify_code(thing: Any, file: Path | None = None) -> ModelIdentity:
+    """Hash what a function, class or object does: its code, what that uses, and what it holds, as for a model.
+
+    Args:
+        thing: a user's attack or metric. A model or an estimator that it is bound to is not part of it.
+        file: that it is from; all of it counts, with the local files that it imports.
+    """
+    reasons: list[str] = []
+    sources = Sources()
+    if file is not None:
+        sources.add_file(file)
+    encoder = Encoder(sources, reasons, str(file.resolve().parent) if file is not None else "")
+    try:
+        if isinstance(thing, (type, types.FunctionType)):
+            encoder.add(thing, "code")
+        else:
+            encoder.add(type(thing), "code")
+            encoder.add({word: value for word, value in vars(thing).items() if word not in _BOUND}, "settings")
+    except RecursionError:
+        reasons.append(_DEEP)
+    encoder.put("code", "\n".join(sources.digests()))
+    return ModelIdentity(encoder.hash.hexdigest()[:20], tuple(reasons))
 
 
 def digest_data(inputs: Tensor, labels: Tensor) -> str:

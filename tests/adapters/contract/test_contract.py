@@ -12,7 +12,7 @@ import torch
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, ThreatModel, library_defaults, run_attack
 from davylamp.adapters.catalogue.findings import FINDINGS
 from davylamp.adapters.catalogue.lookup import accepted, load_class
-from davylamp.adapters.catalogue.parameters import PARAMETERS, SUPPLIED
+from davylamp.adapters.parameters import PARAMETERS, SUPPLIED
 from davylamp.adapters.running.judge import norm_of
 from davylamp.errors import Unsupported
 

@@ -11,8 +11,8 @@ from torch import nn
 
 from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
 from davylamp.adapters.catalogue.lookup import load_class
-from davylamp.adapters.catalogue.parameters import SUPPLIED
 from davylamp.adapters.models.classifier import Classifier
+from davylamp.adapters.parameters import SUPPLIED
 from davylamp.adapters.running import run
 from davylamp.adapters.running.queries import QueryCounter
 from davylamp.adapters.running.seeding import call_seed

@@ -8,8 +8,8 @@ import torch
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.attack import Implementation
-from davylamp.adapters.catalogue.parameters import check_parameter, parse_number, parse_parameter
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
+from davylamp.adapters.parameters import check_parameter, parse_number, parse_parameter
 from davylamp.adapters.running.seeding import call_seed
 from davylamp.errors import AttackFailed, InvalidInput, UnknownName, Unsupported
 

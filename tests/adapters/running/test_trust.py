@@ -369,7 +369,7 @@ def test_what_is_counted_within_a_budget_is_what_ran(digits, name, limit):
     ],
 )
 def test_a_value_with_which_an_attack_can_do_nothing_is_refused(name, value):
-    from davylamp.adapters.catalogue.parameters import check_parameter
+    from davylamp.adapters.parameters import check_parameter
     from davylamp.errors import InvalidInput
 
     with pytest.raises(InvalidInput, match=f"expected {name} "):

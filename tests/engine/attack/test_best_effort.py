@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
 from davylamp.engine import best_effort
 from davylamp.engine.attack import best_effort as search
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
@@ -299,7 +299,7 @@ def test_l0_radii_are_whole_numbers(digits, watched):
     assert set(torch.cat([radii for radii, *_ in watched]).tolist()) <= {5.0, 10, 15, 20, 25, 30, 35, 40}
     assert (result.runs <= 4).all()
     assert (result.distance[result.success] <= result.budget[result.success]).all()
-    row = search.find_implementation("art:jsma")
+    row = find_implementation("art:jsma")
     for upper, rounds in ((40, 8), (300, 8), (37, 3)):
         radii = search.radii_of(row, ThreatModel("l0", upper), 768, rounds)
         nodes = [radii.at(node) for node in range(1, radii.count + 1)]
@@ -321,7 +321,7 @@ def test_l0_radii_are_whole_numbers(digits, watched):
     ],
 )
 def test_without_epsilon_the_largest_radius_is_16_customary_ones(name, norm, components, upper):
-    radii = search.radii_of(search.find_implementation(name), ThreatModel(norm), components, 8)
+    radii = search.radii_of(find_implementation(name), ThreatModel(norm), components, 8)
     assert radii.upper == pytest.approx(upper)
     assert radii.at(radii.count) == pytest.approx(upper)
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ...errors import InvalidInput, UnknownName
-from ..attack import Parameter
+from ..errors import InvalidInput, UnknownName
+from .attack import Parameter
 
 _INFINITY = math.inf
 _MOST = 2**31 - 1  # of a whole number
@@ -61,26 +61,60 @@ PARAMETERS: Mapping[str, Parameter] = {
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {"basis": ("dct", "px")}
 
+# What the same is called elsewhere: for "did you mean", and to read the signature of a user's attack.
+FOREIGN: Mapping[str, str] = {
+    **dict.fromkeys(("eps", "epsilons", "max_epsilon", "radius", "eps_max"), "epsilon"),
+    **dict.fromkeys(("n_iter", "nb_iter", "num_iter", "niter", "n_iters", "iterations", "num_iterations"), "steps"),
+    **dict.fromkeys(("max_iter", "max_iterations", "n_steps", "nb_steps", "num_steps", "iters"), "steps"),
+    **dict.fromkeys(("alpha", "eps_iter", "eps_step", "abs_stepsize", "stepsize", "eps_step_size"), "step_size"),
+    **dict.fromkeys(("rand_init", "random_init", "rand_start", "rand_minmax"), "random_start"),
+    **dict.fromkeys(("n_restarts", "nb_restarts", "num_restarts", "num_random_init"), "restarts"),
+    **dict.fromkeys(
+        ("n_queries", "num_queries", "nb_queries", "max_query", "query_limit", "query_budget"), "max_queries"
+    ),
+    **dict.fromkeys(("kappa", "conf"), "confidence"),
+    **dict.fromkeys(("bs", "batchsize", "n_batch"), "batch_size"),
+    **dict.fromkeys(("momentum", "mu", "decay_factor"), "decay"),
+    **dict.fromkeys(("lr", "optimizer_lr"), "learning_rate"),
+    **dict.fromkeys(("initial_c", "init_const"), "initial_const"),
+    **dict.fromkeys(("n_samples", "num_samples", "nb_samples"), "samples"),
+    **dict.fromkeys(("y_target", "target_labels", "target_classes"), "targets"),
+    **dict.fromkeys(("random_state", "random_seed"), "seed"),
+}
+
 # What run_attack supplies by itself to the rows that name them.
 SUPPLIED = ("seed", "num_classes", "starting_points")
 
 
-def check_parameter(name: str, value: Any) -> Any:
+def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Parameter:
+    """The parameter of that name, of the vocabulary or of `more`; UnknownName, which knows other libraries' words."""
+    if more and name in more:
+        return more[name]
+    if name not in PARAMETERS:
+        meant = FOREIGN.get(name.strip().lower(), "")
+        raise UnknownName("parameter", name, {*PARAMETERS, *(more or {})}, meant=meant)
+    return PARAMETERS[name]
+
+
+def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
     """Return `value` as the parameter's own type.
+
+    Args:
+        name: of the vocabulary, or of `more`.
+        value: of its type.
+        more: parameters of one row alone.
 
     Raises:
         UnknownName: if there is no such parameter.
         InvalidInput: if the value has another type or lies outside the parameter's range.
     """
-    if name not in PARAMETERS:
-        raise UnknownName("parameter", name, PARAMETERS)
-    wanted = PARAMETERS[name]
+    wanted = find_parameter(name, more)
     allowed = (int, float) if wanted.type is float else (wanted.type,)
     if not isinstance(value, allowed) or (isinstance(value, bool) and wanted.type is not bool):
         raise InvalidInput(f"expected {name} as {wanted.type.__name__} ({wanted.meaning}), got {value!r}")
     if wanted.type in (int, float):
         _check_range(name, wanted, value)
-    if wanted.type is str and value not in _CHOICES[name]:
+    if wanted.type is str and value not in _CHOICES.get(name, (value,)):
         raise InvalidInput(f"expected {name} as {' or '.join(_CHOICES[name])}, got {value!r}")
     return wanted.type(value)
 
@@ -96,25 +130,23 @@ def _check_range(name: str, wanted: Parameter, value: float) -> None:
         raise InvalidInput(f"expected {name} {limits}, got {value!r}")
 
 
-def parse_parameter(name: str, text: str) -> Any:
+def parse_parameter(name: str, text: str, more: Mapping[str, Parameter] | None = None) -> Any:
     """Read a parameter from text: `40`, `0.5`, `8/255`, `true`, `no`.
 
     Raises:
         UnknownName: if there is no such parameter.
         InvalidInput: if the text is not a value of its type.
     """
-    if name not in PARAMETERS:
-        raise UnknownName("parameter", name, PARAMETERS)
-    kind = PARAMETERS[name].type
+    kind = find_parameter(name, more).type
     if kind is str:
-        return check_parameter(name, text)
+        return check_parameter(name, text, more)
     if kind is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         if text.lower() not in words:
             raise InvalidInput(f"expected {name} as true or false, got {text!r}")
         return words[text.lower()]
     value = parse_number(text, name)
-    return check_parameter(name, int(value) if kind is int and value == int(value) else value)
+    return check_parameter(name, int(value) if kind is int and value == int(value) else value, more)
 
 
 def parse_number(text: str, name: str = "a number") -> float:

@@ -1,0 +1,153 @@
+"""The one call that runs any user's attack, through the driver of the library whose class it is."""
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...threat_model import ThreatModel
+from .given import Given
+
+
+class _Call(NamedTuple):
+    model: nn.Module
+    inputs: Tensor
+    labels: Tensor
+    threat_model: ThreatModel
+    targets: Tensor | None
+    words: Mapping[str, Any]
+
+
+def run(
+    given: Given,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """Run a user's attack.
+
+    Args:
+        given: the attack.
+        model: maps images to logits and has `num_classes`.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: ground truth, shape (n,).
+        threat_model: norm, epsilon and mode, passed where the attack has words for them.
+        targets: target classes, shape (n,), if targeted.
+        **kwargs: in the attack's own words.
+
+    Returns:
+        The images that it returns, shape (n, C, H, W).
+
+    Raises:
+        TypeError: if it returns no images.
+    """
+    with given.surroundings:
+        returned = _CALLS[given.form](given, _Call(model, inputs, labels, threat_model, targets, kwargs))
+    if isinstance(returned, np.ndarray):
+        returned = torch.from_numpy(returned)
+    if not isinstance(returned, Tensor):
+        raise TypeError(f"expected {given.where} to return the adversarial images, got {type(returned).__name__}")
+    return returned
+
+
+def _call_function(given: Given, call: _Call) -> Any:
+    """A function, or what is called like one; a class is set up first, with those words that its constructor takes."""
+    roles = _roles(call.threat_model, call.targets)
+    attack, words = given.thing, {**roles, **call.words}
+    if isinstance(attack, type):
+        setup = given.signature
+        attack = attack(**{word: value for word, value in words.items() if word in setup})
+        words = {word: value for word, value in words.items() if word not in setup or word in roles}
+    taken = given.call_signature
+    return attack(
+        call.model, call.inputs, call.labels, **{word: value for word, value in words.items() if word in taken}
+    )
+
+
+def _roles(threat_model: ThreatModel, targets: Tensor | None) -> dict[str, Any]:
+    """The threat model in every word that a function may have for it."""
+    from .row import RADIUS
+
+    words: dict[str, Any] = dict.fromkeys(RADIUS, threat_model.radius)
+    return {**words, "norm": threat_model.norm, "targets": targets, "targeted": targets is not None,
+            "threat_model": threat_model}  # fmt: skip
+
+
+def _call_torchattacks(given: Given, call: _Call) -> Any:
+    from ..torchattacks.driver import run as run_class
+
+    attack, words = given.thing, dict(call.words)
+    if not isinstance(attack, type):
+        attack = _Bound(attack)
+        words |= dict.fromkeys({"epsilon"} & set(attack.settable), call.threat_model.radius)
+    elif "epsilon" in given.signature:
+        words["epsilon"] = call.threat_model.radius
+    return run_class(attack, *call[:5], **words)
+
+
+class _Bound:
+    """A torchattacks instance that takes its model like a class: it makes a copy on the model, set up anew."""
+
+    def __init__(self, instance: Any):
+        self.instance, self.__name__ = instance, type(instance).__name__
+
+    @property
+    def settable(self) -> dict[str, inspect.Parameter]:
+        """The words that a copy can be given, with what they are now."""
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return {
+            word: inspect.Parameter(word, kind, default=value)
+            for word, value in vars(self.instance).items()
+            if word.isidentifier() and not word.startswith("_") and word not in ("model", "device", "attack")
+        }
+
+    def __call__(self, model: nn.Module, **words: Any) -> Any:
+        bound = _rebind(self.instance, model)
+        for word, value in words.items():
+            setattr(bound, word, value)
+        return bound
+
+
+def _rebind(instance: Any, model: nn.Module) -> Any:
+    """A copy of an attack, and of the attacks inside it, on another model; the original is not touched."""
+    from torchattacks.attack import Attack
+
+    bound = copy.copy(instance)
+    for word, value in list(vars(bound).items()):
+        if isinstance(value, Attack):
+            vars(bound)[word] = _rebind(value, model)
+        elif isinstance(value, (list, tuple)) and any(isinstance(each, Attack) for each in value):
+            vars(bound)[word] = [_rebind(each, model) if isinstance(each, Attack) else each for each in value]
+        elif isinstance(value, dict):
+            inner = {key: _rebind(each, model) if isinstance(each, Attack) else each for key, each in value.items()}
+            vars(bound)[word] = type(value)(inner)
+    vars(bound)["model"] = model
+    vars(bound)["device"] = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+    return bound
+
+
+def _call_foolbox(given: Given, call: _Call) -> Any:
+    from ..foolbox.driver import run as run_class
+
+    return run_class(given.thing, *call[:5], **call.words)
+
+
+def _call_art(given: Given, call: _Call) -> Any:
+    from ..art.driver import run as run_class
+
+    return run_class(given.thing, *call[:5], **call.words)
+
+
+_CALLS = {
+    "function": _call_function,
+    "torchattacks": _call_torchattacks,
+    "foolbox": _call_foolbox,
+    "art": _call_art,
+}

@@ -1,0 +1,193 @@
+"""A user's Python file: what is in it, with its neighbours to import, run behind the wall."""
+
+import hashlib
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import Unavailable, UnknownName
+from .paths import expand_path
+from .user_code import user_code
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a name is "path/to/file.py:NAME"."""
+    return name.rpartition(":")[0].endswith(".py")
+
+
+def split_file_name(name: str) -> tuple[Path, str]:
+    """The file and the name in it, of "path/to/file.py:NAME"."""
+    path, _, inside = name.rpartition(":")
+    return expand_path(path), inside
+
+
+@contextmanager
+def opened(path: Path, name: str, what: str) -> Iterator[tuple[Any, "Neighbours"]]:
+    """What a Python file calls `name`, inside the surroundings in which the file runs, and these surroundings.
+
+    The file can import what lies beside it, also later, inside the surroundings; no other file gets to see that. What
+    it changes for the whole process while the block runs (paths, folder, precision, warnings) is put back.
+
+    Args:
+        path: of the file.
+        name: of a function, class or object in it.
+        what: it is, for messages: "model factory", "attack".
+
+    Raises:
+        Unavailable: if there is no such file.
+        UnknownName: if the file has no such name.
+        ModelFailed: if the file fails.
+    """
+    if not path.is_file():
+        raise Unavailable(f"expected a Python file with {what}, found none at {path}")
+    neighbours = Neighbours(path.resolve().parent)
+    with _process_kept(path), neighbours:
+        module = _import_file(path)
+        if not hasattr(module, name):
+            names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            raise UnknownName(f"{what.rsplit(maxsplit=1)[-1]} in {path}", name, names)
+        yield getattr(module, name), neighbours
+
+
+def load_object(path: Path, name: str, what: str) -> tuple[Any, "Neighbours"]:
+    """What `opened` gives, once the file is loaded; to be used inside the surroundings."""
+    with opened(path, name, what) as loaded:
+        return loaded
+
+
+_PRIVATE = "_davylamp_model_"
+
+
+class Neighbours(AbstractContextManager[None]):
+    """What a model's file can import besides what is installed: modules in its folder, for that file alone.
+
+    Inside the context they come before installed modules of the same name (not before Python's own or what is imported
+    already), as in a script; outside of it they are gone, so that other files get theirs.
+
+    Args:
+        folder: of the file.
+    """
+
+    def __init__(self, folder: Path):
+        self._paths = [str(folder)]
+        self._modules: dict[str, ModuleType] = {}
+        self._new: list[str] = []
+        self._displaced: dict[str, ModuleType] = {}
+        self._depth = 0
+        self._path_before: list[str] = []
+
+    def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth > 1:
+            return
+        sys.meta_path.insert(0, self)  # pyright: ignore[reportArgumentType] - find_spec is all that is asked of it
+        self._path_before = list(sys.path)
+        for name, module in self._modules.items():
+            if name in sys.modules:
+                self._displaced[name] = sys.modules[name]
+            sys.modules[name] = module
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
+        sys.meta_path.remove(self)  # pyright: ignore[reportArgumentType]
+        if sys.path != self._path_before:
+            self._paths += self._added()
+            sys.path[:] = self._path_before
+        for name in (*self._modules, *self._new):
+            if (module := sys.modules.pop(name, None)) is not None:
+                self._modules[name] = module
+        sys.modules.update(self._displaced)
+        self._displaced, self._new = {}, []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Neighbours":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return nullcontext, ()  # modules stay in their process
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """Python's question to a finder: where a module is; None lets the next finder answer."""
+        del target
+        top = name.partition(".")[0]
+        private = top.startswith(_PRIVATE)
+        known = private or top in self._modules or top in self._new
+        if top in sys.stdlib_module_names or (path is not None and not known):
+            return None
+        spec = PathFinder.find_spec(name, [*self._paths, *self._added()] if path is None else path)
+        # As for Python itself, a folder without __init__.py comes after every real module.
+        if spec is None or (path is None and spec.origin is None and PathFinder.find_spec(name) is not None):
+            return None
+        if isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _FreshLoader(spec.loader.name, spec.loader.path)
+        if not private:
+            self._new.append(name)
+        return spec
+
+    def _added(self) -> list[str]:
+        """What the file itself has put on the path."""
+        return [entry for entry in sys.path if entry not in self._path_before]
+
+
+class _FreshLoader(SourceFileLoader):
+    """Compiles what is in the file now: a bytecode file cannot be told from one of an edit a second ago."""
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - the signature is importlib's
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Run a Python file as a module of a private package, so that it shadows no other and may say `from . import`."""
+    package = ModuleType(f"{_PRIVATE}{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}")
+    package.__path__ = [str(path.resolve().parent)]
+    name = f"{package.__name__}.{path.stem.replace('.', '_')}"
+    spec = spec_from_file_location(name, path, loader=_FreshLoader(name, str(path)))
+    if spec is None or spec.loader is None:
+        raise Unavailable(f"expected a Python file, got {path}")
+    for old in [key for key in sys.modules if key.startswith(package.__name__)]:
+        del sys.modules[old]
+    module = module_from_spec(spec)
+    # Dataclasses and pickle look the module up by its name.
+    sys.modules |= {package.__name__: package, name: module}
+    importlib.invalidate_caches()
+    with user_code(str(path), descriptors=True):
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _process_kept(path: Path) -> Iterator[None]:
+    """Put back what a file may set for the whole process; its own command line is empty."""
+    folder, arguments = _working_folder(), sys.argv
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    sys.argv = [str(path)]
+    try:
+        with warnings.catch_warnings(), np.errstate():
+            yield
+    finally:
+        sys.argv = arguments
+        if folder and _working_folder() != folder:
+            os.chdir(folder)
+        if torch.get_default_dtype() != dtype:
+            torch.set_default_dtype(dtype)
+        if torch.get_default_device() != device:
+            torch.set_default_device(None if device.type == "cpu" else device)
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:  # it was deleted
+        return ""
