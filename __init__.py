@@ -1,7 +1,89 @@
 """davylamp: adversarial robustness of image classifiers, measured with one meaning for every parameter.
 
-Importing this package loads nothing. The parts are `davylamp.adapters` (attacks), `davylamp.metrics` (measures,
-importable alone) and `davylamp.engine` (comparisons).
+    import davylamp
+
+    davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
+
+The verbs (`run_attack`, `compare`, `evaluate`, `best_effort`, `load`, `table`, `rank`, `report`) and nouns are loaded
+when they are used: importing this package loads nothing. The parts are `davylamp.adapters` (attacks and models),
+`davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and `davylamp.scoring`
+(rankings).
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.2.0.dev0"
+
+if TYPE_CHECKING:
+    from .adapters import (
+        Attack,
+        AttackResult,
+        Classifier,
+        Implementation,
+        Library,
+        ThreatModel,
+        as_implementation,
+        find_attack,
+        find_implementation,
+    )
+    from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, load
+    from .errors import DavylampError
+    from .scoring import Ranking
+    from .verbs import Evaluation, compare, evaluate, load_data, load_model, rank, run_attack, table
+
+_HOMES = {
+    ".verbs": ("Evaluation", "compare", "evaluate", "load_data", "load_model", "rank", "run_attack", "table"),
+    ".adapters": (
+        *("Attack", "AttackResult", "Classifier", "Implementation", "Library", "ThreatModel"),
+        *("as_implementation", "find_attack", "find_implementation"),
+    ),
+    ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "load"),
+    ".scoring": ("Ranking",),
+    ".errors": ("DavylampError",),
+}
+_PARTS = ("adapters", "engine", "metrics", "report", "scoring")  # `report` can be called, too
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: RUF022 - verbs first
+    "best_effort",
+    "compare",
+    "evaluate",
+    "load",
+    "load_data",
+    "load_model",
+    "rank",
+    "run_attack",
+    "table",
+    "Attack",
+    "AttackChoice",
+    "AttackResult",
+    "Classifier",
+    "Comparison",
+    "Config",
+    "DavylampError",
+    "Evaluation",
+    "Implementation",
+    "Library",
+    "Ranking",
+    "ResultsStore",
+    "Table",
+    "ThreatModel",
+    "as_implementation",
+    "find_attack",
+    "find_implementation",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return import_module(f".{name}", __name__)
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'davylamp' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PARTS})

@@ -1,5 +1,6 @@
 """What an attack came to, and which images prove something."""
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -11,6 +12,7 @@ from torch import Tensor
 from .attack import Knowledge
 from .threat_model import Norm, ThreatModel
 
+_SPENT = ("forwards", "backwards", "seconds")
 RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
 
 Radius = TypeVar("Radius", float, Tensor)
@@ -26,7 +28,7 @@ class Distances(NamedTuple):
     linf: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttackResult:
     """What `run_attack` found; every tensor has one entry per image given, in the order given.
 
@@ -72,6 +74,35 @@ class AttackResult:
     def usable(self) -> Tensor:
         """(N,) bool: the images that prove something, see `usable_images`."""
         return usable_images(self.attacked, self.violated, self.success, self.distance, self.threat_model)
+
+    def __repr__(self) -> str:
+        rules = self.threat_model
+        radius = "" if rules.epsilon is None else f" {rules.epsilon:.4g}"
+        attacked, fooled, violated = (int(flags.sum()) for flags in (self.attacked, self.success, self.violated))
+        told = f"{fooled} of {attacked} attacked images fooled, {int(self.robust.sum())} not, {violated} violations"
+        spent = (float(count.double().mean()) for count in (self.forwards, self.backwards))
+        passes = "{:.4g} forward and {:.4g} backward passes an image".format(*spent)
+        return f"AttackResult: {self.implementation}, {rules.norm}{radius}: {told}; {passes}; seed {self.seed}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html(max_rows=10)}"
+
+    def to_frame(self) -> Any:
+        """One line for each image, as a pandas frame.
+
+        Columns: `label`, `predicted`, `adv_predicted`, `attacked`, `success`, `success_8bit`, `violated`, `robust`,
+        `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds`, `violations` (kinds, with blanks
+        between), and `budget` of a best-effort search.
+        """
+        import pandas as pd
+
+        flags = ("attacked", "success", "success_8bit", "violated", "robust")
+        numbers = {name: getattr(self, name) for name in (*flags, "distance")}
+        numbers |= {**self.distances._asdict(), **{name: getattr(self, name) for name in _SPENT}}
+        numbers |= {} if self.budget is None else {"budget": self.budget}
+        classes = {"label": self.labels, "predicted": self.logits.argmax(1), "adv_predicted": self.adv_logits.argmax(1)}
+        columns = {name: values.detach().cpu().numpy() for name, values in (classes | numbers).items()}
+        return pd.DataFrame({**columns, "violations": [" ".join(kinds) for kinds in self.violations]})
 
     @property
     def distance(self) -> Tensor:

@@ -1,5 +1,6 @@
 """Rank subjects by their responses, with the uncertainty of every rank."""
 
+import html
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -15,7 +16,7 @@ Scoring = Literal["irt", "mean", "borda"]
 LEVEL = 0.95
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Ranking:
     """Subjects with their scores and ranks, in the order in which they were given. Rank 1 is the best.
 
@@ -58,6 +59,17 @@ class Ranking:
     notes: tuple[str, ...] = ()
     diagnostics: Diagnostics | None = None
     fit: IRTFit | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        frame = self.to_frame()
+        shown = frame[["rank", "subject", "score", "low", "high", "group"]].head(10)
+        more = f"\n... {len(frame) - 10} more" if len(frame) > 10 else ""
+        notes = "".join(f"\n- {note}" for note in self.notes)
+        return f"Ranking: {self.method}\n{shown.to_string(index=False, float_format='%.3g')}{more}{notes}"
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return f"<p>{html.escape(self.method)}</p>{self.to_frame().to_html(index=False)}<ul>{notes}</ul>"
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each subject, the best first."""

@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "report": {"engine", "scoring", "metrics", "adapters", "errors"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},
     "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
+    "verbs": {"metrics", "adapters", "scoring", "engine", "report", "errors"},
     "cli": {"commands", "errors"},
 }
 # A room is a folder of a part; "" holds the modules that lie at the root of the part. What a room may import:

@@ -1,5 +1,6 @@
 """The same attack through every library that has it, with matched parameters, on one model and one set of images."""
 
+import html
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+import pandas as pd
 from torch import Tensor
 
 from ...adapters import (
@@ -22,8 +24,10 @@ from ...adapters import (
 from ...adapters.catalogue.findings import findings_of
 from ...adapters.catalogue.lookup import accepts, row_of
 from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.parameters import find_parameter
 from ...adapters.running.judge import quantise
 from ...adapters.running.targets import choose_targets
+from ...adapters.words import threat_text
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...metrics import euclidean_distortion, maximum_distortion
 from ..statistics.shares import share_interval
@@ -67,7 +71,7 @@ class Pair:
         return self.judgement.weaker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """All rows and pairs of one attack under one threat model."""
 
@@ -82,6 +86,38 @@ class Comparison:
     def minimum_norm(self) -> bool:
         """Whether the attack looks for the smallest change, so that verdicts are about distances too."""
         return attack_of(self.rows[0].implementation).kind == "minimum-norm"
+
+    def __repr__(self) -> str:
+        rates = [f"{row.implementation.name}: {_rate_text(row)}" for row in self.rows]
+        verdicts = [f"{pair.a} and {pair.b}: {pair.verdict}" for pair in self.pairs]
+        return "\n".join([f"Comparison: {self.attack}, {threat_text(self.threat_model)}", *rates, *verdicts])
+
+    def _repr_html_(self) -> str:
+        head = f"<p>{html.escape(self.attack)}, {html.escape(threat_text(self.threat_model))}</p>"
+        pairs = pd.DataFrame([(pair.a, pair.b, pair.verdict) for pair in self.pairs], columns=["a", "b", "verdict"])
+        return f"{head}{self.to_frame().to_html(index=False)}{pairs.to_html(index=False)}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line for each implementation: `implementation`, what `measure` gives, `findings` and `error`.
+
+        `MR_low` and `MR_high` are the ends of the 95 % interval of `MR`; where there is no result, numbers are missing.
+        """
+        lines = []
+        for row in self.rows:
+            numbers = {name: value for name, value in row.metrics.items() if not isinstance(value, (tuple, dict))}
+            low, high = row.metrics.get("MR_interval", (math.nan, math.nan))
+            told = {"findings": " ".join(row.findings), "error": row.error}
+            name = {"implementation": row.implementation.name}
+            lines.append({**name, **numbers, "MR_low": low, "MR_high": high, **told})
+        return pd.DataFrame(lines)
+
+
+def _rate_text(row: Row) -> str:
+    if not row.metrics:
+        return f"no result ({row.error})"
+    low, high = row.metrics["MR_interval"]
+    violations = f", {row.metrics['violations']} violations" if row.metrics["violations"] else ""
+    return f"MR {row.metrics['MR']:.3g} [{low:.3g}, {high:.3g}] of {row.metrics['images']} images{violations}"
 
 
 def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
@@ -133,6 +169,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         raise Unsupported(f"no implementation of {attack} has norm {threat_model.norm}; they have: {', '.join(norms)}")
     given = dict(parameters or {})
     for name in given:
+        find_parameter(name, {word: parameter for row in fitting for word, parameter in row.more.items()})
         if not any(accepts(row, name) for row in fitting):
             raise Unsupported(f"no implementation of {attack} has parameter {name}")
     shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)

@@ -12,6 +12,7 @@ from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_support, find
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, identify_code, identify_model
+from ...adapters.parameters import find_parameter
 from ...adapters.running.judge import RULES
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.best_effort import check_search, combinations
@@ -183,6 +184,7 @@ def _cell(
         if "max_queries" in grid:
             grid["max_queries"] = tuple(min(config.max_queries, limit) for limit in grid["max_queries"])
     for name in (*given, *grid):
+        find_parameter(name, row.more)
         if not any(accepts(other, name) for other in rows):
             raise Unsupported(f"no implementation of {row.attack} has parameter {name}")
     shared = given if choice.defaults else {**attack_of(row).matched, **given}

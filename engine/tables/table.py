@@ -1,5 +1,6 @@
 """The papers' tables: attacks, models, or attack x model, every metric with a bootstrap interval over the images."""
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class TableRow:
     metrics: Mapping[str, Estimate]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """A table of a results folder.
 
@@ -42,6 +43,18 @@ class Table:
     symbols: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        size = f"{len(self.rows)} rows, {len(self.symbols)} metrics"
+        return f"Table by {self.by}: {size}; {len(self.notes)} notes; .to_frame() has every number with its interval"
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return f"{self.to_frame().to_html(max_rows=60)}<ul>{notes}</ul>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """The same as `frame`."""
+        return self.frame()
 
     def frame(self) -> pd.DataFrame:
         """One line for each row: a column for each label, then SYMBOL, SYMBOL low, SYMBOL high, SYMBOL n."""

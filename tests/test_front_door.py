@@ -1,0 +1,208 @@
+"""`import davylamp`: verbs that take a plain module and leave it as it was, short reprs, frames, other words."""
+
+import copy
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import davylamp
+from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.models.borrowed import borrowed
+from davylamp.engine import compare
+from davylamp.errors import InvalidInput, ModelFailed, UnknownName
+
+
+def test_importing_loads_nothing_and_every_name_is_there():
+    script = (
+        "import sys, davylamp\n"
+        "heavy = [n for n in ('torch', 'numpy', 'pandas', 'typer', 'davylamp.adapters') if n in sys.modules]\n"
+        "assert heavy == [], heavy\n"
+        "missing = [name for name in davylamp.__all__ if not hasattr(davylamp, name)]\n"
+        "assert missing == [], missing\n"
+        "assert set(davylamp.__all__) <= set(dir(davylamp))\n"
+        "assert davylamp.metrics.METRICS and davylamp.engine.evaluate and davylamp.scoring.rank_responses\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'atack'"):
+        davylamp.atack  # noqa: B018
+
+
+class Mixed(nn.Module):
+    """Dropout, batch statistics, a frozen layer, a part in evaluation mode, a gradient: all of it the user's."""
+
+    def __init__(self, trained: nn.Module):
+        super().__init__()
+        self.trained, self.norm, self.drop = trained, nn.BatchNorm1d(10), nn.Dropout(0.1)
+        next(self.trained.parameters()).requires_grad_(False)
+        self.norm.weight.grad = torch.ones(10)
+        self.train()
+        self.drop.eval()
+
+    def forward(self, inputs):
+        return self.drop(self.norm(self.trained(inputs)))
+
+
+def snapshot(module):
+    tensors = {name: tensor.clone() for name, tensor in module.state_dict(keep_vars=False).items()}
+    gradients = {name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
+    modes = {name: part.training for name, part in module.named_modules()}
+    required = {name: parameter.requires_grad for name, parameter in module.named_parameters()}
+    hooks = {name: (len(part._forward_hooks), len(part._backward_hooks)) for name, part in module.named_modules()}
+    return tensors, gradients, modes, required, hooks, set(vars(module))
+
+
+def unchanged(before, module):
+    after = snapshot(module)
+    for had, has in zip(before[:2], after[:2], strict=True):
+        assert had.keys() == has.keys()
+        for name in had:
+            assert (had[name] is None and has[name] is None) or torch.equal(had[name], has[name])
+    return before[2:] == after[2:]
+
+
+@pytest.fixture
+def mixed(digits):
+    return Mixed(copy.deepcopy(digits.module))
+
+
+def test_a_module_is_as_it_was(mixed, digits, tmp_path):
+    before = snapshot(mixed)
+    case = (mixed, digits.inputs, digits.labels)
+    davylamp.run_attack("torchattacks:pgd", *case, norm="linf", epsilon=0.1, steps=3)
+    assert unchanged(before, mixed)
+    davylamp.compare("fgsm", *case, epsilon=0.1)
+    assert unchanged(before, mixed)
+    davylamp.evaluate({"net": mixed}, *case[1:], attacks="foolbox:fgsm", epsilon=0.1, out=tmp_path, limit=4)
+    assert unchanged(before, mixed)
+
+
+def test_it_is_as_it_was_after_an_error_too(mixed, digits):
+    before = snapshot(mixed)
+    with pytest.raises(ModelFailed):
+        davylamp.run_attack("foolbox:pgd", mixed, torch.rand(2, 3, 5, 5), [1, 2], epsilon=0.1)
+    assert unchanged(before, mixed)
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"), borrowed(lambda images: images):
+        pass
+
+
+def test_the_numbers_are_those_of_the_parts(digits):
+    case = (digits.inputs, digits.labels)
+    classifier, rules = Classifier(copy.deepcopy(digits.module)), ThreatModel("linf", 8 / 255)
+    ours = davylamp.run_attack("foolbox:pgd", digits.module, *case, epsilon=8 / 255, steps=5, seed=2)
+    assert torch.equal(ours.adv_inputs, run_attack("foolbox:pgd", classifier, *case, rules, steps=5, seed=2).adv_inputs)
+    ours = davylamp.compare("pgd", digits.module, *case, epsilon=8 / 255, steps=5, libraries=["foolbox", "art"])
+    theirs = compare(
+        "pgd", classifier, *case, rules, parameters={"steps": 5}, rows=[row.implementation for row in ours.rows]
+    )
+    assert [row.metrics["MR"] for row in ours.rows] == [row.metrics["MR"] for row in theirs.rows]
+    assert ours.threat_model == rules
+    targeted = davylamp.run_attack("foolbox:pgd", digits.module, *case, epsilon=0.3, target="least-likely")
+    assert torch.equal(targeted.targets, classifier.predict_logits(case[0]).argmin(1))
+
+
+def test_arrays_and_lists_are_taken_and_wrong_ones_named(digits):
+    arrays = (digits.inputs.numpy(), digits.labels.tolist())
+    ours = davylamp.run_attack("foolbox:fgsm", digits.module, *arrays, epsilon=0.1)
+    assert torch.equal(ours.labels, digits.labels)
+    case = (digits.module, (digits.inputs * 255).byte(), digits.labels)
+    with pytest.raises(InvalidInput, match="expected floating point images"):
+        davylamp.run_attack("foolbox:fgsm", *case, epsilon=0.1)
+    with pytest.raises(InvalidInput, match="got both"):
+        davylamp.run_attack("foolbox:fgsm", digits.module, *arrays, ThreatModel("linf", 0.1), epsilon=0.2)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("eps", "epsilon"), ("alpha", "step_size"), ("eps_iter", "step_size"), ("n_iter", "steps"),
+        ("nb_iter", "steps"), ("max_iter", "steps"), ("iterations", "steps"), ("n_queries", "max_queries"),
+        ("kappa", "confidence"), ("rand_init", "random_start"), ("lr", "learning_rate"),
+    ],
+)  # fmt: skip
+def test_words_of_other_libraries(word, meant, digits, run, tmp_path):
+    case = (digits.module, digits.inputs, digits.labels)
+    for call in (
+        lambda: davylamp.run_attack("foolbox:pgd", *case, epsilon=0.1, **{word: 1}),
+        lambda: davylamp.compare("pgd", *case, epsilon=0.1, **{word: 1}),
+        lambda: davylamp.evaluate(*case, attacks="pgd", parameters={word: 1}, epsilon=0.1, out=tmp_path / "r"),
+    ):
+        with pytest.raises(UnknownName, match=f"did you mean {meant}"):
+            call()
+    code, _, errors = run("compare", "pgd", "--param", f"{word}=1")
+    assert code == 1
+    assert f"did you mean {meant}?" in errors
+
+
+def test_results_are_short_in_words_and_whole_in_frames(digits, tmp_path):
+    case = (digits.module, digits.inputs, digits.labels)
+    result = davylamp.run_attack("foolbox:pgd", *case, epsilon=0.1, steps=5)
+    assert repr(result).startswith("AttackResult: foolbox:pgd, linf 0.1: ")
+    assert f"{int(result.success.sum())} of {int(result.attacked.sum())} attacked images fooled" in repr(result)
+    frame = result.to_frame()
+    assert len(frame) == 16
+    assert frame["success"].tolist() == result.success.tolist()
+    assert np.allclose(frame["linf"], result.distances.linf)
+    assert (frame["adv_predicted"] == result.adv_logits.argmax(1).numpy()).all()
+    comparison = davylamp.compare("fgsm", *case, epsilon=0.1)
+    frame = comparison.to_frame().set_index("implementation")
+    assert list(frame.index) == ["art:fgsm", "foolbox:fgsm", "torchattacks:fgsm"]
+    assert frame.loc["foolbox:fgsm", "MR"] == comparison.rows[1].metrics["MR"]
+    assert len(repr(comparison).splitlines()) == 1 + 3 + 3
+    models = {"a": digits.module, "b": nn.Sequential(nn.Flatten(), nn.Linear(768, 10))}
+    attacks = ["foolbox:pgd", "foolbox:gaussian-noise"]
+    evaluation = davylamp.evaluate(models, *case[1:], attacks=attacks, norm="l2", epsilon=1.5, out=tmp_path / "r")
+    assert "4 cells run" in repr(evaluation)
+    again = davylamp.evaluate(models, *case[1:], attacks=attacks, norm="l2", epsilon=1.5, out=tmp_path / "r")
+    assert "0 cells run, 4 kept" in repr(again)
+    table = evaluation.table()
+    pd.testing.assert_frame_equal(table.to_frame(), table.frame())
+    assert repr(table).startswith("Table by attacks: 2 rows")
+    pd.testing.assert_frame_equal(evaluation.to_frame(), davylamp.load(tmp_path / "r"))
+    ranking = davylamp.rank(tmp_path / "r", "attacks")
+    assert repr(ranking).startswith("Ranking: ")
+    assert len(repr(ranking)) < 1500
+    assert ranking.to_frame()["subject"].iloc[0] == "pgd"
+    for each in (result, comparison, table, ranking):
+        page = each._repr_html_()
+        assert "<table" in page
+        assert "tensor(" not in repr(each) + page
+
+
+def test_html_of_a_hostile_name_is_escaped(digits):
+    def evil(model, inputs, labels, epsilon):
+        return inputs + 0
+
+    evil.__name__ = "<script>x</script>"
+    evil.norm = "linf"
+    case = (digits.module, digits.inputs, digits.labels)
+    for each in (davylamp.run_attack(evil, *case, epsilon=0.1), davylamp.compare(evil, *case, epsilon=0.1)):
+        assert "<script>" not in each._repr_html_()
+
+
+def test_report_is_a_package_and_a_verb(digits, tmp_path):
+    case = (digits.module, digits.inputs, digits.labels)
+    evaluation = davylamp.evaluate(*case, attacks=["foolbox:fgsm"], epsilon=0.1, out=tmp_path / "r", limit=4)
+    path = davylamp.report(tmp_path / "r", tmp_path / "a.html")
+    assert path.read_text().startswith("<!doctype html>")
+    assert evaluation.report(tmp_path / "b.html").is_file()
+    from davylamp.report.page import build
+
+    assert davylamp.report.page.build is build
+
+
+def test_models_by_name_and_settings_of_a_config(tmp_path, monkeypatch, digits):
+    monkeypatch.chdir(tmp_path)
+    torch.save(digits.module, "net.pt")
+    (tmp_path / "net.py").write_text(
+        "import torch\n\ndef net():\n    return torch.load('net.pt', weights_only=False)\n"
+    )
+    case = (digits.inputs, digits.labels)
+    one = davylamp.evaluate("net.py:net", *case, attacks="foolbox:pgd", epsilon=0.1, seeds=[0, 1], limit=3)
+    assert one.summary.done == 2
+    assert set(one.to_frame()["seed"]) == {0, 1}
+    assert len(one.to_frame()) == 6

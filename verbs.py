@@ -1,0 +1,322 @@
+"""The verbs of `davylamp` for a script or a notebook: a plain module, tensors or arrays, and keywords."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from .adapters import AttackResult, Classifier, Implementation, ThreatModel, as_implementation, implementations_of
+from .adapters import run_attack as run_row
+from .adapters.catalogue.customary import choose_threat_model
+from .adapters.catalogue.lookup import ATTACKS, find_implementation, row_of
+from .adapters.data.datasets import Data, load_data
+from .adapters.models.borrowed import borrowed
+from .adapters.models.classifier import check_images
+from .adapters.models.zoo.load import load_model
+from .adapters.running.targets import choose_targets
+from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
+from .engine import compare as compare_rows
+from .engine import evaluate as evaluate_plan
+from .engine.run.evaluate import EvaluationSummary
+from .engine.tables.table import By, Table
+from .errors import InvalidInput
+from .scoring import Ranking
+
+__all__ = ["Evaluation", "compare", "evaluate", "load_data", "load_model", "rank", "run_attack", "table"]
+
+
+def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
+    attack: Any,
+    model: nn.Module,
+    inputs: Any,
+    labels: Any,
+    threat_model: ThreatModel | None = None,
+    *,
+    norm: str | None = None,
+    epsilon: float | None = None,
+    target: str = "",
+    **parameters: Any,
+) -> AttackResult:
+    """Attack the images that a model gets right, and judge what comes back.
+
+    Args:
+        attack: "foolbox:pgd", "my_attack.py:MyAttack", or an attack itself (`as_implementation`).
+        model: a module that returns logits for images in [0, 1]; it is afterwards as it was.
+        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array.
+        labels: ground truth, shape (N,).
+        threat_model: or its norm and radius by keyword.
+        norm: "linf", "l2", "l1", "l0", "unrestricted"; None: that of the attack, linf where it has several.
+        epsilon: the radius; None: the customary one, if the attack needs one.
+        target: "second-likely", "least-likely", "random" or a class number as text; empty: untargeted.
+        **parameters: canonical ones: steps, step_size, restarts, max_queries ...; `seed` too.
+
+    Raises:
+        DavylampError: as `davylamp.adapters.run_attack`.
+    """
+    row = row_of(attack)
+    inputs, labels = _images(inputs), _labels(labels)
+    rules = threat_model or _choose([row], inputs, norm, epsilon, target)
+    _check_once(threat_model, norm, epsilon)
+    with borrowed(model) as classifier:
+        if rules.targeted and "targets" not in parameters:
+            logits = classifier.check(inputs, labels)
+            goal = choose_targets(
+                logits, labels.to(logits.device), target or "second-likely", parameters.get("seed", 0)
+            )
+            parameters |= {"targets": goal, "logits": logits}
+        return run_row(row, classifier, inputs, labels, rules, **parameters)
+
+
+def compare(  # noqa: PLR0913 - as run_attack
+    attack: Any,
+    model: nn.Module,
+    inputs: Any,
+    labels: Any,
+    threat_model: ThreatModel | None = None,
+    *,
+    norm: str | None = None,
+    epsilon: float | None = None,
+    target: str = "",
+    libraries: Iterable[str] = (),
+    beside: Iterable[Any] = (),
+    repaired: bool = False,
+    defaults: bool = False,
+    seed: int = 0,
+    **parameters: Any,
+) -> Comparison:
+    """Run an attack through every library that has it, on the same images, and judge each pair.
+
+    Args:
+        attack: "pgd", or one implementation or attack as for `run_attack`.
+        model: a module that returns logits for images in [0, 1]; it is afterwards as it was.
+        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array.
+        labels: ground truth, shape (N,).
+        threat_model: or its norm and radius by keyword, as for `run_attack`.
+        norm: see there.
+        epsilon: see there.
+        target: see there.
+        libraries: only these; empty: all.
+        beside: implementations or attacks of one's own to compare with.
+        repaired: the repaired rows as well.
+        defaults: every library with its own defaults.
+        seed: of every random choice.
+        **parameters: canonical ones, for every implementation.
+
+    Raises:
+        DavylampError: as `davylamp.engine.compare`.
+    """
+    rows = _rows(attack, libraries, repaired=repaired) + [row_of(other) for other in beside]
+    inputs, labels = _images(inputs), _labels(labels)
+    rules = threat_model or _choose(rows, inputs, norm, epsilon, target)
+    _check_once(threat_model, norm, epsilon)
+    with borrowed(model) as classifier:
+        return compare_rows(
+            attack if isinstance(attack, str) else rows[0].attack,
+            classifier,
+            inputs,
+            labels,
+            rules,
+            parameters=parameters,
+            rows=rows,
+            defaults=defaults,
+            target=target or "second-likely",
+            seed=seed,
+        )
+
+
+class Evaluation:
+    """A results folder, and what the call that made it did.
+
+    Args:
+        folder: where the records are.
+        summary: of the run; None: the folder was only opened.
+    """
+
+    def __init__(self, folder: str | Path, summary: EvaluationSummary | None = None):
+        self.folder, self.summary = Path(folder), summary
+
+    def table(self, by: By = "attacks", **options: Any) -> Table:
+        """Metrics with intervals, see `davylamp.engine.build_table`."""
+        return build_table(self.folder, by=by, **options)
+
+    def to_frame(self, *, heavy: bool = False) -> pd.DataFrame:
+        """One line for each image and cell, see `davylamp.engine.load`."""
+        return load(self.folder, heavy=heavy)
+
+    def rank(self, subjects: Literal["models", "attacks"] = "models", **options: Any) -> Ranking:
+        """See `davylamp.rank`."""
+        return rank(self.folder, subjects, **options)
+
+    def report(self, path: str | Path = "report.html") -> Path:
+        """Write the report, see `davylamp.report`; its path."""
+        from .report.page.build import build_report, write_file
+
+        write_file(build_report(self.folder), Path(path))
+        return Path(path)
+
+    def __repr__(self) -> str:
+        done = "" if self.summary is None else f": {self.summary.done} cells run, {self.summary.kept} kept"
+        failed = f", {len(self.summary.failed)} failed" if self.summary and self.summary.failed else ""
+        return f"Evaluation in {self.folder}{done}{failed}; .table(), .to_frame(), .rank(), .report(path)"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+
+def evaluate(  # noqa: PLR0913 - as run_attack
+    models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str],
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    attacks: Any = "pgd",
+    out: str | Path = "results",
+    norm: str | None = None,
+    epsilon: float | None = None,
+    target: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    names: Iterable[str] | None = None,
+    workers: int = 1,
+    **settings: Any,
+) -> Evaluation:
+    """Run attacks on models into a folder, from which an interrupted run resumes.
+
+    Args:
+        models: a module, modules by name, or names that `load_model` knows; modules are afterwards as they were.
+        inputs: images in [0, 1], shape (N, C, H, W); None: `data="imagefolder:PATH"` or another name in the settings.
+        labels: ground truth, shape (N,).
+        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "my_attack.py:MyAttack", attacks
+            themselves, and `AttackChoice`s.
+        out: the results folder.
+        norm: of the attacks that are no `AttackChoice`, as for `run_attack`.
+        epsilon: see there.
+        target: see there.
+        parameters: canonical ones, for the same attacks.
+        names: of the images, N of them.
+        workers: processes on this machine.
+        **settings: of `davylamp.Config`: limit, seeds, libraries, transfer, keep_images, max_queries, pixels ...
+
+    Raises:
+        DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
+    """
+    from .engine.run.choose import choose_executor
+
+    several = [attacks] if isinstance(attacks, (str, AttackChoice)) or callable(attacks) else list(attacks)
+    choices = tuple(_choice(attack, norm, epsilon, target, parameters or {}) for attack in several)
+    images = None if inputs is None else _data(_images(inputs), _labels(labels), names)
+    with ExitStack() as stack:
+        given: dict[str, Classifier] | None = None
+        if isinstance(models, nn.Module):
+            models = {type(models).__name__: models}
+        if isinstance(models, Mapping):
+            given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
+        else:
+            settings["models"] = (models,) if isinstance(models, str) else tuple(models)
+        if images is not None:
+            settings.setdefault("data", "given")
+        config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
+        plan = make_plan(config, models=given, data=images)
+        executor = choose_executor("local", workers=workers, device=config.device)
+        return Evaluation(out, evaluate_plan(plan, ResultsStore(out), executor=executor))
+
+
+def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
+    """Metrics of a results folder with intervals, see `davylamp.engine.build_table`."""
+    return build_table(folder, by=by, **options)
+
+
+def rank(
+    results: str | Path | pd.DataFrame,
+    subjects: Literal["models", "attacks"] = "models",
+    *,
+    budget: float | None = None,
+    **options: Any,
+) -> Ranking:
+    """Rank models or attacks by item response theory on every image, with uncertainty.
+
+    Args:
+        results: a results folder, or the frame that `load` makes of one, perhaps filtered.
+        subjects: "models" or "attacks".
+        budget: a radius at which smallest changes count.
+        **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed.
+
+    Raises:
+        InvalidInput: with fewer than two subjects.
+    """
+    from .scoring import build_responses, complete_items, rank_responses
+
+    frame = results if isinstance(results, pd.DataFrame) else load(results)
+    responses = build_responses(frame, subjects, budget)
+    if len(responses.subjects) < 2:
+        raise InvalidInput(f"expected at least 2 {subjects} to rank, got {', '.join(responses.subjects)} only")
+    if options.get("scoring", "irt") != "irt":
+        responses = complete_items(responses)
+    return rank_responses(responses.values, responses.subjects, responses.images, **options)
+
+
+def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool) -> list[Implementation]:
+    if not isinstance(attack, str) or attack not in ATTACKS:
+        known = isinstance(attack, (str, Implementation))
+        return [attack if isinstance(attack, Implementation) else find_implementation(attack)] if known else [
+            as_implementation(attack)
+        ]  # fmt: skip
+    wanted = set(libraries)
+    rows = [row for row in implementations_of(attack) if repaired or not row.variant]
+    chosen = [row for row in rows if not wanted or row.library in wanted]
+    if not chosen:
+        have = ", ".join(dict.fromkeys(row.library for row in rows))
+        raise InvalidInput(f"expected a library that has {attack} ({have}), got {', '.join(sorted(wanted))}")
+    return chosen
+
+
+def _choose(
+    rows: list[Implementation], inputs: Tensor, norm: str | None, epsilon: float | None, target: str
+) -> ThreatModel:
+    """The threat model; a radius up to 1 without a norm is one of linf, where the attack has it."""
+    if norm is None and epsilon is not None and epsilon <= 1 and any("linf" in row.classes for row in rows):
+        norm = "linf"
+    components = inputs[0].numel()
+    return choose_threat_model(rows[0].attack, rows, components, norm=norm, epsilon=epsilon, targeted=bool(target))
+
+
+def _check_once(threat_model: ThreatModel | None, norm: str | None, epsilon: float | None) -> None:
+    if threat_model is not None and (norm is not None or epsilon is not None):
+        raise InvalidInput("expected a threat model or norm and epsilon, got both")
+
+
+def _choice(
+    attack: Any, norm: str | None, epsilon: float | None, target: str, parameters: Mapping[str, Any]
+) -> AttackChoice:
+    if isinstance(attack, AttackChoice):
+        return attack
+    name = attack if isinstance(attack, str) else ""
+    rows = implementations_of(name) if name in ATTACKS else [] if name.startswith("best(") else [row_of(attack)]
+    if norm is None and epsilon is not None and epsilon <= 1 and any("linf" in row.classes for row in rows):
+        norm = "linf"
+    return AttackChoice(attack, norm, epsilon, target, dict(parameters))  # type: ignore[arg-type]
+
+
+def _images(inputs: Any) -> Tensor:
+    """The images as a float tensor; arrays and lists are taken, wrong ones refused with what was expected."""
+    tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    check_images(tensor)
+    return tensor.float()
+
+
+def _labels(labels: Any) -> Tensor:
+    return labels if isinstance(labels, Tensor) else torch.from_numpy(np.asarray(labels))
+
+
+def _data(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
+    told = [str(place) for place in range(len(inputs))] if names is None else list(names)
+    if len(told) != len(inputs):
+        raise InvalidInput(f"expected {len(inputs)} names, got {len(told)}")
+    return Data(inputs, labels.long(), told)
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
