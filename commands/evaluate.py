@@ -19,8 +19,11 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
     preset: Annotated[str | None, typer.Option(help="canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = None,
     models: Annotated[list[str] | None, typer.Option(help="a model, or a pattern: demo:* (repeatable)")] = None,
-    attacks: Annotated[list[str] | None, typer.Option(help="pgd, foolbox:pgd, best(foolbox:pgd) (repeatable)")] = None,
-    data: Annotated[str | None, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, foolbox:NAME")] = None,
+    defence: Annotated[list[str] | None, typer.Option(help="FILE.py:FUNCTION: each model with it, too")] = None,
+    attacks: Annotated[
+        list[str] | None, typer.Option(help="pgd, foolbox:pgd, best(foolbox:pgd), FILE.py:ATTACK (repeatable)")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = None,
     limit: Annotated[int | None, typer.Option(help="only this many images")] = None,
     norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted; of --attacks")] = None,
     epsilon: Annotated[list[str] | None, typer.Option(help="radius, as 4/255 (repeatable); of --attacks")] = None,
@@ -78,6 +81,12 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput("expected --attacks beside --norm, --epsilon, --target, --param or --defaults, got none")
     given = {name: value for name, value in given.items() if value is not None}
     settings = replace(settings, **given)
+    if defence:
+        from ..engine.plan.config import expand_models
+
+        settings = expand_models(settings)
+        defended = [f"{model}+{function}" for model in settings.models for function in defence]
+        settings = replace(settings, models=(*settings.models, *defended))
     check_config(settings)
     if print_config:
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product

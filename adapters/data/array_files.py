@@ -40,6 +40,15 @@ def read_arrays(path: Path, limit: int | None) -> tuple[Tensor, Tensor]:
                 images, labels = (_read_member(archive, keys, path) for keys in (_INPUT_KEYS, _LABEL_KEYS))
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, MemoryError, NotImplementedError) as error:
         raise Unavailable(f"could not read {path}: {one_line(error) or type(error).__name__}") from error
+    return check_arrays(images, labels, path, limit)
+
+
+def check_arrays(images: np.ndarray, labels: np.ndarray, path: Path | str, limit: int | None) -> tuple[Tensor, Tensor]:
+    """Arrays as images (N, C, H, W), float32 in [0, 1], and labels (N,), int64; `path` is where they are from.
+
+    Raises:
+        InvalidInput: if they are something else.
+    """
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
         wanted = f"integer labels of shape ({len(images)},)" if images.ndim else "an array of images"
         raise InvalidInput(f"expected {wanted} in {path}, got {labels.dtype} of shape {labels.shape}")
@@ -105,7 +114,7 @@ def _bytes(count: int) -> str:
     return f"{count:,.0f} TiB"
 
 
-def _to_inputs(images: np.ndarray, path: Path) -> Tensor:
+def _to_inputs(images: np.ndarray, path: Path | str) -> Tensor:
     """Images as float32 in [0, 1], NCHW; NHWC is recognised where only the last axis can be channels (1 or 3)."""
     if images.ndim != 4 or (images.shape[1] not in (1, 3) and images.shape[3] not in (1, 3)):
         advice = "; add an axis for the channels" if images.ndim == 3 else ""

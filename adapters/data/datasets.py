@@ -15,7 +15,9 @@ from ...errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
 from ..paths import expand_path
 from ..user_code import one_line
+from ..user_file import is_file_name
 from .array_files import read_arrays
+from .data_file import read_data_file
 from .image_folders import Item, list_folder
 
 _SAMPLES = ("cifar10", "cifar100", "fashionMNIST", "imagenet", "mnist")
@@ -55,7 +57,13 @@ class _Wanted(NamedTuple):
 
 def known_data() -> list[str]:
     """Every fixed name of data and the patterns of the others, for help texts."""
-    return ["demo:imagenet", *(f"foolbox:{name}" for name in _SAMPLES), "imagefolder:PATH", "npz:PATH"]
+    return [
+        "demo:imagenet",
+        *(f"foolbox:{name}" for name in _SAMPLES),
+        "imagefolder:PATH",
+        "npz:PATH",
+        "path/to/file.py:load",
+    ]
 
 
 def load_data(
@@ -72,7 +80,8 @@ def load_data(
     folder for each class (the sorted folder names are the classes 0, 1, ...) or a `labels.csv` with the columns `file`
     and `label`; its images become RGB and come in turns, one of each class, so that any `limit` is spread over the
     classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
-    (or `y`), which are taken as they are: sizes apply to image files only. No file is taken twice, whatever links lead
+    (or `y`), which are taken as they are: sizes apply to image files only. `path/to/file.py:load` is a function that
+    returns such images and labels, or a dataset of pairs. No file is taken twice, whatever links lead
     to it.
 
     Args:
@@ -114,6 +123,8 @@ def _load(name: str, limit: int | None, wanted: _Wanted) -> Data:
         return Data(inputs, labels, [str(index) for index in range(len(inputs))])
     if source == "imagefolder" and rest:
         return _read_images(list_folder(expand_path(rest), wanted.classes)[:limit], wanted)
+    if is_file_name(name):
+        return Data(*read_data_file(name, limit))
     if name not in known_data() or rest not in _SAMPLES:
         raise UnknownName("data", name, known_data())
     if rest == "imagenet" and wanted.resize is None and wanted.crop is None:

@@ -46,10 +46,13 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
         source: the name that it was loaded by; of "path/to/file.py:factory", all of that file counts.
     """
     reasons: list[str] = []
-    sources, file = Sources(), Path(source.rpartition(":")[0]).expanduser()
-    if file.suffix == ".py":
+    sources = Sources()
+    # "NAME+defence.py:function" is a model with a defence in front
+    names = [Path(part.rpartition(":")[0]).expanduser() for part in source.split("+")] if source else []
+    files = [file for file in names if file.suffix == ".py" and file.is_file()]
+    for file in files:
         sources.add_file(file)
-    encoder = Encoder(sources, reasons, str(file.resolve().parent) if file.suffix == ".py" else "")
+    encoder = Encoder(sources, reasons, str(files[0].resolve().parent) if files else "")
     settings = {name: getattr(classifier, name) for name in _SETTINGS} | {"dtype": classifier.anchor.dtype}
     try:
         encoder.add(settings, "preprocessing")

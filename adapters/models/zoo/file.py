@@ -39,6 +39,35 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
     raise InvalidInput(f"expected a torch.nn.Module or a Classifier from {name}, got {_describe(made)}")
 
 
+def defend_from_file(name: str, path: Path, function: str, classifier: Classifier) -> Classifier:
+    """What a function Classifier -> Classifier in a Python file makes of a classifier.
+
+    It may also return a plain module, such as `nn.Sequential(filter, classifier)`: it gets the sizes of the original.
+
+    Args:
+        name: of the defended model.
+        path: of the file.
+        function: in it.
+        classifier: the original.
+
+    Raises:
+        Unavailable, UnknownName, ModelFailed: as `load_from_file`.
+        InvalidInput: if it returns no model.
+    """
+    with opened(path, function, "a defence") as (defend, neighbours):
+        if not callable(defend):
+            raise InvalidInput(f"expected a function Classifier -> Classifier as {path}:{function}, got {defend!r}")
+        with user_code(f"{path}:{function}", descriptors=True):
+            made = defend(classifier)
+    if not isinstance(made, nn.Module):
+        raise InvalidInput(f"expected a Classifier or a torch.nn.Module from {name}, got {_describe(made)}")
+    if made is classifier or not isinstance(made, Classifier):
+        sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
+        made = Classifier(made, num_classes=classifier.stated_classes, **sizes)
+    made.name, made.surroundings = name, neighbours
+    return made
+
+
 def _check_arguments(function: Any, where: str) -> None:
     try:
         inspect.signature(function).bind()

@@ -15,9 +15,10 @@ import torch
 from ....errors import InvalidInput, MissingLibrary, Unavailable, UnknownName, Unsupported
 from ...paths import expand_path
 from ...user_code import one_line
+from ...user_file import is_file_name, split_file_name
 from ..classifier import Classifier
 from ..folding import fold_batch_norms
-from .file import load_from_file
+from .file import defend_from_file, load_from_file
 from .weights import check_hash, check_reachable, checkpoints, fetch_weights, loading
 
 __all__ = ["check_device", "known_models", "load_model"]
@@ -27,7 +28,13 @@ _DEMO_MODELS = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"
 
 def known_models() -> list[str]:
     """Every fixed model name and the patterns of the others, for help texts."""
-    patterns = ["torchvision:NAME", "torchvision:NAME:WEIGHTS", "timm:NAME", "path/to/file.py:factory"]
+    patterns = [
+        "torchvision:NAME",
+        "torchvision:NAME:WEIGHTS",
+        "timm:NAME",
+        "path/to/file.py:factory",
+        "MODEL+path/to/file.py:defend",
+    ]
     return [f"demo:{name}" for name in _DEMO_MODELS] + patterns
 
 
@@ -39,7 +46,8 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     Args:
         name: one of `known_models()`: an embedded model (`demo:...`), a torchvision classifier with its default
             weights or the named ones, a timm model, or a function without arguments in a Python file that returns a
-            `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`.
+            `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`; or any of them with "+path/to/file.py:defend"
+            behind it: what that function Classifier -> Classifier makes of it.
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
             1e-5, attacks are faster; not for a factory's model.
@@ -58,6 +66,10 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
         InvalidInput: if a factory needs arguments or returns no model.
     """
     check_device(device)
+    original, plus, defence = name.rpartition("+")
+    if plus and original and is_file_name(defence):
+        classifier = load_model(original, device, fold=fold)
+        return defend_from_file(name, *split_file_name(defence), classifier)
     source, _, rest = name.partition(":")
     if source == "demo" and rest in _DEMO_MODELS:
         return _quickened(_load_demo(name, rest), device, fold=fold)
