@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from .commands import attacks, check, conformance, evaluate, rank, report, reproduce, results
+from .commands import attacks, check, conformance, contract, evaluate, rank, report, reproduce, results
 from .commands.failures import close_output, explain, open_output, refuse_empty
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app.command("status")(evaluate.show_status)
 app.command("table")(results.show_table)
 app.command("curve")(results.show_curves)
 app.command("check")(check.check_results)
+app.command("contract")(contract.check_promises)
 app.command("conformance")(conformance.check_rows)
 app.command("rank")(rank.rank_subjects)
 app.command("reproduce")(reproduce.reproduce)

@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from davylamp import cli
+from davylamp.adapters.contract.linear import LinearCase, make_linear_case
 from davylamp.adapters.models.classifier import Classifier
 
 torch.set_num_threads(1)
@@ -65,40 +66,10 @@ def digits() -> Case:
     return Case(net, images[right].contiguous(), labels[right])
 
 
-class LinearCase(NamedTuple):
-    """A linear model on (n, 3, 8, 8) grey-ish images, the box far away, and each image's least perturbation."""
-
-    module: nn.Module
-    inputs: Tensor
-    labels: Tensor
-    least: dict[str, Tensor]
-
-    @property
-    def classifier(self) -> Classifier:
-        return Classifier(self.module)
-
-
 @pytest.fixture(scope="session")
 def linear() -> LinearCase:
-    """Four classes; the least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm.
-
-    The weights are large so that cross-entropy follows the nearest competitor instead of the mean of all three.
-    """
-    generator = torch.Generator().manual_seed(1)
-    layer = nn.Linear(192, 4)
-    layer.weight.data = 100 * torch.randn(4, 192, generator=generator)
-    inputs = 0.5 + 0.02 * torch.randn(4, 3, 8, 8, generator=generator)
-    layer.bias.data = -(layer.weight.data @ inputs.flatten(1).mean(0))
-    module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
-    logits = module(inputs)
-    labels = logits.argmax(1)
-    weight = layer.weight.data
-    least = {}
-    for norm, dual in DUAL.items():
-        gaps = logits.gather(1, labels[:, None]) - logits
-        sizes = torch.linalg.vector_norm(weight[labels][:, None] - weight, ord=dual, dim=2)
-        least[norm] = (gaps / sizes.clamp(min=1e-12)).masked_fill(gaps == 0, float("inf")).amin(1)
-    return LinearCase(module, inputs, labels, least)
+    """A linear model whose least perturbations are known in closed form."""
+    return make_linear_case()
 
 
 @pytest.fixture(scope="session")

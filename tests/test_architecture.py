@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "report": {"engine", "scoring", "metrics", "adapters", "errors"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},
     "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
+    "testing": {"adapters", "errors"},
     "verbs": {"metrics", "adapters", "scoring", "engine", "report", "errors"},
     "cli": {"commands", "errors"},
 }

@@ -33,7 +33,7 @@ def known_models() -> list[str]:
         "torchvision:NAME:WEIGHTS",
         "timm:NAME",
         "path/to/file.py:factory",
-        "MODEL+path/to/file.py:defend",
+        "model+path/to/file.py:defend",
     ]
     return [f"demo:{name}" for name in _DEMO_MODELS] + patterns
 

@@ -11,6 +11,7 @@ from davylamp.engine import build_defence, load
 from davylamp.errors import InvalidInput, ModelFailed, Unavailable, UnknownName
 
 DATA = """
+import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 

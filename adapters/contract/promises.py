@@ -1,0 +1,219 @@
+"""What every attack promises, held against a linear model whose least perturbations are known."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from ...errors import DavylampError, MissingLibrary, Unsupported
+from ..attack import Implementation
+from ..catalogue.lookup import accepts, attack_of, check_support, library_defaults, row_of
+from ..result import AttackResult
+from ..running.judge import OF_THE_MODEL
+from ..running.run import run_attack
+from ..threat_model import Norm, ThreatModel
+from .linear import DUAL, LinearCase, make_linear_case
+
+State = Literal["kept", "broken", "weak", "not promised"]
+BUDGET = 7  # forward plus backward passes an image
+_MOST = {"steps": 100, "restarts": 2, "binary_search_steps": 5, "samples": 5, "population": 10, "directions": 200}
+_STEPS = 40  # of an attack whose radius is given
+_NEAR = 1.25  # times the least perturbation: what a minimum-norm attack is expected to find
+_TOLERANCE = 1e-4
+
+
+class Promise(NamedTuple):
+    """One promise of a row under one norm, whether it is kept, and what was seen.
+
+    "weak": no rule is broken, but the attack does not find what is known to be there; "not promised": the row does not
+    say that it can.
+    """
+
+    implementation: str
+    norm: str
+    promise: str
+    state: State
+    detail: str
+
+
+class _Trial(NamedTuple):
+    row: Implementation
+    norm: Norm
+    words: Mapping[str, Any]
+    case: LinearCase
+
+    @property
+    def bound(self) -> bool:
+        return attack_of(self.row).kind == "fixed-budget"
+
+    def run(self, times: float = 2.0, *, images: slice = slice(None), **more: Any) -> AttackResult:
+        """The attack at a radius of so many least perturbations (of the image that takes most)."""
+        return self.run_at(times * float(self.case.least[self.norm][images].max()), images, **more)
+
+    def run_at(self, radius: float, images: slice = slice(None), **more: Any) -> AttackResult:
+        """The attack at a radius, if it takes one; targeted if there are `targets`."""
+        rules = ThreatModel(self.norm, radius if self.bound else None, "targets" in more)
+        inputs, labels = self.case.inputs[images], self.case.labels[images]
+        return run_attack(self.row, self.case.classifier, inputs, labels, rules, **{**self.words, **more})
+
+
+def check_contract(
+    attack: Any, *, norms: Sequence[Norm] | None = None, parameters: Mapping[str, Any] | None = None
+) -> Iterator[Promise]:
+    """Run an attack on the linear model and hold what it promises against what is known there.
+
+    Args:
+        attack: a row, its name, or a user's attack.
+        norms: of these; None: all of the row that are balls (l0 and unrestricted ones have no closed form).
+        parameters: in place of quick ones.
+
+    Yields:
+        One `Promise` after the other.
+
+    Raises:
+        UnknownName, Unavailable, InvalidInput: if there is no such attack.
+        MissingLibrary: if its library is not installed.
+        Unsupported: if it cannot run at all.
+    """
+    row = row_of(attack)
+    for norm in norms or norms_of(row):
+        for name in PROMISES:
+            promise = check_promise(row, norm, name, parameters=parameters)
+            yield promise
+            if name == "runs" and promise.state == "broken":
+                break
+
+
+def norms_of(attack: Any) -> list[Norm]:
+    """The norms in which the contract of an attack can be checked."""
+    return [norm for norm in row_of(attack).classes if norm in DUAL]  # type: ignore[misc]
+
+
+def check_promise(attack: Any, norm: Norm, name: str, *, parameters: Mapping[str, Any] | None = None) -> Promise:
+    """One promise of an attack, one of `PROMISES`; arguments and errors as for `check_contract`."""
+    row = row_of(attack)
+    words = _quick(row) if parameters is None else dict(parameters)
+    check_support(row, ThreatModel(norm, 0.1 if attack_of(row).kind == "fixed-budget" else None), words)
+    try:
+        state, detail = _CHECKS[name](_Trial(row, norm, words, make_linear_case()))
+    except MissingLibrary:
+        raise
+    except DavylampError as error:
+        state, detail = "broken", " ".join(str(error).split())[:200]
+    return Promise(row.name, norm, name, state, detail)
+
+
+def _quick(row: Implementation) -> dict[str, Any]:
+    """Few steps for a radius that is given, more for a search; the rest as the attack has it."""
+    fixed = attack_of(row).kind == "fixed-budget"
+    words = {name: value for name, value in _MOST.items() if accepts(row, name) and name != "restarts"}
+    return words | ({"steps": _STEPS} if fixed and "steps" in words else {})
+
+
+def _runs(trial: _Trial) -> tuple[State, str]:
+    result = trial.run()
+    return "kept", f"{int(result.success.sum())} of {len(result.labels)} images fooled at twice the least perturbation"
+
+
+def _keeps_the_rules(trial: _Trial) -> tuple[State, str]:
+    """In the ball and in [0, 1], finite, of its own image, the model untouched: every violation of its own doing."""
+    kinds = [kind for each in trial.run().violations for kind in each if kind not in OF_THE_MODEL]
+    return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
+
+
+def _repeats(trial: _Trial) -> tuple[State, str]:
+    first, second = trial.run(seed=5), trial.run(seed=5)
+    same = torch.equal(first.adv_inputs, second.adv_inputs) and torch.equal(first.forwards, second.forwards)
+    return ("kept", "the same seed gives the same images and counts") if same else (
+        "broken", "two runs with one seed differ: name its sources in `random`, or take `seed`"
+    )  # fmt: skip
+
+
+def _alone(trial: _Trial) -> tuple[State, str]:
+    """A deterministic attack finds the same for an image alone as in a batch."""
+    if trial.row.random or trial.row.universal:
+        return (
+            "not promised",
+            "it draws random numbers" if trial.row.random else "it looks for one perturbation for all",
+        )
+    radius = 2.0 * float(trial.case.least[trial.norm].max())
+    together = trial.run_at(radius)
+    single = [trial.run_at(radius, slice(place, place + 1)) for place in range(len(trial.case.labels))]
+    change = max(
+        float((together.adv_inputs[place] - one.adv_inputs[0]).abs().max()) for place, one in enumerate(single)
+    )
+    kept = change <= _TOLERANCE
+    return ("kept" if kept else "broken"), f"alone or in a batch, images differ by {change:.2g} at most"
+
+
+def _budget(trial: _Trial) -> tuple[State, str]:
+    result = trial.run(max_queries=BUDGET)
+    spent = int((result.forwards + result.backwards).max())
+    crashed = any("crashed" in kinds for kinds in result.violations)
+    return ("broken" if crashed or spent > BUDGET else "kept"), f"at most {spent} of {BUDGET} passes" + (
+        "; crashed at the end of the budget" if crashed else ""
+    )
+
+
+def _nothing_impossible(trial: _Trial) -> tuple[State, str]:
+    """No success where there is none, no distance below the least one."""
+    least = trial.case.least[trial.norm]
+    if trial.bound:
+        impossible = trial.run(times=0.9 * float(least.min() / least.max()))
+        count = int(impossible.success.sum())
+        return ("broken" if count else "kept"), f"{count} successes at 0.9 times the least perturbation"
+    result = trial.run()
+    nearer = int((result.distance[result.success] < least[result.success] * (1 - _TOLERANCE)).sum())
+    return ("broken" if nearer else "kept"), f"{nearer} examples nearer than the least perturbation"
+
+
+def _finds_it(trial: _Trial) -> tuple[State, str]:
+    least = trial.case.least[trial.norm]
+    if trial.bound:
+        each = [trial.run(times=1.1, images=slice(place, place + 1)) for place in range(len(least))]
+        count = sum(int(result.success.sum()) for result in each)
+        return (
+            "kept" if count == len(least) else "weak"
+        ), f"{count} of {len(least)} at 1.1 times the least perturbation"
+    result = trial.run()
+    ratio = float((result.distance / least)[result.success].max()) if result.success.all() else float("inf")
+    return ("kept" if ratio <= _NEAR else "weak"), f"{ratio:.3g} times the least perturbation at most"
+
+
+def _aims(trial: _Trial) -> tuple[State, str]:
+    if trial.row.targeted == "no":
+        return "not promised", "it has no targeted mode"
+    targets = (trial.case.labels + 1) % 4
+    result = trial.run(times=4.0, targets=targets)
+    hit = result.adv_logits.argmax(1)[result.success] == targets[result.success]
+    wrong = int((~hit).sum())
+    state: State = "broken" if wrong else "kept" if result.success.any() else "weak"
+    return state, f"{int(result.success.sum())} of {len(targets)} images taken for their target class"
+
+
+def _parameters(trial: _Trial) -> tuple[State, str]:
+    """Every parameter that it has a default for can be given as such."""
+    defaults = library_defaults(trial.row, trial.norm)
+    given = {name: value for name, value in defaults.items() if type(value) in (bool, int, float)}
+    given = {name: value for name, value in given.items() if name not in ("steps", "restarts", "step_size")}
+    refused = []
+    for name, value in given.items():
+        try:
+            trial.run(**{name: value})
+        except Unsupported as error:
+            refused.append(f"{name}: {error}")
+    return ("broken", "; ".join(refused)[:200]) if refused else ("kept", f"{len(given)} parameters given as by default")
+
+
+_CHECKS: Mapping[str, Callable[[_Trial], tuple[State, str]]] = {
+    "runs": _runs,
+    "keeps the rules": _keeps_the_rules,
+    "repeats with its seed": _repeats,
+    "attacks each image alone": _alone,
+    "keeps a budget": _budget,
+    "takes its parameters": _parameters,
+    "never passes the known optimum": _nothing_impossible,
+    "finds the known optimum": _finds_it,
+    "aims at a class": _aims,
+}
+PROMISES = tuple(_CHECKS)

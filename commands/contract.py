@@ -1,0 +1,51 @@
+"""The command for contributors: what an attack promises, keeps and breaks."""
+
+import json
+from collections import Counter
+from typing import Annotated, Any
+
+import typer
+
+from .options import Json, choose_rows, read_parameters, say_assumed
+
+
+def check_promises(
+    names: Annotated[list[str], typer.Argument(help="foolbox:pgd, my_attack.py:MyAttack, or a whole library: foolbox")],
+    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable), in place of quick ones")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="without the models planted to make it lie")] = False,
+    as_json: Json = False,
+) -> None:
+    """Hold attacks to their contract, on a model whose answers are known and on models planted to make them lie.
+
+    Exit code 1 if a promise is broken or a false result comes.
+    """
+    from ..adapters import LIBRARIES
+    from ..adapters.contract.conformance import check_conformance
+    from ..adapters.contract.promises import Promise, check_contract
+    from ..report.text.console import make_console, print_table
+
+    rows: list[Any] = []
+    for name in names:
+        found = list(LIBRARIES[name].attacks) if name in LIBRARIES else choose_rows(name, None, repaired=True)
+        rows += [row for row in found if row not in rows and not row.broken]
+    say_assumed(rows)
+    parameters = read_parameters({}, param or [], names) or None
+    promises = []
+    with make_console(stderr=True).status("") as status:
+        for row in rows:
+            status.update(row.name)
+            promises += check_contract(row, parameters=parameters)
+            for lapse in [] if quick else check_conformance([row], parameters=parameters):
+                state = "broken" if lapse.complaint else "kept"
+                told = lapse.complaint or lapse.outcome
+                promises.append(Promise(row.name, lapse.norm, f"tells the truth on {lapse.plant}", state, told))
+    broken = [promise for promise in promises if promise.state == "broken"]
+    if as_json:
+        print(json.dumps([promise._asdict() for promise in promises], indent=1))  # noqa: T201 - the product
+    else:
+        print_table("", ("row", "norm", "promise", "state", "detail"), promises)
+        counts = Counter(promise.state for promise in promises)
+        told = ", ".join(f"{count} {state}" for state, count in counts.items())
+        print(f"{len(rows)} attacks: {told}")  # noqa: T201
+    if broken:
+        raise typer.Exit(1)

@@ -1,0 +1,76 @@
+"""A pytest plug-in for those who write attacks: the contract that davylamp's own rows are held to, as tests.
+
+    # conftest.py
+    pytest_plugins = ["davylamp.testing"]
+
+    # test_my_attack.py
+    @pytest.mark.davylamp_contract("my_attack.py:MyAttack")
+    def test_contract(davylamp_promise):
+        davylamp_promise()
+
+makes one test of each promise under each norm, and of each model that is planted to make an attack lie. A promise that
+an attack does not make is skipped; one that is weak (it does not find what is known to be there) passes with a warning.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+MARK = "davylamp_contract"
+FIXTURE = "davylamp_promise"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell pytest of the mark."""
+    config.addinivalue_line("markers", f"{MARK}(*attacks): one test of each promise of these attacks, see {__name__}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test of each promise."""
+    mark = metafunc.definition.get_closest_marker(MARK)
+    if mark is None or FIXTURE not in metafunc.fixturenames:
+        return
+    cases = [case for attack in mark.args for case in _cases(attack)]
+    metafunc.parametrize(FIXTURE, [check for _, check in cases], ids=[name for name, _ in cases])
+
+
+class WeakAttack(UserWarning):
+    """An attack keeps every rule and misses what is known to be there."""
+
+
+def _cases(attack: Any) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Name and check of everything that an attack, or every attack of a library, is held to."""
+    from .adapters import LIBRARIES
+    from .adapters.catalogue.lookup import row_of
+    from .adapters.contract.conformance import PLANTS
+    from .adapters.contract.promises import PROMISES, norms_of
+
+    whole = isinstance(attack, str) and attack in LIBRARIES
+    for row in LIBRARIES[attack].attacks if whole else [row_of(attack)]:
+        for norm in norms_of(row):
+            for name in PROMISES:
+                yield f"{row.name}-{norm}-{name}", lambda row=row, norm=norm, name=name: _check(row, norm, name)
+            for plant in PLANTS:
+                yield f"{row.name}-{norm}-{plant}", lambda row=row, norm=norm, plant=plant: _plant(row, norm, plant)
+
+
+def _check(row: Any, norm: Any, name: str) -> None:
+    from .adapters.contract.promises import check_promise
+
+    promise = check_promise(row, norm, name)
+    if promise.state == "not promised":
+        pytest.skip(promise.detail)
+    if promise.state == "weak":
+        warnings.warn(f"{promise.implementation} {norm}, {name}: {promise.detail}", WeakAttack, stacklevel=2)
+    if promise.state == "broken":
+        pytest.fail(f"{promise.implementation} {norm}, {name}: {promise.detail}", pytrace=False)
+
+
+def _plant(row: Any, norm: str, plant: str) -> None:
+    from .adapters.contract.conformance import check_conformance
+
+    for lapse in check_conformance([row], plants=[plant]):
+        if lapse.norm == norm and lapse.complaint:
+            pytest.fail(f"{lapse.implementation} {norm}, on {plant}: {lapse.complaint}", pytrace=False)
