@@ -1,0 +1,113 @@
+"""The pages in docs/ are true: every folder has its line, every path exists, and what a page builds works."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import davylamp
+from davylamp.adapters import find_implementation
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+COLLECTED = ("adapters", "engine", "report")
+
+
+def blocks(page: str) -> dict[str, str]:
+    """The files that a page shows: "`name`" on a line of its own, then a fenced block."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return dict(re.findall(r"^`([^`\n]+)`\n\n```\w+\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+
+
+def test_every_room_is_on_the_page_with_its_own_first_line():
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rooms = dict(re.findall(r"^\| `([\w/]+)/` \| (.+) \|$", text, re.M))
+    found = {}
+    for part in COLLECTED:
+        for init in (ROOT / part).rglob("__init__.py"):
+            folder = init.parent.relative_to(ROOT).as_posix()
+            if folder != part:
+                found[folder] = init.read_text(encoding="utf-8").split('"""')[1].strip().splitlines()[0]
+    assert rooms == found
+
+
+def test_every_path_that_a_page_names_exists():
+    for page in DOCS.glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        named = {name for name in re.findall(r"`([\w/]+(?:/|\.py))`", text) if "/" in name}
+        written = {name.partition("/")[0] for name in blocks(page.name)}
+        missing = [name for name in named if not (ROOT / name).exists() and name.partition("/")[0] not in written]
+        assert missing == [], page.name
+        links = re.findall(r"\]\(([\w./-]+)\)", text)
+        assert [link for link in links if not (DOCS / link).exists()] == [], page.name
+
+
+def write(page: str, folder: Path) -> None:
+    for name, code in blocks(page).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code, encoding="utf-8")
+
+
+def test_the_attack_of_the_page_is_fgsm(tmp_path, monkeypatch, digits):
+    write("my-attack.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    case = (digits.module, digits.inputs, digits.labels)
+    ours = davylamp.compare("fgsm", *case, epsilon=0.1, libraries=["foolbox"], beside=["my_attack.py:sign_step"])
+    assert [pair.verdict for pair in ours.pairs] == ["identical"]
+    row = find_implementation("my_attack.py:sign_step")
+    assert row.says_norm
+    attributes = re.findall(r"^\| `(\w+)`", (DOCS / "my-attack.md").read_text(encoding="utf-8"), re.M)
+    for name in attributes:
+        davylamp.as_implementation(lambda model, inputs, labels, epsilon: inputs, **{name: _example(name)})
+
+
+def _example(name):
+    examples = {"norm": "l2", "knowledge": "score-based", "kind": "minimum-norm", "targeted": "only", "random": ()}
+    return {**examples, "failure": "last", "order": "kept", "title": "Mine", "source": "me"}[name]
+
+
+@pytest.fixture(scope="module")
+def advlib(tmp_path_factory):
+    """A folder with adversarial-library and the package of the page, installed there."""
+    source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site)]
+    done = subprocess.run([*pip, "adv-lib==0.2.8"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("adv-lib cannot be fetched here")
+    (site / "visdom.py").write_text("")
+    write("add-a-library.md", source)
+    subprocess.run([*pip, "--no-build-isolation", "--no-index", str(source)], check=True, capture_output=True)
+    return site
+
+
+def test_the_library_of_the_page_takes_part(advlib, tmp_path, digits):
+    torch.save((digits.module, digits.inputs, digits.labels), tmp_path / "case.pt")
+    script = (
+        "import torch, davylamp, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "case = torch.load('case.pt', weights_only=False)\n"
+        "found = davylamp.compare('fmn', *case, norm='l2', libraries=['advlib', 'foolbox'], steps=100, repaired=True)\n"
+        "frame = found.to_frame().set_index('implementation')\n"
+        "print(frame[['MR', 'l2_median', 'violations', 'forwards_median', 'error']].to_string())\n"
+        "assert set(frame.index) == {'advlib:fmn', 'foolbox:fmn', 'foolbox:fmn@repaired'}, frame.index\n"
+        "assert frame.loc['advlib:fmn', 'MR'] == 1\n"
+        "assert frame.loc['advlib:fmn', 'violations'] == 0\n"
+        "assert frame.loc['advlib:fmn', 'forwards_median'] == 100\n"
+        "ratio = frame.loc['advlib:fmn', 'l2_median'] / frame.loc['foolbox:fmn@repaired', 'l2_median']\n"
+        "assert 0.8 < ratio < 1.1, ratio\n"
+    )
+    paths = [str(advlib), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "davylamp.cli", "contract", "advlib:fmn", "--quick"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " broken" not in done.stdout
