@@ -30,6 +30,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     target: Annotated[str | None, typer.Option(help="second-likely, least-likely, random or CLASS")] = None,
     param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable); of --attacks")] = None,
     defaults: Annotated[bool, typer.Option("--defaults", help="each library's own defaults; of --attacks")] = False,
+    metric: Annotated[list[str] | None, typer.Option(help="FILE.py:FUNCTION, of each image (repeatable)")] = None,
     library: Libraries = None,
     repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
     seed: Annotated[list[str] | None, typer.Option(help="of every random choice (repeatable)")] = None,
@@ -70,6 +71,8 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
     given |= {"shard_size": shard_size, "transfer": transfer, "device": device}
     given |= {"models": split_models(models), "seeds": read_whole("--seed", seed)}
     given["libraries"] = split_list("--library", library)
+    if metric:
+        given["measures"] = (*settings.measures, *(name for name in metric if name not in settings.measures))
     flags = {"repaired": repaired, "pixels": pixels, "keep_images": keep_images}
     given |= {name: True for name, flag in flags.items() if flag}
     of_attacks = (norm, epsilon, target, param, defaults or None)

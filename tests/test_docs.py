@@ -111,3 +111,38 @@ def test_the_library_of_the_page_takes_part(advlib, tmp_path, digits):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " broken" not in done.stdout
+
+
+def test_the_metrics_of_the_page_are_computed(tmp_path, monkeypatch, digits):
+    write("add-a-metric.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    case = (digits.module, digits.inputs, digits.labels)
+    measures = ["my_metrics.py:brightness"]
+    evaluation = davylamp.evaluate(*case, attacks="torchattacks:fgsm", epsilon=0.1, out="results", measures=measures)
+    table = evaluation.table(metrics=["my_metrics.py:confidence_drop", "my_metrics.py:brightness"]).to_frame()
+    result = davylamp.run_attack("torchattacks:fgsm", *case, epsilon=0.1)
+    before, after = (each.softmax(1)[range(16), digits.labels] for each in (result.logits, result.adv_logits))
+    assert table["my_metrics.py:confidence_drop"].item() == pytest.approx(float((before - after).mean()), abs=1e-6)
+    change = (result.adv_inputs - digits.inputs).mean()
+    assert table["my_metrics.py:brightness"].item() == pytest.approx(float(change), abs=1e-6)
+
+
+def test_the_metric_of_the_page_is_one_of_davylamps(monkeypatch, digits):
+    """The block as it stands, in the module of a group, is recorded, measured and stored by an evaluation."""
+    text = (DOCS / "add-a-metric.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(@metric.*?)```", text, re.DOTALL)
+    from davylamp.engine.run.measure import measured_symbols
+    from davylamp.metrics import METRICS, registry
+
+    monkeypatch.setattr(registry, "METRICS", METRICS)
+    kept = dict(METRICS)
+    try:
+        names = {"metric": registry.metric, "reduce": registry.reduce, "Reduction": registry.Reduction}
+        scope = {**names, "Tensor": torch.Tensor, "math": __import__("math"), "__name__": "davylamp.metrics.effect"}
+        exec(code, scope)
+        assert "MLC" in measured_symbols(["effect"])
+        logits, adv_logits = torch.tensor([[1.0, 2.0]]), torch.tensor([[2.0, 5.0]])
+        assert METRICS["MLC"].function(logits, adv_logits) == 2
+    finally:
+        METRICS.clear()
+        METRICS.update(kept)

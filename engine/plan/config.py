@@ -19,6 +19,7 @@ from ...adapters.threat_model import Norm
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import MEASURES, SHARD_SIZE, strip_best
+from ..user_metrics import find_metric
 from .schema import check_record, show_value
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Config:
         pixels: success and distance count on images of 8 bits, as RoBIC has it.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
         keep_images: keep every adversarial image, without loss.
-        measures: groups of metrics.
+        measures: groups of metrics, and metrics of one's own as "my.py:function".
         shard_size: images that are attacked, measured and saved at once.
         device: where to compute.
         preset: the paper whose setting this is, if any.
@@ -126,6 +127,9 @@ class Config:
         _store(self, check_record(Config, values))
         for place, group in enumerate(self.measures):
             if group not in MEASURES:
+                if is_file_name(group):
+                    find_metric(group)
+                    continue
                 raise UnknownName(f"measures[{place}]", group, MEASURES)
 
 

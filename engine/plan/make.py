@@ -14,10 +14,12 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, identify_code, identify_model
 from ...adapters.parameters import find_parameter
 from ...adapters.running.judge import RULES
+from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.best_effort import check_search, combinations
 from ..cell import Cell, ModelOnData
 from ..sources import DataSource, LastLoaded, ModelSource
+from ..user_metrics import sealed_name
 from .choices import rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 
@@ -202,7 +204,7 @@ def _cell(
         target=choice.target,
         seed=seed,
         pixels=config.pixels,
-        measures=config.measures,
+        measures=tuple(sealed_name(name) if is_file_name(name) else name for name in config.measures),
         shard_size=config.shard_size,
         version=version_of(row),
         implementation=row if row.given is not None else None,

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..cell import Cell
+from ..user_metrics import plain_name
 from .config import AttackChoice, Config, Transfer
 
 
@@ -75,7 +76,7 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
         seeds=tuple(sorted({cell.seed for cell in cells})),
         pixels=first.pixels,
         transfer=transfer,
-        measures=first.measures,
+        measures=tuple(map(plain_name, first.measures)),
         shard_size=first.shard_size,
     )
 

@@ -14,9 +14,12 @@ from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
 from ...adapters.running.judge import distances_of, quantise
+from ...adapters.user_file import is_file_name
+from ...errors import DavylampError
 from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
+from ..user_metrics import UserMetric, find_metric, plain_name
 
 EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": 5}}
@@ -179,7 +182,29 @@ def _measure(
         except (ValueError, FileNotFoundError) as error:  # images too small for it; DISTS without VGG16's weights
             found[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
     _correct_outcomes(found, result, usable)
+    for name in filter(is_file_name, map(plain_name, measures)):
+        found[name], reason = _users(find_metric(name), {**given, "model": classifier, **_spent(result)}, usable)
+        unmeasured |= {name: reason} if reason else {}
     return found, unmeasured
+
+
+def _spent(result: AttackResult) -> dict[str, Tensor]:
+    return {"seconds": result.seconds, "distance": result.distance}
+
+
+def _users(metric: UserMetric, given: Mapping[str, Any], usable: Tensor) -> tuple[Tensor, str]:
+    """A user's metric of the images that prove something, and why it could not be computed."""
+    values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
+    missing = [name for name in metric.needs if given.get(name) is None]
+    if missing or not bool(usable.any()):
+        return values, f"it needs {', '.join(missing)}, which this attack does not have" if missing else ""
+    picked = {name: each[usable] if isinstance(each, Tensor) and len(each) == len(usable) else each
+              for name, each in given.items() if name in (*metric.needs, "labels")}  # fmt: skip
+    try:
+        values[usable] = metric.values(picked).to(values)
+    except DavylampError as error:
+        return values, str(error)
+    return values, ""
 
 
 def _values(metric: Metric, given: Mapping[str, Any], usable: Tensor, values: Tensor) -> Tensor:

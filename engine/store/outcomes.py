@@ -12,10 +12,12 @@ from torch import Tensor
 
 from ...adapters import attack_of
 from ...adapters.result import usable_images
+from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
 from ...metrics import fooling_rate_at_k, observable_transfer_rate
 from ..cell import Cell, ModelOnData
 from ..statistics.verdict import Side
+from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .contents import read_records, unknown_attack
 from .frames import HEAVY
 from .plans import find_missing
@@ -96,6 +98,11 @@ class Outcomes:
         return dict(sorted(found.items(), key=lambda item: (item[1].model, item[1].data, item[1].images, item[0])))
 
     @property
+    def users_symbols(self) -> tuple[str, ...]:
+        """Users' metrics that its records hold."""
+        return tuple(dict.fromkeys(name for own in self.done for name in own.columns if is_file_name(name)))
+
+    @property
     def notes(self) -> list[str]:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
         lines = [f"failed: {cell.attack} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
@@ -156,6 +163,7 @@ def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) ->
         outcome = Outcome(cell, _light(record), record.meta.get("unmeasured", {}), record.meta, silent)
         logits = clean[cell.subject.key].logits if cell.subject.key in clean else None
         extra = {name: _rate(outcome, record, logits, name) for name in symbols if is_rate(name)}
+        extra |= {name: _users(outcome, record, logits, name) for name in symbols if is_file_name(name)}
         if key in transfers:
             extra["OTR"] = transfer_rate(outcome, transfers[key])
         done.append(replace(outcome, columns={**outcome.columns, **extra}))
@@ -189,6 +197,15 @@ def side_of(outcome: Outcome) -> Side:
     return Side(outcome.cell.attack, columns["attacked"], columns["success"], columns["distance"], kinds)
 
 
+def _users(outcome: Outcome, record: Record, logits: Tensor | None, name: str) -> np.ndarray:
+    """A user's metric by today's code, (n,); NaN where only an evaluation can compute it and none has."""
+    metric = find_metric(name)
+    if metric.of_records:
+        return of_record(metric, outcome.columns, logits, logits_of(record, "adv_logits"))
+    missing = np.full(len(outcome.columns["label"]), np.nan)
+    return outcome.columns.get(name, missing) if sealed_name(name) in outcome.cell.measures else missing
+
+
 def remedy(line: str) -> str:
     """What to do about a file that was left out, unless the line says so itself."""
     return "" if line.endswith(WRONG_ONE) or "could not read" in line else "; `davylamp evaluate` computes it again"
@@ -206,6 +223,8 @@ def details(cell: Cell) -> dict[str, str]:
     own |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     own |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
     own |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
+    if users := [measure for measure in cell.measures if is_file_name(plain_name(measure))]:
+        own["metrics"] = users
     own |= {"data": f"{cell.subject.data} ({cell.subject.images})"}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in own.items()}
 

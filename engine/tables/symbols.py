@@ -5,11 +5,13 @@ from typing import Literal
 
 import numpy as np
 
+from ...adapters.user_file import is_file_name
 from ...errors import UnknownName, Unsupported
 from ...metrics import METRICS
 from ..cell import MEASURES
 from ..statistics.bootstrap import Draws, draw_half_distortion, draw_macro_f1, draw_means, draw_optimality, draws_of
 from ..store.outcomes import Outcome, Outcomes, is_rate
+from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs"]
 # Beside the metrics, by symbol; what they are the mean of, per image.
@@ -56,6 +58,9 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
     """
     chosen = DEFAULTS[by] if symbols is None else tuple(dict.fromkeys(symbols))
     for symbol in chosen:
+        if is_file_name(symbol):
+            find_metric(symbol)
+            continue
         if symbol not in METRICS and symbol not in MEASUREMENTS and not is_rate(symbol):
             raise UnknownName("metric", symbol, [*METRICS, *MEASUREMENTS])
         group = METRICS[symbol].function.__module__.rpartition(".")[2] if symbol in METRICS else ""
@@ -86,8 +91,9 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
         here = any(own.is_minimum for own in outcomes.done) if symbol == "D_half" else here
         if here or any(column.dtype != object and not np.isnan(column).all() for column in columns):
             kept.append(symbol)
-        elif explicit and not columns and outcomes.done:
-            raise Unsupported(f"{symbol} cannot be had from this folder: {_why_absent(symbol, outcomes)}")
+        elif explicit and outcomes.done and (not columns or is_file_name(symbol)):
+            why = _needs_images(symbol) if is_file_name(symbol) else _why_absent(symbol, outcomes)
+            raise Unsupported(f"{symbol} cannot be had from this folder: {why}")
         elif explicit:
             kept.append(symbol)
     return tuple(kept)
@@ -172,6 +178,10 @@ def _draw_special(
     if symbol == "OPT":
         return draws_of(draw_optimality(counts, columns["distance"], best[rivals(own)]), n)
     return None
+
+
+def _needs_images(symbol: str) -> str:
+    return f"it needs {', '.join(find_metric(symbol).needs)}: evaluate with --metric {symbol}"
 
 
 def _why_absent(symbol: str, outcomes: Outcomes) -> str:

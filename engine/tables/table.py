@@ -93,8 +93,8 @@ def build_table(
     Args:
         folder: a results folder, or what was read of it.
         by: what a row is about.
-        metrics: symbols: those of `METRICS`, "FR@10" for any K, and `MEASUREMENTS` ("RA", "RA_worst", "seconds", ...);
-            None: the table's own, as far as the folder has them.
+        metrics: symbols: those of `METRICS`, "FR@10" for any K, `MEASUREMENTS` ("RA", "RA_worst", "seconds", ...), and
+            metrics of one's own, "my.py:function"; None: the table's own and the user's, as far as the folder has them.
         pooled: see above.
         bootstrap: replicates; 0: no intervals.
         seed: of the resampling.
@@ -111,6 +111,7 @@ def build_table(
         raise InvalidInput(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
     asked = choose_symbols(metrics, by)
     outcomes = read_outcomes(folder, asked)
+    asked = (*asked, *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
     sizes = {own.cell.subject.images for own in outcomes.done}
     counts = {size: resample(size, bootstrap, seed) for size in sizes}

@@ -24,6 +24,7 @@ def present_symbols(folder: Folder) -> list[str]:
     """
     symbols = [RATE if symbol == "FR@K" else symbol for symbol in METRICS]
     symbols += [name for name in MEASUREMENTS if name != "RA_worst"]
+    symbols += folder.outcomes.users_symbols
     return [name for name in drop_absent(symbols, folder.outcomes, explicit=False) if name not in _OF_CURVES]
 
 
@@ -70,6 +71,8 @@ def describe(symbol: str) -> tuple[str, str]:
     known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
     if known is not None:
         return known.title, known.meaning
+    if symbol not in MEASUREMENTS:
+        return symbol, "the user's own"
     name, _, _ = MEASUREMENTS[symbol].partition(":")
     return name if symbol == "RA" else MEASUREMENTS[symbol], MEASUREMENTS[symbol]
 

@@ -1,0 +1,129 @@
+"""A user's own metric: a function of the images, logits and counts of an attack, in a Python file."""
+
+import inspect
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..adapters.models.identity.digest import identify_code
+from ..adapters.user_code import user_code
+from ..adapters.user_file import load_object, split_file_name
+from ..errors import InvalidInput
+
+# What a stored record still has of every image, and what is there only while it is attacked.
+OF_RECORDS = ("logits", "adv_logits", "labels", "targets", "success", "forwards", "backwards", "seconds", "distance")
+OF_IMAGES = ("inputs", "adv_inputs", "model")
+_MARK = " code "
+
+
+class UserMetric(NamedTuple):
+    """A function that gives a number for each image.
+
+    Args:
+        name: "path/to/file.py:function", which is its symbol, too.
+        function: called with those of `OF_RECORDS` and `OF_IMAGES` that it names, each of shape (n, ...).
+        needs: what it names.
+        digest: of its code.
+        surroundings: to be entered while it runs.
+    """
+
+    name: str
+    function: Any
+    needs: tuple[str, ...]
+    digest: str
+    surroundings: AbstractContextManager[Any]
+
+    @property
+    def of_records(self) -> bool:
+        """Whether stored records are enough to compute it."""
+        return set(self.needs) <= set(OF_RECORDS)
+
+    def values(self, given: Mapping[str, Any]) -> Tensor:
+        """One number for each image, float64, shape (n,); NaN where it is undefined.
+
+        Raises:
+            ModelFailed: if the function fails; the line names the file and the user's line.
+            InvalidInput: if it returns something else.
+        """
+        with self.surroundings, user_code(self.name):
+            values = self.function(**{name: given[name] for name in self.needs})
+            values = torch.as_tensor(values).detach().cpu().double()
+        count = len(given["labels"])
+        if values.shape != (count,):
+            wanted = f"a number for each image, shape ({count},)"
+            raise InvalidInput(f"expected {wanted}, from {self.name}, got shape {tuple(values.shape)}")
+        return values
+
+
+def find_metric(name: str) -> UserMetric:
+    """The metric "path/to/file.py:function"; the file is run again only after it has changed.
+
+    Raises:
+        Unavailable: if there is no such file.
+        UnknownName: if it has no such function.
+        ModelFailed: if the file fails.
+        InvalidInput: if it is no function of the vocabulary.
+    """
+    path, _ = split_file_name(name)
+    state = path.stat() if path.is_file() else None
+    return _load(name, path.resolve(), state and (state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=64)
+def _load(name: str, path: Path, state: Any) -> UserMetric:
+    del state  # a new one is a new file
+    function, surroundings = load_object(path, split_file_name(name)[1], "a metric")
+    if not callable(function):
+        raise InvalidInput(f"expected a function as {name}, got {type(function).__name__}")
+    needs = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name in (*OF_RECORDS, *OF_IMAGES):
+            needs.append(parameter.name)
+        elif parameter.default is inspect.Parameter.empty:
+            known = ", ".join((*OF_RECORDS, *OF_IMAGES))
+            raise InvalidInput(f"expected arguments of {name} among {known}, got {parameter.name}")
+    return UserMetric(name, function, tuple(needs), identify_code(function, path).digest, surroundings)
+
+
+def sealed_name(name: str) -> str:
+    """The name with the digest of the code: what is part of a cell, so that other code gives another cell."""
+    return f"{name}{_MARK}{find_metric(name).digest}"
+
+
+def plain_name(measure: str) -> str:
+    """The name in a cell's measure, "my.py:f code 3f2a..."; any other measure as it is."""
+    return measure.partition(_MARK)[0]
+
+
+def of_record(
+    metric: UserMetric, columns: Mapping[str, np.ndarray], logits: Tensor | None, adv_logits: Tensor
+) -> np.ndarray:
+    """The metric of a stored cell, (n,), NaN where an image proves nothing.
+
+    Args:
+        metric: one that records are enough for.
+        columns: of the record.
+        logits: of the clean images, (n, K); None: not stored.
+        adv_logits: (n, K).
+    """
+    count = len(columns["label"])
+    found = np.full(count, np.nan)
+    given = {"labels": torch.tensor(columns["label"]), "adv_logits": adv_logits, "logits": logits}
+    given |= {name: torch.tensor(columns[name]) for name in ("success", "forwards", "backwards", "seconds", "distance")}
+    if "targets" in metric.needs:
+        if columns["target"].dtype == object or np.isnan(columns["target"].astype(float)).any():
+            return found
+        given["targets"] = torch.tensor(columns["target"].astype(np.int64))
+    if any(given[name] is None for name in metric.needs):
+        return found
+    rows = columns["usable"] if "usable" in columns else columns["attacked"] & ~columns["violated"]
+    if rows.any():
+        kept = torch.tensor(rows)
+        found[rows] = metric.values({name: value[kept] for name, value in given.items() if value is not None}).numpy()
+    return found
