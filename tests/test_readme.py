@@ -41,7 +41,8 @@ def test_the_commands_parse(line):
     assert attack is None or any(row.attack == attack for row in IMPLEMENTATIONS.values())
 
 
-def test_the_python_runs():
+def test_the_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     generator = torch.Generator().manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 5)).requires_grad_(False)
     inputs = torch.rand(4, 3, 8, 8, generator=generator)
