@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from .adapters import AttackResult, Classifier, Implementation, ThreatModel, as_implementation, implementations_of
+from .adapters import AttackResult, Classifier, Implementation, ThreatModel, implementations_of
 from .adapters import run_attack as run_row
 from .adapters.catalogue.customary import choose_threat_model
-from .adapters.catalogue.lookup import ATTACKS, find_implementation, row_of
+from .adapters.catalogue.lookup import ATTACKS, find_library, row_of
 from .adapters.data.datasets import Data, load_data
 from .adapters.models.borrowed import borrowed
 from .adapters.models.classifier import check_images
@@ -60,8 +60,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     """
     row = row_of(attack)
     inputs, labels = _images(inputs), _labels(labels)
-    rules = threat_model or _choose([row], inputs, norm, epsilon, target)
-    _check_once(threat_model, norm, epsilon)
+    rules = _rules(threat_model, [row], inputs, norm, epsilon, target)
     with borrowed(model) as classifier:
         if rules.targeted and "targets" not in parameters:
             logits = classifier.check(inputs, labels)
@@ -112,8 +111,7 @@ def compare(  # noqa: PLR0913 - as run_attack
     """
     rows = _rows(attack, libraries, repaired=repaired) + [row_of(other) for other in beside]
     inputs, labels = _images(inputs), _labels(labels)
-    rules = threat_model or _choose(rows, inputs, norm, epsilon, target)
-    _check_once(threat_model, norm, epsilon)
+    rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
     with borrowed(model) as classifier:
         return compare_rows(
             attack if isinstance(attack, str) else rows[0].attack,
@@ -215,7 +213,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         if isinstance(models, Mapping):
             given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
         else:
-            settings["models"] = (models,) if isinstance(models, str) else tuple(models)
+            settings["models"] = _model_names(models)
         if images is not None:
             settings.setdefault("data", "given")
         config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
@@ -259,17 +257,19 @@ def rank(
 
 
 def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool) -> list[Implementation]:
-    if not isinstance(attack, str) or attack not in ATTACKS:
-        known = isinstance(attack, (str, Implementation))
-        return [attack if isinstance(attack, Implementation) else find_implementation(attack)] if known else [
-            as_implementation(attack)
-        ]  # fmt: skip
-    wanted = set(libraries)
-    rows = [row for row in implementations_of(attack) if repaired or not row.variant]
+    """The rows that are meant, of these libraries (empty: of all); a mistyped library is named."""
+    wanted = [libraries] if isinstance(libraries, str) else list(libraries)
+    for name in wanted:
+        find_library(name)
+    if isinstance(attack, str) and attack in ATTACKS:
+        rows = [row for row in implementations_of(attack) if repaired or not row.variant]
+    else:
+        rows = [row_of(attack)]
     chosen = [row for row in rows if not wanted or row.library in wanted]
     if not chosen:
         have = ", ".join(dict.fromkeys(row.library for row in rows))
-        raise InvalidInput(f"expected a library that has {attack} ({have}), got {', '.join(sorted(wanted))}")
+        name = attack if isinstance(attack, str) else rows[0].name
+        raise InvalidInput(f"expected a library that has {name} ({have}), got {', '.join(wanted)}")
     return chosen
 
 
@@ -283,21 +283,44 @@ def _choose(
     return choose_threat_model(rows[0].attack, rows, components, norm=norm, epsilon=epsilon, targeted=bool(target))
 
 
-def _check_once(threat_model: ThreatModel | None, norm: str | None, epsilon: float | None) -> None:
-    if threat_model is not None and (norm is not None or epsilon is not None):
+def _rules(
+    threat_model: ThreatModel | None,
+    rows: list[Implementation],
+    inputs: Tensor,
+    norm: str | None,
+    epsilon: float | None,
+    target: str,
+) -> ThreatModel:
+    """The threat model that was given, or that of the keywords: one of them says it, not both."""
+    if threat_model is None:
+        return _choose(rows, inputs, norm, epsilon, target)
+    if norm is not None or epsilon is not None:
         raise InvalidInput("expected a threat model or norm and epsilon, got both")
+    if target and not threat_model.targeted:
+        raise InvalidInput(f"expected a targeted threat model with target={target!r}, got an untargeted one")
+    return threat_model
 
 
 def _choice(
     attack: Any, norm: str | None, epsilon: float | None, target: str, parameters: Mapping[str, Any]
 ) -> AttackChoice:
     if isinstance(attack, AttackChoice):
+        if norm is not None or epsilon is not None or target or parameters:
+            raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
         return attack
     name = attack if isinstance(attack, str) else ""
     rows = implementations_of(name) if name in ATTACKS else [] if name.startswith("best(") else [row_of(attack)]
     if norm is None and epsilon is not None and epsilon <= 1 and any("linf" in row.classes for row in rows):
         norm = "linf"
     return AttackChoice(attack, norm, epsilon, target, dict(parameters))  # type: ignore[arg-type]
+
+
+def _model_names(models: Any) -> tuple[str, ...]:
+    names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        got = type(models).__name__ if not names else type(next(n for n in names if not isinstance(n, str))).__name__
+        raise InvalidInput(f"expected modules by name as {{name: module}}, one module, or names of models, got {got}")
+    return names
 
 
 def _images(inputs: Any) -> Tensor:

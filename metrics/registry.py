@@ -36,6 +36,11 @@ class Metric:
     unit: str
     source: str
 
+    @property
+    def group(self) -> str:
+        """Group that it belongs to, the module that holds its function: "effect", "distance"; as in `measures`."""
+        return self.function.__module__.rpartition(".")[2]
+
 
 METRICS: dict[str, Metric] = {}
 

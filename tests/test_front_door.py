@@ -206,3 +206,34 @@ def test_models_by_name_and_settings_of_a_config(tmp_path, monkeypatch, digits):
     assert one.summary.done == 2
     assert set(one.to_frame()["seed"]) == {0, 1}
     assert len(one.to_frame()) == 6
+
+
+def test_what_is_asked_for_is_done_or_refused(digits, tmp_path):
+    case = (digits.module, digits.inputs, digits.labels)
+    for libraries in (["foolbox"], "foolbox"):
+        rows = davylamp.compare("fgsm", *case, epsilon=0.1, libraries=libraries).rows
+        assert [row.implementation.name for row in rows] == ["foolbox:fgsm"]
+    with pytest.raises(InvalidInput, match=r"expected a library that has foolbox:fgsm \(foolbox\), got art"):
+        davylamp.compare("foolbox:fgsm", *case, epsilon=0.1, libraries=["art"])
+    with pytest.raises(UnknownName, match="unknown library 'foolbax'; did you mean foolbox"):
+        davylamp.compare("fgsm", *case, epsilon=0.1, libraries=["art", "foolbax"])
+    for verb in (davylamp.run_attack, davylamp.compare):
+        with pytest.raises(InvalidInput, match="expected a targeted threat model with target='1'"):
+            verb("foolbox:pgd", *case, ThreatModel("linf", 0.1), target="1")
+    choice = davylamp.AttackChoice("foolbox:pgd", "linf", 0.1)
+    with pytest.raises(InvalidInput, match="inside an AttackChoice"):
+        davylamp.evaluate(*case, attacks=[choice], epsilon=0.2, out=tmp_path)
+    for models in ([digits.module], davylamp.Config(), []):
+        with pytest.raises(InvalidInput, match=r"expected modules by name as \{name: module\}"):
+            davylamp.evaluate(models, *case[1:], attacks="foolbox:fgsm", epsilon=0.1, out=tmp_path)
+    with pytest.raises(InvalidInput, match="divide 8-bit images by 255"):
+        davylamp.run_attack("foolbox:fgsm", digits.module, (digits.inputs * 255).byte(), digits.labels, epsilon=0.1)
+
+
+def test_the_layout_and_device_of_a_module_stay(digits):
+    module = copy.deepcopy(digits.module).to(memory_format=torch.channels_last)
+    strides = [parameter.stride() for parameter in module.parameters()]
+    places = [parameter.data_ptr() for parameter in module.parameters()]
+    davylamp.run_attack("foolbox:fgsm", module, digits.inputs, digits.labels, epsilon=0.1)
+    assert [parameter.stride() for parameter in module.parameters()] == strides
+    assert [parameter.data_ptr() for parameter in module.parameters()] == places

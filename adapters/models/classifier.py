@@ -208,7 +208,8 @@ def check_images(inputs: Any) -> None:
     if inputs.ndim != 4 or 0 in inputs.shape:
         raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}")
     if not inputs.is_floating_point():
-        raise InvalidInput(f"expected floating point images in [0, 1], got {inputs.dtype}")
+        advice = "; divide 8-bit images by 255" if inputs.dtype == torch.uint8 else ""
+        raise InvalidInput(f"expected floating point images in [0, 1], got {inputs.dtype}{advice}")
     # Both are NaN if any pixel is; torch.isfinite would make copies of what may be gigabytes.
     low, high = float(inputs.min()), float(inputs.max())
     if not (math.isfinite(low) and math.isfinite(high)):

@@ -32,7 +32,7 @@ def measured_symbols(measures: Sequence[str]) -> list[str]:
     return [
         symbol
         for symbol, metric in METRICS.items()
-        if _group(metric) in measures and "reduction" in _arguments(metric) and _needs(metric) <= own
+        if metric.group in measures and "reduction" in _arguments(metric) and _needs(metric) <= own
     ]
 
 
@@ -232,10 +232,6 @@ def _correct_outcomes(found: dict[str, Tensor], result: AttackResult, usable: Te
         if symbol in found:
             kept = found[symbol].where(usable, result.robust.to(found[symbol]))
             found[symbol] = kept if (symbol == "AAW") == white_box else torch.full_like(kept, math.nan)
-
-
-def _group(metric: Metric) -> str:
-    return metric.function.__module__.rpartition(".")[2]
 
 
 def _arguments(metric: Metric) -> Mapping[str, inspect.Parameter]:

@@ -63,7 +63,7 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
             continue
         if symbol not in METRICS and symbol not in MEASUREMENTS and not is_rate(symbol):
             raise UnknownName("metric", symbol, [*METRICS, *MEASUREMENTS])
-        group = METRICS[symbol].function.__module__.rpartition(".")[2] if symbol in METRICS else ""
+        group = METRICS[symbol].group if symbol in METRICS else ""
         if group in _NEEDS_MORE:
             raise Unsupported(
                 f"{symbol} needs the model itself or other images than a results folder holds: "
@@ -188,9 +188,9 @@ def _why_absent(symbol: str, outcomes: Outcomes) -> str:
     reasons = {own.unmeasured[symbol] for own in outcomes.done if symbol in own.unmeasured}
     if reasons:
         return "; ".join(sorted(reasons))
-    if symbol not in METRICS or METRICS[symbol].function.__module__.rpartition(".")[2] == "accuracy":
+    if symbol not in METRICS or METRICS[symbol].group == "accuracy":
         return "it has no predictions on clean images"
-    group = METRICS[symbol].function.__module__.rpartition(".")[2]
+    group = METRICS[symbol].group
     if symbol in _TARGETED and not any(own.cell.threat_model.targeted for own in outcomes.done):
         failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
         return "no attack here has a target" if not failed else "every attack with a target failed"

@@ -215,7 +215,7 @@ def _told(value: Any) -> bool:
 
 def _block(symbol: str) -> str:
     if symbol in METRICS:
-        group = METRICS[symbol].function.__module__.rpartition(".")[2]
+        group = METRICS[symbol].group
         return _BLOCKS.get(group, "Defence" if group.startswith("defence") else "Curves")
     return _MEASURED.get(symbol, "Effect")
 
