@@ -77,6 +77,9 @@ def check_contract(
         Unsupported: if it cannot run at all.
     """
     row = row_of(attack)
+    if not (norms or norms_of(row)):
+        told = f"{', '.join(row.classes)}: no norm whose least perturbation is known (linf, l2, l1)"
+        yield Promise(row.name, next(iter(row.classes)), "runs", "not promised", f"not checked, {told}")
     for norm in norms or norms_of(row):
         for name in PROMISES:
             promise = check_promise(row, norm, name, parameters=parameters)

@@ -2,13 +2,12 @@
 
 import itertools
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 
 from davylamp.adapters import as_implementation, find_implementation
-from davylamp.adapters.contract.promises import PROMISES, check_contract, check_promise
+from davylamp.adapters.contract.promises import PROMISES, check_contract
 from davylamp.errors import UnknownName
 
 pytest_plugins = ["pytester"]
@@ -82,10 +81,10 @@ def test_planted_attacks_break_their_promise(attack):
         assert list(found) == ["runs"]
 
 
-def test_a_parameter_that_the_library_does_not_take_is_found():
-    row = find_implementation("foolbox:bim")
-    wrong = replace(row, params={**row.params, "decay": "no_such_word"})
-    assert check_promise(wrong, "linf", "runs").state == "kept"
+def test_an_attack_without_a_checkable_norm_is_said_to_be_unchecked():
+    (promise,) = check_contract(as_implementation(far, norm="l0"))
+    assert promise.state == "not promised"
+    assert "not checked" in promise.detail
     with pytest.raises(UnknownName):
         list(check_contract("foolbox:bimm"))
 
