@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..intervals import share_interval
 from .attack import Knowledge
 from .threat_model import Norm, ThreatModel
 
@@ -79,10 +80,13 @@ class AttackResult:
         rules = self.threat_model
         radius = "" if rules.epsilon is None else f" {rules.epsilon:.4g}"
         attacked, fooled, violated = (int(flags.sum()) for flags in (self.attacked, self.success, self.violated))
-        told = f"{fooled} of {attacked} attacked images fooled, {int(self.robust.sum())} not, {violated} violations"
+        head = f"{self.implementation}, {rules.norm}{radius}"
+        low, high = share_interval(fooled, attacked)
+        rate = f" (MR {fooled / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
+        told = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
         spent = (float(count.double().mean()) for count in (self.forwards, self.backwards))
         passes = "{:.4g} forward and {:.4g} backward passes an image".format(*spent)
-        return f"AttackResult: {self.implementation}, {rules.norm}{radius}: {told}; {passes}; seed {self.seed}"
+        return f"AttackResult: {head}: {told}, {violated} violations; {passes}; seed {self.seed}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html(max_rows=10)}"

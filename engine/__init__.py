@@ -1,6 +1,7 @@
 """Evaluations: one attack compared through every library, and models x attacks x libraries into a results folder."""
 
 from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
+from ..intervals import share_interval
 from .attack.best_effort import SearchResult, best_effort, on_pixels
 from .attack.saturation import Saturation, saturating_budget
 from .comparison.compare import Comparison, Pair, Row, compare
@@ -8,7 +9,6 @@ from .plan.config import AttackChoice, Config, read_config, write_config
 from .plan.make import Plan, make_plan
 from .run.evaluate import EvaluationSummary, evaluate
 from .statistics.paired import mcnemar, wilcoxon
-from .statistics.shares import share_interval
 from .statistics.verdict import Judgement
 from .store.frames import load, load_clean, load_transfer
 from .store.store import ResultsStore

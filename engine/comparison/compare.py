@@ -29,8 +29,8 @@ from ...adapters.running.judge import quantise
 from ...adapters.running.targets import choose_targets
 from ...adapters.words import threat_text
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
+from ...intervals import share_interval
 from ...metrics import euclidean_distortion, maximum_distortion
-from ..statistics.shares import share_interval
 from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
 
 

@@ -100,7 +100,7 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
     """The value and its percentile interval; replicates where it is undefined are left out.
 
     There is no interval (NaN) of fewer than `FEWEST` images, nor of images that do not differ: one of no width would
-    claim that nothing else is possible. Not for shares: they have `engine.shares`.
+    claim that nothing else is possible. Not for shares: they have `shares`.
 
     Args:
         draws: the estimate on the images themselves, then in every replicate, shape (R,).

@@ -7,7 +7,8 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from .shares import difference_ends, discordant_correlation, share_interval
+from ...intervals import share_interval
+from .shares import difference_ends, discordant_correlation
 
 
 class Interval(NamedTuple):

@@ -1,13 +1,12 @@
-"""The interval of a share, the only one: honest where none or all of the images count, and where images repeat."""
+"""Intervals of shares over images that repeat, and of a difference of two shares."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
-LEVEL = 0.95
+from ...intervals import LEVEL, share_ends
 
 
 class Share(NamedTuple):
@@ -19,31 +18,14 @@ class Share(NamedTuple):
     worth: np.ndarray
 
 
-def share_interval(successes: float, count: float, level: float = LEVEL) -> tuple[float, float]:
-    """Clopper and Pearson's interval of a proportion: covers at least `level` whatever the proportion is.
-
-    Wilson's is narrower, and close to 0 and 1 covers as little as 83 % (3 images), 84 % (12) or 86 % (100).
-
-    Args:
-        successes: from 0 to `count`; needs not be whole.
-        count: trials; for clustered images the number that they are worth.
-        level: of confidence, inside (0, 1).
-
-    Returns:
-        Both ends; (NaN, NaN) if `count` is 0.
-    """
-    low, high = _ends(np.asarray(successes, float), np.asarray(count, float), level)
-    return float(low), float(high)
-
-
 def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, level: float = LEVEL) -> Share:
     """A mean of shares over the same images, such as a rate over several attacks, seeds or models.
 
-    The images are the clusters. How many independent trials the outcomes are worth (Kish's effective sample size) is
-    estimated from how alike the outcomes of an image are, and put into `share_interval` (Korn and Graubard 1998). One
-    image that always counts and one that never does are added for that estimate alone, so that outcomes which are all
-    equal are worth their images and not more. It is never less than the images are worth if all outcomes of an image
-    are the same, and never more than if all are independent.
+    The images are the clusters. How many independent trials the outcomes are worth (Kish's effective sample size)
+    is estimated from how alike the outcomes of an image are, and put into `share_interval` (Korn and Graubard
+    1998). One image that always counts and one that never does are added for that estimate alone, so that outcomes
+    which are all equal are worth their images and not more. It is never less than the images are worth if all
+    outcomes of an image are the same, and never more than if all are independent.
 
     Args:
         values: 0 or 1, or shares of such, NaN where undefined, shape (images, repeats) or (images, repeats, ...): the
@@ -72,7 +54,7 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
         entry = known * (part / np.maximum(images, 1))  # the weight of each outcome; they add up to 1
         whole = np.where(known, values, 0.0)
         worth = _worth(entry, whole, known, part)
-        low, high = _ends(value * worth, worth, level)
+        low, high = share_ends(value * worth, worth, level)
     return Share(value, low, high, worth)
 
 
@@ -111,15 +93,3 @@ def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.nda
     added = square / count * (mean**2 + (1 - mean) ** 2)
     found = mean * (1 - mean) / (between + added) * (count + 2) / count
     return np.clip(found, 1 / square, 1 / (entry**2).sum((0, 1)))
-
-
-def _ends(successes: np.ndarray, count: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
-    tail, small = (1 - level) / 2, 1e-9
-    successes = np.where(np.abs(successes - np.round(successes)) < small, np.round(successes), successes)
-    failures = np.where(np.abs(count - successes) < small, 0.0, count - successes)
-    low = scipy.special.betaincinv(np.maximum(successes, small), failures + 1, tail)
-    high = scipy.special.betaincinv(successes + 1, np.maximum(failures, small), 1 - tail)
-    nothing = ~(count > 0)
-    low = np.where(successes <= 0, 0.0, low)
-    high = np.where(failures <= 0, 1.0, high)
-    return np.where(nothing, math.nan, low)[()], np.where(nothing, math.nan, high)[()]

@@ -82,7 +82,7 @@ def build_table(
     as robust). A row is the mean of cell values, as CANARY has it: of attacks over the models, of models over the
     attacks of one threat model; repeats with other seeds are averaged first. With `pooled` it is the mean over the
     images of all its cells instead; metrics that are no mean over images stay means over cells. Intervals are 95 %:
-    those of shares (`is_share`) from `engine.shares`, all others percentile bootstrap intervals over images, where each
+    those of shares (`is_share`) from `clustered_interval`, all others percentile bootstrap intervals over images: each
     replicate draws the same images for every cell.
 
     Rows never mix threat models, parameters or data: what tells two rows apart beyond their labels is in `setting`.

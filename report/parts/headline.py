@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from ...adapters.words import threat_text
-from ...engine.statistics.shares import share_interval
 from ...engine.statistics.verdict import MARGIN, judge_rates
 from ...engine.store.outcomes import Clean, Outcomes
 from ...engine.tables.groups import Group, group_cells, model_names
+from ...intervals import share_interval
 
 _REASONS = 3  # that are shown of failed cells
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from ...adapters.words import radius_text, threat_text
 from ...engine.statistics.paired import Interval
-from ...engine.statistics.shares import share_interval
 from ...engine.statistics.verdict import RULE, Judgement, Verdict, judge
 from ...engine.store.outcomes import Outcome, side_of
 from ...engine.tables.implementation_notes import About
+from ...intervals import share_interval
 from ..parts.blocks import Column, Entry, Fold, PageTable, Section, Text, make_table, plain
 from ..parts.reading import Folder
 

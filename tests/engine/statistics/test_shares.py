@@ -4,34 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from davylamp.engine.statistics.shares import clustered_interval, share_interval
+from davylamp.engine.statistics.shares import clustered_interval
+from davylamp.intervals import share_interval
 
 COVER = 0.93
 TRUTHS = (0.0, 0.02, 0.5, 0.98, 1.0)
-
-
-def coverage(count, truth):
-    """Exact: the chance of every number of successes whose interval holds the truth."""
-    ends = [share_interval(k, count) for k in range(count + 1)]
-    held = [low - 1e-12 <= truth <= high + 1e-12 for low, high in ends]
-    return float(stats.binom.pmf(np.arange(count + 1), count, truth)[held].sum())
-
-
-@pytest.mark.parametrize("count", [3, 12, 100])
-def test_the_interval_covers_every_share(count):
-    truths = (*TRUTHS, *np.linspace(0.001, 0.999, 97))
-    assert min(coverage(count, truth) for truth in truths) >= 0.95 - 1e-9
-
-
-def test_the_interval_is_that_of_clopper_and_pearson():
-    for successes, count in ((0, 12), (12, 12), (3, 12), (1, 1), (40, 100)):
-        truth = stats.binomtest(successes, count).proportion_ci(0.95, method="exact")
-        assert share_interval(successes, count) == pytest.approx((truth.low, truth.high), abs=1e-12)
-    assert share_interval(0, 12)[0] == 0
-    assert share_interval(12, 12)[1] == 1
-    assert all(math.isnan(end) for end in share_interval(0, 0))
 
 
 def simulate(generator, truth, images, repeats, alike, trials):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from davylamp import metrics
-from davylamp.engine.statistics.shares import share_interval
 from davylamp.engine.tables.table import build_table
 from davylamp.engine.tables.transfer_table import build_transfer, transfer_rows
 from davylamp.errors import Unsupported
+from davylamp.intervals import share_interval
 
 N = 30
 ATTACKS = ("foolbox:pgd", "torchattacks:pgd")
