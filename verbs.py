@@ -146,7 +146,9 @@ class Evaluation:
         """One line for each image and cell, see `davylamp.engine.load`."""
         return load(self.folder, heavy=heavy)
 
-    def rank(self, subjects: Literal["models", "attacks"] = "models", **options: Any) -> Ranking:
+    def rank(
+        self, subjects: Literal["models", "attacks", "implementations", "defences"] = "models", **options: Any
+    ) -> Ranking:
         """See `davylamp.rank`."""
         return rank(self.folder, subjects, **options)
 
@@ -227,33 +229,47 @@ def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
     return build_table(folder, by=by, **options)
 
 
-def rank(
+def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
     results: str | Path | pd.DataFrame,
-    subjects: Literal["models", "attacks"] = "models",
+    subjects: Literal["models", "attacks", "implementations", "defences"] = "models",
     *,
     budget: float | None = None,
+    per: Literal["attack", "implementation"] = "attack",
+    norm: str | None = None,
+    knowledge: Literal["white-box", "black-box", "score", "decision"] | None = None,
+    unequal: Literal["common", "keep"] = "common",
+    original: str | None = None,
     **options: Any,
 ) -> Ranking:
-    """Rank models or attacks by item response theory on every image, with uncertainty.
+    """Rank models, attacks or defences by item response theory on every image, with uncertainty.
 
     Args:
         results: a results folder, or the frame that `load` makes of one, perhaps filtered.
-        subjects: "models" or "attacks".
+        subjects: what is ranked.
         budget: a radius at which smallest changes count.
+        per: what counts once: an attack, by the strongest of its libraries on each image, or every implementation.
+        norm: only attacks in this one.
+        knowledge: only these attacks.
+        unequal: what not every subject met is left out, or kept as missing.
+        original: for "defences": the model that all others are defences of, where their names do not say it.
         **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed.
 
     Raises:
-        InvalidInput: with fewer than two subjects.
+        InvalidInput: with fewer than two subjects, or a choice that leaves nothing.
     """
-    from .scoring import build_responses, complete_items, rank_responses
+    from .scoring import build_responses, choose_results, rank_matrix
 
     frame = results if isinstance(results, pd.DataFrame) else load(results)
-    responses = build_responses(frame, subjects, budget)
-    if len(responses.subjects) < 2:
-        raise InvalidInput(f"expected at least 2 {subjects} to rank, got {', '.join(responses.subjects)} only")
-    if options.get("scoring", "irt") != "irt":
-        responses = complete_items(responses)
-    return rank_responses(responses.values, responses.subjects, responses.images, **options)
+    if unequal == "keep" and options.get("scoring", "irt") != "irt":
+        raise InvalidInput(
+            f"expected unequal='common' with scoring={options['scoring']!r}: a mean has no missing items"
+        )
+    try:
+        chosen = choose_results(frame, norm, knowledge)
+        responses = build_responses(chosen, subjects, budget, per=per, unequal=unequal, original=original)
+        return rank_matrix(responses, **options)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
 
 
 def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool) -> list[Implementation]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput, UnknownName
-from .options import Json, one_format, say_defaults
+from .options import Json, given_options, one_format, say_defaults
 
 
 class Subjects(str, Enum):
@@ -31,10 +31,26 @@ class Method(str, Enum):
 
 
 class Knowledge(str, Enum):
-    """What an attack knows of the model."""
+    """What an attack knows of the model; black-box: score or decision."""
 
     white_box = "white-box"
     black_box = "black-box"
+    score = "score"
+    decision = "decision"
+
+
+class Per(str, Enum):
+    """What counts once."""
+
+    attack = "attack"
+    implementation = "implementation"
+
+
+class Unequal(str, Enum):
+    """What becomes of what not every subject met."""
+
+    common = "common"
+    keep = "keep"
 
 
 class Model(str, Enum):
@@ -76,6 +92,9 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     norm: Annotated[str | None, typer.Option(help="only the results of this norm")] = None,
     budget: Annotated[str | None, typer.Option(help="largest distance that counts as fooled, as 4/255")] = None,
     knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks; canary: white-box first")] = None,
+    per: Annotated[Per, typer.Option(help="what counts once; attack: the strongest of its libraries")] = Per.attack,
+    unequal: Annotated[Unequal, typer.Option(help="what not every subject met: left out, or missing")] = Unequal.common,
+    original: Annotated[str | None, typer.Option(help="defences: the model that all others are defences of")] = None,
     library: Annotated[str | None, typer.Option(help="images on which this library differs at equal ability")] = None,
     items: Annotated[int, typer.Option(min=0, help="how many of the hardest and easiest images to show")] = 3,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="without each subject, each metric")] = False,
@@ -90,22 +109,30 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     one_format({"csv": as_csv, "json": as_json})
     if library is not None and (subjects is not Subjects.implementations or method is not Method.irt):
         raise InvalidInput("expected --library with --subjects implementations and --method irt")
+    if subjects is Subjects.implementations and "per" in given_options(context):
+        raise InvalidInput("expected --per without --subjects implementations: each counts there")
     kind = None if knowledge is None else knowledge.value
     try:
         if method is Method.canary or folder.suffix == ".csv":
-            _check_metrics(folder, method, norm, kind, {"--budget": budget, "--library": library}, model, fit)
-            matrix = _read_metrics(folder, subjects, norm, kind)
+            images_only = {"--budget": budget, "--library": library, "--unequal": _unless(unequal, Unequal.common)}
+            chosen = {"norm": norm, "knowledge": kind, "per": per.value, "original": original}
+            _check_metrics(folder, method, {**chosen, "per": _unless(per, Per.attack)}, images_only, model, fit)
+            matrix = _read_metrics(folder, subjects, chosen)
             ranked = _rank_metrics(folder, matrix, subjects, sensitivity=sensitivity, propagate=propagate, seed=seed)
         else:
             if propagate:
                 raise InvalidInput("expected --propagate with --method canary: no other has two layers")
             radius = None if budget is None else parse_number(budget, "budget")
             options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
-            chosen = {"norm": norm, "knowledge": kind}
+            if unequal is Unequal.keep and method is not Method.irt:
+                raise InvalidInput(
+                    f"expected --unequal common with --method {method.value}: a mean has no missing items"
+                )
+            chosen = {"norm": norm, "knowledge": kind, "per": per.value, "original": original, "unequal": unequal.value}
             ranked = _rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
-    say_defaults(context, ("subjects", "method", "seed"))
+    say_defaults(context, ("subjects", "method", "per", "seed"))
     if as_json:
         print(json.dumps(_document(ranked), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
@@ -118,17 +145,21 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
         _print(ranked, items)
 
 
+def _unless(chosen: Enum, default: Enum) -> str | None:
+    """The value, if it is not the default."""
+    return None if chosen is default else str(chosen.value)
+
+
 def _check_metrics(
     folder: Path,
     method: Method,
-    norm: str | None,
-    knowledge: str | None,
+    chosen: dict[str, str | None],
     images_only: dict[str, str | None],
     model: Model,
     fit: Fit,
 ) -> None:
     """Refuse what a ranking of metrics would ignore."""
-    of_folder = {"--norm": norm, "--knowledge": knowledge} if folder.suffix == ".csv" else {}
+    of_folder = {f"--{name}": value for name, value in chosen.items()} if folder.suffix == ".csv" else {}
     fixed = {"--model": model.value, "--fit": fit.value}
     given = [name for name, value in {**images_only, **of_folder}.items() if value is not None]
     given += [name for name, value in fixed.items() if value != "auto"]
@@ -141,7 +172,7 @@ def _check_metrics(
 def _rank_folder(
     folder: Path,
     subjects: Subjects,
-    chosen: dict[str, str | None],
+    chosen: dict[str, Any],
     budget: float | None,
     library: str | None,
     sensitivity: bool,
@@ -150,16 +181,28 @@ def _rank_folder(
     """Per image: load, rank, look at the items."""
     import numpy as np
 
-    from ..scoring import build_responses, complete_items, describe_items, differential_items, drop_each, rank_responses
+    from ..adapters.threat_model import NORMS
+    from ..engine import load
+    from ..scoring import (
+        build_responses,
+        choose_results,
+        complete_items,
+        describe_items,
+        differential_items,
+        drop_each,
+        rank_matrix,
+    )
 
-    results, failed = _load(folder, **chosen)
-    found = build_responses(results, subjects.value, budget)
-    if len(found.subjects) < 2:
-        raise InvalidInput(f"expected at least 2 subjects to rank, got {', '.join(found.subjects)} only")
+    if chosen["norm"] not in (None, *NORMS):
+        raise UnknownName("norm", str(chosen["norm"]), NORMS)
+    results = load(folder)
+    of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
+    found = build_responses(of_kind, subjects.value, budget, **chosen)
     if options["scoring"] != "irt":
         found = complete_items(found)
-    notes = (*found.notes, *failed)
-    ranking = rank_responses(found.values, found.subjects, found.images, **options)
+    failed = len(results.attrs["failed"])
+    notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
+    ranking = rank_matrix(found, **options)
     size = f"{found.values.shape[1]} items, {len(set(found.images))} images"
     title = f"{subjects.value} of {folder}: {ranking.method}, {size}"
     table = differential = dropped = None
@@ -172,28 +215,13 @@ def _rank_folder(
         names = np.array(found.subjects)
 
         def score(kept: Any) -> Any:
-            return rank_responses(found.values[kept], list(names[kept]), found.images, **options).score
+            fewer = found._replace(values=found.values[kept], subjects=tuple(names[kept]))
+            return rank_matrix(fewer, **options).score
 
         if len(names) < 3:
             raise InvalidInput(f"expected at least 3 {subjects.value} for --sensitivity, got {len(names)}")
         dropped = drop_each(score, found.subjects, axis="subjects")
     return Ranked(title, ranking, notes, table, differential, dropped)
-
-
-def _load(folder: Path, norm: str | None, knowledge: str | None) -> tuple[Any, list[str]]:
-    """The results in a norm by attacks of one kind, and a line about the failed cells."""
-    from ..adapters.threat_model import NORMS
-    from ..engine import load
-
-    if norm is not None and norm not in NORMS:
-        raise UnknownName("norm", norm, NORMS)
-    results: Any = load(folder)
-    failed = len(results.attrs["failed"])
-    if norm is not None:
-        results = results[results["norm"] == norm]
-    if knowledge is not None:
-        results = results[(results["knowledge"] == "white-box") == (knowledge == "white-box")]
-    return results, [f"{failed} cells failed: their responses are missing"] if failed else []
 
 
 def _rank_metrics(
@@ -216,7 +244,7 @@ def _rank_metrics(
     return Ranked(title, ranking, matrix.notes, sensitivity=dropped)
 
 
-def _read_metrics(folder: Path, subjects: Subjects, norm: str | None, knowledge: Any) -> Any:
+def _read_metrics(folder: Path, subjects: Subjects, chosen: dict[str, Any]) -> Any:
     """One row for each subject, a column for each metric that has a rule and that all of them have."""
     from ..engine.tables.metric_matrix import build_matrix, read_matrix
     from ..scoring import RULES
@@ -227,7 +255,7 @@ def _read_metrics(folder: Path, subjects: Subjects, norm: str | None, knowledge:
     left_out = ("OTR", "QN") if of_models else ("CA", "CF", "CC")
     symbols = [symbol for symbol in RULES if symbol not in left_out]
     rows = "models" if of_models else "attacks"
-    matrix = build_matrix(folder, symbols, rows=rows, norm=norm, knowledge=knowledge)
+    matrix = build_matrix(folder, symbols, rows=rows, norm=chosen["norm"], knowledge=chosen["knowledge"])
     if len(matrix.frame) < 2:
         raise InvalidInput(f"expected at least 2 {rows} to rank, got {len(matrix.frame)}: {matrix.frame.index[0]}")
     return matrix

@@ -5,11 +5,12 @@ from .canary import RULES, rank_table
 from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, choose_model, fit_irt
 from .items import describe_items, differential_items
-from .ranking import Ranking, rank_responses
+from .ranking import Ranking, rank_matrix, rank_responses
 from .response_model import ResponseModel
-from .responses import Responses, build_responses, complete_items
+from .responses import KNOWLEDGE, Responses, build_responses, check_several, choose_results, complete_items
 
 __all__ = [
+    "KNOWLEDGE",
     "RULES",
     "Diagnostics",
     "Dropped",
@@ -21,7 +22,9 @@ __all__ = [
     "bootstrap",
     "borda",
     "build_responses",
+    "check_several",
     "choose_model",
+    "choose_results",
     "complete_items",
     "describe_items",
     "diagnose",
@@ -29,6 +32,7 @@ __all__ = [
     "drop_each",
     "fit_irt",
     "plain_mean",
+    "rank_matrix",
     "rank_responses",
     "rank_table",
 ]

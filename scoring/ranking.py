@@ -2,7 +2,7 @@
 
 import html
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import pandas as pd
 from .baselines import agreement, bootstrap, borda, plain_mean
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
+from .responses import Responses, check_several, complete_items
 
 Scoring = Literal["irt", "mean", "borda"]
 LEVEL = 0.95
@@ -139,6 +140,33 @@ def rank_responses(
     draws = fit.ability.reshape(-1, len(values))
     name = f"{fit.model.name}, {fit.model.response} responses"
     return make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
+
+
+def rank_matrix(
+    responses: Responses, *, scoring: Scoring = "irt", model: str = "auto", method: Method = "auto", seed: int = 0
+) -> Ranking:
+    """Rank what `build_responses` made; means and Borda counts are over the items that every subject answered.
+
+    Args:
+        responses: of any subjects.
+        scoring: see `rank_responses`.
+        model: see there.
+        method: see there.
+        seed: see there.
+
+    Returns:
+        The ranking; its notes end with those of the responses.
+
+    Raises:
+        ValueError: if there is one subject only, or the matrix cannot be ranked.
+    """
+    check_several(responses)
+    if scoring != "irt":
+        responses = complete_items(responses)
+    ranking = rank_responses(
+        responses.values, responses.subjects, responses.images, scoring=scoring, model=model, method=method, seed=seed
+    )
+    return replace(ranking, notes=(*ranking.notes, *responses.notes))
 
 
 def make_ranking(

@@ -1,14 +1,28 @@
 """From a table of results, one row for each cell and image, to a matrix of responses."""
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 
+from .dependence import missing_by_subject
+
 Subjects = Literal["models", "attacks", "implementations", "defences"]
+Per = Literal["attack", "implementation"]
+Unequal = Literal["common", "keep"]
 THREAT = ("norm", "epsilon", "targeted")
 COLUMNS = ("cell", "model", "attack", "implementation", "image", "attacked", "success", "violated")
+KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
+    "white-box": ("white-box",),
+    "black-box": ("score-based", "decision-based", "black-box"),
+    "score": ("score-based",),
+    "decision": ("decision-based",),
+}
+UNDEFENDED = "none"
+CHANCE = 0.01  # below this p-value a note says that what is missing depends on the subject
+_NAMED = 4  # that a note names
 
 
 class Responses(NamedTuple):
@@ -19,7 +33,8 @@ class Responses(NamedTuple):
         subjects: names, length N.
         items: names, length M.
         images: the image of each item, length M.
-        notes: a line for everything that a reader should know: what is missing, what counts more than once.
+        notes: a line for everything that a reader should know: what is missing, left out, mixed, or counts once.
+        kind: of the subjects.
     """
 
     values: np.ndarray
@@ -27,71 +42,99 @@ class Responses(NamedTuple):
     items: tuple[str, ...]
     images: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    kind: Subjects = "models"
 
 
-def build_responses(results: pd.DataFrame, subjects: Subjects = "models", budget: float | None = None) -> Responses:
+def build_responses(
+    results: pd.DataFrame,
+    subjects: Subjects = "models",
+    budget: float | None = None,
+    *,
+    per: Per = "attack",
+    unequal: Unequal = "common",
+    original: str | None = None,
+) -> Responses:
     """Who did what on which image.
 
     A model answers right where the attack did not fool it: an image that it gets wrong when clean counts against it. An
     attack or an implementation answers right where it fooled the model; an image that the model gets wrong when clean
-    is missing. What broke a rule is missing for both, as is everything of an attack that failed; notes say how much.
+    is missing. What broke a rule is missing for both, as is everything of an attack that failed; notes say how much,
+    and whether what is missing depends on the subject.
+
+    An attack that ran in several libraries counts once: on each image the strongest of its implementations answers for
+    it, as in a worst case. A library whose implementation is weak or broken then neither dilutes an attack nor gives it
+    a second vote; the first by any order of libraries would hang on the name.
 
     Args:
         results: with `COLUMNS`, and `norm`, `epsilon`, `parameters`, `data`, ... where they tell items apart;
             `library` and `knowledge` are for the notes, `minimum_norm` says whose distances are the smallest found.
-        subjects: whose strength is scored; items are image x attack for "models" and "defences", image x model for
-            "attacks" (and x library) and "implementations".
+        subjects: whose strength is scored; items are image x attack for "models", image x attack x original model for
+            "defences", image x model for "attacks" and "implementations". Models named "ORIGINAL+FILE.py:FUNCTION" are
+            defended ones; their originals answer as the defence "none".
         budget: largest distance at which an attack counts as having fooled (column `distance`); None: any. An attack
             in a larger ball that was not asked for the smallest change says nothing about it: missing.
+        per: what counts once: an "attack", or every "implementation" of it (for "attacks": every library).
+        unequal: what not every subject met is left out ("common", as CANARY has it), or stays and is a missing response
+            of the others ("keep"): right only if what was run does not depend on how it would have ended.
+        original: for "defences" that are not so named: the model that all others are defences of.
 
     Returns:
         The matrix, in the order in which subjects and items come in the results; items that nobody has are left out.
 
     Raises:
-        ValueError: if columns are missing, the kind is unknown, or nothing is left.
+        ValueError: if columns are missing, a choice is unknown, or nothing is left.
     """
-    absent = [column for column in COLUMNS if column not in results]
-    if absent:
-        raise ValueError(f"expected columns {', '.join(COLUMNS)}, got a table without {', '.join(absent)}")
-    if subjects not in ("models", "attacks", "implementations", "defences"):
-        raise ValueError(f"expected subjects models, attacks, implementations or defences, got {subjects!r}")
+    _check(results, subjects, per, unequal, original)
     rows: Any = results
+    notes: list[str] = []
+    if subjects == "defences":
+        rows, notes = _of_defences(rows, original)
     of_models = subjects in ("models", "defences")
-    attacked, fooled = rows["attacked"].astype(bool), rows["success"].astype(bool)
-    beyond = pd.Series(data=False, index=rows.index)
-    if budget is not None:
-        far = fooled & (rows["distance"] > budget)
-        fooled &= ~far
-        if "minimum_norm" in rows:
-            beyond = far & ~rows["minimum_norm"].astype(bool)
-    value = (attacked & ~fooled if of_models else attacked & fooled).astype(float)
-    hidden = rows["violated"].astype(bool) | beyond | (False if of_models else ~attacked)
-    image = _join(rows, ("data", "image"))
-    if of_models:
-        finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
-        own, other = _join(rows, ("model",)), _join(rows, ("implementation", *THREAT, *finer, "parameters", "seed"))
-    elif subjects == "attacks":
-        own, other = _told_apart(rows, "attack"), _join(rows, ("model", "library", "seed"))
+    value, hidden, beyond = _judged(rows, budget, of_models=of_models)
+    parts = _named(rows, subjects, per)
+    if unequal == "common":
+        kept, left = _common(parts, of_models=of_models)
+        rows, parts, value, hidden, beyond = (each[kept] for each in (rows, parts, value, hidden, beyond))
     else:
-        own, other = _told_apart(rows, "implementation"), _join(rows, ("model", "seed"))
-    item = image + " x " + other
-    frame: Any = pd.DataFrame({"subject": own, "item": item, "image": image, "value": value.mask(hidden)})
-    frame = frame.dropna(subset="value")
-    if frame.empty:
-        raise ValueError("expected results of attacked images, got none")
-    matrix: Any = frame.pivot_table(index="subject", columns="item", values="value", aggfunc="mean", sort=False)
-    images: Any = frame.drop_duplicates("item").set_index("item")["image"].loc[list(matrix.columns)]
-    silent = [name for name in own.unique() if name not in matrix.index]
-    notes = [f"left out: {', '.join(silent)}: no response at all"] if silent else []
+        left = _uneven(parts)
+    found = _matrix(parts, value.mask(hidden), "min" if of_models else "max")
+    silent = [name for name in parts["own"].unique() if name not in found.subjects]
+    notes += [*_notes(rows, subjects, per), *left]
+    notes += [f"left out: {', '.join(silent)}: no response at all"] if silent else []
     if beyond.any():
         notes.append(f"{beyond.sum()} responses are missing: fooled in a larger ball, not asked about this budget")
-    return Responses(
-        matrix.to_numpy(),
-        tuple(matrix.index),
-        tuple(matrix.columns),
-        tuple(images),
-        (*_notes(rows, of_models=of_models), *notes),
-    )
+    notes += _selective(parts, hidden)
+    return found._replace(notes=tuple(notes), kind=subjects)
+
+
+def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: str | None = None) -> pd.DataFrame:
+    """The results of attacks of one kind.
+
+    Args:
+        results: with the columns `norm` and `knowledge` if they are asked for.
+        norm: only attacks in this one; None: in any.
+        knowledge: only attacks that know this much: a key of `KNOWLEDGE`; None: all.
+
+    Raises:
+        ValueError: if there is no such kind, or nothing of it.
+    """
+    if knowledge is not None and knowledge not in KNOWLEDGE:
+        raise ValueError(f"expected knowledge {', '.join(KNOWLEDGE)}, got {knowledge!r}")
+    wanted = {
+        "norm": None if norm is None else (norm,),
+        "knowledge": None if knowledge is None else KNOWLEDGE[knowledge],
+    }
+    for column, values in wanted.items():
+        if values is None:
+            continue
+        if column not in results:
+            raise ValueError(f"expected a column {column} to choose by, got a table without")
+        have = sorted(set(results[column]))
+        results = results.loc[results[column].isin(values)]
+        if results.empty:
+            what = f"results in norm {norm}" if column == "norm" else f"{knowledge} attacks"
+            raise ValueError(f"expected {what}, got {', '.join(map(str, have))} only")
+    return results
 
 
 def complete_items(responses: Responses) -> Responses:
@@ -114,18 +157,194 @@ def complete_items(responses: Responses) -> Responses:
         raise ValueError(f"expected an item that all {len(responses.subjects)} subjects answered, got none")
     note = f"means are over the {len(kept)} of {total} items that every subject answered"
     items, images = (tuple(part[place] for place in kept) for part in (responses.items, responses.images))
-    return Responses(responses.values[:, kept], responses.subjects, items, images, (*responses.notes, note))
+    return responses._replace(
+        values=responses.values[:, kept], items=items, images=images, notes=(*responses.notes, note)
+    )
 
 
-def _notes(rows: Any, *, of_models: bool) -> tuple[str, ...]:
-    """What is missing, what counts more than once, and what is thrown together."""
+def check_several(responses: Responses) -> None:
+    """Two subjects at least, or a sentence that says why there is no ranking.
+
+    Args:
+        responses: of any subjects.
+
+    Raises:
+        ValueError: if there is one subject only.
+    """
+    if len(responses.subjects) > 1:
+        return
+    kind = responses.kind.removesuffix("s")
+    by = "models" if responses.kind in ("models", "defences") else "attacks"
+    raise ValueError(
+        f"one {kind}: nothing to rank it against; `davylamp table FOLDER --by {by}` has the numbers of "
+        f"{', '.join(responses.subjects)}, a ranking needs results of a second {kind}"
+    )
+
+
+def _check(results: Any, subjects: str, per: str, unequal: str, original: str | None) -> None:
+    absent = [column for column in COLUMNS if column not in results]
+    if absent:
+        raise ValueError(f"expected columns {', '.join(COLUMNS)}, got a table without {', '.join(absent)}")
+    choices: Any = (("subjects", subjects, Subjects), ("per", per, Per), ("unequal", unequal, Unequal))
+    for name, given, known in choices:
+        if given not in get_args(known):
+            *others, last = get_args(known)
+            raise ValueError(f"expected {name} {', '.join(others)} or {last}, got {given!r}")
+    if original is not None and subjects != "defences":
+        raise ValueError(f"expected an original model with subjects defences, got it with {subjects}")
+
+
+def _judged(rows: Any, budget: float | None, *, of_models: bool) -> tuple[Any, Any, Any]:
+    """Response of each row, whether it is missing, and whether a larger ball is why."""
+    attacked, fooled = rows["attacked"].astype(bool), rows["success"].astype(bool)
+    beyond = pd.Series(data=False, index=rows.index)
+    if budget is not None:
+        far = fooled & (rows["distance"] > budget)
+        fooled &= ~far
+        if "minimum_norm" in rows:
+            beyond = far & ~rows["minimum_norm"].astype(bool)
+    value = (attacked & ~fooled if of_models else attacked & fooled).astype(float)
+    return value, rows["violated"].astype(bool) | beyond | (False if of_models else ~attacked), beyond
+
+
+def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
+    """The rows of defended models and of their originals, with the columns `original` and `defence`."""
+    parted = {name: _parted(name) for name in map(str, rows["model"].unique())}
+    if original is not None:
+        if original not in parted:
+            raise ValueError(f"expected the original among {', '.join(parted)}, got {original!r}")
+        parted = {name: (original, name if name != original else UNDEFENDED) for name in parted}
+    originals = {base for base, defence in parted.values() if defence != UNDEFENDED}
+    if not originals:
+        raise ValueError(
+            "expected defended models as NAME+FILE.py:FUNCTION (`davylamp evaluate --defence`), got none; "
+            "give --original NAME if all other models are defences of it"
+        )
+    rest = [name for name, (base, defence) in parted.items() if defence == UNDEFENDED and base not in originals]
+    rows = rows[~rows["model"].isin(rest)]
+    base, defence = (rows["model"].map({name: own[place] for name, own in parted.items()}) for place in (0, 1))
+    notes = [f"left out: {_some(rest)}: no model with a defence in front of it"] if rest else []
+    return rows.assign(original=base, defence=defence), notes
+
+
+def _parted(name: str) -> tuple[str, str]:
+    """Original and defence of a model's name."""
+    base, plus, defence = name.rpartition("+")
+    return (base, defence) if plus and base and ".py:" in defence else (name, UNDEFENDED)
+
+
+def _named(rows: Any, subjects: str, per: str) -> Any:
+    """Of each row: the subject `own`, the `image`, the `item`, the `attempt` at it, and the `group` of attempts."""
+    image = _join(rows, ("data", "image"))
+    finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
+    if subjects in ("models", "defences"):
+        base = ("original",) if subjects == "defences" else ()
+        own = rows["defence" if subjects == "defences" else "model"].map(str)
+        attempt = _join(rows, (*base, "implementation", *THREAT, *finer, "parameters", "seed"))
+        other, group = attempt, rows["implementation"].map(str).str.cat(_threat(rows), sep=" ")
+        if per == "attack":
+            other = _join(rows, (*base, "attack", *THREAT, *finer))
+            other = _with(other, _sweep(rows, other)).str.cat(_join(rows, ("seed",)), sep=" ")
+    else:
+        own = _told_apart(rows, subjects.removesuffix("s"))
+        library = ("library",) if subjects == "attacks" and per == "implementation" else ()
+        other = attempt = _join(rows, ("model", *library, "seed"))
+        group = rows["model"].map(str)
+    columns = {"own": own, "image": image, "item": image + " x " + other, "attempt": image + " x " + attempt}
+    return pd.DataFrame({**columns, "group": group})
+
+
+def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
+    """Rows of attempts that every subject made, (rows,) bool, and a note for what was left out."""
+    place, names = pd.factorize(parts["own"])
+    attempt, attempts = pd.factorize(parts["attempt"])
+    ran: Any = np.zeros((len(names), len(attempts)), bool)
+    ran[place, attempt] = True
+    kept = ran.all(0)[attempt]
+    if kept.all():
+        return kept, []
+    group, groups = pd.factorize(parts["group"])
+    of_attempt = np.zeros(len(attempts), int)
+    of_attempt[attempt] = group
+    lines = []
+    for each, name in enumerate(groups):
+        own = ran[:, of_attempt == each]
+        gone = int((~own.all(0)).sum())
+        if gone:
+            lacking = _some([str(names[row]) for row in np.flatnonzero(~own.all(1))])
+            what = name if gone == own.shape[1] else f"{gone} of {own.shape[1]} responses to {name}"
+            lines.append(f"left out: {what}: no result {'on' if of_models else 'of'} {lacking}")
+    if not kept.any():
+        raise ValueError(
+            f"expected something that all {len(names)} subjects met, got nothing ({'; '.join(lines[:2])}): evaluate "
+            "what is missing, or rank with --unequal keep"
+        )
+    more = [f"left out: {len(lines) - _NAMED} more that not every subject met"] if len(lines) > _NAMED else []
+    note = "ranked by what every subject met; --unequal keep ranks by all, and takes the rest for missing at random"
+    return kept, [*lines[:_NAMED], *more, note]
+
+
+def _uneven(parts: Any) -> list[str]:
+    """A note if the subjects met different attempts."""
+    counts = parts.groupby("own", sort=False)["attempt"].nunique()
+    total = parts["attempt"].nunique()
+    if (counts == total).all():
+        return []
+    told = _some([f"{name} {count / total:.0%}" for name, count in counts.items()])
+    return [
+        f"subjects met different attacks, kept as asked: {told} of all. A score is biased if what was run hangs on "
+        "how it would have ended"
+    ]
+
+
+def _matrix(parts: Any, value: Any, strongest: str) -> Responses:
+    """Subjects by items; of several responses to an item the strongest attempt's."""
+    seen = value.notna()
+    if not seen.any():
+        raise ValueError("expected results of attacked images, got none")
+    told = parts[seen]
+    place, names = pd.factorize(told["own"])
+    item, items = pd.factorize(told["item"])
+    values = np.full((len(names), len(items)), np.nan)
+    # fmin and fmax prefer a number to NaN.
+    (np.fmin if strongest == "min" else np.fmax).at(values, (place, item), value[seen].to_numpy())
+    images = told["image"].to_numpy()[np.unique(item, return_index=True)[1]]
+    return Responses(values, tuple(map(str, names)), tuple(map(str, items)), tuple(map(str, images)))
+
+
+def _selective(parts: Any, hidden: Any) -> list[str]:
+    """A note if the share of missing responses differs between the subjects beyond chance."""
+    if not hidden.any():
+        return []
+    place, names = pd.factorize(parts["own"])
+    image, images = pd.factorize(parts["image"])
+    counts = np.zeros((len(names), len(images), 2))
+    np.add.at(counts, (place, image), np.stack([hidden.to_numpy(float), np.ones(len(hidden))], 1))
+    chance = missing_by_subject(counts[..., 0])
+    if not chance < CHANCE:
+        return []
+    shares = counts[..., 0].sum(1) / counts[..., 1].sum(1)
+    order = np.argsort(-shares, kind="stable")
+    told = ", ".join(f"{names[one]} {shares[one]:.0%}" for one in (order[0], order[-1]))
+    return [
+        f"what is missing depends on the subject (most and least: {told}; p = {chance:.1g}): the scores are of the "
+        "responses that are left, and are biased if the missing ones would have been other ones"
+    ]
+
+
+def _notes(rows: Any, subjects: str, per: str) -> list[str]:
+    """What is missing, what counts once or more than once, and what is thrown together."""
     violated, notes = int(rows["violated"].astype(bool).sum()), []
     if violated:
         notes.append(f"{violated} of {len(rows)} responses are missing: the example broke a rule")
-    if of_models and "library" in rows:
-        libraries = rows.groupby("attack")["library"].unique()
+    if subjects != "implementations" and "library" in rows:
+        libraries = rows.groupby("attack", sort=False)["library"].unique()
         several = [f"{attack} ({', '.join(sorted(own))})" for attack, own in libraries.items() if len(own) > 1]
-        if several:
+        if several and per == "attack":
+            notes.append(f"an attack counts once, the strongest of its libraries on each image: {'; '.join(several)}")
+            if subjects == "attacks" and len(several) < len(libraries):
+                notes.append("attacks that ran in more libraries had more tries at each image")
+        elif several:
             notes.append(f"an attack counts once for each library: {'; '.join(several)}")
     mixed = []
     if "knowledge" in rows and rows["knowledge"].nunique() > 1:
@@ -134,17 +353,52 @@ def _notes(rows: Any, *, of_models: bool) -> tuple[str, ...]:
         mixed.append(f"targeted ({int(rows['targeted'].sum())}) and untargeted")
     if mixed:
         notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
-    return tuple(notes)
+    return notes
 
 
 def _told_apart(rows: Any, column: str) -> Any:
     """Names of the column, with as much of threat model and parameters as tells their runs apart."""
-    name, threat, parameters = _join(rows, (column,)), _threat(rows), _join(rows, ("parameters",))
+    name, threat = _join(rows, (column,)), _threat(rows)
     several = threat.groupby(name).transform("nunique") > 1
     name = name.where(~several, name + " " + threat)
-    # Within one implementation only: libraries take different parameters for the same attack.
-    several = parameters.groupby([rows["implementation"], name]).transform("nunique") > 1
-    return name.where(~several, name + " " + parameters)
+    return _with(name, _sweep(rows, name))
+
+
+def _sweep(rows: Any, name: Any) -> Any:
+    """What tells apart the settings that one implementation ran under a name, as "steps=10"; else nothing.
+
+    Within one implementation only: libraries take different parameters for the same attack.
+    """
+    if "parameters" not in rows:
+        return pd.Series("", index=rows.index)
+    told: Any = pd.DataFrame({"name": name, "implementation": rows["implementation"], "parameters": rows["parameters"]})
+    texts = {}
+    for own, settings in told.drop_duplicates().groupby("name", sort=False):
+        each = {text: _read(text) for text in settings["parameters"].unique()}
+        varied = set()
+        for _, several in settings.groupby("implementation", sort=False)["parameters"]:
+            known = [each[text] for text in several]
+            varied |= {key for one in known for key in one if len({str(other.get(key)) for other in known}) > 1}
+        for text, values in each.items():
+            texts[own, text] = ", ".join(
+                f"{key}={value}" if key else str(value) for key, value in values.items() if key in varied
+            )
+    return pd.Series(
+        [texts[pair] for pair in zip(name, rows["parameters"], strict=True)], index=rows.index, dtype=object
+    )
+
+
+def _read(parameters: Any) -> dict[str, Any]:
+    """Parameters by name; a text that is no JSON object stands for itself."""
+    try:
+        found = json.loads(parameters)
+    except (TypeError, ValueError):
+        found = None
+    return found if isinstance(found, dict) else {"": parameters}
+
+
+def _with(name: Any, detail: Any) -> Any:
+    return name.where(detail == "", name + " " + detail)
 
 
 def _threat(rows: Any) -> Any:
@@ -162,3 +416,8 @@ def _join(rows: Any, columns: Sequence[str]) -> Any:
     """Those of the columns that there are, as one text for each row."""
     texts = [rows[column].map(str) for column in columns if column in rows]
     return texts[0].str.cat(texts[1:], sep=" ") if texts else pd.Series("", index=rows.index)
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + rest

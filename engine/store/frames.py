@@ -127,10 +127,10 @@ def list_left_out(folder: str | Path) -> dict[str, str]:
     return find_failed(ResultsStore(folder, create=False))
 
 
-def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
-    cell = Cell.from_record(record.meta)
+def about_cell(cell: Cell) -> dict[str, Any]:
+    """What stands beside the records of a cell in the table of `load`, by column."""
     row, threat_model, attack = cell.row, cell.threat_model, attack_of(cell.row)
-    about = {
+    return {
         "cell": cell.key,
         "subject": cell.subject.key,
         "model": cell.subject.model,
@@ -147,8 +147,11 @@ def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
         "data": cell.subject.data,
         "pixels": cell.pixels,
     }
+
+
+def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
     own = _columns(record, heavy=heavy).to_pandas()
-    return pd.concat([pd.DataFrame(about, index=own.index), own], axis=1)
+    return pd.concat([pd.DataFrame(about_cell(Cell.from_record(record.meta)), index=own.index), own], axis=1)
 
 
 def _columns(record: Record, *, heavy: bool) -> Any:

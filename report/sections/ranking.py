@@ -1,6 +1,5 @@
 """Who is more robust, with the uncertainty of every rank."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.tables.metric_matrix import knowledge_of
-from ...scoring import Ranking, Responses, build_responses, complete_items, rank_responses
+from ...engine.store.frames import about_cell
+from ...scoring import Ranking, Responses, build_responses, check_several, complete_items, rank_responses
 from ..parts.blocks import Column, Section, Text, make_table
 from ..parts.figures import Bar, draw_intervals
 from ..parts.reading import Folder
@@ -25,8 +24,7 @@ def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
     """Scores and ranks of the models with intervals, tie groups, who beats whom."""
     try:
         responses = build_responses(response_frame(folder), "models")
-        if len(responses.subjects) < 2:
-            raise ValueError("a ranking needs two or more models, here there is one")
+        check_several(responses)
         ranking, notes = _rank(responses, seed)
     except ValueError as error:
         return Section("ranking", "Ranking", _LEAD, (Text(f"No ranking: {error}.", "note"),))
@@ -37,26 +35,9 @@ def response_frame(folder: Folder) -> pd.DataFrame:
     """What `build_responses` needs, one row for each cell and image."""
     frames = []
     for own in folder.outcomes.done:
-        cell, columns = own.cell, own.columns
-        epsilon = cell.threat_model.epsilon
-        about = {
-            "cell": cell.key,
-            "model": folder.model(own),
-            "attack": cell.row.attack,
-            "implementation": cell.attack,
-            "library": cell.row.library,
-            "knowledge": knowledge_of(own),
-            "norm": cell.threat_model.norm,
-            # A column of None has another type than one of numbers: pandas 2 warns where the two meet.
-            "epsilon": math.nan if epsilon is None else epsilon,
-            "targeted": cell.threat_model.targeted,
-            "parameters": str(sorted(cell.parameters.items())),
-            "data": cell.subject.data,
-            "pixels": cell.pixels,
-            "target": cell.target,
-        }
+        about = about_cell(own.cell) | {"model": folder.model(own), "target": own.cell.target}
         names = ("image", "attacked", "success", "violated")
-        frames.append(pd.DataFrame({name: columns[name] for name in names}).assign(**about))
+        frames.append(pd.DataFrame({name: own.columns[name] for name in names}).assign(**about))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -22,7 +22,8 @@ def test_models_of_a_folder(run, folder):
     assert code == 0
     lines = out.splitlines()
     assert lines[0].startswith("the model changes nothing")
-    assert lines[1] == "an attack counts once for each library: fgsm (art, foolbox); pgd (art, foolbox)"
+    once = "an attack counts once, the strongest of its libraries on each image: "
+    assert lines[1] == once + "fgsm (art, foolbox); pgd (art, foolbox)"
     assert "1pl, bernoulli responses" in lines[2]
     names = [line.split()[1] for line in lines[4:7]]
     assert names == ["strong", "middle", "weak"]
@@ -78,15 +79,23 @@ def test_a_fit_that_failed_is_the_first_line(run, folder, monkeypatch):
         (("--json", "--csv"), "expected one format"),
         (("--library", "art"), "expected --library with --subjects implementations"),
         (("--norm", "l7"), "unknown norm 'l7'"),
-        (("--norm", "l1"), "attacked images, got none"),
-        (("--knowledge", "black-box"), "attacked images, got none"),
+        (("--norm", "l1"), "expected results in norm l1, got l2, linf only"),
+        (("--knowledge", "black-box"), "expected black-box attacks, got white-box only"),
+        (("--knowledge", "score", "--method", "mean"), "expected score attacks, got white-box only"),
+        (("--unequal", "keep", "--method", "borda"), "expected --unequal common with --method borda"),
+        (("--unequal", "keep", "--method", "canary"), "expected --method canary without --unequal"),
+        (("--per", "attack", "--subjects", "implementations"), "expected --per without --subjects implementations"),
+        (("--original", "weak"), "expected an original model with subjects defences"),
         (("--method", "canary", "--norm", "l7"), "unknown norm 'l7'"),
         (("--method", "canary", "--norm", "l1"), "expected results in norm l1, got l2, linf"),
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
         (("--method", "canary", "--budget", "4/255"), "expected --method canary without --budget"),
         (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --model, --fit"),
         (("--propagate",), "expected --propagate with --method canary"),
-        (("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"), "at least 2 subjects"),
+        (
+            ("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"),
+            "one attack: nothing to rank it",
+        ),
     ],
 )
 def test_misuse_is_one_line(run, folder, arguments, message):

@@ -1,10 +1,14 @@
 """From results to responses, by hand."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from davylamp.scoring import build_responses, complete_items
+from davylamp.scoring import build_responses, check_several, choose_results, complete_items
+
+EVERY = {"per": "implementation", "unequal": "keep"}
 
 
 def results(**changes):
@@ -31,7 +35,7 @@ def as_dict(found):
 
 
 def test_models_are_right_where_they_are_not_fooled():
-    found = build_responses(results(), "models")
+    found = build_responses(results(), "models", **EVERY)
     assert as_dict(found) == {
         ("one", "x x art:pgd linf 0.1 False 0"): 0,
         ("one", "y x art:pgd linf 0.1 False 0"): 1,
@@ -44,7 +48,7 @@ def test_models_are_right_where_they_are_not_fooled():
 
 
 def test_implementations_are_right_where_they_fooled():
-    found = build_responses(results(), "implementations")
+    found = build_responses(results(), "implementations", unequal="keep")
     assert as_dict(found) == {
         ("art:pgd", "x x one 0"): 1,
         ("art:pgd", "y x one 0"): 0,
@@ -55,13 +59,13 @@ def test_implementations_are_right_where_they_fooled():
 
 
 def test_attacks_are_told_apart_by_threat_and_answer_for_each_library():
-    found = build_responses(results(), "attacks")
+    found = build_responses(results(), "attacks", **EVERY)
     assert found.subjects == ("pgd",)
     assert ("pgd", "x x one foolbox 0") in as_dict(found)
     twice = pd.concat([results(), results(epsilon=0.2)], ignore_index=True)
     assert build_responses(twice, "attacks").subjects == ("pgd linf 0.1", "pgd linf 0.2")
     art = results(epsilon=0.2).query("library == 'art'")  # foolbox has the smaller radius only
-    partly = build_responses(pd.concat([results(), art], ignore_index=True), "attacks")
+    partly = build_responses(pd.concat([results(), art], ignore_index=True), "attacks", **EVERY)
     assert partly.subjects == ("pgd linf 0.1", "pgd linf 0.2")
     assert ("pgd linf 0.1", "x x one foolbox 0") in as_dict(partly)
     aimed = pd.concat([results(), results(targeted=True)], ignore_index=True)
@@ -79,10 +83,10 @@ def test_parameters_tell_apart_only_what_the_threat_does_not():
 
 
 def test_a_budget_makes_far_examples_harmless():
-    found = as_dict(build_responses(results(epsilon=np.nan), "implementations", budget=0.2))
+    found = as_dict(build_responses(results(epsilon=np.nan), "implementations", budget=0.2, unequal="keep"))
     assert found["foolbox:pgd", "x x one 0"] == 0
     assert found["art:pgd", "x x one 0"] == 1
-    models = as_dict(build_responses(results(epsilon=np.nan), "models", budget=0.2))
+    models = as_dict(build_responses(results(epsilon=np.nan), "models", budget=0.2, **EVERY))
     assert models["two", "y x art:pgd linf nan False 0"] == 1
 
 
@@ -102,11 +106,11 @@ def test_tables_that_hold_nothing():
 
 def test_a_larger_ball_says_nothing_about_a_smaller_budget():
     """A fixed budget was not asked for the smallest change: fooled at 0.3, nothing is known of 0.2."""
-    found = build_responses(results(minimum_norm=False), "models", 0.2)
+    found = build_responses(results(minimum_norm=False), "models", 0.2, **EVERY)
     assert ("one", "x x foolbox:pgd linf 0.1 False 0") not in as_dict(found)
     assert as_dict(found)["one", "x x art:pgd linf 0.1 False 0"] == 0
     assert "2 responses are missing: fooled in a larger ball, not asked about this budget" in found.notes
-    smallest = build_responses(results(minimum_norm=True), "models", 0.2)
+    smallest = build_responses(results(minimum_norm=True), "models", 0.2, **EVERY)
     assert as_dict(smallest)["one", "x x foolbox:pgd linf 0.1 False 0"] == 1
 
 
@@ -114,12 +118,14 @@ def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
     rows = results()
     rows["knowledge"] = ["white-box"] * 5 + ["decision-based"] * 2
     rows["targeted"] = [True] + [False] * 6
-    found = build_responses(rows, "models")
+    found = build_responses(rows, "models", **EVERY)
     assert found.notes == (
         "1 of 7 responses are missing: the example broke a rule",
         "an attack counts once for each library: pgd (art, foolbox)",
         "responses to different kinds of attacks are ranked together: white-box (5) and decision-based (2); "
         "targeted (1) and untargeted",
+        "subjects met different attacks, kept as asked: one 83%, two 33% of all. A score is biased if what was run "
+        "hangs on how it would have ended",
     )
     broken = results()
     broken.loc[broken["model"] == "two", "violated"] = True
@@ -127,13 +133,121 @@ def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
 
 
 def test_means_are_over_the_items_that_all_answered():
-    found = complete_items(build_responses(results(), "models"))
+    found = complete_items(build_responses(results(), "models", **EVERY))
     assert set(found.items) == {"x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0"}
     assert not np.isnan(found.values).any()
     assert found.notes[-1] == "means are over the 2 of 4 items that every subject answered"
     assert complete_items(found) is found
     with pytest.raises(ValueError, match="all 2 subjects answered, got none"):
         complete_items(found._replace(values=np.array([[1, np.nan], [np.nan, 0]])))
+
+
+def test_what_not_every_model_met_is_left_out_and_named():
+    found = build_responses(results(), "models")
+    assert as_dict(found) == {
+        ("one", "x x pgd linf 0.1 False 0"): 0,
+        ("one", "y x pgd linf 0.1 False 0"): 1,
+        ("two", "x x pgd linf 0.1 False 0"): 1,
+        ("two", "y x pgd linf 0.1 False 0"): 0,
+    }
+    assert found.notes == (
+        "left out: 1 of 3 responses to art:pgd linf 0.1: no result on two",
+        "left out: foolbox:pgd linf 0.1: no result on two",
+        "ranked by what every subject met; --unequal keep ranks by all, and takes the rest for missing at random",
+    )
+    apart = results().query("(model == 'one') == (library == 'foolbox')")
+    with pytest.raises(ValueError, match=r"expected something that all 2 subjects met, got nothing .*--unequal keep"):
+        build_responses(apart, "models")
+
+
+def attempts(*rows, **columns):
+    names = ["model", "library", "image", "success", "violated"]
+    frame = pd.DataFrame(rows, columns=names).assign(attack="pgd", cell="c", attacked=True, norm="linf", seed=0)
+    return frame.assign(implementation=frame["library"] + ":pgd", **columns)
+
+
+def test_an_attack_counts_once_the_strongest_library_on_each_image():
+    rows = [(model, library, image, fooled, violated)
+            for model in ("a", "b")
+            for library, image, fooled, violated in (
+                ("art", "x", False, False), ("foolbox", "x", True, False),
+                ("art", "y", False, False), ("foolbox", "y", False, False),
+                ("art", "z", False, False), ("foolbox", "z", True, True),
+                ("art", "w", True, True), ("foolbox", "w", False, True))]  # fmt: skip
+    found = build_responses(attempts(*rows), "models")
+    once = {"x x pgd linf 0": 0, "y x pgd linf 0": 1, "z x pgd linf 0": 1}
+    assert as_dict(found) == {(model, item): value for model in "ab" for item, value in once.items()}
+    assert "an attack counts once, the strongest of its libraries on each image: pgd (art, foolbox)" in found.notes
+    attacks = build_responses(attempts(*rows), "attacks")
+    assert attacks.subjects == ("pgd",)
+    assert as_dict(attacks) == {
+        ("pgd", f"{image} x {model} 0"): value for model in "ab" for image, value in (("x", 1), ("y", 0), ("z", 0))
+    }
+
+
+def test_settings_are_paired_across_libraries_by_what_varies():
+    """A library's other parameters do not make another attack of it; a sweep makes one attack of each setting."""
+    rows = [(m, library, "x", False, False) for m in "ab" for library in ("art", "foolbox")]
+    told = {"art": {"steps": 5, "batch": 1}, "foolbox": {"steps": 5}}
+    once = attempts(*rows)
+    once["parameters"] = [json.dumps(told[name]) for name in once["library"]]
+    assert build_responses(once, "models").items == ("x x pgd linf 0",)
+    more = once.assign(parameters=[json.dumps(told[name] | {"steps": 9}) for name in once["library"]])
+    partly = more.query("library == 'art'")
+    for second in (more, partly):
+        found = build_responses(pd.concat([once, second], ignore_index=True), "models")
+        assert found.items == ("x x pgd linf steps=5 0", "x x pgd linf steps=9 0")
+
+
+def test_a_kind_of_attack_is_chosen_or_refused():
+    rows = results(knowledge=["white-box"] * 5 + ["score-based", "decision-based"])
+    counts = {kind: len(choose_results(rows, None, kind)) for kind in ("white-box", "black-box", "score", "decision")}
+    assert counts == {"white-box": 5, "black-box": 2, "score": 1, "decision": 1}
+    assert len(choose_results(rows, "linf")) == 7
+    with pytest.raises(ValueError, match="expected results in norm l2, got linf only"):
+        choose_results(rows, "l2")
+    with pytest.raises(ValueError, match="expected score attacks, got decision-based, white-box only"):
+        choose_results(rows.query("knowledge != 'score-based'"), None, "score")
+    with pytest.raises(ValueError, match="got 'grey-box'"):
+        choose_results(rows, None, "grey-box")
+    with pytest.raises(ValueError, match="column knowledge"):
+        choose_results(results(), None, "score")
+
+
+def test_one_subject_gets_a_sentence():
+    found = build_responses(results().query("model == 'one'"), "models")
+    with pytest.raises(ValueError, match=r"^one model: nothing to rank it against; .*--by models.* numbers of one, "):
+        check_several(found)
+
+
+def test_missing_that_hangs_on_the_subject_is_said():
+    generator = np.random.default_rng(0)
+    rows = [(model, "art", str(image), False, bool(generator.random() < share))
+            for model, share in (("a", 0.4), ("b", 0.02), ("c", 0.02)) for image in range(80)]  # fmt: skip
+    (note,) = [note for note in build_responses(attempts(*rows)).notes if "depends on the subject" in note]
+    assert "most and least: a 39%, c 1%; p = 3e-11" in note
+    alike = [
+        (model, "art", str(image), False, bool(generator.random() < 0.2)) for model in "abc" for image in range(80)
+    ]
+    assert not [note for note in build_responses(attempts(*alike)).notes if "depends on the subject" in note]
+
+
+def test_a_defence_is_set_against_others_on_the_same_original():
+    names = ["net", "net+d.py:blur", "net+d.py:jpeg", "lone"]
+    rows = [(name, "art", image, fooled, False) for name in names for image, fooled in (("x", True), ("y", False))]
+    rows += [(name, "art", "x", False, False) for name in ("big", "big+d.py:blur", "big+d.py:jpeg")]
+    found = build_responses(attempts(*rows), "defences", unequal="keep")
+    assert found.subjects == ("none", "d.py:blur", "d.py:jpeg")
+    assert found.items == ("x x net pgd linf 0", "y x net pgd linf 0", "x x big pgd linf 0")
+    assert "left out: lone: no model with a defence in front of it" in found.notes
+    plain = attempts(*((name, "art", "x", False, False) for name in ("net", "trained")))
+    with pytest.raises(ValueError, match=r"expected defended models as NAME.*--original"):
+        build_responses(plain, "defences")
+    assert build_responses(plain, "defences", original="net").subjects == ("none", "trained")
+    with pytest.raises(ValueError, match="expected the original among net, trained, got 'x'"):
+        build_responses(plain, "defences", original="x")
+    with pytest.raises(ValueError, match="with subjects defences"):
+        build_responses(plain, "models", original="net")
 
 
 def test_settings_that_are_not_in_the_parameters_make_other_items():
