@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, load
     from .errors import DavylampError
+    from .memory import keep_freed_memory
     from .scoring import Ranking
     from .verbs import Evaluation, compare, evaluate, load_data, load_model, rank, run_attack, table
 
@@ -41,6 +42,7 @@ _HOMES = {
     ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "load"),
     ".scoring": ("Ranking",),
     ".errors": ("DavylampError",),
+    ".memory": ("keep_freed_memory",),
 }
 _PARTS = ("adapters", "engine", "metrics", "report", "scoring")  # `report` can be called, too
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -49,6 +51,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "best_effort",
     "compare",
     "evaluate",
+    "keep_freed_memory",
     "load",
     "load_data",
     "load_model",

@@ -7,6 +7,7 @@ import typer
 
 from .commands import attacks, check, conformance, contract, evaluate, rank, report, reproduce, results
 from .commands.failures import close_output, explain, open_output, refuse_empty
+from .memory import keep_freed_memory
 
 app = typer.Typer(
     help="Adversarial robustness of image classifiers: one attack, several libraries, one meaning for every parameter.",
@@ -38,6 +39,7 @@ def main() -> None:
     """
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    keep_freed_memory()
     open_output()
     code: object = 0
     try:

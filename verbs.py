@@ -214,6 +214,9 @@ def evaluate(  # noqa: PLR0913 - as run_attack
             models = {type(models).__name__: models}
         if isinstance(models, Mapping):
             given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
+            devices = {str(classifier.device) for classifier in given.values()}
+            if len(devices) == 1:  # a model on a GPU is evaluated there
+                settings.setdefault("device", *devices)
         else:
             settings["models"] = _model_names(models)
         if images is not None:

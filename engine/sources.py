@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..adapters import Classifier
 from ..adapters.data.datasets import Data, load_data_for
 from ..adapters.models.zoo.load import load_model
@@ -17,7 +19,12 @@ class ModelSource:
 
     def load(self, device: str) -> Classifier:
         """The classifier on a device."""
-        return load_model(self.name, device) if self.classifier is None else self.classifier.to(device)
+        if self.classifier is None:
+            return load_model(self.name, device)
+        wanted, there = torch.device(device), self.classifier.device
+        if wanted.type == there.type and wanted.index in (None, there.index):
+            return self.classifier  # of which parts may lie on other devices
+        return self.classifier.to(device)
 
 
 @dataclass(frozen=True)

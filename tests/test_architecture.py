@@ -16,14 +16,15 @@ MAY_IMPORT = {
     "scoring": set(),
     "errors": set(),
     "intervals": set(),
+    "memory": set(),
     "adapters": {"errors", "intervals"},
-    "engine": {"metrics", "adapters", "errors", "intervals"},
+    "engine": {"metrics", "adapters", "errors", "intervals", "memory"},
     "report": {"engine", "scoring", "metrics", "adapters", "errors", "intervals"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},
     "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
     "testing": {"adapters", "errors"},
     "verbs": {"metrics", "adapters", "scoring", "engine", "report", "errors"},
-    "cli": {"commands", "errors"},
+    "cli": {"commands", "errors", "memory"},
 }
 # A room is a folder of a part; "" holds the modules that lie at the root of the part. What a room may import:
 ROOMS = {

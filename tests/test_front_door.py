@@ -3,6 +3,7 @@
 import copy
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -228,6 +229,57 @@ def test_what_is_asked_for_is_done_or_refused(digits, tmp_path):
             davylamp.evaluate(models, *case[1:], attacks="foolbox:fgsm", epsilon=0.1, out=tmp_path)
     with pytest.raises(InvalidInput, match="divide 8-bit images by 255"):
         davylamp.run_attack("foolbox:fgsm", digits.module, (digits.inputs * 255).byte(), digits.labels, epsilon=0.1)
+
+
+def test_hooks_gradients_and_layout_are_put_back(digits):
+    """Whatever is done in between: hooks, gradients written over, another layout or dtype, a new layer, Ctrl-C."""
+    module = copy.deepcopy(digits.module).requires_grad_().train()
+    module.register_forward_hook(lambda *_: None)
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before, strides = snapshot(module), [parameter.stride() for parameter in module.parameters()]
+    places = [parameter.data_ptr() for parameter in module.parameters()]
+    first = module[0]
+    with suppress(KeyboardInterrupt), borrowed(module) as classifier:
+        module.register_forward_hook(lambda *_: None)
+        module[0].register_full_backward_hook(lambda *_: None)
+        next(module.parameters()).grad.zero_()
+        module[2].weight.grad = None
+        classifier.to(memory_format=torch.channels_last)
+        classifier.double()
+        module[0] = nn.Identity()
+        raise KeyboardInterrupt
+    assert unchanged(before, module)
+    assert module[0] is first
+    assert [parameter.stride() for parameter in module.parameters()] == strides
+    assert [parameter.data_ptr() for parameter in module.parameters()] == places
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.rand(1, 3, 16, 16))])
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_a_compiled_module_is_taken_too(digits, make):
+    """TorchScript keeps its sub-modules in tables of its own."""
+    compiled = make(copy.deepcopy(digits.module)).train()
+    case = (digits.inputs, digits.labels)
+    result = davylamp.run_attack("torchattacks:fgsm", compiled, *case, norm="linf", epsilon=0.1)
+    expected = davylamp.run_attack("torchattacks:fgsm", digits.module, *case, norm="linf", epsilon=0.1)
+    assert torch.equal(result.success, expected.success)
+    assert compiled.training
+
+
+def test_an_interrupted_attack_leaves_the_module_as_it_was(digits, tmp_path):
+    def spoil(model, inputs, labels, epsilon):
+        module[0].weight.data.zero_()
+        module[0].register_forward_hook(lambda *_: None)
+        raise KeyboardInterrupt
+
+    module = copy.deepcopy(digits.module).train()
+    before = snapshot(module)
+    case = (ThreatModel("linf", 0.1), digits.inputs, digits.labels)
+    for model in (module, Classifier(module)):
+        with pytest.raises(KeyboardInterrupt):
+            davylamp.run_attack(davylamp.as_implementation(spoil, norm="linf"), model, *case[1:], case[0])
+        assert unchanged(before, module)
 
 
 def test_the_layout_and_device_of_a_module_stay(digits):

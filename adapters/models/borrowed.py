@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from torch import nn
 
 from .classifier import Classifier
+from .restoring import restored
 
 
 @contextmanager
 def borrowed(model: nn.Module) -> Iterator[Classifier]:
-    """The module as a classifier inside the block; its modes and what of it requires gradients are put back after it.
+    """The module as a frozen classifier inside the block; all of it but the values of its weights is put back after it.
 
-    Nothing is copied. A `Classifier` is handed through as it is.
+    No weights are copied; see `restoring.restored` for what is put back. A `Classifier` is used as it is.
 
     Args:
         model: returns logits for images in [0, 1].
@@ -20,17 +21,9 @@ def borrowed(model: nn.Module) -> Iterator[Classifier]:
     Raises:
         TypeError: if it is no module.
     """
-    if isinstance(model, Classifier):
-        yield model
-        return
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected a model as a torch.nn.Module, got {type(model).__name__}")
-    modes = [(module, module.training) for module in model.modules()]
-    gradients = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
-    try:
-        yield Classifier(model)
-    finally:
-        for module, training in modes:
-            module.training = training
-        for parameter, required in gradients:
-            parameter.requires_grad_(required)
+    with restored(model):
+        classifier = model if isinstance(model, Classifier) else Classifier(model)
+        with classifier.frozen():
+            yield classifier

@@ -1,8 +1,9 @@
 """The one model wrapper: any `torch.nn.Module` that returns logits becomes what every library can attack."""
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -10,24 +11,24 @@ from torch import Tensor, nn
 
 from ...errors import InvalidInput, ModelFailed
 from ..user_code import user_code
-from .memory import keep_freed_memory
 from .outputs import check_logits, explain_failure, take_logits
+from .restoring import frozen
 
 Interpolation = Literal["bilinear", "bicubic"]
 PASS_SIZE = 64  # images of a pass without gradients
 
 
 class Classifier(nn.Module):
-    """A frozen model in evaluation mode that takes images in [0, 1] and returns float32 logits.
+    """A model that takes images in [0, 1] and returns float32 logits, in evaluation mode whenever it is asked.
 
     The input is cast to the model's own dtype and device, so a library that hands over float64 arrays (ART's decision
     based attacks under NumPy 2) works on a float32 model, and a half-precision model works everywhere. `train()` has
-    no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied:
-    it is put in evaluation mode and its parameters stop requiring gradients; `handed_over_training` says whether it was
-    in training mode before. It runs behind a wall (`user_code`) and gets a tensor that is its alone each time, so that
+    no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied,
+    and making a classifier of it changes nothing in it: in evaluation mode, with no parameter that requires gradients,
+    it is only while it is asked or attacked (`frozen`), and afterwards as it was. `handed_over_training` says whether
+    it came in training mode. It runs behind a wall (`user_code`) and gets a tensor that is its alone each time, so that
     one that works in place changes nothing else; where it fails or returns no logits, a `ModelFailed` names it and, if
-    that can be known, says what it wants. On a CPU, the process from then on keeps the memory that its tensors free,
-    which is faster (`memory.keep_freed_memory`).
+    that can be known, says what it wants.
 
     Args:
         model: returns logits of shape (N, num_classes) for images (N, C, H, W), as a tensor or inside a tuple, a dict
@@ -36,7 +37,7 @@ class Classifier(nn.Module):
         mean: per channel; subtracted before the model. None: the model normalises by itself.
         std: per channel; divided by, after the mean. Given together with `mean`.
         name: what messages call the model; an evaluation calls it by the name that it is given under.
-        device: where the model is moved to; None leaves it where it is.
+        device: where the model is moved to; None leaves it where it is, be it on several devices.
         resize: side that the shorter edge of an image file is resized to before the crop; None: no resizing.
         crop: side of the square centre crop of an image file; None: no crop.
         interpolation: how an image file is resized.
@@ -80,17 +81,15 @@ class Classifier(nn.Module):
         self._hints: dict[tuple[int, ...], str] = {}  # by shape of the images that the model failed on
         self.resize, self.crop = resize, crop
         self.interpolation: Interpolation = interpolation
+        self.training = self._is_frozen = False
         reference = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-        device = torch.device(device) if device is not None else reference.device
-        if device.type == "cpu":
-            keep_freed_memory()
-        self.register_buffer("mean", _per_channel(mean, reference.dtype))
-        self.register_buffer("std", _per_channel(std, reference.dtype))
+        place = next((tensor.device for tensor in chain(model.parameters(), model.buffers())), reference.device)
+        self.register_buffer("mean", _per_channel(mean, reference.dtype, place))
+        self.register_buffer("std", _per_channel(std, reference.dtype, place))
         # torchattacks asks the first parameter for the device; the same tensor remembers the dtype to cast to.
-        self.anchor = nn.Parameter(torch.zeros((), dtype=reference.dtype), requires_grad=False)
-        self.to(device)
-        self.requires_grad_(False)
-        self.eval()
+        self.anchor = nn.Parameter(torch.zeros((), dtype=reference.dtype, device=place), requires_grad=False)
+        if device is not None:
+            self.to(device)
 
     @property
     def channels(self) -> int | None:
@@ -109,6 +108,31 @@ class Classifier(nn.Module):
         """Put everything in evaluation mode, whatever is asked for: an evaluation never trains."""
         return super().train(False)
 
+    @contextmanager
+    def frozen(self) -> Iterator["Classifier"]:
+        """In the block the model is in evaluation mode and no parameter of it requires gradients; then as before.
+
+        Whatever asks the model does that by itself; a block around many questions saves doing it for each of them.
+        """
+        if self._is_frozen:
+            yield self
+            return
+        with ExitStack() as stack:
+            with user_code(f"the model {self.name}"):  # which may have an eval() that fails
+                stack.enter_context(frozen(self))
+            self._is_frozen = True
+            try:
+                yield self
+            finally:
+                self._is_frozen = False
+
+    def freeze(self) -> "Classifier":
+        """Freeze the model for good: one that was loaded by name, which nobody else holds."""
+        self.eval()
+        self.requires_grad_(False)
+        self._is_frozen = True
+        return self
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W).
 
@@ -116,6 +140,9 @@ class Classifier(nn.Module):
             ModelFailed: if the model raises, exits or returns no logits.
             InvalidInput: if the images lack the channels that `mean` and `std` have.
         """
+        if not self._is_frozen:
+            with self.frozen():
+                return self(inputs)
         try:
             return self._answer(inputs)
         except ModelFailed as failure:
@@ -161,8 +188,9 @@ class Classifier(nn.Module):
 
         One fixed batch size for every judgement: the same image gets the same prediction whatever attack made it.
         """
-        self.eval()
-        chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
+        with self.frozen():
+            self.eval()
+            chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
         return torch.cat(chunks) if chunks else inputs.new_zeros((0, self.num_classes or 0))
 
     def check(self, inputs: Tensor, labels: Tensor | None = None, *, logits: Tensor | None = None) -> Tensor:
@@ -233,5 +261,5 @@ def check_labels(labels: Any, count: int, num_classes: int) -> None:
         )
 
 
-def _per_channel(values: Sequence[float] | None, dtype: torch.dtype) -> Tensor | None:
-    return None if values is None else torch.tensor(values, dtype=dtype).view(1, -1, 1, 1)
+def _per_channel(values: Sequence[float] | None, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+    return None if values is None else torch.tensor(values, dtype=dtype, device=device).view(1, -1, 1, 1)

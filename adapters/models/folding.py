@@ -31,28 +31,29 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
     Returns:
         How many were folded.
     """
-    if not any(isinstance(layer, nn.BatchNorm2d) for layer in _candidates(classifier)):
+    with classifier.frozen():
+        if not any(isinstance(layer, nn.BatchNorm2d) for layer in _candidates(classifier)):
+            return 0
+        digest = digest_model(classifier)  # before a pass that may count itself
+        probe = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)
+        pairs, before = _find_pairs(classifier, probe)
+        if not pairs:
+            return 0
+        parents = _parents(classifier.model)
+        originals = [(convolution, convolution.weight, convolution.bias) for convolution, _ in pairs]
+        for convolution, norm in pairs:
+            _fold(convolution, norm)
+            setattr(*parents[norm], _rest(norm))
+        after = torch.full_like(before, torch.nan)
+        with suppress(Exception):  # the model may want something of the layer that is gone
+            after = classifier(probe)
+        if (after - before).abs().max() <= _TOLERANCE * before.abs().max():
+            classifier.known_as[digest_model(classifier)] = digest
+            return len(pairs)
+        for (convolution, weight, bias), (_, norm) in zip(originals, pairs, strict=True):
+            convolution.weight, convolution.bias = weight, bias
+            setattr(*parents[norm], norm)
         return 0
-    digest = digest_model(classifier)  # before a pass that may count itself
-    probe = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(0)).to(classifier.device)
-    pairs, before = _find_pairs(classifier, probe)
-    if not pairs:
-        return 0
-    parents = _parents(classifier.model)
-    originals = [(convolution, convolution.weight, convolution.bias) for convolution, _ in pairs]
-    for convolution, norm in pairs:
-        _fold(convolution, norm)
-        setattr(*parents[norm], _rest(norm))
-    after = torch.full_like(before, torch.nan)
-    with suppress(Exception):  # the model may want something of the layer that is gone
-        after = classifier(probe)
-    if (after - before).abs().max() <= _TOLERANCE * before.abs().max():
-        classifier.known_as[digest_model(classifier)] = digest
-        return len(pairs)
-    for (convolution, weight, bias), (_, norm) in zip(originals, pairs, strict=True):
-        convolution.weight, convolution.bias = weight, bias
-        setattr(*parents[norm], norm)
-    return 0
 
 
 def _find_pairs(classifier: Classifier, probe: Tensor) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], Tensor]:
@@ -112,7 +113,8 @@ def _doubled(tensor: Tensor | None) -> Tensor | None:
 
 def _rest(norm: Any) -> nn.Module:
     """What a folded layer still does."""
-    return nn.Sequential(norm.drop, norm.act) if type(norm).__name__ == _WITH_ACTIVATION else nn.Identity()
+    rest = nn.Sequential(norm.drop, norm.act) if type(norm).__name__ == _WITH_ACTIVATION else nn.Identity()
+    return rest.eval()
 
 
 def _parents(model: nn.Module) -> dict[nn.Module, tuple[nn.Module, str]]:

@@ -21,7 +21,7 @@ from ..user_code import describe_error, guarded
 from .queries import BudgetSpent, QueryCounter
 from .seeding import seeded
 from .starting_points import find_starting_points
-from .state import switches_kept
+from .switches import switches_kept
 
 
 class Images(NamedTuple):

@@ -10,6 +10,7 @@ from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of, check_settings, load_class, row_of
 from ..models.classifier import Classifier, check_images, check_labels
+from ..models.restoring import StateGuard
 from ..result import AttackResult
 from ..threat_model import ThreatModel, pick_words
 from .call import Images, call_library
@@ -17,7 +18,6 @@ from .evidence import Evidence
 from .judge import distances_of
 from .queries import NoGradients, distinguishable
 from .seeding import call_seed
-from .state import StateGuard
 from .steadiness import is_steady
 
 DEFAULT_BATCH_SIZE = 32
@@ -83,40 +83,43 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     check_images(inputs)
     threat_model.check_radius(inputs[0].numel())
     inputs = inputs.detach().float()
-    logits = classifier.check(inputs, labels, logits=logits)
-    labels = labels.to(inputs.device, torch.long)
-    targets = _check_targets(threat_model, labels, targets, logits.shape[1])
-    places = _check_whole("first", first if isinstance(first, Tensor) else torch.arange(len(labels)) + first, labels)
-    spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
-    if logits.shape[1] < row.min_classes:
-        raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
-    attacked = logits.argmax(1) == labels
-    rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
-    evidence = Evidence(Images(inputs, labels, targets), rules, row, spent)
-    steady = is_steady(classifier, inputs, logits, seed)
-    _attack_all(classifier, evidence, attacked, settings, seed, places, progress or (lambda _: None))
-    adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
-    return AttackResult(
-        implementation=row.name,
-        threat_model=threat_model,
-        parameters=settings,
-        seed=seed,
-        adv_inputs=evidence.adv_inputs,
-        logits=logits,
-        adv_logits=adv_logits,
-        labels=labels,
-        attacked=attacked,
-        success=success,
-        success_8bit=rounded,
-        distances=distances_of(inputs, evidence.adv_inputs),
-        forwards=evidence.forwards,
-        backwards=evidence.backwards,
-        seconds=evidence.seconds,
-        violations=tuple(evidence.violations),
-        targets=targets,
-        errors=tuple(evidence.errors),
-        knowledge=attack_of(row).knowledge,
-    )
+    with classifier.frozen():
+        logits = classifier.check(inputs, labels, logits=logits)
+        labels = labels.to(inputs.device, torch.long)
+        targets = _check_targets(threat_model, labels, targets, logits.shape[1])
+        places = _check_whole(
+            "first", first if isinstance(first, Tensor) else torch.arange(len(labels)) + first, labels
+        )
+        spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
+        if logits.shape[1] < row.min_classes:
+            raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
+        attacked = logits.argmax(1) == labels
+        rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
+        evidence = Evidence(Images(inputs, labels, targets), rules, row, spent)
+        steady = is_steady(classifier, inputs, logits, seed)
+        _attack_all(classifier, evidence, attacked, settings, seed, places, progress or (lambda _: None))
+        adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
+        return AttackResult(
+            implementation=row.name,
+            threat_model=threat_model,
+            parameters=settings,
+            seed=seed,
+            adv_inputs=evidence.adv_inputs,
+            logits=logits,
+            adv_logits=adv_logits,
+            labels=labels,
+            attacked=attacked,
+            success=success,
+            success_8bit=rounded,
+            distances=distances_of(inputs, evidence.adv_inputs),
+            forwards=evidence.forwards,
+            backwards=evidence.backwards,
+            seconds=evidence.seconds,
+            violations=tuple(evidence.violations),
+            targets=targets,
+            errors=tuple(evidence.errors),
+            knowledge=attack_of(row).knowledge,
+        )
 
 
 def _attack_all(
@@ -133,24 +136,24 @@ def _attack_all(
     restarts = 1 if "restarts" in row.params else own.pop("restarts", 1)
     kwargs = {row.params[name]: value for name, value in own.items() if name in row.params} | dict(row.fixed)
     calls, error, watch = 0, None, _Watch(classifier, evidence)
-    for restart in range(restarts):
-        if restart:
-            watch.look()
-            evidence.update_success(classifier)
-        still = attacked & ~evidence.success if evidence.threat_model.epsilon is not None else attacked
-        if "max_queries" in own:
-            still = still & (evidence.used < own["max_queries"])
-        for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
-            allowance = own["max_queries"] - evidence.used[rows] if "max_queries" in own else None
-            drawn = call_seed(seed, int(places[rows[0]]), restart)
-            rules = evidence.threat_model.of_images(rows, classifier.device)
-            words = pick_words(kwargs, rows, classifier.device)
-            call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, allowance)
-            calls, error = calls + 1, call.error or error
-            watch.note(rows, call.error)
-            evidence.merge(rows, call, classifier, first=restart == 0)
-            progress(len(rows))
-    watch.look()
+    with watch:
+        for restart in range(restarts):
+            if restart:
+                watch.look()
+                evidence.update_success(classifier)
+            still = attacked & ~evidence.success if evidence.threat_model.epsilon is not None else attacked
+            if "max_queries" in own:
+                still = still & (evidence.used < own["max_queries"])
+            for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
+                allowance = own["max_queries"] - evidence.used[rows] if "max_queries" in own else None
+                drawn = call_seed(seed, int(places[rows[0]]), restart)
+                rules = evidence.threat_model.of_images(rows, classifier.device)
+                words = pick_words(kwargs, rows, classifier.device)
+                call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, allowance)
+                calls, error = calls + 1, call.error or error
+                watch.note(rows, call.error)
+                evidence.merge(rows, call, classifier, first=restart == 0)
+                progress(len(rows))
     if calls and len(evidence.errors) == calls:
         if isinstance(error, ModelFailed):
             raise error
@@ -163,6 +166,16 @@ class _Watch:
     def __init__(self, classifier: Classifier, evidence: Evidence):
         self.classifier, self.evidence, self.guard = classifier, evidence, StateGuard(classifier)
         self.unchecked: list[Tensor] = []  # images attacked since the last look
+
+    def __enter__(self) -> None:
+        """Calls follow."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Restore the model, which is not asked any more where the calls ended in an error or an interrupt."""
+        if kind is None:
+            self.look()
+        else:
+            self.guard.put_back()
 
     def note(self, rows: Tensor, error: BaseException | None) -> None:
         """Look where it costs next to nothing, and after an error; Unsupported if the model itself has no gradients."""

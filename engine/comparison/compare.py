@@ -173,23 +173,26 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         if not any(accepts(row, name) for row in fitting):
             raise Unsupported(f"no implementation of {attack} has parameter {name}")
     shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
-    logits, targets = classifier.check(inputs, labels), None  # a model that fails here fails for every library
-    if threat_model.targeted:
-        targets = choose_targets(logits, labels, target, seed)
-    shared_by_all = {"targets": targets, "seed": seed, "logits": logits}
-    lines = []
-    for row in fitting:
-        own = {name: value for name, value in shared.items() if accepts(row, name)}
-        step = (lambda count, name=row.name: progress(name, count)) if progress else None
-        left_out = tuple(name for name in shared if name not in own)
-        findings = findings_of(row, threat_model.norm)
-        try:
-            result = run_attack(row, classifier, inputs, labels, threat_model, progress=step, **shared_by_all, **own)
-        except (AttackFailed, MissingLibrary, ModelFailed, Unsupported) as error:
-            excused = not isinstance(error, AttackFailed)
-            lines.append(Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings))
-        else:
-            lines.append(Row(row, result, left_out=left_out, findings=findings, metrics=measure(result, inputs)))
+    with classifier.frozen():
+        logits, targets = classifier.check(inputs, labels), None  # a model that fails here fails for every library
+        if threat_model.targeted:
+            targets = choose_targets(logits, labels, target, seed)
+        shared_by_all = {"targets": targets, "seed": seed, "logits": logits}
+        lines = []
+        for row in fitting:
+            own = {name: value for name, value in shared.items() if accepts(row, name)}
+            step = (lambda count, name=row.name: progress(name, count)) if progress else None
+            left_out = tuple(name for name in shared if name not in own)
+            findings = findings_of(row, threat_model.norm)
+            try:
+                result = run_attack(
+                    row, classifier, inputs, labels, threat_model, progress=step, **shared_by_all, **own
+                )
+            except (AttackFailed, MissingLibrary, ModelFailed, Unsupported) as error:
+                excused = not isinstance(error, AttackFailed)
+                lines.append(Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings))
+            else:
+                lines.append(Row(row, result, left_out=left_out, findings=findings, metrics=measure(result, inputs)))
     pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))
     return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs)
 

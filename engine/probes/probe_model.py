@@ -45,7 +45,7 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         "normalisation": lambda: probe_normalisation(classifier, inputs[:LABELLED], labels[:LABELLED], logits),
     }
     found = {}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), classifier.frozen():
         for name, ask in questions.items():
             try:
                 found[name] = ask()

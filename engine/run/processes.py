@@ -12,6 +12,7 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
 
 from ...errors import InvalidInput, Unavailable
+from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
 from .task import Task, TaskResult
 
@@ -156,6 +157,7 @@ def _start(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    keep_freed_memory()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidInput, MissingLibrary, Unavailable
+from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
 from .task import Task, TaskResult
 
@@ -141,6 +142,7 @@ class RayCluster:
 
 def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:
     """Runs on a worker; hands back an outcome without its task."""
+    keep_freed_memory()
     if Path(folder).is_dir():
         os.chdir(folder)  # names may hold paths that are relative
     classifier, data = (None if reference is None else _fetch(reference) for reference in given)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.models.memory import give_memory_back
+from ...memory import give_memory_back
 from ..attack.attack_cell import attack_shard
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
@@ -34,7 +34,8 @@ class Workbench(LastLoaded):
         try:
             classifier = self.model(task.model, task.device)
             data = self.data(task.data, classifier)
-            outcome = self._do(task, classifier, data, progress)
+            with classifier.frozen():
+                outcome = self._do(task, classifier, data, progress)
         except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
             return TaskResult(task, None, seconds=time.perf_counter() - start, reason=reason)

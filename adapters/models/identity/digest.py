@@ -55,9 +55,10 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
     encoder = Encoder(sources, reasons, str(files[0].resolve().parent) if files else "")
     settings = {name: getattr(classifier, name) for name in _SETTINGS} | {"dtype": classifier.anchor.dtype}
     try:
-        encoder.add(settings, "preprocessing")
-        encoder.add(classifier.model, "model")
-        _add_changes(encoder, classifier)
+        with classifier.frozen():
+            encoder.add(settings, "preprocessing")
+            encoder.add(classifier.model, "model")
+            _add_changes(encoder, classifier)
     except RecursionError:
         reasons.append(_DEEP)
     encoder.put("code", "\n".join(sources.digests()))

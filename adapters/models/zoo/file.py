@@ -33,7 +33,7 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
             made = function if isinstance(function, nn.Module) else function()
     if isinstance(made, nn.Module):
         with neighbours, user_code(f"{path}:{factory}"):  # which may have an eval() or to() of its own
-            classifier = (made if isinstance(made, Classifier) else Classifier(made, name=name)).to(device)
+            classifier = (made if isinstance(made, Classifier) else Classifier(made, name=name)).to(device).freeze()
         classifier.surroundings = neighbours
         return classifier
     raise InvalidInput(f"expected a torch.nn.Module or a Classifier from {name}, got {_describe(made)}")
@@ -65,7 +65,7 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
         sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
         made = Classifier(made, num_classes=classifier.stated_classes, **sizes)
     made.name, made.surroundings = name, neighbours
-    return made
+    return made.freeze()
 
 
 def _check_arguments(function: Any, where: str) -> None:

@@ -118,6 +118,7 @@ def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier
 
     On the CPU because other devices may round to fewer bits (TF32) than tell one function from another.
     """
+    classifier.freeze()
     if torch.device(device).type == "cpu":
         classifier = classifier.to(memory_format=torch.channels_last)
     if fold and classifier.crop is not None:

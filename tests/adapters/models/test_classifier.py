@@ -5,7 +5,9 @@ import torch
 from torch import nn
 
 from davylamp.adapters.models.classifier import Classifier, check_images, check_labels
-from davylamp.errors import InvalidInput
+from davylamp.adapters.models.identity.digest import digest_model
+from davylamp.adapters.models.restoring import restored
+from davylamp.errors import InvalidInput, ModelFailed
 
 
 class Lambda(nn.Module):
@@ -33,13 +35,75 @@ def test_logits_are_those_of_the_module_on_normalised_images():
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
 
 
-def test_evaluation_mode_cannot_be_left_and_parameters_are_frozen():
+def test_a_classifier_changes_nothing_in_the_module_and_asks_it_in_evaluation_mode():
+    net, twin = make_net().train(), make_net().eval()
+    net[2].eval()
+    next(net.parameters()).requires_grad_(False)
+    modes, trained = [part.training for part in net.modules()], [p.requires_grad for p in net.parameters()]
+    classifier = Classifier(net)
+    for ask in (classifier, classifier.predict_logits, classifier.check, lambda _: digest_model(classifier)):
+        assert [part.training for part in net.modules()] == modes
+        assert [parameter.requires_grad for parameter in net.parameters()] == trained
+        ask(IMAGES)
+    assert torch.equal(classifier(IMAGES), twin(IMAGES))
+    assert torch.equal(net[1].running_mean, twin[1].running_mean)
+    assert digest_model(classifier) == digest_model(Classifier(twin))
+    asked = IMAGES.clone().requires_grad_()
+    classifier(asked).sum().backward()
+    assert asked.grad is not None
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+def test_evaluation_mode_cannot_be_left_while_a_model_is_frozen():
     net = make_net().train()
     classifier = Classifier(net)
+    with classifier.frozen():
+        classifier.train()
+        with classifier.frozen():
+            assert not any(module.training for module in net.modules())
+        assert not any(parameter.requires_grad for parameter in net.parameters())
+        assert torch.equal(classifier(IMAGES), classifier(IMAGES))
+    assert all(module.training for module in net.modules())
+    classifier.freeze()
     classifier.train()
     assert not any(module.training for module in net.modules())
-    assert not any(parameter.requires_grad for parameter in net.parameters())
-    assert torch.equal(classifier(IMAGES), classifier(IMAGES))
+
+
+def test_a_model_that_fails_is_put_back_too():
+    def fail(images):
+        raise ValueError("no")
+
+    net = nn.Sequential(nn.Dropout(), Lambda(fail)).train()
+    with pytest.raises(ModelFailed):
+        Classifier(net)(IMAGES)
+    assert net.training
+    assert net[0].training
+
+
+def test_a_layer_that_merges_its_weights_in_evaluation_mode_is_told_when_it_is_over():
+    class Merging(nn.Linear):
+        merged = False
+
+        def train(self, mode=True):
+            self.merged = not mode
+            return super().train(mode)
+
+    net = nn.Sequential(nn.Flatten(), Merging(48, 5)).train()
+    classifier = Classifier(net)
+    with classifier.frozen():
+        assert net[1].merged
+    assert not net[1].merged
+
+
+def test_a_model_on_several_devices_stays_there():
+    """The last layer, never asked, lies on a device to which and from which nothing can be moved."""
+    net = make_net().append(nn.Linear(5, 5, device="meta"))
+    net[-1].forward = lambda logits: logits
+    classifier = Classifier(net)
+    with restored(net):
+        assert classifier(IMAGES).shape == (3, 5)
+    assert {parameter.device.type for parameter in net.parameters()} == {"cpu", "meta"}
+    assert classifier.device.type == "cpu"
 
 
 def test_a_module_left_in_training_mode_is_put_back_before_it_predicts():

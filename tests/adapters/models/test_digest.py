@@ -112,7 +112,7 @@ def test_a_setting_that_is_a_plain_attribute_counts():
     ],
 )
 def test_whatever_changes_a_layer_counts(change):
-    classifier = Classifier(Holder(1))
+    classifier = Classifier(Holder(1)).freeze()
     before = digest_model(classifier)
     change(classifier.model)
     assert digest_model(classifier) != before

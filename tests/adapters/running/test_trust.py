@@ -7,7 +7,7 @@ from torch import nn
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.attack import Implementation
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
-from davylamp.adapters.running.state import StateGuard
+from davylamp.adapters.models.restoring import StateGuard
 from davylamp.errors import ModelFailed, Unsupported
 
 LINF = ThreatModel("linf", 0.1)

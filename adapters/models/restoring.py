@@ -1,4 +1,4 @@
-"""What a library call may not change: the model's weights, buffers, modes, hooks and code, and torch's own switches."""
+"""A module put back as it was: after library calls, after a while of being frozen, after a whole evaluation."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +55,11 @@ class StateGuard:
         self._cost, self._last = time.perf_counter() - start, time.perf_counter()
         return changed
 
+    def put_back(self) -> None:
+        """Put back what is not as it was, whoever changed it; the model is not asked."""
+        self._restore_modules()
+        self._restore_tensors()
+
     def _restore_modules(self) -> bool:
         changed = [module.restore() for module in self._modules]
         return any(changed)
@@ -69,13 +74,17 @@ class _Module:
     def __init__(self, module: nn.Module):
         self.module, self.kind, self.training = module, type(module), module.training
         self.forward = module.__dict__.get("forward", _ABSENT)
-        self.tables = {name: dict(module.__dict__[name]) for name in _TABLES if name in module.__dict__}
+        tables = {name: module.__dict__.get(name) for name in _TABLES}
+        self.tables = {
+            name: dict(table) for name, table in tables.items() if isinstance(table, dict)
+        }  # not TorchScript's
         self.plain = {name: value for name, value in module.__dict__.items() if isinstance(value, Tensor)}
 
     def tensors(self) -> Iterator[Tensor]:
         """Parameters, buffers and tensors that are plain attributes."""
-        for table in (self.tables["_parameters"], self.tables["_buffers"], self.plain):
-            yield from (tensor for tensor in table.values() if isinstance(tensor, Tensor))
+        yield from self.module.parameters(recurse=False)
+        yield from self.module.buffers(recurse=False)
+        yield from self.plain.values()
 
     def restore(self) -> bool:
         """Put back the structure; whether it was another."""
@@ -101,27 +110,44 @@ class _Module:
         return changed
 
 
-class _Copy:
-    """The values of one tensor."""
+class _Place:
+    """Where the values of one tensor lie, and its gradient; the values themselves are not copied."""
 
     def __init__(self, tensor: Tensor):
-        self.tensor, self.data, self.storage = tensor, tensor.detach().clone(), tensor.data
+        self.tensor, self.storage = tensor, tensor.data
         self.requires_grad, self.grad = tensor.requires_grad, tensor.grad if tensor.is_leaf else None
+        self.gradient = None if self.grad is None else self.grad.detach().clone()
 
     @torch.no_grad()
     def restore(self) -> bool:
+        """Put back what is not as it was; whether anything was not that the model computes with."""
         tensor, changed = self.tensor, False
         if tensor.is_leaf and tensor.requires_grad is not self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
             changed = True
+        now, before = tensor.data, self.storage
+        if now.data_ptr() != before.data_ptr() or now.shape != before.shape or now.dtype != before.dtype:
+            tensor.data = before  # another tensor was put in its place, or it was moved
+            changed = True
         if tensor.is_leaf and tensor.grad is not self.grad:
             tensor.grad = self.grad  # no change of the model: nothing is computed from it
-        now = tensor.data
-        if now.data_ptr() != self.storage.data_ptr() or now.shape != self.data.shape or now.dtype != self.data.dtype:
-            tensor.data = self.storage  # another tensor was put in its place
-            changed = True
-        if not _equal(tensor.data, self.data):
-            tensor.data.copy_(self.data)
+        if self.grad is not None and self.gradient is not None and not _equal(self.grad, self.gradient):
+            self.grad.copy_(self.gradient)
+        return changed
+
+
+class _Copy(_Place):
+    """The values of one tensor, too."""
+
+    def __init__(self, tensor: Tensor):
+        super().__init__(tensor)
+        self.data = tensor.detach().clone()
+
+    @torch.no_grad()
+    def restore(self) -> bool:
+        changed = super().restore()
+        if not _equal(self.tensor.data, self.data):
+            self.tensor.data.copy_(self.data)
             changed = True
         return changed
 
@@ -138,43 +164,43 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 @contextmanager
-def switches_kept() -> Iterator[None]:
-    """Afterwards torch's global switches are as they were: gradients, types, devices, determinism, threads, cuDNN."""
-    before = _read_switches()
+def frozen(module: nn.Module) -> Iterator[None]:
+    """In the block a module is in evaluation mode and no parameter requires gradients; then both are as they were.
+
+    Where the module's class has a `train` of its own (one that merges weights), it is called as torch would.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad and parameter.is_leaf]
+    try:
+        module.eval()
+        for parameter in trained:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for part, training in modes:
+            if training and type(part).train is not nn.Module.train:
+                part.train()
+        for part, training in modes:
+            if part.training is not training:
+                part.training = training
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+@contextmanager
+def restored(module: nn.Module) -> Iterator[None]:
+    """After the block the module is as it was, but for the values of its weights and buffers, which are not copied.
+
+    That is: sub-modules, parameters and buffers; hooks, modes, an assigned `forward`; for every tensor its device,
+    layout, dtype, whether it requires gradients, and `.grad`. Of a tensor that is moved in the block, the memory at
+    its old place is kept meanwhile.
+    """
+    parts = [_Module(part) for part in module.modules()]
+    places = {id(tensor): _Place(tensor) for part in parts for tensor in part.tensors()}
     try:
         yield
     finally:
-        for name, value in _read_switches().items():
-            if value != before[name]:
-                _SET[name](before[name])
-
-
-def _set_cudnn(flags: tuple[bool, ...]) -> None:
-    cudnn = torch.backends.cudnn
-    cudnn.benchmark, cudnn.deterministic, cudnn.enabled = flags
-
-
-def _read_switches() -> dict[str, Any]:
-    cudnn = torch.backends.cudnn
-    return {
-        "gradients": torch.is_grad_enabled(),
-        "dtype": torch.get_default_dtype(),
-        "threads": torch.get_num_threads(),
-        "deterministic": torch.get_deterministic_debug_mode(),
-        "anomaly": torch.is_anomaly_enabled(),
-        "precision": torch.get_float32_matmul_precision(),
-        "device": torch.get_default_device(),
-        "cudnn": (cudnn.benchmark, cudnn.deterministic, cudnn.enabled),
-    }
-
-
-_SET: dict[str, Callable[[Any], object]] = {
-    "gradients": torch.set_grad_enabled,
-    "dtype": torch.set_default_dtype,
-    "threads": torch.set_num_threads,
-    "deterministic": torch.set_deterministic_debug_mode,
-    "anomaly": torch.autograd.set_detect_anomaly,
-    "precision": torch.set_float32_matmul_precision,
-    "device": lambda device: torch.set_default_device(None if device.type == "cpu" else device),
-    "cudnn": _set_cudnn,
-}
+        for part in parts:
+            part.restore()
+        for place in places.values():
+            place.restore()
