@@ -111,7 +111,12 @@ class AttackResult:
     @property
     def distance(self) -> Tensor:
         """(N,): the distance in the norm of the threat model (l2 where that is unrestricted)."""
-        return getattr(self.distances, "l2" if self.threat_model.norm == "unrestricted" else self.threat_model.norm)
+        return getattr(self.distances, measured_norm(self.threat_model.norm))
+
+
+def measured_norm(norm: Norm) -> str:
+    """The norm that distances are measured in under a threat model: its own, l2 where that is unrestricted."""
+    return "l2" if norm == "unrestricted" else norm
 
 
 def usable_images(attacked: Mask, violated: Mask, success: Mask, distance: Mask, threat_model: ThreatModel) -> Mask:

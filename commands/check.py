@@ -27,11 +27,13 @@ def check_results(
     from dataclasses import asdict
 
     from ..engine.checks.check_folder import STATES, check_folder
+    from ..engine.store.outcomes import read_outcomes
     from ..report.text.console import make_console, print_table
 
-    probed = _probe(folder, model, images, device) if run else None
+    outcomes = read_outcomes(folder, ["OTR"])
+    probed = _probe(outcomes, model, images, device) if run else None
     notes = probed.notes if probed else []
-    checks = check_folder(folder, models=model)
+    checks = check_folder(outcomes, models=model)
     counts = Counter(check.state for check in checks)
     if as_json:
         told = {"counts": {state: counts[state] for state in STATES}, "checks": [asdict(check) for check in checks]}
@@ -48,13 +50,12 @@ def check_results(
         raise typer.Exit(2)
 
 
-def _probe(folder: Path, models: list[str] | None, images: int, device: str) -> Any:
+def _probe(outcomes: Any, models: list[str] | None, images: int, device: str) -> Any:
     from ..engine.probes.probe_folder import probe_folder
-    from ..engine.store.outcomes import read_outcomes
 
-    cells = sum(models is None or own.cell.subject.model in models for own in read_outcomes(folder).done)
+    cells = sum(models is None or own.cell.subject.model in models for own in outcomes.done)
     with show_progress(cells) as progress:
-        return probe_folder(folder, only=models, images=images, device=device, progress=progress)
+        return probe_folder(outcomes, only=models, images=images, device=device, progress=progress)
 
 
 def _rows(checks: list[Any]) -> list[list[Any]]:

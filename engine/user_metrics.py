@@ -102,13 +102,18 @@ def plain_name(measure: str) -> str:
 
 
 def of_record(
-    metric: UserMetric, columns: Mapping[str, np.ndarray], logits: Tensor | None, adv_logits: Tensor
+    metric: UserMetric,
+    columns: Mapping[str, np.ndarray],
+    usable: np.ndarray,
+    logits: Tensor | None,
+    adv_logits: Tensor,
 ) -> np.ndarray:
     """The metric of a stored cell, (n,), NaN where an image proves nothing.
 
     Args:
         metric: one that records are enough for.
         columns: of the record.
+        usable: images that prove something, (n,) bool.
         logits: of the clean images, (n, K); None: not stored.
         adv_logits: (n, K).
     """
@@ -122,8 +127,7 @@ def of_record(
         given["targets"] = torch.tensor(columns["target"].astype(np.int64))
     if any(given[name] is None for name in metric.needs):
         return found
-    rows = columns["usable"] if "usable" in columns else columns["attacked"] & ~columns["violated"]
-    if rows.any():
-        kept = torch.tensor(rows)
-        found[rows] = metric.values({name: value[kept] for name, value in given.items() if value is not None}).numpy()
+    if usable.any():
+        kept = torch.tensor(usable)
+        found[usable] = metric.values({name: value[kept] for name, value in given.items() if value is not None}).numpy()
     return found

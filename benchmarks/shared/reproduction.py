@@ -23,7 +23,7 @@ from ...adapters.paths import expand_path
 from ...engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
 from ...engine.cell import Cell, digest_of, strip_best
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.examples import read_examples, restore_images
+from ...engine.store.examples import read_examples
 from ...engine.store.outcomes import read_outcomes
 from ...engine.tables.symbols import By, choose_symbols, drop_absent
 from ...engine.tables.table import Table, build_table
@@ -159,7 +159,7 @@ class SettingRun:
 
     def read_examples(self, cell: Cell) -> Tensor:
         """The adversarial images of a finished cell of a setting that keeps them, shape (N, C, H, W)."""
-        return restore_images(read_examples(ResultsStore(self.folder, create=False), cell))
+        return read_examples(ResultsStore(self.folder, create=False), cell)
 
 
 def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, list[str]]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..cell import ModelOnData
 from ..store.contents import read_records
-from ..store.outcomes import Outcomes, check_models, read_outcomes
-from ..store.store import Damaged, Record, ResultsStore
+from ..store.outcomes import Outcomes, check_models, outcomes_of
+from ..store.store import Damaged
 from .cell_checks import record_checks, run_checks
 from .cross_checks import beaten_checks, growth_checks, library_checks, seed_checks
 from .indicators import INDICATORS, STATES, Check, State
@@ -34,11 +34,11 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
         StoreMismatch: if it was written in another format.
         UnknownName: if a model is not in the folder.
     """
-    outcomes = read_outcomes(folder)
+    outcomes = outcomes_of(folder, ["OTR"])
     check_models(outcomes, models)
-    probes = {key: record.meta["probes"] for key, record in _readable(outcomes.store, "checks")}
-    clean = dict(_readable(outcomes.store, "clean"))
-    found = list(_model_by_model(outcomes, clean, probes))
+    records = read_records(outcomes.store, "checks")
+    probes = {key: record.meta["probes"] for key, record in records if not isinstance(record, Damaged)}
+    found = list(_model_by_model(outcomes, probes))
     over_cells = list(beaten_checks(outcomes)), list(growth_checks(outcomes))
     over_cells += list(seed_checks(outcomes)), list(library_checks(outcomes))
     keys = {own.cell.key: own.cell.subject.key for own in outcomes.done}
@@ -50,23 +50,15 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     return checks
 
 
-def _model_by_model(
-    outcomes: Outcomes, clean: dict[str, Record], probes: dict[str, Any]
-) -> Iterator[tuple[ModelOnData, list[Check]]]:
+def _model_by_model(outcomes: Outcomes, probes: dict[str, Any]) -> Iterator[tuple[ModelOnData, list[Check]]]:
+    """The checks of each model and of its cells; probes of the model lie beside its clean predictions, or apart."""
     for key, subject in outcomes.subjects.items():
-        record = clean.get(key)
-        refused = str(record.meta["reason"]) if record is not None and record.failed else ""
-        told = None if record is None else record.meta.get("probes")
-        names = [] if record is None or record.failed else record.table["image"].to_pylist()
-        checks = list(model_checks(subject.model, told or probes.get(key), names, refused))
-        for own in outcomes.done:
-            if own.cell.subject.key == key:
-                checks += record_checks(own, outcomes.clean.get(key))
-                checks += run_checks(own, probes.get(own.cell.key))
+        clean = outcomes.clean.get(key)
+        stored = None if clean is None else clean.meta.get("probes")
+        names = [] if clean is None else clean.columns["image"].tolist()
+        checks = list(model_checks(subject.model, stored or probes.get(key), names, outcomes.refused.get(key, "")))
+        for outcome in outcomes.done:
+            if outcome.cell.subject.key == key:
+                checks += record_checks(outcome, clean)
+                checks += run_checks(outcome, probes.get(outcome.cell.key))
         yield subject, checks
-
-
-def _readable(store: ResultsStore, kind: Any) -> Iterator[tuple[str, Record]]:
-    for key, record in read_records(store, kind):
-        if not isinstance(record, Damaged):
-            yield key, record

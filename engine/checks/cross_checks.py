@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...adapters import IMPLEMENTATIONS, attack_of
-from ...adapters.result import allowed_radius
+from ...adapters.result import allowed_radius, measured_norm
 from ...adapters.words import radius_text, threat_text
 from ..cell import Cell, is_iterated, is_single_step
 from ..statistics.paired import least_decisive, mcnemar
 from ..statistics.verdict import SIGNIFICANT
-from ..store.outcomes import Outcome, Outcomes, side_of, transferred
-from ..store.store import Damaged
+from ..store.outcomes import Outcome, Outcomes, side_of
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick
 
 
@@ -25,7 +24,6 @@ def subject_of(cell: Cell) -> str:
 
 def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
     """The checks "single-step" and "black-box" of every iterated white-box cell."""
-    transfers = _read_transfers(outcomes)
     for own in outcomes.done:
         if not is_iterated(own.cell):
             continue
@@ -36,7 +34,7 @@ def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
             for other in rivals
             if attack_of(other.cell.row).knowledge != "white-box"
         ]
-        boxes += _reach_transfers(own, outcomes, transfers)
+        boxes += _reach_transfers(own, outcomes)
         yield _beaten("single-step", own, steps, "no single-step attack (fgsm) was run under this threat model")
         yield _beaten(
             "black-box", own, boxes, "no black-box attack (square) and no transfer was run under this threat model"
@@ -190,28 +188,16 @@ def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
     return make_check("libraries", state, subject, weak.cell.key, detail, images=images)
 
 
-def _read_transfers(outcomes: Outcomes) -> dict[tuple[str, str], np.ndarray]:
-    """Predictions on the examples of a cell by a subject, by both keys."""
-    found = {}
-    for key, record in outcomes.store.read_all("transfer"):
-        if not isinstance(record, Damaged) and not record.failed:
-            cell, _, subject = key.partition("-")
-            found[cell, subject] = transferred(record)
-    return found
-
-
-def _reach_transfers(
-    own: Outcome, outcomes: Outcomes, transfers: dict[tuple[str, str], np.ndarray]
-) -> list[tuple[str, np.ndarray]]:
+def _reach_transfers(own: Outcome, outcomes: Outcomes) -> list[tuple[str, np.ndarray]]:
     """What the examples made on other models reach on the model of this outcome."""
     found = []
     for made in outcomes.done:
-        predicted = transfers.get((made.cell.key, own.cell.subject.key))
+        predicted = (outcomes.transfers or {}).get(made.cell.key, {}).get(own.cell.subject.key)
         if predicted is None or _goal(made.cell) != _goal(own.cell) or made.cell.threat_model.targeted:
             continue
         columns, norm = made.columns, own.cell.threat_model.norm
         fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & ~columns["violated"]
-        distance = np.where(fooled, columns["l2" if norm == "unrestricted" else norm], np.inf)
+        distance = np.where(fooled, columns[measured_norm(norm)], np.inf)
         found.append((f"{made.cell.attack} from {made.cell.subject.model}", _in_ball(distance, own.cell)))
     return found
 

@@ -12,7 +12,7 @@ from ...adapters.models.identity.digest import digest_data, digest_model
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, ModelOnData
 from ..sources import DataSource, LastLoaded, ModelSource
-from ..store.outcomes import Outcomes, check_models, logits_of, read_outcomes
+from ..store.outcomes import Outcomes, check_models, outcomes_of
 from ..store.store import Damaged, ResultsStore
 from .probe_cell import IMAGES, probe_cell
 from .probe_model import probe_model
@@ -27,7 +27,7 @@ class Probed(NamedTuple):
 
 
 def probe_folder(
-    folder: str | Path,
+    folder: str | Path | Outcomes,
     *,
     models: Mapping[str, Classifier] | None = None,
     data: Data | None = None,
@@ -41,7 +41,7 @@ def probe_folder(
     It can be killed and called again; several processes may share a folder.
 
     Args:
-        folder: a results folder.
+        folder: a results folder, or what was read of it.
         models: classifiers by name, in place of loading them by name.
         data: images, in place of loading them by name.
         only: names of models; None: all.
@@ -56,7 +56,7 @@ def probe_folder(
     """
     if images < 1:
         raise InvalidInput(f"expected images >= 1, got {images}")
-    outcomes, bench = read_outcomes(folder), LastLoaded()
+    outcomes, bench = outcomes_of(folder), LastLoaded()
     check_models(outcomes, only)
     done, kept, notes = 0, 0, []
     for subject in outcomes.subjects.values():
@@ -103,7 +103,7 @@ def _load(
 def _probe_subject(outcomes: Outcomes, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
     """Probe a model that was evaluated before evaluations did so."""
     if _lacks_probes(outcomes, subject):
-        logits = logits_of(outcomes.store.read("clean", subject.key), "logits")
+        logits = outcomes.clean[subject.key].logits
         probes = probe_model(classifier, data.inputs.to(classifier.device), data.labels, logits)
         meta = {"key": subject.key, "subject": subject.spec, "status": "done", "reason": "", "probes": probes}
         outcomes.store.write("checks", subject.key, pa.table({}), meta)
@@ -142,8 +142,8 @@ def _lacks_probes(outcomes: Outcomes, subject: ModelOnData) -> bool:
     """Whether a model's clean predictions are there, and its probes nowhere."""
     if subject.key not in outcomes.clean:
         return False
-    told = outcomes.store.read("clean", subject.key).meta.get("probes")
-    return told is None and subject.key not in outcomes.store.keys("checks")
+    stored = outcomes.clean[subject.key].meta.get("probes")
+    return stored is None and subject.key not in outcomes.store.keys("checks")
 
 
 def _ignore(_: str, __: int) -> None:

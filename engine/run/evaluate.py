@@ -10,8 +10,8 @@ from filelock import FileLock
 from ...errors import DavylampError, Unavailable
 from ..cell import Cell
 from ..plan.make import Plan
+from ..store.columns import logits_of, maps_of
 from ..store.examples import read_examples
-from ..store.outcomes import logits_of
 from ..store.plans import forget_plan, note_failed, note_plan
 from ..store.store import Record, ResultsStore
 from .executor import Executor, Progress
@@ -204,9 +204,9 @@ class _Evaluation:
             record = self.ledger.read("clean", task.subject.key)
             span, measures = task.cell.span(task.shard), task.cell.measures
             if record is not None and not record.failed and _made_alike(record, task.cell):
-                task = replace(task, logits=logits_of(record, "logits")[span.start : span.stop].numpy())
-                if "attention" in measures and record.table["cam"].null_count == 0:
-                    task = replace(task, cams=record.table["cam"].slice(span.start, len(span)).to_pylist())
+                part = record.table.slice(span.start, len(span))
+                cams = maps_of(part, "cam") if "attention" in measures else None
+                task = replace(task, logits=logits_of(part, "logits"), cams=cams)
         return task
 
     def _save(self, outcome: TaskResult) -> None:

@@ -1,15 +1,12 @@
 """What is kept of each image: outcome, distances, queries and the value of every metric that one image can have."""
 
 import inspect
-import io
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import torch
-from PIL import Image
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
@@ -19,9 +16,11 @@ from ...errors import DavylampError
 from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
+from ..store.columns import EXAMPLES, column_of_logits, column_of_maps, column_of_pictures, column_of_values
 from ..user_metrics import UserMetric, find_metric, plain_name
 
-EXAMPLES = 6  # the first images of the data, kept as pictures with their activation maps
+__all__ = ["EXAMPLES", "clean_table", "label_cams", "measured_symbols", "minimal_distance", "result_table"]
+
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": 5}}
 
 
@@ -36,7 +35,9 @@ def measured_symbols(measures: Sequence[str]) -> list[str]:
     ]
 
 
-def clean_table(classifier: Classifier, inputs: Tensor, labels: Tensor, names: Sequence[str]) -> pa.Table:
+def clean_table(
+    classifier: Classifier, inputs: Tensor, labels: Tensor, names: Sequence[str], logits: Tensor
+) -> pa.Table:
     """The model on the clean images: prediction, logits, activation map of the label; the first few as pictures.
 
     Args:
@@ -44,23 +45,20 @@ def clean_table(classifier: Classifier, inputs: Tensor, labels: Tensor, names: S
         inputs: images in [0, 1], shape (N, C, H, W).
         labels: shape (N,).
         names: of the images.
-
-    Raises:
-        InvalidInput: if the images, labels or outputs are not what every attack relies on.
+        logits: of the images, shape (N, K), as `Classifier.check` gives them.
     """
-    logits = classifier.check(inputs, labels)
     cams = label_cams(classifier, inputs, labels)
     columns = {
         "index": pa.array(range(len(labels))),
         "image": pa.array(list(names)),
-        "label": _array(labels),
-        "predicted": _array(logits.argmax(1)),
-        "CA": _array((logits.argmax(1) == labels).double()),
-        "CC": _array(logits.softmax(1).gather(1, labels[:, None])[:, 0].double()),
-        "logits": _rows(logits),
+        "label": column_of_values(labels),
+        "predicted": column_of_values(logits.argmax(1)),
+        "CA": column_of_values((logits.argmax(1) == labels).double()),
+        "CC": column_of_values(logits.softmax(1).gather(1, labels[:, None])[:, 0].double()),
+        "logits": column_of_logits(logits),
         # of all images: attention is compared with them
-        "cam": _maps(cams, [0] * len(labels)),
-        "picture": _pictures(inputs, range(len(labels))),
+        "cam": column_of_maps(cams, [0] * len(labels)),
+        "picture": column_of_pictures(inputs, range(len(labels))),
     }
     return pa.table(columns)
 
@@ -91,37 +89,37 @@ def result_table(
     columns: dict[str, pa.Array] = {
         "index": pa.array(range(first, first + count)),
         "image": pa.array(list(names)),
-        "label": _array(result.labels),
-        "target": pa.nulls(count, pa.int64()) if result.targets is None else _array(result.targets),
-        "attacked": _array(result.attacked),
-        "success": _array(result.success),
-        "success_8bit": _array(result.success_8bit),
-        "violated": _array(result.violated),
-        "usable": _array(usable),
-        "robust": _array(result.robust),
+        "label": column_of_values(result.labels),
+        "target": pa.nulls(count, pa.int64()) if result.targets is None else column_of_values(result.targets),
+        "attacked": column_of_values(result.attacked),
+        "success": column_of_values(result.success),
+        "success_8bit": column_of_values(result.success_8bit),
+        "violated": column_of_values(result.violated),
+        "usable": column_of_values(usable),
+        "robust": column_of_values(result.robust),
         "violations": pa.array([" ".join(kinds) for kinds in result.violations]),
-        "predicted": _array(result.logits.argmax(1)),
-        "adv_predicted": _array(result.adv_logits.argmax(1)),
-        "forwards": _array(result.forwards),
-        "backwards": _array(result.backwards),
-        "seconds": _array(result.seconds),
-        "distance": _array(minimal_distance(result)),
-        "R8": _array(result.success_8bit.double().where(result.success, math.nan)),
+        "predicted": column_of_values(result.logits.argmax(1)),
+        "adv_predicted": column_of_values(result.adv_logits.argmax(1)),
+        "forwards": column_of_values(result.forwards),
+        "backwards": column_of_values(result.backwards),
+        "seconds": column_of_values(result.seconds),
+        "distance": column_of_values(minimal_distance(result)),
+        "R8": column_of_values(result.success_8bit.double().where(result.success, math.nan)),
     }
     if result.budget is not None:  # of a best-effort search
-        columns["budget"] = _array(result.budget)
+        columns["budget"] = column_of_values(result.budget)
     if isinstance(result, SearchResult):
-        columns["searched"] = _array(result.searched)
+        columns["searched"] = column_of_values(result.searched)
     on_grid = distances_of(inputs, quantise(result.adv_inputs))
     for name in result.distances._fields:
-        columns[name] = _array(getattr(result.distances, name))
-        columns[f"{name}_8bit"] = _array(getattr(on_grid, name))
+        columns[name] = column_of_values(getattr(result.distances, name))
+        columns[f"{name}_8bit"] = column_of_values(getattr(on_grid, name))
     adv_cams = _adv_cams(result, classifier, inputs, cams, usable) if "attention" in measures else {}
     found, unmeasured = _measure(result, classifier, inputs, measures, adv_cams, usable)
-    columns |= {symbol: _array(values) for symbol, values in found.items()}
-    columns["adv_logits"] = _rows(result.adv_logits)
-    columns["adv_cam"] = _maps(adv_cams.get("predicted_adv_cams"), range(first, first + count))
-    columns["adv_picture"] = _pictures(result.adv_inputs, range(first, first + count))
+    columns |= {symbol: column_of_values(values) for symbol, values in found.items()}
+    columns["adv_logits"] = column_of_logits(result.adv_logits)
+    columns["adv_cam"] = column_of_maps(adv_cams.get("predicted_adv_cams"), range(first, first + count))
+    columns["adv_picture"] = column_of_pictures(result.adv_inputs, range(first, first + count))
     return pa.table(columns), unmeasured
 
 
@@ -249,36 +247,3 @@ def _last_weight(classifier: Classifier, classes: int) -> Tensor | None:
         part for part in classifier.modules() if isinstance(part, torch.nn.Linear) and part.out_features == classes
     ]
     return layers[-1].weight.detach() if layers else None
-
-
-def _array(values: Tensor) -> pa.Array:
-    return pa.array(values.detach().cpu().numpy())
-
-
-def _rows(values: Tensor) -> pa.Array:
-    """(N, K) float32 as one list a row."""
-    flat = values.detach().float().cpu().contiguous()
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat.numpy().reshape(-1)), flat.shape[1])
-
-
-def _maps(maps: Tensor | None, places: Sequence[int]) -> pa.Array:
-    """Activation maps as nested lists, null for images that are no examples."""
-    kind = pa.list_(pa.list_(pa.float32()))
-    if maps is None:
-        return pa.nulls(len(places), kind)
-    return pa.array([m.tolist() if p < EXAMPLES else None for m, p in zip(maps.cpu(), places, strict=True)], kind)
-
-
-def _pictures(images: Tensor, places: range) -> pa.Array:
-    """The first images of the data as PNG files, rounded to 8 bits; null for the others."""
-    return pa.array([_png(images[i]) if place < EXAMPLES else None for i, place in enumerate(places)], pa.binary())
-
-
-def _png(image: Tensor) -> bytes | None:
-    if image.shape[0] not in (1, 3):
-        return None
-    pixels = (quantise(image.detach().float()) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-    file = io.BytesIO()
-    picture = Image.fromarray(pixels.squeeze(-1) if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
-    picture.save(file, "PNG", compress_level=1)  # three times as fast as the default, a tenth larger
-    return file.getvalue()

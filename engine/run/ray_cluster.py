@@ -11,8 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...errors import InvalidInput, MissingLibrary, Unavailable
 from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
@@ -146,13 +144,7 @@ def _work(task: Task, given: tuple[Any, Any], folder: str) -> tuple[Any, ...]:
     if Path(folder).is_dir():
         os.chdir(folder)  # names may hold paths that are relative
     classifier, data = (None if reference is None else _fetch(reference) for reference in given)
-    examples = None if task.adv_inputs is None else np.array(task.adv_inputs)  # Ray's own is read-only
-    task = replace(
-        task,
-        adv_inputs=examples,
-        model=replace(task.model, classifier=classifier),
-        data=replace(task.data, data=data),
-    )
+    task = replace(task, model=replace(task.model, classifier=classifier), data=replace(task.data, data=data))
     return work_here(task)[1:]
 
 

@@ -6,14 +6,20 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import torch
+from torch import Tensor
 
 from ..cell import Cell, ModelOnData
 from ..sources import DataSource, ModelSource
+from ..store.examples import compact_images, restore_images
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """A piece of work.
+
+    On its way to another process its tensors are arrays, and images take a byte a component where nothing is lost by
+    it: torch would hand them over in shared memory, of which a container has little.
 
     Args:
         kind: "clean" predictions, one shard of an "attack", or a "transfer" of its examples to another model.
@@ -24,9 +30,9 @@ class Task:
         cell: what to run, or whose examples to test; None for "clean".
         shard: which piece of the cell.
         keep_images: hand back the adversarial images too.
-        logits: of the model on the shard's clean images, if they are known.
-        cams: clean activation maps of the shard's labels, if they are known.
-        adv_inputs: the examples to test on another model.
+        logits: of the model on the shard's clean images, shape (N, K), if they are known.
+        cams: clean activation maps of the shard's labels, shape (N, h, w), if they are known.
+        adv_inputs: the examples to test on another model, shape (N, C, H, W).
     """
 
     kind: Literal["clean", "attack", "transfer"]
@@ -37,9 +43,22 @@ class Task:
     cell: Cell | None = None
     shard: int = 0
     keep_images: bool = False
-    logits: np.ndarray | None = None
-    cams: Any = None
-    adv_inputs: np.ndarray | None = None
+    logits: Tensor | None = None
+    cams: Tensor | None = None
+    adv_inputs: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        examples = None if self.adv_inputs is None else compact_images(self.adv_inputs)
+        arrays = {name: value.detach().cpu().numpy() for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return {**vars(self), **arrays, "adv_inputs": examples}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for name, array in state.items():
+            if isinstance(array, np.ndarray):
+                restore = restore_images if name == "adv_inputs" else torch.from_numpy
+                # Ray's arrays are read-only, which a tensor cannot be.
+                vars(self)[name] = restore(np.require(array, requirements="W"))
 
     @property
     def name(self) -> str:

@@ -13,9 +13,7 @@ from ...memory import give_memory_back
 from ..attack.attack_cell import attack_shard
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
-from ..store.examples import compact_images, restore_images
-from ..store.outcomes import logits_of
-from ..store.store import Record
+from ..store.examples import compact_images
 from .measure import clean_table, result_table
 from .task import Task, TaskResult
 
@@ -48,18 +46,18 @@ class Workbench(LastLoaded):
         self, task: Task, classifier: Classifier, data: Data, progress: Callable[[int], object] | None
     ) -> TaskResult:
         if task.cell is None:
-            inputs = data.inputs.to(classifier.device)
-            table = clean_table(classifier, inputs, data.labels, data.names)
-            logits = logits_of(Record(table, {}), "logits")
-            return TaskResult(task, table, probes=probe_model(classifier, inputs, data.labels, logits))
+            inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
+            logits = classifier.check(inputs, labels)
+            table = clean_table(classifier, inputs, labels, data.names, logits)
+            return TaskResult(task, table, probes=probe_model(classifier, inputs, labels, logits))
         if task.kind == "transfer":
             return TaskResult(task, _transfer(task, classifier, data.labels))
         span = task.cell.span(task.shard)
         part = slice(span.start, span.stop)
         inputs, labels = data.inputs[part].to(classifier.device), data.labels[part].to(classifier.device)
-        logits = None if task.logits is None else torch.tensor(task.logits)
-        result = attack_shard(task.cell, classifier, inputs, labels, first=span.start, logits=logits, progress=progress)
-        cams = None if task.cams is None else torch.tensor(task.cams)
+        result = attack_shard(
+            task.cell, classifier, inputs, labels, first=span.start, logits=task.logits, progress=progress
+        )
         table, unmeasured = result_table(
             result,
             classifier,
@@ -67,7 +65,7 @@ class Workbench(LastLoaded):
             data.names[part],
             first=span.start,
             measures=task.cell.measures,
-            cams=cams,
+            cams=task.cams,
         )
         images = compact_images(result.adv_inputs) if task.keep_images else None
         spent = float(result.seconds.sum())
@@ -77,7 +75,7 @@ class Workbench(LastLoaded):
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
     """What a model makes of the examples that were made on another one; no prediction where a logit is not finite."""
     assert task.adv_inputs is not None
-    logits = classifier.predict_logits(restore_images(task.adv_inputs).to(classifier.device)).cpu()
+    logits = classifier.predict_logits(task.adv_inputs.to(classifier.device)).cpu()
     silent = ~logits.isfinite().all(1)
     probabilities = logits.softmax(1).masked_fill(silent[:, None], torch.nan)
     return pa.table(

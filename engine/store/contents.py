@@ -76,6 +76,11 @@ def unknown_attack(cell: Cell) -> str:
     return ""
 
 
+def order_of(cell: Cell) -> tuple[str, str, str]:
+    """What the cells of a folder are sorted by: model, attack, key."""
+    return cell.subject.model, cell.attack, cell.key
+
+
 def _is_sane(cell: Cell) -> bool:
     """Whether the parts of a spec have the types that readers count on."""
     texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data

@@ -23,13 +23,10 @@ def restore_images(stored: np.ndarray) -> Tensor:
     return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
 
-def read_examples(store: ResultsStore, cell: Cell) -> np.ndarray:
-    """The examples of a finished cell whose images were kept, shape (N, C, H, W), compact if all of its shards are.
+def read_examples(store: ResultsStore, cell: Cell) -> Tensor:
+    """The examples of a finished cell whose images were kept: shape (N, C, H, W), float32, in [0, 1].
 
     Raises:
         Unavailable: if a shard cannot be read.
     """
-    shards = [store.read_images(f"{cell.key}-{shard}") for shard in range(cell.shards)]
-    if len({shard.dtype for shard in shards}) > 1:
-        shards = [restore_images(shard).numpy() for shard in shards]
-    return np.concatenate(shards)
+    return torch.cat([restore_images(store.read_images(f"{cell.key}-{shard}")) for shard in range(cell.shards)])

@@ -10,7 +10,7 @@ import pandas as pd
 from ...adapters import attack_of
 from ...errors import Unavailable
 from ..cell import Cell
-from .contents import read_records, unknown_attack
+from .contents import order_of, read_records, unknown_attack
 from .plans import find_failed, find_missing
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
 
@@ -113,7 +113,7 @@ def list_cells(folder: str | Path) -> list[CellState]:
             continue
         meta, cell = dict(record.meta), Cell.from_record(record.meta)
         found[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
-    return sorted(found.values(), key=lambda state: (state.cell.subject.model, state.cell.attack, state.key))
+    return sorted(found.values(), key=lambda state: order_of(state.cell))
 
 
 def list_damaged(folder: str | Path) -> list[str]:

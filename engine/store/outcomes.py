@@ -1,45 +1,56 @@
 """What tables and curves need of a results folder: every cell and clean prediction as arrays, and what is missing."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
 from ...adapters import attack_of
-from ...adapters.result import usable_images
+from ...adapters.result import measured_norm, usable_images
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
-from ...metrics import fooling_rate_at_k, observable_transfer_rate
+from ...metrics import fooling_rate_at_k
 from ..cell import Cell, ModelOnData
 from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
-from .contents import read_records, unknown_attack
-from .frames import HEAVY
+from .columns import logits_of
+from .contents import order_of, read_records, unknown_attack
+from .frames import HEAVY, CellState
+from .pictures import Example, pictures_of
 from .plans import find_missing
-from .store import WRONG_ONE, Damaged, Record, ResultsStore
+from .store import WRONG_ONE, Damaged, Kind, Record, ResultsStore
+from .transfers import Predictions, Transfers, mean_rate, read_transfers, transfer_rates
 
+Records = Iterator[tuple[str, Record]]
 _RATE = "FR@"
 
 
 @dataclass(frozen=True, eq=False)
 class Clean:
-    """A model on the clean images: arrays of shape (n,) by column, and the logits, (n, K)."""
+    """A model on the clean images: arrays of shape (n,) by column, the logits, (n, K), and its record's `meta`.
+
+    `examples` are the first images as pictures, where they were asked for.
+    """
 
     subject: ModelOnData
     columns: Mapping[str, np.ndarray]
     logits: Tensor
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """A finished cell: arrays of shape (n,) by column, why some metrics were not measured, and its record's `meta`.
 
-    `silent` are the images that the model gave no finite logits for, (n,) bool.
+    `silent` are the images that the model gave no finite logits for, (n,) bool. Where they were asked for, `examples`
+    are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
     """
 
     cell: Cell
@@ -47,6 +58,8 @@ class Outcome:
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
     silent: np.ndarray | None = None
+    examples: tuple[Example, ...] = ()
+    adv_logits: Tensor | None = None
 
     @property
     def is_minimum(self) -> bool:
@@ -56,11 +69,12 @@ class Outcome:
     @property
     def usable(self) -> np.ndarray:
         """Images that prove something, (n,) bool: attacked, no violation, and within the radius."""
-        own, threat_model = self.columns, self.cell.threat_model
-        if "usable" in own:
-            return own["usable"]
-        distance = own["l2" if threat_model.norm == "unrestricted" else threat_model.norm]
-        return usable_images(own["attacked"], own["violated"], own["success"], distance, threat_model)
+        columns, threat_model = self.columns, self.cell.threat_model
+        if "usable" in columns:
+            return columns["usable"]
+        attacked, violated, success = (columns[name] for name in ("attacked", "violated", "success"))
+        distance = columns[measured_norm(threat_model.norm)]
+        return usable_images(attacked, violated, success, distance, threat_model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +89,11 @@ class Outcomes:
         clean: by key of the subject.
         damaged: a line for each file that was left out because it cannot be trusted.
         transfers: what other models predict on a cell's examples, (n,), NaN where a model gave no finite logits, by key
-            of the cell and of the tested subject.
+            of the cell and of the tested subject; None: they were not read.
         waiting: cells that an evaluation was asked for and of which nothing is there.
         unknown: finished cells of attacks that this version does not have, with a line that says so.
+        refused: why a model could not be used on its clean images, by key of the subject.
+        states: every cell that has a record, by key: finished, failed or of an unknown attack.
     """
 
     store: ResultsStore
@@ -86,9 +102,11 @@ class Outcomes:
     running: tuple[Cell, ...]
     clean: Mapping[str, Clean]
     damaged: tuple[str, ...]
-    transfers: Mapping[str, Mapping[str, np.ndarray]]
+    transfers: Transfers | None
     waiting: tuple[Cell, ...] = ()
     unknown: tuple[tuple[Cell, str], ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, CellState] = field(default_factory=dict)
 
     @property
     def subjects(self) -> dict[str, ModelOnData]:
@@ -124,8 +142,8 @@ class Outcomes:
     def _silent_transfers(self) -> list[str]:
         """A line for each model that gave no finite logits on examples of others."""
         counts: dict[str, int] = {}
-        for seen in self.transfers.values():
-            for tested, predicted in seen.items():
+        for predictions in (self.transfers or {}).values():
+            for tested, predicted in predictions.items():
                 counts[tested] = counts.get(tested, 0) + int(np.isnan(predicted).sum())
         subjects = self.subjects
         return [
@@ -136,49 +154,127 @@ class Outcomes:
         ]
 
 
-def read_outcomes(folder: str | Path | Outcomes, symbols: Sequence[str] = ()) -> Outcomes:
+def outcomes_of(source: str | Path | Outcomes, symbols: Sequence[str] = ()) -> Outcomes:
+    """What a table is made of: a folder is read, unless it has been; then only what was left out of it.
+
+    Args:
+        source: a results folder, or what was read of it.
+        symbols: as for `read_outcomes`.
+
+    Raises:
+        DavylampError: as `read_outcomes`.
+    """
+    if not isinstance(source, Outcomes):
+        return read_outcomes(source, symbols)
+    if "OTR" in symbols and source.transfers is None:
+        return replace(source, transfers=read_transfers(_Reader(source.store).records("transfer")))
+    return source
+
+
+def read_outcomes(
+    folder: str | Path,
+    symbols: Sequence[str] = (),
+    *,
+    examples: bool = False,
+    keep_logits: Callable[[ModelOnData], bool] = lambda _: False,
+) -> Outcomes:
     """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
 
     Args:
-        folder: where `davylamp evaluate` put it; what was read before is handed back as it is.
+        folder: where `davylamp evaluate` put it.
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
+        examples: the first images as pictures, too.
+        keep_logits: the models whose logits on adversarial images are kept.
 
     Raises:
         Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
         StoreMismatch: if it was written in another format.
     """
-    if isinstance(folder, Outcomes):
-        return folder
     store = ResultsStore(folder, create=False)
-    damaged: list[str] = []
-    clean = {key: _clean(record) for key, record in _records(store, "clean", damaged)}
-    transfers = _transfers(store, damaged) if "OTR" in symbols else {}
-    done, failed, unknown = [], [], []
-    for key, record in _records(store, "cells", damaged, failed):
+    reader = _Reader(store)
+    clean, refused = _read_clean(reader.records("clean"), examples=examples)
+    transfers = read_transfers(reader.records("transfer")) if "OTR" in symbols else None
+    states: list[CellState] = []
+    done: list[Outcome] = []
+    for key, record in reader.records("cells"):
         cell = Cell.from_record(record.meta)
-        if why := unknown_attack(cell):
-            unknown.append((cell, why))
+        states.append(CellState(key, cell, record.meta["status"], record.meta["reason"], dict(record.meta)))
+        if not record.failed and not unknown_attack(cell):
+            outcome = _outcome(cell, record, clean.get(cell.subject.key), symbols, (transfers or {}).get(key))
+            outcome = outcome if keep_logits(cell.subject) else replace(outcome, adv_logits=None)
+            done.append(replace(outcome, examples=pictures_of(record.table, "adv_")) if examples else outcome)
+    parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in reader.records("parts")}
+    finished = {state.key for state in states}
+    succeeded = [state.cell for state in states if state.status != "failed"]
+    outcomes = Outcomes(
+        store=store,
+        done=tuple(sorted(done, key=lambda own: order_of(own.cell))),
+        failed=tuple((state.cell, state.reason) for state in states if state.status == "failed"),
+        running=tuple(cell for key, cell in parts.items() if key not in finished),
+        clean=clean,
+        damaged=tuple(reader.damaged),
+        transfers=transfers,
+        waiting=tuple(cell for key, cell in find_missing(store).items() if key not in parts),
+        unknown=tuple((cell, why) for cell in succeeded if (why := unknown_attack(cell))),
+        refused=refused,
+        states={state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))},
+    )
+    if not outcomes.done and not outcomes.failed:
+        raise Unavailable(f"expected finished cells in {folder}, found none ({_what_is_there(outcomes)})")
+    return outcomes
+
+
+class _Reader:
+    """Every record that can be used, and a line in `damaged` for each that cannot."""
+
+    def __init__(self, store: ResultsStore):
+        self.store = store
+        self.damaged: list[str] = []
+
+    def records(self, kind: Kind) -> Records:
+        for key, record in read_records(self.store, kind):
+            if isinstance(record, Damaged):
+                self.damaged.append(str(record))
+            else:
+                yield key, record
+
+
+def _read_clean(records: Records, *, examples: bool) -> tuple[dict[str, Clean], dict[str, str]]:
+    """The clean predictions, and why a model has none, by key of the subject."""
+    clean, refused = {}, {}
+    for key, record in records:
+        if record.failed:
+            refused[key] = str(record.meta["reason"])
             continue
-        silent = ~logits_of(record, "adv_logits").isfinite().all(1).numpy()
-        outcome = Outcome(cell, _light(record), record.meta.get("unmeasured", {}), record.meta, silent)
-        logits = clean[cell.subject.key].logits if cell.subject.key in clean else None
-        extra = {name: _rate(outcome, record, logits, name) for name in symbols if is_rate(name)}
-        extra |= {name: _users(outcome, record, logits, name) for name in symbols if is_file_name(name)}
-        if key in transfers:
-            extra["OTR"] = transfer_rate(outcome, transfers[key])
-        done.append(replace(outcome, columns={**outcome.columns, **extra}))
-    finished = {own.cell.key for own in done} | {cell.key for cell, _ in (*failed, *unknown)}
-    parts = {key.partition("-")[0]: record for key, record in _records(store, "parts", damaged)}
-    running = [Cell.from_record(record.meta) for key, record in parts.items() if key not in finished]
-    waiting = tuple(cell for key, cell in find_missing(store).items() if key not in parts)
-    if not done and not failed:
-        known = f"{len(running)} under way, {len(waiting)} not run yet, {len(damaged)} damaged"
-        known += f", {len(unknown)} of unknown attacks" if unknown else ""
-        known = known if running or waiting or damaged or unknown else "it is empty"
-        raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
-    done.sort(key=lambda own: (own.cell.subject.model, own.cell.attack, own.cell.key))
-    lists = tuple(done), tuple(failed), tuple(running)
-    return Outcomes(store, *lists, clean, tuple(damaged), transfers, waiting, tuple(unknown))
+        subject, table = ModelOnData(**record.meta["subject"]), record.table
+        pictures = pictures_of(table, "") if examples else ()
+        clean[key] = Clean(subject, _light_columns(table), logits_of(table, "logits"), record.meta, pictures)
+    return clean, refused
+
+
+def _outcome(
+    cell: Cell, record: Record, clean: Clean | None, symbols: Sequence[str], tested: Predictions | None
+) -> Outcome:
+    """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
+    columns, adv_logits = _light_columns(record.table), logits_of(record.table, "adv_logits")
+    silent = ~adv_logits.isfinite().all(1).numpy()
+    outcome = Outcome(cell, columns, record.meta.get("unmeasured", {}), record.meta, silent, adv_logits=adv_logits)
+    logits = None if clean is None else clean.logits
+    further = {name: _fooling_rate(outcome, logits, name) for name in symbols if is_rate(name)}
+    further |= {name: _users_metric(outcome, logits, name) for name in symbols if is_file_name(name)}
+    if tested is not None:
+        further["OTR"] = mean_rate([*transfer_rates(columns, outcome.usable, tested).values()])
+    return replace(outcome, columns=columns | further)
+
+
+def _what_is_there(outcomes: Outcomes) -> str:
+    """What a folder without a finished cell has instead."""
+    counts = {"under way": outcomes.running, "not run yet": outcomes.waiting, "damaged": outcomes.damaged}
+    if outcomes.unknown:
+        counts["of unknown attacks"] = outcomes.unknown
+    if not any(counts.values()):
+        return "it is empty"
+    return ", ".join(f"{len(cells)} {name}" for name, cells in counts.items())
 
 
 def check_models(outcomes: Outcomes, models: Sequence[str] | None) -> None:
@@ -195,15 +291,6 @@ def side_of(outcome: Outcome) -> Side:
     texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
     kinds = tuple(tuple(text.split()) for text in texts)
     return Side(outcome.cell.attack, columns["attacked"], columns["success"], columns["distance"], kinds)
-
-
-def _users(outcome: Outcome, record: Record, logits: Tensor | None, name: str) -> np.ndarray:
-    """A user's metric by today's code, (n,); NaN where only an evaluation can compute it and none has."""
-    metric = find_metric(name)
-    if metric.of_records:
-        return of_record(metric, outcome.columns, logits, logits_of(record, "adv_logits"))
-    missing = np.full(len(outcome.columns["label"]), np.nan)
-    return outcome.columns.get(name, missing) if sealed_name(name) in outcome.cell.measures else missing
 
 
 def remedy(line: str) -> str:
@@ -229,82 +316,34 @@ def details(cell: Cell) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in own.items()}
 
 
-def _records(store: ResultsStore, kind: Any, damaged: list[str], failed: list[Any] | None = None) -> Any:
-    for key, record in read_records(store, kind):
-        if isinstance(record, Damaged):
-            damaged.append(str(record))
-        elif not record.failed:
-            yield key, record
-        elif failed is not None:
-            failed.append((Cell.from_record(record.meta), str(record.meta["reason"])))
-
-
-def _light(record: Record) -> dict[str, np.ndarray]:
-    names = [name for name in record.table.column_names if name not in HEAVY]
-    return {name: record.table[name].to_numpy() for name in names}
-
-
-def _clean(record: Record) -> Clean:
-    return Clean(ModelOnData(**record.meta["subject"]), _light(record), logits_of(record, "logits"))
-
-
-def logits_of(record: Record, name: str) -> Tensor:
-    """A column of logits, shape (n, K), float32."""
-    column = record.table[name].combine_chunks()
-    return torch.tensor(column.flatten().to_numpy()).view(len(column), -1)
-
-
 def clean_predictions(store: ResultsStore, subject: ModelOnData) -> tuple[Tensor, Tensor] | None:
     """Logits (n, K) and labels (n,) of a model's clean images; None where there are none."""
     try:
         record = store.read("clean", subject.key)
     except (FileNotFoundError, Damaged):
         return None
-    return None if record.failed else (logits_of(record, "logits"), torch.tensor(record.table["label"].to_pylist()))
+    if record.failed:
+        return None
+    return logits_of(record.table, "logits"), torch.tensor(record.table["label"].to_numpy())
 
 
-def _rate(outcome: Outcome, record: Record, logits: Tensor | None, symbol: str) -> np.ndarray:
-    values = np.full(len(record.table), np.nan)
-    if logits is not None:
-        k = int(symbol.removeprefix(_RATE))
-        silent = np.zeros(len(values), bool) if outcome.silent is None else outcome.silent
-        answers = logits_of(record, "adv_logits").masked_fill(torch.tensor(silent)[:, None], 0.0)
-        found = fooling_rate_at_k(logits, answers, k, reduction="none")
-        values = np.where(outcome.usable & ~silent, found.numpy(), np.nan)
-    return values
+def _light_columns(table: pa.Table) -> dict[str, np.ndarray]:
+    return {name: table[name].to_numpy() for name in table.column_names if name not in HEAVY}
 
 
-def _transfers(store: ResultsStore, damaged: list[str]) -> dict[str, dict[str, np.ndarray]]:
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for key, record in _records(store, "transfer", damaged):
-        cell, _, tested = key.partition("-")
-        found.setdefault(cell, {})[tested] = transferred(record)
-    return found
+def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.ndarray:
+    """FR@K of each image, (n,); NaN where an image proves nothing or the clean logits are not known."""
+    if logits is None or outcome.adv_logits is None or outcome.silent is None:
+        return np.full(len(outcome.columns["label"]), np.nan)
+    answers = outcome.adv_logits.masked_fill(torch.tensor(outcome.silent)[:, None], 0.0)
+    rates = fooling_rate_at_k(logits, answers, int(symbol.removeprefix(_RATE)), reduction="none")
+    return np.where(outcome.usable & ~outcome.silent, rates.numpy(), np.nan)
 
 
-def transferred(record: Record) -> np.ndarray:
-    """What a model predicts on the examples of another one, (n,) float; NaN where its logits were not finite."""
-    predicted = record.table["adv_predicted"].to_numpy().astype(float)
-    if "adv_probability" in record.table.column_names:  # records of 0.1.0 hold a class there, of NaN
-        predicted[np.isnan(record.table["adv_probability"].to_numpy())] = np.nan
-    return predicted
-
-
-def transfer_rate(
-    outcome: Outcome, tested: Mapping[str, np.ndarray], over: Literal["fooled", "valid"] = "fooled"
-) -> np.ndarray:
-    """`observable_transfer_rate` of each image over the tested models that answered, (n,); NaN where none did.
-
-    A violation fools nobody.
-    """
-    labels = torch.tensor(outcome.columns["label"])
-    own = torch.tensor(np.where(outcome.usable, outcome.columns["adv_predicted"], outcome.columns["label"]))
-    clean = torch.tensor(outcome.columns["predicted"]).expand(2, -1)
-    rates = []
-    for predicted in tested.values():
-        silent = np.isnan(predicted)
-        both = torch.stack([own, torch.tensor(np.where(silent, 0, predicted)).long()])
-        rate = observable_transfer_rate(clean, both, labels, 0, over=over, reduction="none").double().numpy()
-        rates.append(np.where(silent, np.nan, rate))
-    known = ~np.isnan(rates)
-    return np.where(known.any(0), np.nansum(rates, 0) / np.maximum(known.sum(0), 1), np.nan)
+def _users_metric(outcome: Outcome, logits: Tensor | None, name: str) -> np.ndarray:
+    """A user's metric by today's code, (n,); NaN where only an evaluation can compute it and none has."""
+    metric = find_metric(name)
+    if metric.of_records and outcome.adv_logits is not None:
+        return of_record(metric, outcome.columns, outcome.usable, logits, outcome.adv_logits)
+    missing = np.full(len(outcome.columns["label"]), np.nan)
+    return outcome.columns.get(name, missing) if sealed_name(name) in outcome.cell.measures else missing

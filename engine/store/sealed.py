@@ -158,5 +158,9 @@ def _is_sealed(data: bytes) -> bool:
     """Whether a file is, byte for byte, what was written."""
     start = data.rfind(_SEAL)
     end = start + len(_UNSEALED)
-    told = hashlib.sha256(data[:start] + _UNSEALED + data[end:]).hexdigest().encode()
-    return start >= 0 and data[start:end] == _SEAL + told
+    if start < 0:
+        return False
+    digest = hashlib.sha256(memoryview(data)[:start])
+    digest.update(_UNSEALED)
+    digest.update(memoryview(data)[end:])
+    return data[start:end] == _SEAL + digest.hexdigest().encode()

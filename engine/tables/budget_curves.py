@@ -12,7 +12,7 @@ import numpy as np
 from ...adapters.threat_model import NORMS
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ..statistics.bootstrap import resample
-from ..store.outcomes import Outcomes, read_outcomes
+from ..store.outcomes import Outcomes, outcomes_of
 from .curve_points import (
     Curve,
     Points,
@@ -90,7 +90,7 @@ def build_curves(
     if any(not budget >= 0 for budget in budgets or ()):
         raise InvalidInput(f"expected budgets >= 0, got {', '.join(map(str, budgets or ()))}")
     queries, grey = against == "queries", against == "grey-levels"
-    outcomes = read_outcomes(folder)
+    outcomes = outcomes_of(folder)
     groups = _choose(outcomes, norm, models)
     best = None if queries else best_distances_of(outcomes.done)
     counts = lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))

@@ -14,8 +14,8 @@ from ...errors import InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
-from ..store.outcomes import Clean, Outcome, Outcomes, logits_of, read_outcomes
-from .groups import Group, group_cells, model_names
+from ..store.outcomes import Clean, Outcome, Outcomes, read_outcomes
+from .groups import Group, group_cells, may_be_called, model_names
 from .table import Table, TableRow, aggregate
 
 _OUTPUTS = ("CAV", "CV", "CRR", "CSR", "CCV", "COS")  # of two models' logits, per image
@@ -66,7 +66,9 @@ def build_defence(
         Unavailable: if there is no such folder, or no cell in it.
     """
     asked = _choose(metrics)
-    outcomes = read_outcomes(folder)
+    outcomes = read_outcomes(
+        folder, keep_logits=lambda subject: may_be_called(subject, original) or may_be_called(subject, defended)
+    )
     pair = _find_pair(outcomes, original, defended)
     counts = resample(pair[0].subject.images, bootstrap, seed)
     labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
@@ -77,7 +79,7 @@ def build_defence(
         dict(zip(_LABELS, ("clean", "", math.nan, False, "", images, 0), strict=True)),
     ]
     for group, pairs in _common(outcomes, pair):
-        read = [_read_sides(outcomes, own) for own in pairs]
+        read = [_sides_of(own) for own in pairs]
         each = [_draw_pair(own, two, labels, counts, asked) for own, two in zip(pairs, read, strict=True)]
         shares.append([_shares(two, labels, own) for own, two in zip(pairs, read, strict=True)])
         drawn.append({symbol: aggregate([[found[symbol] for found in each]]) for symbol in asked})
@@ -183,8 +185,8 @@ def _estimate(symbol: str, draws: Draws, shares: Sequence[dict[str, np.ndarray]]
     return found._replace(low=low, high=high)
 
 
-def _read_sides(outcomes: Outcomes, two: tuple[Outcome, Outcome]) -> list[_Side]:
-    return [_Side(logits_of(outcomes.store.read("cells", own.cell.key), "adv_logits"), _counts(own)) for own in two]
+def _sides_of(two: tuple[Outcome, Outcome]) -> list[_Side]:
+    return [_Side(own.adv_logits, _counts(own)) for own in two if own.adv_logits is not None]
 
 
 def _draw_pair(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...adapters import attack_of
-from ..cell import Cell
+from ..cell import Cell, ModelOnData
 from ..store.outcomes import Outcome, Outcomes, details, side_of
 from .symbols import By
 
@@ -33,10 +33,16 @@ def model_names(outcomes: Outcomes) -> dict[str, str]:
     digests: dict[str, set[str]] = {}
     for own in subjects.values():
         digests.setdefault(own.model, set()).add(own.model_digest)
-    return {
-        key: own.model if len(digests[own.model]) == 1 else f"{own.model} [{own.model_digest[:6]}]"
-        for key, own in subjects.items()
-    }
+    return {key: own.model if len(digests[own.model]) == 1 else _name_with_digest(own) for key, own in subjects.items()}
+
+
+def may_be_called(subject: ModelOnData, name: str) -> bool:
+    """Whether `model_names` gives a model this name in some folder."""
+    return name in (subject.model, _name_with_digest(subject))
+
+
+def _name_with_digest(subject: ModelOnData) -> str:
+    return f"{subject.model} [{subject.model_digest[:6]}]"
 
 
 def threat_labels(cell: Cell) -> dict[str, Any]:

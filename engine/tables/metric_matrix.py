@@ -12,7 +12,7 @@ from ...adapters import attack_of
 from ...adapters.threat_model import NORMS
 from ...adapters.words import labels_text
 from ...errors import InvalidInput, UnknownName, Unsupported
-from ..store.outcomes import Outcome, Outcomes, read_outcomes
+from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from .groups import model_names, setting_of, threat_labels
 from .symbols import drop_absent
 from .table import build_table
@@ -63,7 +63,7 @@ def build_matrix(
     """
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
-    outcomes = read_outcomes(folder, symbols)
+    outcomes = outcomes_of(folder, symbols)
     done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
     names = model_names(outcomes)
     done, dropped = _common(done, names, rows)

@@ -13,7 +13,7 @@ import pandas as pd
 from ...errors import InvalidInput
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval
-from ..store.outcomes import Outcome, Outcomes, read_outcomes
+from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from .groups import Group, group_cells
 from .symbols import OF_CLEAN, By, choose_symbols, column_of, draw_cells, drop_absent, is_share
 
@@ -110,7 +110,7 @@ def build_table(
     if by not in get_args(By):
         raise InvalidInput(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
     asked = choose_symbols(metrics, by)
-    outcomes = read_outcomes(folder, asked)
+    outcomes = outcomes_of(folder, asked)
     asked = (*asked, *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
     sizes = {own.cell.subject.images for own in outcomes.done}

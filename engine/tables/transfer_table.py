@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +13,11 @@ from ...errors import Unsupported
 from ...metrics import transfer_by_source, transfer_by_target, transfer_of_attack
 from ..cell import ModelOnData
 from ..statistics.bootstrap import Estimate
-from ..store.outcomes import Outcome, Outcomes, read_outcomes, transfer_rate
+from ..store.outcomes import Outcome, Outcomes, outcomes_of
+from ..store.transfers import Over, mean_rate, transfer_rates
 from .groups import Group, group_cells, model_names
 from .table import Table, TableRow, share_ends
 
-Over = Literal["fooled", "valid"]
 Columns = dict[tuple[int, ...], list[np.ndarray]]  # by attack, made on, tested on (-1: all others): of each repeat
 _LABELS = ("implementation", "norm", "epsilon", "targeted", "setting")
 
@@ -83,8 +83,8 @@ def build_transfer(
         Unsupported: if no example was tested on another model.
         Unavailable: if there is no such folder, or no cell in it.
     """
-    outcomes = read_outcomes(folder, ["OTR"])
-    if not any(own.cell.key in outcomes.transfers for own in outcomes.done):
+    outcomes = outcomes_of(folder, ["OTR"])
+    if not any(own.cell.key in (outcomes.transfers or {}) for own in outcomes.done):
         own = outcomes.store.folder
         raise Unsupported(f"no example of {own} was tested on another model: evaluate with --transfer full")
     shared: dict[tuple[str, str], list[ModelOnData]] = {}
@@ -94,7 +94,7 @@ def build_transfer(
     for subjects in shared.values():
         keys = [subject.key for subject in subjects]
         mine = tuple(own for own in outcomes.done if own.cell.subject.key in keys)
-        if any(own.cell.key in outcomes.transfers for own in mine):
+        if any(own.cell.key in (outcomes.transfers or {}) for own in mine):
             groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
             tables.append(_table(groups, keys, tuple(names[key] for key in keys), outcomes, over, banded=bootstrap > 0))
             notes += _gaps(tables[-1])
@@ -121,14 +121,16 @@ def _table(
     for attack, group in enumerate(groups):
         for part in group.parts:
             source = keys.index(part[0].cell.subject.key)
+            fooled = _rates_of(part, keys, outcomes, over)
             for tested, key in enumerate(keys):
-                columns = _columns(part, [key], outcomes, over)
+                columns = _known([own[key] for own in fooled if key in own])
                 if columns:
                     seen[attack, source, tested] = columns
                     rates[attack, source, tested] = _mean([float(own[~np.isnan(own)].mean()) for own in columns])
                     known[attack, source, tested] = sum(int((~np.isnan(own)).sum()) for own in columns)
             others = [key for key in keys if key != part[0].cell.subject.key]
-            seen[attack, source, -1] = _columns(part, others, outcomes, over)  # per image the mean, as OTR has it
+            complete = [own for own in fooled if others and own.keys() >= set(others)]
+            seen[attack, source, -1] = _known([mean_rate([own[key] for key in others]) for own in complete])  # as OTR
     table = torch.from_numpy(rates)
     by_source, by_target = transfer_by_source(table).numpy(), transfer_by_target(table).numpy()
     every, cells = range(models), list(np.ndindex(attacks, models))
@@ -178,14 +180,19 @@ def _gaps(table: TransferTable) -> list[str]:
     return lines
 
 
-def _columns(part: list[Outcome], tested: list[str], outcomes: Outcomes, over: Over) -> list[np.ndarray]:
-    """Which of one model's examples fool others, (n,), for each repeat that was tested on all of them."""
-    found = []
-    for own in part:
-        seen = outcomes.transfers.get(own.cell.key, {})
-        if tested and all(key in seen for key in tested):
-            found.append(transfer_rate(own, {key: seen[key] for key in tested}, over))
-    return [own for own in found if not np.isnan(own).all()]
+def _rates_of(part: list[Outcome], keys: list[str], outcomes: Outcomes, over: Over) -> list[dict[str, np.ndarray]]:
+    """Which of one model's examples fool each other one, (n,) by key of its subject, for each repeat."""
+    transfers = outcomes.transfers or {}
+    tested = [transfers.get(own.cell.key, {}) for own in part]
+    return [
+        transfer_rates(own.columns, own.usable, {key: predicted[key] for key in keys if key in predicted}, over)
+        for own, predicted in zip(part, tested, strict=True)
+    ]
+
+
+def _known(columns: list[np.ndarray]) -> list[np.ndarray]:
+    """Those that some image has a value in."""
+    return [own for own in columns if not np.isnan(own).all()]
 
 
 def _mean(values: list[float]) -> float:

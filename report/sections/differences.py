@@ -14,7 +14,7 @@ from ...adapters.words import threat_text
 from ...engine.cell import Cell
 from ...engine.statistics.paired import least_decisive, mcnemar, wilcoxon
 from ...engine.statistics.verdict import SIGNIFICANT
-from ...engine.store.frames import CellState, list_cells
+from ...engine.store.frames import CellState
 from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes, side_of
 from ...errors import Unavailable
 from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, badge, make_table
@@ -105,7 +105,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
     apart = (_alone("a-only", f"Only in {a}", first, second), _alone("b-only", f"Only in {b}", second, first))
     return [
         Section("moved", "What moved", "", blocks),
-        Section("versions", "Versions that changed", "", (_versions(a, b),)),
+        Section("versions", "Versions that changed", "", (_versions(first, second),)),
         Section("apart", "Cells without a partner", "", apart),
     ]
 
@@ -188,8 +188,8 @@ def _table(changes: Sequence[Change]) -> PageTable:
     return make_table("changes", "The same cells in both folders", columns, rows)
 
 
-def _versions(a: str | Path, b: str | Path) -> Any:
-    old, new = (_about(list_cells(folder)) for folder in (a, b))
+def _versions(a: Outcomes, b: Outcomes) -> Any:
+    old, new = (_about([*folder.states.values()]) for folder in (a, b))
     names = dict.fromkeys((*old, *new))
     rows = [(name, old.get(name, "-"), new.get(name, "-")) for name in names if old.get(name) != new.get(name)]
     if not rows:

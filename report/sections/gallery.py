@@ -10,8 +10,9 @@ from PIL import Image
 
 from ...adapters.words import radius_text, threat_text
 from ...engine.store.outcomes import Outcome
+from ...engine.store.pictures import Example
 from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
-from ..parts.reading import Example, Folder
+from ..parts.reading import Folder
 from .agreement import PairVerdict
 
 SIDE = 112  # pixels of a thumbnail's longer side
@@ -24,8 +25,8 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
     title = "Gallery"
     clean = {
         f"{key}-{example.place}": _clean_uris(example)
-        for key, examples in folder.clean.items()
-        for example in examples
+        for key, known in folder.outcomes.clean.items()
+        for example in known.examples
         if example.picture
     }
     if not clean:
@@ -35,7 +36,7 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
     spent, pictures, left = sum(len(uri) for uris in clean.values() for uri in uris.values()), [], 0
     jobs = sorted(
         ((example.place, order, own, example) for order, own in enumerate(folder.outcomes.done)
-         for example in folder.attacked.get(own.cell.key, ())),
+         for example in own.examples),
         key=lambda job: job[:2],
     )  # fmt: skip
     for _, _, own, example in jobs:
@@ -56,7 +57,8 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
 
 
 def _picture(folder: Folder, own: Outcome, example: Example) -> Picture | None:
-    before = {known.place: known for known in folder.clean.get(own.cell.subject.key, ())}.get(example.place)
+    known = folder.outcomes.clean.get(own.cell.subject.key)
+    before = next((each for each in known.examples if each.place == example.place), None) if known else None
     row = np.flatnonzero(own.columns["index"] == example.place)
     if before is None or before.picture is None or example.picture is None or not len(row):
         return None

@@ -86,7 +86,7 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
 def _again(folder: Folder) -> list[Any]:
     """The config that makes the same cells, and the line that runs it."""
     cells = [state.cell for state in folder.states.values()]
-    tested = transfer_of([own.cell for own in folder.outcomes.done], folder.outcomes.transfers)
+    tested = transfer_of([own.cell for own in folder.outcomes.done], folder.outcomes.transfers or {})
     configs = configs_of(cells, transfer=tested.rule, first=tested.first)
     found: list[Any] = []
     if tested.tested < tested.asked:

@@ -1,0 +1,51 @@
+"""The first images of a record as pictures, with their activation maps: what a page shows of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from .columns import logits_of
+
+
+@dataclass(frozen=True)
+class Example:
+    """One of the first images, under attack or clean: PNG bytes, activation map (h, w), confidence in `predicted`."""
+
+    place: int
+    image: str
+    label: int
+    predicted: int
+    picture: bytes | None
+    cam: np.ndarray | None
+    confidence: float
+
+
+def pictures_of(table: pa.Table, prefix: Literal["", "adv_"]) -> tuple[Example, ...]:
+    """The images of a record that have a picture; none in records of davylamp 0.1.0.
+
+    Args:
+        table: of a record.
+        prefix: of the columns: "adv_" of a cell, "" of clean predictions.
+    """
+    if not {f"{prefix}picture", f"{prefix}cam"} <= set(table.column_names):
+        return ()
+    part = table.filter(table[f"{prefix}picture"].is_valid())
+    if not len(part):
+        return ()
+    probabilities = logits_of(part, f"{prefix}logits").softmax(1)
+    columns = {name: part[name].to_pylist() for name in ("index", "image", "label")}
+    columns |= {name: part[prefix + name].to_pylist() for name in ("predicted", "picture", "cam")}
+    return tuple(
+        Example(
+            place=columns["index"][row],
+            image=columns["image"][row],
+            label=columns["label"][row],
+            predicted=columns["predicted"][row],
+            picture=columns["picture"][row],
+            cam=None if columns["cam"][row] is None else np.asarray(columns["cam"][row], np.float32),
+            confidence=float(probabilities[row, columns["predicted"][row]]),
+        )
+        for row in range(len(part))
+    )

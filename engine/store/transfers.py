@@ -1,0 +1,63 @@
+"""Examples of a cell on other models: what those predict, and which examples fool them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ...metrics import observable_transfer_rate
+from .sealed import Record
+
+Over = Literal["fooled", "valid"]
+Predictions = Mapping[str, np.ndarray]  # of each tested model, by key of its subject: (n,) float, NaN without an answer
+Transfers = Mapping[str, Predictions]  # by key of the cell
+
+
+def read_transfers(records: Iterable[tuple[str, Record]]) -> dict[str, dict[str, np.ndarray]]:
+    """What other models predict on the examples of each cell; a failed record says nothing."""
+    transfers: dict[str, dict[str, np.ndarray]] = {}
+    for key, record in records:
+        if not record.failed:
+            cell, _, tested = key.partition("-")
+            transfers.setdefault(cell, {})[tested] = _predicted(record)
+    return transfers
+
+
+def _predicted(record: Record) -> np.ndarray:
+    predicted = record.table["adv_predicted"].to_numpy().astype(float)
+    if "adv_probability" in record.table.column_names:  # records of 0.1.0 hold a class there, of NaN
+        predicted[np.isnan(record.table["adv_probability"].to_numpy())] = np.nan
+    return predicted
+
+
+def transfer_rates(
+    columns: Mapping[str, np.ndarray], usable: np.ndarray, tested: Predictions, over: Over = "fooled"
+) -> dict[str, np.ndarray]:
+    """`observable_transfer_rate` of each image on each tested model, (n,); NaN where it did not answer.
+
+    A violation fools nobody.
+
+    Args:
+        columns: of the cell that made the examples.
+        usable: its images that prove something, (n,) bool.
+        tested: what other models predict on them.
+        over: see `observable_transfer_rate`.
+    """
+    labels = torch.tensor(columns["label"])
+    source = torch.tensor(np.where(usable, columns["adv_predicted"], columns["label"]))
+    clean = torch.tensor(columns["predicted"]).expand(2, -1)
+    rates = {}
+    for key, predicted in tested.items():
+        silent = np.isnan(predicted)
+        both = torch.stack([source, torch.tensor(np.where(silent, 0, predicted)).long()])
+        rate = observable_transfer_rate(clean, both, labels, 0, over=over, reduction="none").double().numpy()
+        rates[key] = np.where(silent, np.nan, rate)
+    return rates
+
+
+def mean_rate(rates: Sequence[np.ndarray]) -> np.ndarray:
+    """Mean of each image over the tested models that answered, (n,); NaN where none did."""
+    stacked = np.stack(rates)
+    known = ~np.isnan(stacked)
+    return np.where(known.any(0), np.nansum(stacked, 0) / np.maximum(known.sum(0), 1), np.nan)

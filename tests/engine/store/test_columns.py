@@ -1,0 +1,36 @@
+"""Tensors as columns of a record: the same bytes as from Python's own lists, and back without loss."""
+
+import pyarrow as pa
+import pytest
+import torch
+
+from davylamp.engine.store.columns import EXAMPLES, column_of_logits, column_of_maps, logits_of, maps_of
+from davylamp.engine.store.sealed import seal_table
+
+MAPS = torch.randn(10, 7, 5, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("first", [0, 4, 20])
+def test_maps_are_nested_lists_and_null_where_an_image_is_no_example(first):
+    places = range(first, first + 10)
+    lists = [own.tolist() if place < EXAMPLES else None for own, place in zip(MAPS, places, strict=True)]
+    column = column_of_maps(MAPS, places)
+    column.validate(full=True)
+    assert column.to_pylist() == lists
+    slow = pa.table({"cam": pa.array(lists, pa.list_(pa.list_(pa.float32())))})
+    assert seal_table(pa.table({"cam": column})) == seal_table(slow)
+    assert maps_of(slow, "cam") is None
+
+
+def test_maps_of_all_images_come_back_also_from_a_part():
+    table = pa.table({"cam": column_of_maps(MAPS, [0] * 10)})
+    assert torch.equal(maps_of(table, "cam"), MAPS)
+    assert torch.equal(maps_of(pa.concat_tables([table, table]).slice(3, 12), "cam"), torch.cat([MAPS, MAPS])[3:15])
+    assert maps_of(pa.table({"cam": column_of_maps(None, range(3))}), "cam") is None
+
+
+def test_logits_come_back_also_from_a_part():
+    logits = torch.randn(10, 3)
+    table = pa.table({"logits": column_of_logits(logits)})
+    assert torch.equal(logits_of(table, "logits"), logits)
+    assert torch.equal(logits_of(table.slice(4, 5), "logits"), logits[4:9])
