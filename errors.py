@@ -5,7 +5,9 @@ from difflib import get_close_matches
 
 
 class DavylampError(Exception):
-    """Base of every error below."""
+    """Base of every error below; `path` is the key of a configuration that the message begins with, if it does."""
+
+    path = ""
 
 
 class InvalidInput(DavylampError, ValueError):

@@ -1,10 +1,12 @@
 """The commands about attacks: the catalogue, one attack through every library, the quickstart."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from .derived import FromConfig, Given, named_by_option, read_settings
 from .options import (
     Data,
     Json,
@@ -45,84 +47,106 @@ def list_attacks(
         print_error(f"the library {name} is left out: {reason}")
 
 
-def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option
+@dataclass(frozen=True)
+class Asked:
+    """The threat model and the parameters of a comparison."""
+
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted")] = None
+    epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None
+    target: Annotated[str | None, typer.Option(help="aim at second-likely, least-likely, random or CLASS")] = None
+    steps: Annotated[int | None, typer.Option(help="iterations")] = None
+    step_size: Annotated[str | None, typer.Option(help="length of a step, as 1/255")] = None
+    random_start: Annotated[bool | None, typer.Option(help="begin at a random point of the ball")] = None
+    restarts: Annotated[int | None, typer.Option(help="independent runs")] = None
+    confidence: Annotated[float | None, typer.Option(help="logit margin to reach")] = None
+    param: Annotated[list[str] | None, typer.Option(help="any other parameter, name=value (repeatable)")] = None
+
+    def choice(self, attacks: list[str], *, defaults: bool) -> dict[str, Any]:
+        """The table of an attack that this asks for; the first of the attacks, the others run beside it."""
+        words = ("steps", "step_size", "random_start", "restarts", "confidence")
+        parameters = read_parameters({word: getattr(self, word) for word in words}, self.param or [], attacks)
+        rules = {"norm": self.norm, "epsilon": self.epsilon, "target": self.target or ""}
+        return {"attack": attacks[0], **rules, "defaults": defaults, "parameters": parameters}
+
+
+def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or group of options
     context: typer.Context,
     attack: Annotated[str, typer.Argument(help="an attack of `davylamp attacks`, or my_attack.py:MyAttack")],
     model: Model = "demo:efficientnet-lite0",
     data: Data = "demo:imagenet",
-    limit: Annotated[int | None, typer.Option(help="only this many images")] = None,
-    norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None,
-    target: Annotated[str | None, typer.Option(help="aim at second-likely, least-likely, random or CLASS")] = None,
-    steps: Annotated[int | None, typer.Option(help="iterations")] = None,
-    step_size: Annotated[str | None, typer.Option(help="length of a step, as 1/255")] = None,
-    random_start: Annotated[bool | None, typer.Option(help="begin at a random point of the ball")] = None,
-    restarts: Annotated[int | None, typer.Option(help="independent runs")] = None,
-    confidence: Annotated[float | None, typer.Option(help="logit margin to reach")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="any other parameter, name=value (repeatable)")] = None,
+    on: Annotated[Given, FromConfig(("limit",))] = {},  # noqa: B006 - a mark, filled in by `complete`
+    threat: Asked = Asked(),
     beside: Annotated[list[str] | None, typer.Option("--with", help="my_attack.py:MyAttack beside them")] = None,
-    library: Libraries = None,
-    repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
-    max_queries: Annotated[int | None, typer.Option(help="forward plus backward passes per image, at most")] = None,
+    among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))] = {},  # noqa: B006
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
-    batch_size: Annotated[int | None, typer.Option(help="images per library call")] = None,
+    batch: Annotated[Given, FromConfig(("batch_size",))] = {},  # noqa: B006
     defaults: Annotated[bool, typer.Option("--defaults", help="each library with its own defaults")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
     as_json: Json = False,
 ) -> None:
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
+    form = one_format({"csv": as_csv, "json": as_json})
+    among = {**among, "libraries": split_list("--library", among["libraries"])}
+    rows = choose_rows(attack, among["libraries"], repaired=among["repaired"])
+    rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=among["repaired"])]
+    say_assumed(rows)
+    choice = threat.choice([attack, *(beside or [])], defaults=defaults)
+    values = {**on, **among, **batch}
+    config = _check_request(
+        choice, values, {"models": (model,), "data": data, "seeds": (seed,), "device": device}, rows
+    )
+    classifier, comparison, chosen = _run_comparison(config, rows)
+    _say_chosen(chosen, config, given_options(context))
+    _print_in(form, comparison, config, chosen)
+    _say_hints(classifier, comparison)
+    if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
+        raise typer.Exit(1)
+
+
+def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """Load the model and its images and compare the rows on them: the model, the comparison, what was chosen for it."""
     from ..adapters.data.datasets import load_data_for
     from ..adapters.models.zoo.load import load_model
     from ..engine import compare
     from ..engine.plan.choices import threat_model_of
     from ..engine.plan.chosen import chosen_of
-    from ..report.text.comparison import comparison_csv, comparison_json
 
-    form = one_format({"csv": as_csv, "json": as_json})
-    library = split_list("--library", library)
-    rows = choose_rows(attack, library, repaired=repaired)
-    rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=repaired)]
-    say_assumed(rows)
-    options = {"steps": steps, "step_size": step_size, "random_start": random_start, "restarts": restarts}
-    choice = {"attack": attack, "norm": norm, "epsilon": epsilon, "target": target or "", "defaults": defaults}
-    named = [attack, *(beside or [])]
-    choice["parameters"] = read_parameters({**options, "confidence": confidence}, param or [], named)
-    settings = {"models": (model,), "data": data, "limit": limit, "seeds": (seed,), "device": device}
-    settings["libraries"] = tuple(library or ())
-    limits = {"max_queries": max_queries, "batch_size": batch_size}
-    config = _check_request(choice, {**settings, **limits}, rows, library)
-    classifier = load_model(model, device)
-    images = load_data_for(classifier, data, limit)
     asked = config.attacks[0]
+    classifier = load_model(config.models[0], config.device)
+    images = load_data_for(classifier, config.data, config.limit)
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
     _warn_unreachable(rows, asked, threat_model)
+    limits = {"max_queries": config.max_queries, "batch_size": config.batch_size}
     with show_progress(len(rows) * len(images.labels)) as progress:
         comparison = compare(
-            attack,
+            asked.attack,
             classifier,
             images.inputs,
             images.labels,
             threat_model,
             parameters={**asked.parameters, **{name: value for name, value in limits.items() if value is not None}},
             rows=rows,
-            defaults=defaults,
+            defaults=asked.defaults,
             target=asked.target or "second-likely",
-            seed=seed,
+            seed=config.seeds[0],
             progress=progress,
         )
     only = all(row.targeted == "only" for row in rows)
-    chosen = chosen_of(asked, attack, threat_model, only_targeted=only)
-    _say_chosen(chosen, config, given_options(context))
+    return classifier, comparison, chosen_of(asked, asked.attack, threat_model, only_targeted=only)
+
+
+def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any]) -> None:
+    """Print a comparison in the format that was asked for."""
+    from ..report.text.comparison import comparison_csv, comparison_json
+
+    asked, model = config.attacks[0], config.models[0]
     if form == "json":
-        print(comparison_json(comparison, model, data, chosen))  # noqa: T201
+        print(comparison_json(comparison, model, config.data, chosen))  # noqa: T201
     elif form == "csv":
         print(comparison_csv(comparison), end="")  # noqa: T201
     else:
-        _print_comparison(comparison, f"{attack} on {model}, {data}", defaults=defaults)
-    _say_hints(classifier, comparison)
-    if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
-        raise typer.Exit(1)
+        _print_comparison(comparison, f"{asked.attack} on {model}, {config.data}", defaults=asked.defaults)
 
 
 def _warn_unreachable(rows: list[Any], asked: Any, threat_model: Any) -> None:
@@ -148,17 +172,16 @@ def _say_hints(classifier: Any, comparison: Any) -> None:
             print_error(f"- {line}")
 
 
-def _check_request(
-    choice: dict[str, Any], settings: dict[str, Any], rows: list[Any], libraries: list[str] | None
-) -> Any:
+def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, Any], rows: list[Any]) -> Any:
     """What a comparison is asked for as a checked config: what can be refused without a model is refused here."""
     from ..adapters.catalogue.lookup import accepts, require_library
     from ..engine.plan.choices import spread_parameters, threat_model_of
     from ..engine.plan.config import Config, choice_from
 
-    asked = choice_from(choice)
-    config = Config(**settings, attacks=(asked,))
-    for name in libraries or []:
+    with named_by_option(models="--model"):
+        asked = choice_from(choice)
+        config = Config(**settings, **read_settings(values), attacks=(asked,))
+    for name in config.libraries:
         require_library(name)
     threat_model_of(asked, rows)
     if not all(any(accepts(row, name) for row in rows) for name in asked.parameters):

@@ -1,124 +1,137 @@
 """The commands about whole evaluations: run one, see how it stands."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..errors import InvalidInput
-from .options import Json, Libraries, all_failed, read_parameters, read_whole, say_assumed, split_list, split_models
+from .derived import FromConfig, Given, named_by_option, read_settings
+from .options import Json, all_failed, read_parameters, say_assumed, split_list
 from .progress import show_progress
 
 Folder = Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")]
 
 
-def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option
-    config: Annotated[Path | None, typer.Argument(help="a TOML file; options win over it")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
-    preset: Annotated[str | None, typer.Option(help="canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = None,
-    models: Annotated[list[str] | None, typer.Option(help="a model, or a pattern: demo:* (repeatable)")] = None,
-    defence: Annotated[list[str] | None, typer.Option(help="FILE.py:FUNCTION: each model with it, too")] = None,
-    attacks: Annotated[
-        list[str] | None, typer.Option(help="pgd, foolbox:pgd, best(foolbox:pgd), FILE.py:ATTACK (repeatable)")
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = None,
-    limit: Annotated[int | None, typer.Option(help="only this many images")] = None,
-    norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted; of --attacks")] = None,
-    epsilon: Annotated[list[str] | None, typer.Option(help="radius, as 4/255 (repeatable); of --attacks")] = None,
-    target: Annotated[str | None, typer.Option(help="second-likely, least-likely, random or CLASS")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable); of --attacks")] = None,
-    defaults: Annotated[bool, typer.Option("--defaults", help="each library's own defaults; of --attacks")] = False,
-    metric: Annotated[list[str] | None, typer.Option(help="FILE.py:FUNCTION, of each image (repeatable)")] = None,
-    library: Libraries = None,
-    repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
-    seed: Annotated[list[str] | None, typer.Option(help="of every random choice (repeatable)")] = None,
-    max_queries: Annotated[int | None, typer.Option(help="forward plus backward passes per image, at most")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="images per library call")] = None,
-    shard_size: Annotated[int | None, typer.Option(help="images saved at once: what a killed run loses")] = None,
-    pixels: Annotated[bool, typer.Option("--pixels", help="success and distance count on 8-bit images")] = False,
-    transfer: Annotated[str | None, typer.Option(help="no, simple or full")] = None,
-    keep_images: Annotated[bool, typer.Option("--keep-images", help="every adversarial image, lossless")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps")] = None,
-    executor: Annotated[str, typer.Option(help="local or ray")] = "local",
-    workers: Annotated[int, typer.Option(help="processes on this machine")] = 1,
-    address: Annotated[str | None, typer.Option(help="of a Ray cluster; without it one is started here")] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False,
+@dataclass(frozen=True)
+class Threat:
+    """How the attacks of `--attacks` are run."""
+
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted; of --attacks")] = None
+    epsilon: Annotated[list[str] | None, typer.Option(help="radius, as 4/255 (repeatable); of --attacks")] = None
+    target: Annotated[str | None, typer.Option(help="second-likely, least-likely, random or CLASS")] = None
+    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable); of --attacks")] = None
+    defaults: Annotated[bool, typer.Option("--defaults", help="each library's own defaults; of --attacks")] = False
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any of it was said."""
+        return self.defaults or any(value is not None for value in (self.norm, self.epsilon, self.target, self.param))
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where an evaluation runs, and what of an earlier one it keeps."""
+
+    executor: Annotated[str, typer.Option(help="local or ray")] = "local"
+    workers: Annotated[int, typer.Option(help="processes on this machine")] = 1
+    address: Annotated[str | None, typer.Option(help="of a Ray cluster; without it one is started here")] = None
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False
     trust_unknown: Annotated[
         bool,
         typer.Option("--trust-unknown", help="keep results of a model that is partly unknown: a session"),
-    ] = False,
+    ] = False
+
+
+def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or group of options
+    config: Annotated[Path | None, typer.Argument(help="a TOML file; options win over it")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
+    which: Annotated[Given, FromConfig(("preset", "models"))] = {},  # noqa: B006 - a mark, filled in by `complete`
+    defence: Annotated[list[str] | None, typer.Option(help="FILE.py:FUNCTION: each model with it, too")] = None,
+    on: Annotated[Given, FromConfig(("attacks", "data", "limit"))] = {},  # noqa: B006
+    threat: Threat = Threat(),
+    how: Annotated[Given, FromConfig()] = {},  # noqa: B006
+    run: Running = Running(),
     strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if a cell failed")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="write the TOML and stop")] = False,
     as_json: Json = False,
 ) -> None:
     """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
-    from ..engine.plan.config import Config, config_from, read_config, read_toml, write_config
+    from ..engine.plan.config import write_config
     from ..engine.plan.make import check_config
     from ..engine.run.choose import choose_executor
 
-    if config is not None and preset is not None:
-        raise InvalidInput(f"expected a TOML file or a preset, got {config} and {preset}; start from --print-config")
-    named = {} if config is None else read_toml(config)
-    settings = config_from({}) if config is None else read_config(config)
-    if preset is not None:
-        from ..engine.plan.presets import find_preset
-
-        settings = find_preset(preset).config
-        named = {field.name: True for field in fields(Config) if getattr(settings, field.name) != field.default}
-    given: dict[str, Any] = {"data": data, "limit": limit, "max_queries": max_queries, "batch_size": batch_size}
-    given |= {"shard_size": shard_size, "transfer": transfer, "device": device}
-    given |= {"models": split_models(models), "seeds": read_whole("--seed", seed)}
-    given["libraries"] = split_list("--library", library)
-    if metric:
-        given["measures"] = (*settings.measures, *(name for name in metric if name not in settings.measures))
-    flags = {"repaired": repaired, "pixels": pixels, "keep_images": keep_images}
-    given |= {name: True for name, flag in flags.items() if flag}
-    of_attacks = (norm, epsilon, target, param, defaults or None)
-    if attacks:
-        where = {"libraries": given["libraries"] or settings.libraries, "repaired": repaired or settings.repaired}
-        shared = {"norm": norm, "target": target or "", "defaults": defaults}
-        given["attacks"] = _choices(split_list("--attacks", attacks) or [], shared, epsilon, param, where)
-    elif any(option is not None for option in of_attacks):
-        raise InvalidInput("expected --attacks beside --norm, --epsilon, --target, --param or --defaults, got none")
-    given = {name: value for name, value in given.items() if value is not None}
-    settings = replace(settings, **given)
-    if defence:
-        from ..engine.plan.config import expand_models
-
-        settings = expand_models(settings)
-        defended = [f"{model}+{function}" for model in settings.models for function in defence]
-        settings = replace(settings, models=(*settings.models, *defended))
+    values = {**which, **on, **how}
+    settings, named = _start_from(config, values.pop("preset"))
+    settings, given = _apply(settings, values, threat)
+    settings = _add_defences(settings, defence or [])
     check_config(settings)
     if print_config:
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product
         return
-    chosen = choose_executor(executor, workers=workers, address=address, device=settings.device)
-    code = _run(
-        settings, out, chosen, {*named, *given}, retry_failed=retry_failed, trust_unknown=trust_unknown, as_json=as_json
-    )
+    chosen = choose_executor(run.executor, workers=run.workers, address=run.address, device=settings.device)
+    code = _run(settings, out, chosen, named | given, run, as_json=as_json)
     if code:
         raise typer.Exit(2 if strict else code - 1)
 
 
-def _choices(
-    attacks: list[str],
-    shared: dict[str, Any],
-    epsilon: list[str] | None,
-    param: list[str] | None,
-    where: dict[str, Any],
-) -> tuple[Any, ...]:
+def _start_from(config: Path | None, preset: str | None) -> tuple[Any, set[str]]:
+    """The settings that options win over, and the names of those that a file or a preset states."""
+    from ..engine.plan.config import Config, config_from, read_config, read_toml
+    from ..engine.plan.presets import find_preset
+
+    if config is not None and preset is not None:
+        raise InvalidInput(f"expected a TOML file or a preset, got {config} and {preset}; start from --print-config")
+    if preset is not None:
+        settings = find_preset(preset).config
+        return settings, {field.name for field in fields(Config) if getattr(settings, field.name) != field.default}
+    if config is not None:
+        return read_config(config), set(read_toml(config))
+    return config_from({}), set()
+
+
+def _apply(settings: Any, values: Given, threat: Threat) -> tuple[Any, set[str]]:
+    """The settings with what options gave, and the names of that."""
+    attacks = values.pop("attacks")
+    given = read_settings(values)
+    if "measures" in given:
+        given["measures"] = tuple(dict.fromkeys((*settings.measures, *given["measures"])))
+    if attacks:
+        libraries, repaired = given.get("libraries", settings.libraries), "repaired" in given or settings.repaired
+        where = {"libraries": libraries, "repaired": repaired}
+        with named_by_option():
+            given["attacks"] = _choices(split_list("--attacks", attacks) or [], threat, where)
+    elif threat.is_given:
+        raise InvalidInput("expected --attacks beside --norm, --epsilon, --target, --param or --defaults, got none")
+    with named_by_option():
+        return replace(settings, **given), set(given)
+
+
+def _add_defences(settings: Any, defences: list[str]) -> Any:
+    """The settings with each model once more under each of the defences."""
+    from ..engine.plan.config import expand_models
+
+    if not defences:
+        return settings
+    settings = expand_models(settings)
+    defended = [f"{model}+{function}" for model in settings.models for function in defences]
+    return replace(settings, models=(*settings.models, *defended))
+
+
+def _choices(attacks: list[str], threat: Threat, where: dict[str, Any]) -> tuple[Any, ...]:
     """Every attack with every radius; a parameter goes to the attacks that have it."""
     from ..engine.plan.choices import check_one_norm, spread_parameters
     from ..engine.plan.config import choice_from
     from ..report.text.console import print_error
 
-    own, notes = spread_parameters(attacks, read_parameters({}, param or [], attacks), **where)
+    own, notes = spread_parameters(attacks, read_parameters({}, threat.param or [], attacks), **where)
+    shared = {"norm": threat.norm, "target": threat.target or "", "defaults": threat.defaults}
     choices = tuple(
         choice_from({**shared, "attack": attack, "epsilon": radius, "parameters": parameters})
         for attack, parameters in zip(attacks, own, strict=True)
-        for radius in split_list("--epsilon", epsilon) or [None]
+        for radius in split_list("--epsilon", threat.epsilon) or [None]
     )
     check_one_norm(choices, **where)
     for note in notes:
@@ -126,16 +139,7 @@ def _choices(
     return choices
 
 
-def _run(
-    settings: Any,
-    out: Path,
-    executor: Any,
-    given: set[str],
-    *,
-    retry_failed: bool,
-    trust_unknown: bool,
-    as_json: bool,
-) -> int:
+def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running, *, as_json: bool) -> int:
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
     from ..adapters.paths import expand_path
     from ..engine.attack.reach import list_unreachable
@@ -157,7 +161,7 @@ def _run(
     say_assumed(cell.row for cell in plan.cells)
     for told in (*describe_preset(plan.config.preset), *warnings):
         print_error(f"- {told}")
-    rerun = {"retry_failed": retry_failed, "trust_unknown": trust_unknown}
+    rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:
         with show_progress(plan.images) as progress:
             summary = evaluate(plan, store, executor=executor, progress=progress, **rerun)

@@ -12,7 +12,7 @@ from ...errors import InvalidInput, Unsupported
 from ..cell import strip_best
 from .config import AttackChoice
 
-_ANY_SIZE = 1 << 40  # components of an image larger than any: no radius is refused for its size
+USUAL_SIZE = 3 * 224 * 224  # components of an image where none is known yet: what a customary radius is then for
 
 
 def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bool = False) -> list[Implementation]:
@@ -39,20 +39,25 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     return [row for row in chosen if choice.norm in row.classes] or chosen
 
 
-def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], components: int = _ANY_SIZE) -> ThreatModel:
+def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], components: int | None = None) -> ThreatModel:
     """The threat model of a choice, completed where it leaves it open.
 
     Args:
         choice: the attack, perhaps with norm and radius.
         rows: what it runs, as `rows_of` has them.
-        components: C x H x W of an image.
+        components: C x H x W of an image; None: not known yet, and a customary radius that of `USUAL_SIZE`.
 
     Raises:
         InvalidInput: if its radius has no norm, or does not fit it.
         Unsupported: if no row has the norm.
     """
     threat_model = choose_threat_model(
-        rows[0].attack, rows, components, norm=choice.norm, epsilon=choice.epsilon, targeted=bool(choice.target)
+        rows[0].attack,
+        rows,
+        components or USUAL_SIZE,
+        norm=choice.norm,
+        epsilon=choice.epsilon,
+        targeted=bool(choice.target),
     )
     if choice.attack.startswith("best(") and choice.epsilon is None:
         return replace(threat_model, epsilon=None)  # the search knows how far to look

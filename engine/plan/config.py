@@ -20,7 +20,7 @@ from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import MEASURES, SHARD_SIZE, strip_best
 from ..user_metrics import find_metric
-from .schema import check_record, show_value
+from .schema import Option, check_record, show_value
 
 if TYPE_CHECKING:
     LibraryName = str
@@ -75,21 +75,23 @@ class AttackChoice:
 class Config:
     """An evaluation: every model with every attack, on one data set.
 
+    A field with an `Option` is an option of `davylamp evaluate` too, in this order.
+
     Args:
         models: names; `*` matches: "demo:*".
         attacks: what to run on each; a name or a table of plain values becomes an `AttackChoice`.
         data: name of the data.
         limit: only this many images.
-        seeds: each cell once with each.
+        measures: groups of metrics, and metrics of one's own as "my.py:function".
         libraries: only these; empty: all.
         repaired: the repaired rows as well.
+        seeds: each cell once with each.
         max_queries: forward plus backward passes per image, at most.
         batch_size: images per library call.
+        shard_size: images that are attacked, measured and saved at once.
         pixels: success and distance count on images of 8 bits, as RoBIC has it.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
         keep_images: keep every adversarial image, without loss.
-        measures: groups of metrics, and metrics of one's own as "my.py:function".
-        shard_size: images that are attacked, measured and saved at once.
         device: where to compute.
         preset: the paper whose setting this is, if any.
 
@@ -98,22 +100,26 @@ class Config:
         UnknownName: if there is no such library or group of metrics.
     """
 
-    models: Annotated[tuple[Word, ...], MinLen(1)] = ("demo:efficientnet-lite0",)
-    attacks: Annotated[tuple[AttackChoice, ...], MinLen(1)] = field(default_factory=lambda: (AttackChoice("pgd"),))
-    data: Word = "demo:imagenet"
-    limit: Count | None = None
-    seeds: Annotated[tuple[Seed, ...], MinLen(1)] = (0,)
-    libraries: tuple[LibraryName, ...] = ()
-    repaired: bool = False
-    max_queries: Count | None = None
-    batch_size: Count | None = None
-    pixels: bool = False
-    transfer: Transfer = "no"
-    keep_images: bool = False
-    measures: tuple[Word, ...] = MEASURES
-    shard_size: Count = SHARD_SIZE
-    device: Word = "cpu"
-    preset: str = ""
+    models: Annotated[tuple[Word, ...], MinLen(1), Option("a model, or a pattern: demo:*")] = (
+        "demo:efficientnet-lite0",
+    )
+    attacks: Annotated[
+        tuple[AttackChoice, ...], MinLen(1), Option("pgd, foolbox:pgd, best(foolbox:pgd), FILE.py:ATTACK")
+    ] = field(default_factory=lambda: (AttackChoice("pgd"),))
+    data: Annotated[Word, Option("demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = "demo:imagenet"
+    limit: Annotated[Count | None, Option("only this many images")] = None
+    measures: Annotated[tuple[Word, ...], Option("FILE.py:FUNCTION, of each image", name="metric")] = MEASURES
+    libraries: Annotated[tuple[LibraryName, ...], Option("only this library", name="library")] = ()
+    repaired: Annotated[bool, Option("the repaired rows as well")] = False
+    seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("of every random choice", name="seed")] = (0,)
+    max_queries: Annotated[Count | None, Option("forward plus backward passes per image, at most")] = None
+    batch_size: Annotated[Count | None, Option("images per library call")] = None
+    shard_size: Annotated[Count, Option("images saved at once: what a killed run loses")] = SHARD_SIZE
+    pixels: Annotated[bool, Option("success and distance count on 8-bit images")] = False
+    transfer: Annotated[Transfer, Option("no, simple or full")] = "no"
+    keep_images: Annotated[bool, Option("every adversarial image, lossless")] = False
+    device: Annotated[Word, Option("cpu, cuda, cuda:1, mps")] = "cpu"
+    preset: Annotated[str, Option("canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
 
     def __post_init__(self) -> None:
         values = dict(vars(self))
@@ -130,7 +136,9 @@ class Config:
                 if is_file_name(group):
                     find_metric(group)
                     continue
-                raise UnknownName(f"measures[{place}]", group, MEASURES)
+                unknown = UnknownName(f"measures[{place}]", group, MEASURES)
+                unknown.path = f"measures[{place}]"
+                raise unknown
 
 
 def read_config(path: str | Path) -> Config:
@@ -280,7 +288,7 @@ def _prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except DavylampError as error:
-        error.args = (f"{path}: {error}",)
+        error.args, error.path = (f"{path}: {error}",), path
         raise
 
 

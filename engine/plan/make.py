@@ -20,10 +20,8 @@ from ..attack.best_effort import check_search, combinations
 from ..cell import Cell, ModelOnData
 from ..sources import DataSource, LastLoaded, ModelSource
 from ..user_metrics import sealed_name
-from .choices import rows_of, threat_model_of
+from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
-
-_ANY_SIZE = 1 << 40  # components of an image larger than any: no radius is refused for its size
 
 
 @dataclass(frozen=True)
@@ -122,21 +120,25 @@ def check_config(config: Config) -> None:
         DavylampError: as `make_plan`, for an attack, a library, a threat model or a parameter.
     """
     nobody = ModelOnData("", "", config.data, "", 1)
-    for _ in _cells(config, nobody, _ANY_SIZE, {}):
+    for _ in _cells(config, nobody, None, {}):
         pass
 
 
-def _cells(config: Config, subject: ModelOnData, components: int, refused: dict[str, str]) -> Iterator[Cell]:
-    """The cells of a model; rows that cannot do what others of their attack can go into `refused`."""
+def _cells(config: Config, subject: ModelOnData, components: int | None, refused: dict[str, str]) -> Iterator[Cell]:
+    """The cells of a model; rows that cannot do what others of their attack can go into `refused`.
+
+    Without `components` (no image is known yet) no radius is refused for its size.
+    """
     from .presets import preset_radius  # builds every preset
 
     for choice in config.attacks:
         asked = choice
         if choice.epsilon is None and choice.norm is not None:
-            asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components))
+            asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components or USUAL_SIZE))
         rows = rows_of(choice, config.libraries, repaired=config.repaired)
         threat_model = threat_model_of(asked, rows, components)
-        threat_model.check_radius(components)
+        if components is not None:
+            threat_model.check_radius(components)
         fitting = [row for row in rows if threat_model.norm in row.classes]
         refusals: dict[str, str] = {}
         for row in fitting:
@@ -156,13 +158,13 @@ def _cells_of_row(
     row: Implementation,
     threat_model: ThreatModel,
     fitting: list[Implementation],
-    components: int,
+    components: int | None,
 ) -> Iterator[Cell]:
     for seed in config.seeds:
         cell = _cell(config, choice, subject, row, threat_model, seed, fitting)
         if cell.is_best:
             settings = [{**cell.parameters, **values} for values in combinations(cell.grid)]
-            check_search(row, threat_model, components, settings)
+            check_search(row, threat_model, components or USUAL_SIZE, settings)
         yield cell
 
 

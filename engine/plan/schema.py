@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -21,6 +22,24 @@ _WORDS = {
 _SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
 
 
+@dataclass(frozen=True)
+class Option:
+    """How the command line asks for a field of a record; what may be given is said by the field's type.
+
+    Args:
+        help: what it is, for `--help`.
+        name: of the option, without dashes; empty: that of the field.
+    """
+
+    help: str
+    name: str = ""
+
+
+def option_of_field(hint: Any) -> Option | None:
+    """The option in a field's type hint, if it has one."""
+    return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Option)), None)
+
+
 def check_record(record: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """The values of a record's fields in their own types: no text is taken for a number, no number for a flag.
 
@@ -33,10 +52,23 @@ def check_record(record: type, values: Mapping[str, Any], where: str = "") -> di
         InvalidInput: if a value has a wrong type or lies out of range; the line begins with its key path.
         UnknownName: if a text is none of those that there are.
     """
+    return _check(_model_of(record), values, where)
+
+
+def check_fields(record: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """As `check_record`, of the fields that `values` has alone.
+
+    Raises:
+        InvalidInput, UnknownName: as there.
+    """
+    return _check(_model_of(record, tuple(values)), values, "")
+
+
+def _check(model: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     from pydantic import ValidationError
 
     try:
-        found = _model_of(record).model_validate(_plain(values))
+        found = model.model_validate(_plain(values))
     except ValidationError as error:
         raise _explain(error.errors(include_url=False)[0], where) from None
     return {name: getattr(found, name) for name in type(found).model_fields}
@@ -54,12 +86,13 @@ def show_value(value: Any) -> str:
 
 
 @cache
-def _model_of(record: type) -> Any:
+def _model_of(record: type, names: tuple[str, ...] | None = None) -> Any:
     # Loaded when the first record is made: importing davylamp.engine stays quick.
     from pydantic import ConfigDict, create_model
 
     rules = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
-    fields: Any = {name: (hint, ...) for name, hint in get_type_hints(record, include_extras=True).items()}
+    hints = get_type_hints(record, include_extras=True)
+    fields: Any = {name: (hints[name], ...) for name in (hints if names is None else names)}
     return create_model(record.__name__, __config__=rules, **fields)
 
 
@@ -75,6 +108,12 @@ def _plain(value: Any) -> Any:
 def _explain(error: Any, where: str) -> InvalidInput | UnknownName:
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"])
     path = f"{where}{path}".lstrip(".")
+    explained = _explain_at(path, error)
+    explained.path = path
+    return explained
+
+
+def _explain_at(path: str, error: Any) -> InvalidInput | UnknownName:
     kind, limits, value = error["type"], error.get("ctx", {}), error["input"]
     if kind == "literal_error":
         known = [word.strip("'") for word in limits["expected"].replace(" or ", ", ").split(", ")]

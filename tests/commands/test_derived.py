@@ -1,0 +1,84 @@
+"""Options that are read off `Config`: a new field is a new option, and a command is listed without the engine."""
+
+import dataclasses
+import subprocess
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import pytest
+import typer
+from annotated_types import Ge
+
+from davylamp import cli
+from davylamp.commands.derived import complete, option_of
+from davylamp.commands.evaluate import evaluate_models
+from davylamp.engine.plan import config as module
+from davylamp.engine.plan.config import Config
+from davylamp.engine.plan.schema import Option, option_of_field
+
+
+def options_of(command):
+    context = typer.main.get_command(cli.app).commands[command].make_context(command, [], resilient_parsing=True)
+    return {option for parameter in context.command.params for option in parameter.opts}
+
+
+def test_every_field_of_a_config_is_an_option():
+    hints = {
+        field.name: option_of_field(module.Config.__annotations__[field.name]) for field in dataclasses.fields(Config)
+    }
+    assert all(hints.values()), hints
+    assert {option_of(name) for name in hints} <= options_of("evaluate")
+    assert {"--limit", "--seed", "--library", "--max-queries", "--batch-size"} <= options_of("compare")
+
+
+def test_a_field_that_is_added_is_an_option_with_its_name_type_range_and_help(run, monkeypatch):
+    """One line in the record: `rounds: Annotated[int, Ge(1), Option(...)] = 3`."""
+    added = dataclasses.make_dataclass(
+        "Config", [("rounds", Annotated[int, Ge(1), Option("how often")], 3)], bases=(Config,), frozen=True
+    )
+    import_module("davylamp.engine.plan.presets")  # before: it would keep the record of this test
+    monkeypatch.setattr(module, "Config", added)
+    _, out, _ = run("evaluate", "--help")
+    assert "--rounds" in out
+    assert "how often" in out
+    _, out, _ = run("evaluate", "--rounds", "7", "--print-config")
+    assert "rounds = 7" in out
+    code, _, err = run("evaluate", "--rounds", "0", "--print-config")
+    assert (code, err) == (1, "davylamp: --rounds: expected a whole number >= 1, got 0\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--shard-size", "0"), "--shard-size: expected a whole number >= 1, got 0"),
+        (("--seed", "3,-1"), "--seed: expected a whole number >= 0, got -1"),
+        (("--library", "art,foolbx"), "unknown library 'foolbx'; did you mean foolbox?"),
+        (("--attacks", "pgd", "--epsilon", "0"), "--epsilon: expected a number > 0, got 0.0"),
+        (("--metric", "nothing"), "unknown metric 'nothing'"),
+    ],
+)
+def test_a_mistake_names_what_was_typed(run, arguments, message):
+    code, _, err = run("evaluate", *arguments)
+    assert code == 1
+    assert err.startswith(f"davylamp: {message}")
+
+
+def test_a_mistake_in_a_file_names_its_key(run, tmp_path):
+    (tmp_path / "run.toml").write_text("seeds = [-1]")
+    assert "run.toml: seeds[0]: expected" in run("evaluate", "run.toml", "--limit", "0")[2]
+
+
+def test_groups_come_in_the_order_of_the_signature():
+    names = list(complete(evaluate_models).__signature__.parameters)
+    assert names[:7] == ["config", "out", "preset", "models", "defence", "attacks", "data"]
+    assert len(names) == len(set(names))
+
+
+def test_listing_the_commands_loads_neither_torch_nor_the_engine():
+    script = (
+        "import sys\nfrom davylamp import cli\nsys.argv = ['davylamp', '--help']\n"
+        "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'davylamp.engine'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
