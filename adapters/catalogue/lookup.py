@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from ..libraries.common_findings import COMMON
 from ..libraries.library import Library, absolute_path
 from ..libraries.user import LIBRARY as USER
 from ..libraries.user.row import as_implementation, implementation_from_file, stated_defaults
-from ..parameters import PARAMETERS, SUPPLIED, check_parameter
+from ..parameters import PARAMETERS, SUPPLIED, Parameter, check_parameter, find_parameter
 from ..threat_model import ThreatModel
 from ..user_file import is_file_name
 from .attacks import ATTACKS as CANONICAL
@@ -234,6 +234,27 @@ def check_settings(
 def accepts(row: Implementation, parameter: str) -> bool:
     """Whether a row takes a canonical parameter; any row that draws random numbers takes `restarts`."""
     return parameter in accepted(row)
+
+
+def check_parameter_names(
+    names: Iterable[str], attack: str, rows: Sequence[Implementation], more: Mapping[str, Parameter]
+) -> None:
+    """Refuse a parameter that nobody knows, or that no implementation of an attack has.
+
+    Args:
+        names: of the parameters that were given.
+        attack: its name.
+        rows: the implementations that are run.
+        more: parameters beyond `PARAMETERS` that count as known.
+
+    Raises:
+        UnknownName: if there is no such parameter.
+        Unsupported: if it fits none of the rows.
+    """
+    for name in names:
+        find_parameter(name, more)
+        if not any(accepts(row, name) for row in rows):
+            raise Unsupported(f"no implementation of {attack} has parameter {name}")
 
 
 def takes_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -22,11 +23,11 @@ from ...adapters import (
     run_attack,
 )
 from ...adapters.catalogue.findings import findings_of
-from ...adapters.catalogue.lookup import accepts, row_of
+from ...adapters.catalogue.lookup import accepts, check_parameter_names, row_of
 from ...adapters.catalogue.step_size import resolve_step
-from ...adapters.parameters import find_parameter
-from ...adapters.running.judge import quantise
+from ...adapters.running.judge import norm_of, quantise
 from ...adapters.running.targets import choose_targets
+from ...adapters.threat_model import Norm
 from ...adapters.words import threat_text
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...intervals import share_interval
@@ -159,42 +160,48 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         InvalidInput: if an argument has a wrong value.
         ModelFailed: if the model fails on the clean images.
     """
-    if rows is None and not (isinstance(attack, str) and attack in ATTACKS):
-        rows = [row_of(attack)] if not isinstance(attack, str) or ":" in attack else implementations_of(attack)
-    chosen = list(rows) if rows is not None else [r for r in implementations_of(attack) if not r.variant]
+    chosen = list(rows) if rows is not None else _implementations_of(attack)
     attack = attack if isinstance(attack, str) else chosen[0].attack
     fitting = [row for row in chosen if threat_model.norm in row.classes]
     if not fitting:
         norms = sorted({norm for row in chosen for norm in row.classes})
         raise Unsupported(f"no implementation of {attack} has norm {threat_model.norm}; they have: {', '.join(norms)}")
     given = dict(parameters or {})
-    for name in given:
-        find_parameter(name, {word: parameter for row in fitting for word, parameter in row.more.items()})
-        if not any(accepts(row, name) for row in fitting):
-            raise Unsupported(f"no implementation of {attack} has parameter {name}")
+    check_parameter_names(given, attack, fitting, {name: own for row in fitting for name, own in row.more.items()})
     shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
     with classifier.frozen():
-        logits, targets = classifier.check(inputs, labels), None  # a model that fails here fails for every library
-        if threat_model.targeted:
-            targets = choose_targets(logits, labels, target, seed)
-        shared_by_all = {"targets": targets, "seed": seed, "logits": logits}
+        logits = classifier.check(inputs, labels)  # a model that fails here fails for every library
+        targets = choose_targets(logits, labels, target, seed) if threat_model.targeted else None
         lines = []
         for row in fitting:
-            own = {name: value for name, value in shared.items() if accepts(row, name)}
-            step = (lambda count, name=row.name: progress(name, count)) if progress else None
-            left_out = tuple(name for name in shared if name not in own)
-            findings = findings_of(row, threat_model.norm)
-            try:
-                result = run_attack(
-                    row, classifier, inputs, labels, threat_model, progress=step, **shared_by_all, **own
-                )
-            except (AttackFailed, MissingLibrary, ModelFailed, Unsupported) as error:
-                excused = not isinstance(error, AttackFailed)
-                lines.append(Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings))
-            else:
-                lines.append(Row(row, result, left_out=left_out, findings=findings, metrics=measure(result, inputs)))
+            given_to_all = {"targets": targets, "seed": seed, "logits": logits}
+            given_to_all["progress"] = partial(progress, row.name) if progress else None
+            run = partial(run_attack, row, classifier, inputs, labels, threat_model, **given_to_all)
+            lines.append(_line(row, threat_model.norm, inputs, shared, run))
     pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))
     return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs)
+
+
+def _implementations_of(attack: Any) -> list[Implementation]:
+    """The rows of a canonical attack as they are shipped, of one that a library has alone, or of the user's."""
+    if isinstance(attack, str) and attack in ATTACKS:
+        return [row for row in implementations_of(attack) if not row.variant]
+    return implementations_of(attack) if isinstance(attack, str) and ":" not in attack else [row_of(attack)]
+
+
+def _line(
+    row: Implementation, norm: Norm, inputs: Tensor, shared: Mapping[str, Any], run: Callable[..., AttackResult]
+) -> Row:
+    """What an implementation does with those of the `shared` parameters that it has; a failure is the row's error."""
+    parameters = {name: value for name, value in shared.items() if accepts(row, name)}
+    left_out = tuple(name for name in shared if name not in parameters)
+    findings = findings_of(row, norm)
+    try:
+        result = run(**parameters)
+    except (AttackFailed, MissingLibrary, ModelFailed, Unsupported) as error:
+        excused = not isinstance(error, AttackFailed)
+        return Row(row, error=str(error), excused=excused, left_out=left_out, findings=findings)
+    return Row(row, result, left_out=left_out, findings=findings, metrics=measure(result, inputs))
 
 
 def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,13 +210,13 @@ def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[st
 
 
 def judge_pair(a: Row, b: Row) -> Pair:
-    """Compare two rows image by image, by the rule of `engine.verdicts`."""
+    """Compare two rows image by image, by the rule of `judge`."""
     names = a.implementation.name, b.implementation.name
     if a.result is None or b.result is None:
         broken = " and ".join(row.implementation.name for row in (a, b) if row.error and not row.excused)
         why = "; ".join(f"{row.implementation.name}: {row.error}" for row in (a, b) if row.error)
         return Pair(*names, not_compared(broken, why))
-    gap = (a.result.adv_inputs - b.result.adv_inputs).abs().flatten(1).amax(1).cpu().numpy()
+    gap = norm_of(a.result.adv_inputs - b.result.adv_inputs, "linf").cpu().numpy()
     sides = _side(a.implementation.name, a.result), _side(b.implementation.name, b.result)
     moved = ((a.result.distances.linf > 0) | (b.result.distances.linf > 0)).cpu().numpy()
     minimum_norm = attack_of(a.implementation).kind == "minimum-norm"

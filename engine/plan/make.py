@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from ...adapters import Classifier, Implementation, ThreatModel, attack_of
-from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_support, find_library
+from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, identify_code, identify_model
-from ...adapters.parameters import find_parameter
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
@@ -180,28 +179,19 @@ def _cell(
     best = choice.attack.startswith("best(")
     if choice.grid and not best:
         raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
-    given, grid = dict(choice.parameters), dict(choice.grid)
-    if config.batch_size is not None:
-        given.setdefault("batch_size", config.batch_size)
-    if config.max_queries is not None:
-        given["max_queries"] = min(config.max_queries, given.get("max_queries", config.max_queries))
-        if "max_queries" in grid:
-            grid["max_queries"] = tuple(min(config.max_queries, limit) for limit in grid["max_queries"])
-    for name in (*given, *grid):
-        find_parameter(name, row.more)
-        if not any(accepts(other, name) for other in rows):
-            raise Unsupported(f"no implementation of {row.attack} has parameter {name}")
+    given, grid = _limited(config, choice)
+    check_parameter_names((*given, *grid), row.attack, rows, row.more)
     shared = given if choice.defaults else {**attack_of(row).matched, **given}
     if not best:  # a search resolves a relative step size at each of its radii
         shared = resolve_step(shared, threat_model.epsilon)
-    own = {name: value for name, value in shared.items() if accepts(row, name)}
+    parameters = {name: value for name, value in shared.items() if accepts(row, name)}
     if not best:
-        check_support(row, threat_model, own)
+        check_support(row, threat_model, parameters)
     return Cell(
         subject=subject,
         attack=f"best({row.name})" if best else row.name,
         threat_model=threat_model,
-        parameters=own,
+        parameters=parameters,
         grid={name: values for name, values in grid.items() if accepts(row, name)},
         target=choice.target,
         seed=seed,
@@ -212,6 +202,18 @@ def _cell(
         implementation=row if row.given is not None else None,
         **conditions(config.device),
     )
+
+
+def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
+    """The parameters and the grid of a choice, with the batch size and the budget of queries that hold for all."""
+    parameters, grid = dict(choice.parameters), dict(choice.grid)
+    if config.batch_size is not None:
+        parameters.setdefault("batch_size", config.batch_size)
+    if config.max_queries is not None:
+        parameters["max_queries"] = min(config.max_queries, parameters.get("max_queries", config.max_queries))
+        if "max_queries" in grid:
+            grid["max_queries"] = tuple(min(config.max_queries, limit) for limit in grid["max_queries"])
+    return parameters, grid
 
 
 def conditions(device: str) -> dict[str, Any]:

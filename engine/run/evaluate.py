@@ -95,21 +95,22 @@ class _Evaluation:
         try:
             self._claim_unknown()
             self.ledger.settle()
-            kept = {cell.key for cell in cells if self.ledger.is_finished(cell)}
+            kept = {cell.key for cell in cells if self.ledger.failure(cell) is not None}
             if len(kept) < len(cells):
                 note_plan(self.store, cells)
             # Each needs the one before.
-            for list_tasks in (self._clean_tasks, self._attack_tasks, self._transfer_tasks):
-                self._work(list_tasks())
+            self._work(_clean_tasks(self.plan))
+            self._work(_attack_tasks(self.plan))
+            self._work(self._transfer_tasks())
         finally:
             for name, lock in list(self.locks.items()):
                 self.store.release(name, lock)
-        finished = [cell.key for cell in cells if self.ledger.is_finished(cell)]
+        failures = {cell.key: self.ledger.failure(cell) for cell in cells}
         forget_plan(self.store, cells)
         return EvaluationSummary(
-            done=len({cell.key for cell in cells} & self.ledger.ran),
+            done=len(failures.keys() & self.ledger.ran),
             kept=len(kept - self.ledger.ran),
-            failed={key: self.ledger.finished[key] for key in finished if self.ledger.finished[key]},
+            failed={key: reason for key, reason in failures.items() if reason},
             damaged=self.ledger.damaged,
             waited=len(self.waited),
             seconds=time.monotonic() - start,
@@ -164,7 +165,7 @@ class _Evaluation:
             else:
                 self.locks[task.name] = lock
                 try:
-                    equipped = self._equip(task)
+                    equipped = _equip(task, self.ledger)
                 except (DavylampError, ValueError) as error:  # images that are damaged: this task alone waits for them
                     self.ledger.damaged.append(str(error))
                     self.store.release(task.name, self.locks.pop(task.name))
@@ -172,46 +173,51 @@ class _Evaluation:
                 else:
                     yield equipped
 
-    def _clean_tasks(self) -> list[Task]:
-        device = self.plan.config.device
-        return [Task("clean", subject, source, self.plan.data, device) for subject, source in self.plan.subjects]
-
-    def _attack_tasks(self) -> list[Task]:
-        config, tasks = self.plan.config, []
-        keep = config.keep_images or config.transfer != "no"
-        for cell in self.plan.cells:
-            source = self.plan.source(cell.subject)
-            for shard in range(cell.shards):
-                own = Task("attack", cell.subject, source, self.plan.data, config.device, cell, shard, keep)
-                tasks.append(own)
-        return tasks
-
     def _transfer_tasks(self) -> list[Task]:
         """Every cell's examples on the other models that see the same images; a failed cell has none."""
         plan, tasks = self.plan, []
         for subject, cell in plan.transfers:
-            if self.ledger.has_result(cell):
+            if self.ledger.failure(cell) == "":
                 tasks.append(Task("transfer", subject, plan.source(subject), plan.data, plan.config.device, cell))
             else:
                 self.progress("", subject.images)
         return tasks
 
-    def _equip(self, task: Task) -> Task:
-        """The task with what only the store has: clean logits and activation maps, or the examples to test."""
-        if task.kind == "transfer" and task.cell:
-            task = replace(task, adv_inputs=read_examples(self.store, task.cell))
-        elif task.cell:
-            record = self.ledger.read("clean", task.subject.key)
-            span, measures = task.cell.span(task.shard), task.cell.measures
-            if record is not None and not record.failed and _made_alike(record, task.cell):
-                part = record.table.slice(span.start, len(span))
-                cams = maps_of(part, "cam") if "attention" in measures else None
-                task = replace(task, logits=logits_of(part, "logits"), cams=cams)
-        return task
-
     def _save(self, outcome: TaskResult) -> None:
         self.ledger.save(outcome)
         self.store.release(outcome.task.name, self.locks.pop(outcome.task.name))
+
+
+def _clean_tasks(plan: Plan) -> list[Task]:
+    return [Task("clean", subject, source, plan.data, plan.config.device) for subject, source in plan.subjects]
+
+
+def _attack_tasks(plan: Plan) -> list[Task]:
+    keep = plan.config.keep_images or plan.config.transfer != "no"
+    return [
+        Task("attack", cell.subject, plan.source(cell.subject), plan.data, plan.config.device, cell, shard, keep)
+        for cell in plan.cells
+        for shard in range(cell.shards)
+    ]
+
+
+def _equip(task: Task, ledger: Ledger) -> Task:
+    """The task with what only the store has: clean logits and activation maps, or the examples to test.
+
+    Raises:
+        Unavailable: if the examples cannot be read.
+    """
+    if task.cell is None:
+        return task
+    if task.kind == "transfer":
+        return replace(task, adv_inputs=read_examples(ledger.store, task.cell))
+    record = ledger.read("clean", task.subject.key)
+    if record is None or record.failed or not _made_alike(record, task.cell):
+        return task
+    span = task.cell.span(task.shard)
+    part = record.table.slice(span.start, len(span))
+    cams = maps_of(part, "cam") if "attention" in task.cell.measures else None
+    return replace(task, logits=logits_of(part, "logits"), cams=cams)
 
 
 def _made_alike(record: Record, cell: Cell) -> bool:

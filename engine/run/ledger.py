@@ -29,34 +29,31 @@ class Ledger:
         self.plan, self.store = plan, store
         self.retry_failed, self.trust_unknown = retry_failed, trust_unknown
         self.ran: set[str] = set()
-        self.finished: dict[str, str] = {}  # why a cell failed, or nothing
+        self._finished: dict[str, str] = {}  # by key, why a cell failed, or nothing
         self.damaged: list[str] = []
         self._retried: set[str] = set()
 
     def has(self, task: Task) -> bool:
         """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
         if task.kind != "attack" or task.cell is None:
-            return self._is_done("clean" if task.kind == "clean" else "transfer", task.name)
+            return self._read_done("clean" if task.kind == "clean" else "transfer", task.name) is not None
         if task.keep_images and not self.store.images_path(task.name).is_file():
-            return self.is_finished(task.cell) and not self.has_result(task.cell)
-        cell = task.cell
-        return self.is_finished(cell) or self._is_done("parts", task.name) or self.is_finished(cell)
+            return bool(self.failure(task.cell))
+        if self.failure(task.cell) is None and self._read_done("parts", task.name) is None:
+            return self.failure(task.cell) is not None
+        return True
 
-    def is_finished(self, cell: Cell) -> bool:
-        """Whether a cell has a result, or a reason why there is none."""
-        if cell.key not in self.finished:
+    def failure(self, cell: Cell) -> str | None:
+        """Why a cell has no result, "" if it has one; None: it is not finished."""
+        if cell.key not in self._finished:  # read and checked once is enough
             try:
                 record = self._read_done("cells", cell.key)
             except (Conflict, DavylampError) as error:  # two results, or one that may not be read: for the user to say
-                self.finished[cell.key] = str(error)
+                self._finished[cell.key] = str(error)
             else:
                 if record is not None:
-                    self.finished[cell.key] = record.meta["reason"]  # read and checked once is enough
-        return cell.key in self.finished
-
-    def has_result(self, cell: Cell) -> bool:
-        """Whether a cell has a result."""
-        return self.is_finished(cell) and not self.finished[cell.key]
+                    self._finished[cell.key] = record.meta["reason"]
+        return self._finished.get(cell.key)
 
     def read(self, kind: Kind, key: str) -> Record | None:
         """A record that can be trusted; a damaged file is noted and counts as not there.
@@ -98,7 +95,7 @@ class Ledger:
         """Finish what a killed run left: pieces of a cell all there but apart, or put together but not yet removed."""
         left = {key.partition("-")[0] for key in self.store.keys("parts")}
         for cell in self.plan.cells:
-            if cell.key in left and self.has_result(cell):
+            if cell.key in left and self.failure(cell) == "":
                 self._remove_parts(cell)
             elif cell.key in left:
                 self._join(cell)
@@ -112,9 +109,6 @@ class Ledger:
 
     def _unknown(self) -> list[dict[str, Any]]:
         return [subject.spec for subject, _ in self.plan.subjects if subject.key in self.plan.unknown]
-
-    def _is_done(self, kind: Kind, key: str) -> bool:
-        return self._read_done(kind, key) is not None
 
     def _read_done(self, kind: Kind, key: str) -> Record | None:
         """A record that is not to be computed again."""
@@ -165,7 +159,7 @@ class Ledger:
             reason = f"its pieces do not fit together ({type(error).__name__}: {' '.join(str(error).split())})"[:500]
             table, meta = pa.table({}), {**meta, "status": "failed", "reason": reason}
         self.store.write("cells", cell.key, table, meta)
-        self.finished.pop(cell.key, None)
+        self._finished.pop(cell.key, None)
         self._remove_parts(cell)
 
     def _remove_parts(self, cell: Cell) -> None:

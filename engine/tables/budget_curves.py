@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -94,21 +95,28 @@ def build_curves(
     groups = _choose(outcomes, norm, models)
     best = None if queries else best_distances_of(outcomes.done)
     counts = lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
-    drawn: list[Curve] = []
+    curves: list[Curve] = []
     notes: list[str] = []
     shown: dict[str, tuple[float, ...]] = {}
-    for name in dict.fromkeys(group.labels["norm"] for group in groups):
-        mine = [group for group in groups if group.labels["norm"] == name]
-        runs, points = _split(mine, queries=queries, grey=grey)
+    for name, members in groupby(groups, key=lambda group: group.labels["norm"]):
+        runs, points = _split([*members], queries=queries, grey=grey)
         top = _top(runs, points)
         shown[name] = tuple(sorted({0.0, *map(float, budgets)})) if budgets else round_budgets(top, log=queries)
-        fine = np.geomspace(1, max(top, 1), _POINTS).round() if queries else np.linspace(0, top, _POINTS + 1)
-        run_at = [budget for own in points for budget, _ in own.runs]
-        grid = np.unique(np.concatenate([fine, shown[name], run_at]))
-        drawn += [draw_run(run, grid, counts, best) for run in runs] + [draw_points(own, counts) for own in points]
+        grid = _grid(top, (*shown[name], *_budgets_run(points)), log=queries)
+        curves += [draw_run(run, grid, counts, best) for run in runs] + [draw_points(each, counts) for each in points]
         notes += _limits(runs)
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
-    return Curves(against, unit, shown, tuple(drawn), (*_violations(drawn), *notes, *outcomes.notes))
+    return Curves(against, unit, shown, tuple(curves), (*_violations(curves), *notes, *outcomes.notes))
+
+
+def _grid(top: float, budgets: Sequence[float], *, log: bool) -> np.ndarray:
+    """Budgets from 0 or 1 up to `top` that a curve is drawn at, and those given, (G,), rising."""
+    fine = np.geomspace(1, max(top, 1), _POINTS).round() if log else np.linspace(0, top, _POINTS + 1)
+    return np.unique(np.concatenate([fine, budgets]))
+
+
+def _budgets_run(points: Sequence[Points]) -> list[float]:
+    return [budget for each in points for budget, _ in each.runs]
 
 
 def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[Run], list[Points]]:
@@ -165,7 +173,7 @@ def _choose(outcomes: Outcomes, norm: str | None, models: Sequence[str] | None) 
 def _top(runs: Sequence[Run], points: Sequence[Points]) -> float:
     """The largest budget at which anything happens."""
     falls = [float(own[np.isfinite(own)].max(initial=0)) for run in runs for own in run.falls]
-    return max([*falls, *(budget for own in points for budget, _ in own.runs)], default=0.0)
+    return max([*falls, *_budgets_run(points)], default=0.0)
 
 
 def _unit(norm: str, *, queries: bool, grey: bool) -> str:
