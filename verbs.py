@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ from .adapters.running.targets import choose_targets
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
 from .engine import compare as compare_rows
 from .engine import evaluate as evaluate_plan
+from .engine.plan.choices import check_one_norm
+from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
 from .engine.tables.table import By, Table
 from .errors import InvalidInput
@@ -47,10 +50,10 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     Args:
         attack: "foolbox:pgd", "my_attack.py:MyAttack", or an attack itself (`as_implementation`).
         model: a module that returns logits for images in [0, 1]; it is afterwards as it was.
-        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array.
+        inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array; attacked in float32.
         labels: ground truth, shape (N,).
         threat_model: or its norm and radius by keyword.
-        norm: "linf", "l2", "l1", "l0", "unrestricted"; None: that of the attack, linf where it has several.
+        norm: "linf", "l2", "l1", "l0", "unrestricted"; None: as `choose_threat_model` has it; the result says which.
         epsilon: the radius; None: the customary one, if the attack needs one.
         target: "second-likely", "least-likely", "random" or a class number as text; empty: untargeted.
         **parameters: canonical ones: steps, step_size, restarts, max_queries ...; `seed` too.
@@ -59,8 +62,10 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         DavylampError: as `davylamp.adapters.run_attack`.
     """
     row = row_of(attack)
-    inputs, labels = _images(inputs), _labels(labels)
+    (inputs, rounded), labels = _images(inputs), _labels(labels)
     rules = _rules(threat_model, [row], inputs, norm, epsilon, target)
+    asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
+    notes = _notes([row], threat_model or asked, rules, rounded)
     with borrowed(model) as classifier:
         if rules.targeted and "targets" not in parameters:
             logits = classifier.check(inputs, labels)
@@ -68,7 +73,8 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
                 logits, labels.to(logits.device), target or "second-likely", parameters.get("seed", 0)
             )
             parameters |= {"targets": goal, "logits": logits}
-        return run_row(row, classifier, inputs, labels, rules, **parameters)
+        result = run_row(row, classifier, inputs, labels, rules, **parameters)
+        return replace(result, notes=(*notes, *filter(None, [classifier.precision_note])))
 
 
 def compare(  # noqa: PLR0913 - as run_attack
@@ -110,11 +116,14 @@ def compare(  # noqa: PLR0913 - as run_attack
         DavylampError: as `davylamp.engine.compare`.
     """
     rows = _rows(attack, libraries, repaired=repaired) + [row_of(other) for other in beside]
-    inputs, labels = _images(inputs), _labels(labels)
+    (inputs, rounded), labels = _images(inputs), _labels(labels)
     rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
+    name = attack if isinstance(attack, str) else rows[0].attack
+    asked = AttackChoice(name, norm, epsilon, target, parameters, defaults=defaults)  # type: ignore[arg-type]
+    notes = _notes(rows, threat_model or asked, rules, rounded)
     with borrowed(model) as classifier:
-        return compare_rows(
-            attack if isinstance(attack, str) else rows[0].attack,
+        comparison = compare_rows(
+            name,
             classifier,
             inputs,
             labels,
@@ -125,6 +134,7 @@ def compare(  # noqa: PLR0913 - as run_attack
             target=target or "second-likely",
             seed=seed,
         )
+        return replace(comparison, notes=(*notes, *filter(None, [classifier.precision_note])))
 
 
 class Evaluation:
@@ -133,10 +143,11 @@ class Evaluation:
     Args:
         folder: where the records are.
         summary: of the run; None: the folder was only opened.
+        notes: what was chosen or rounded where nobody said it.
     """
 
-    def __init__(self, folder: str | Path, summary: EvaluationSummary | None = None):
-        self.folder, self.summary = Path(folder), summary
+    def __init__(self, folder: str | Path, summary: EvaluationSummary | None = None, notes: tuple[str, ...] = ()):
+        self.folder, self.summary, self.notes = Path(folder), summary, notes
 
     def table(self, by: By = "attacks", **options: Any) -> Table:
         """Metrics with intervals, see `davylamp.engine.build_table`."""
@@ -162,6 +173,7 @@ class Evaluation:
     def __repr__(self) -> str:
         done = "" if self.summary is None else f": {self.summary.done} cells run, {self.summary.kept} kept"
         failed = f", {len(self.summary.failed)} failed" if self.summary and self.summary.failed else ""
+        failed += "".join(f"; {note}" for note in self.notes)
         return f"Evaluation in {self.folder}{done}{failed}; .table(), .to_frame(), .rank(), .report(path)"
 
     def _repr_html_(self) -> str:
@@ -207,7 +219,8 @@ def evaluate(  # noqa: PLR0913 - as run_attack
 
     several = [attacks] if isinstance(attacks, (str, AttackChoice)) or callable(attacks) else list(attacks)
     choices = tuple(_choice(attack, norm, epsilon, target, parameters or {}) for attack in several)
-    images = None if inputs is None else _data(_images(inputs), _labels(labels), names)
+    pixels, rounded = (None, "") if inputs is None else _images(inputs)
+    images = None if pixels is None else _data(pixels, _labels(labels), names)
     with ExitStack() as stack:
         given: dict[str, Classifier] | None = None
         if isinstance(models, nn.Module):
@@ -222,9 +235,13 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         if images is not None:
             settings.setdefault("data", "given")
         config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
+        check_one_norm(choices, config.libraries, repaired=config.repaired)
         plan = make_plan(config, models=given, data=images)
         executor = choose_executor("local", workers=workers, device=config.device)
-        return Evaluation(out, evaluate_plan(plan, ResultsStore(out), executor=executor))
+        notes = [chosen_line(plan.config, plan.cells, {"models", *settings}), rounded]
+        notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]
+        summary = evaluate_plan(plan, ResultsStore(out), executor=executor)
+        return Evaluation(out, summary, tuple(filter(None, notes)))
 
 
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
@@ -292,14 +309,15 @@ def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool) -> list[Impl
     return chosen
 
 
-def _choose(
-    rows: list[Implementation], inputs: Tensor, norm: str | None, epsilon: float | None, target: str
-) -> ThreatModel:
-    """The threat model; a radius up to 1 without a norm is one of linf, where the attack has it."""
-    if norm is None and epsilon is not None and epsilon <= 1 and any("linf" in row.classes for row in rows):
-        norm = "linf"
-    components = inputs[0].numel()
-    return choose_threat_model(rows[0].attack, rows, components, norm=norm, epsilon=epsilon, targeted=bool(target))
+def _notes(
+    rows: list[Implementation], asked: ThreatModel | AttackChoice, rules: ThreatModel, rounded: str
+) -> tuple[str, ...]:
+    """What was chosen of threat model and parameters, in the words of the command line, and what was rounded."""
+    chosen = ""
+    if isinstance(asked, AttackChoice):
+        only = all(row.targeted == "only" for row in rows)
+        chosen = chosen_text(chosen_of(asked, rows[0].attack, rules, only_targeted=only))
+    return tuple(filter(None, (join_chosen([chosen]) if chosen else "", rounded)))
 
 
 def _rules(
@@ -312,7 +330,8 @@ def _rules(
 ) -> ThreatModel:
     """The threat model that was given, or that of the keywords: one of them says it, not both."""
     if threat_model is None:
-        return _choose(rows, inputs, norm, epsilon, target)
+        size = inputs[0].numel()
+        return choose_threat_model(rows[0].attack, rows, size, norm=norm, epsilon=epsilon, targeted=bool(target))
     if norm is not None or epsilon is not None:
         raise InvalidInput("expected a threat model or norm and epsilon, got both")
     if target and not threat_model.targeted:
@@ -327,10 +346,6 @@ def _choice(
         if norm is not None or epsilon is not None or target or parameters:
             raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
         return attack
-    name = attack if isinstance(attack, str) else ""
-    rows = implementations_of(name) if name in ATTACKS else [] if name.startswith("best(") else [row_of(attack)]
-    if norm is None and epsilon is not None and epsilon <= 1 and any("linf" in row.classes for row in rows):
-        norm = "linf"
     return AttackChoice(attack, norm, epsilon, target, dict(parameters))  # type: ignore[arg-type]
 
 
@@ -342,11 +357,16 @@ def _model_names(models: Any) -> tuple[str, ...]:
     return names
 
 
-def _images(inputs: Any) -> Tensor:
-    """The images as a float tensor; arrays and lists are taken, wrong ones refused with what was expected."""
+def _images(inputs: Any) -> tuple[Tensor, str]:
+    """The images in float32, and what to say if that rounds them.
+
+    Arrays and lists are taken, wrong ones refused with what was expected.
+    """
     tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
     check_images(tensor)
-    return tensor.float()
+    images = tensor.float()
+    exact = tensor.dtype != torch.float64 or bool((images.double() == tensor).all())
+    return images, "" if exact else "images rounded from float64 to float32"
 
 
 def _labels(labels: Any) -> Tensor:

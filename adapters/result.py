@@ -36,7 +36,7 @@ class AttackResult:
     An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (what came
     back proves nothing, whether it fools the model or not: see `violations` and `judge.KINDS`), or robust to this run.
     A best-effort search adds `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when
-    clean.
+    clean. `notes` say what was chosen or rounded where nobody said it.
     """
 
     implementation: str
@@ -59,6 +59,7 @@ class AttackResult:
     errors: tuple[str, ...] = field(default=())
     budget: Tensor | None = None
     knowledge: Knowledge = "white-box"
+    notes: tuple[str, ...] = ()
 
     @property
     def violated(self) -> Tensor:
@@ -81,12 +82,13 @@ class AttackResult:
         radius = "" if rules.epsilon is None else f" {rules.epsilon:.4g}"
         attacked, fooled, violated = (int(flags.sum()) for flags in (self.attacked, self.success, self.violated))
         head = f"{self.implementation}, {rules.norm}{radius}"
+        more = "".join(f"; {note}" for note in self.notes)
         low, high = share_interval(fooled, attacked)
         rate = f" (MR {fooled / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
         told = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
         spent = (float(count.double().mean()) for count in (self.forwards, self.backwards))
         passes = "{:.4g} forward and {:.4g} backward passes an image".format(*spent)
-        return f"AttackResult: {head}: {told}, {violated} violations; {passes}; seed {self.seed}"
+        return f"AttackResult: {head}: {told}, {violated} violations; {passes}; seed {self.seed}{more}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html(max_rows=10)}"

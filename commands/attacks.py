@@ -167,7 +167,7 @@ def _say_hints(classifier: Any, comparison: Any) -> None:
 
     result = next((row.result for row in comparison.rows if row.result is not None), None)
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
-    for line in (classifier.output_note, hint):
+    for line in (classifier.output_note, classifier.precision_note, hint):
         if line:
             print_error(f"- {line}")
 

@@ -119,7 +119,7 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "pgd", "--model", "net.py:nothing"], "net.py"),
         (["compare", "pgd", "--data", "imagefolder:nowhere"], "nowhere"),
         (["compare", "pgd", "--data", "imagefolder:."], "expected class folders"),
-        (["compare", "pgd", "--epsilon", "8/255"], "expected a norm beside epsilon 8/255 for pgd, got none"),
+        (["compare", "pgd", "--epsilon", "8"], "expected a norm beside epsilon 8 for pgd, got none"),
         (["compare", "cw", "--epsilon", "2/255"], "it looks for the smallest change"),
         (["compare", "PGD "], "unknown attack 'PGD '; did you mean pgd"),
         (["compare", "pgd", "--csv", "--json"], "expected one format, got --csv and --json"),

@@ -106,6 +106,61 @@ def test_the_numbers_are_those_of_the_parts(digits):
     assert torch.equal(targeted.targets, classifier.predict_logits(case[0]).argmin(1))
 
 
+def test_a_radius_without_a_norm_is_one_of_linf_at_every_door_and_said_so(digits, run, tmp_path):
+    case = (digits.module, digits.inputs, digits.labels)
+    result = davylamp.run_attack("foolbox:pgd", *case, epsilon=8 / 255, steps=1)
+    comparison = davylamp.compare("pgd", *case, epsilon=8 / 255, steps=1, step_size=0.01, random_start=False)
+    evaluation = davylamp.evaluate(*case, attacks="foolbox:pgd", epsilon=8 / 255, parameters={"steps": 1}, out=tmp_path)
+    for threat_model in (result.threat_model, comparison.threat_model):
+        assert threat_model == ThreatModel("linf", 8 / 255)
+    assert repr(result).endswith("; chosen: norm linf")
+    assert repr(comparison).splitlines()[0] == "Comparison: pgd, linf 8/255; chosen: norm linf"
+    assert "foolbox:pgd: norm linf" in repr(evaluation)
+    assert set(evaluation.to_frame()["norm"]) == {"linf"}
+    said = davylamp.run_attack("foolbox:pgd", *case, norm="linf", epsilon=8 / 255, steps=1)
+    assert "chosen" not in repr(said)
+    words = ("--epsilon", "8/255", "--limit", "1", "--param", "steps=1", "--data", "foolbox:imagenet")
+    assert "chosen: norm linf" in run("compare", "pgd", "--library", "foolbox", *words)[2]
+    for attack, epsilon in (("pgd", 8), ("deepfool", 8 / 255)):
+        doors = (
+            lambda attack=attack, epsilon=epsilon: davylamp.run_attack(f"foolbox:{attack}", *case, epsilon=epsilon),
+            lambda attack=attack, epsilon=epsilon: davylamp.compare(attack, *case, epsilon=epsilon),
+            lambda attack=attack, epsilon=epsilon: davylamp.evaluate(
+                *case, attacks=attack, epsilon=epsilon, out=tmp_path / "no"
+            ),
+        )
+        for door in doors:
+            with pytest.raises(InvalidInput, match=f"expected a norm beside epsilon .* for {attack}"):
+                door()
+        code, _, err = run("compare", attack, "--epsilon", epsilon)
+        assert code == 1
+        assert f"for {attack}" in err
+
+
+def test_double_precision_is_said_to_be_rounded(digits, tmp_path):
+    """Libraries attack in float32: images that are not, and a model that is not, are taken and named."""
+    images, labels = digits.inputs.double() / 3, digits.labels
+    module = copy.deepcopy(digits.module).double()
+    result = davylamp.run_attack("foolbox:fgsm", module, images, labels, norm="linf", epsilon=0.1)
+    rounded, attacked = (
+        "images rounded from float64 to float32",
+        "the model computes in float64; it is attacked in float32",
+    )
+    assert result.adv_inputs.dtype == torch.float32
+    assert rounded in repr(result)
+    assert attacked in repr(result)
+    assert all(parameter.dtype == torch.float64 for parameter in module.parameters())
+    case = (module, images, labels)
+    assert rounded in repr(davylamp.compare("foolbox:fgsm", *case, norm="linf", epsilon=0.1))
+    evaluation = davylamp.evaluate(*case, attacks="foolbox:fgsm", norm="linf", epsilon=0.1, out=tmp_path)
+    assert rounded in repr(evaluation)
+    assert attacked in repr(evaluation)
+    exact = davylamp.run_attack("foolbox:fgsm", digits.module, digits.inputs.double(), labels, norm="linf", epsilon=0.1)
+    assert exact.notes == ()
+    plain = davylamp.run_attack("foolbox:fgsm", digits.module, digits.inputs, labels, norm="linf", epsilon=0.1)
+    assert torch.equal(exact.adv_inputs, plain.adv_inputs)
+
+
 def test_arrays_and_lists_are_taken_and_wrong_ones_named(digits):
     arrays = (digits.inputs.numpy(), digits.labels.tolist())
     ours = davylamp.run_attack("foolbox:fgsm", digits.module, *arrays, epsilon=0.1)

@@ -28,14 +28,15 @@ def choose_threat_model(
         attack: the canonical attack.
         rows: its implementations under comparison.
         components: C x H x W of an image.
-        norm: None: the first of linf, l2, l1, l0, unrestricted that these rows have and most rows of the attack have.
+        norm: None: the first of linf, l2, l1, l0, unrestricted that these rows have and most rows of the attack have;
+            with an epsilon, linf for a fixed-budget attack that has it, if epsilon <= 1, or the only norm there is.
         epsilon: None: `default_epsilon` for a fixed-budget attack, no radius for a minimum-norm one.
         targeted: whether the attack aims at a class.
 
     Raises:
         UnknownName: if the norm is none of the known ones.
         Unsupported: if no row has it.
-        InvalidInput: if epsilon does not fit the norm, or has none: a radius means nothing without its norm.
+        InvalidInput: if epsilon does not fit the norm, or none follows from it.
     """
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
@@ -44,7 +45,7 @@ def choose_threat_model(
     if norm is not None and norm not in have:
         raise Unsupported(f"no implementation of {attack} has norm {norm}; they have: {', '.join(have)}")
     if norm is None and epsilon is not None:
-        _check_norm_follows(rows[0], have, epsilon)
+        norm = _norm_that_follows(rows[0], have, epsilon)
     if norm is None and not rows[0].says_norm:
         name = rows[0].name
         raise InvalidInput(f'expected a norm for {name}, which does not say one: --norm linf, or `norm = "linf"` on it')
@@ -56,15 +57,20 @@ def choose_threat_model(
     return ThreatModel(chosen, epsilon, targeted)
 
 
-def _check_norm_follows(row: Implementation, have: Sequence[str], epsilon: float) -> None:
-    """A radius alone is clear for a fixed-budget attack of one norm; else it would be read in a norm nobody named."""
+def _norm_that_follows(row: Implementation, have: Sequence[Norm], epsilon: float) -> Norm | None:
+    """The norm that a radius alone is meant in, for a fixed-budget attack; None: the only one, if the row says it.
+
+    Raises:
+        InvalidInput: if it would be read in a norm that nobody named.
+    """
     wanted = f"expected a norm beside epsilon {radius_text('linf', epsilon)} for {row.attack}, got none"
     name_it = f"name it: --norm {' or '.join(have)}"
     if attack_of(row).kind == "minimum-norm":
         meaning = "it looks for the smallest change, and counts as fooled what lies within that radius"
         raise InvalidInput(f"{wanted}: {meaning}; {name_it}")
-    if len(have) > 1:
+    if len(have) > 1 and ("linf" not in have or epsilon > 1):
         raise InvalidInput(f"{wanted}: a radius means nothing without its norm; {name_it}")
+    return "linf" if len(have) > 1 else None
 
 
 def _usual_norm(row: Implementation, have: Sequence[Norm]) -> Norm:

@@ -104,6 +104,14 @@ class Classifier(nn.Module):
         """Where the model computes."""
         return self.anchor.device
 
+    @property
+    def precision_note(self) -> str:
+        """What is rounded where the model computes in another precision than the attacks; "" where nothing is."""
+        if self.anchor.dtype == torch.float32:
+            return ""
+        kind = str(self.anchor.dtype).removeprefix("torch.")
+        return f"the model computes in {kind}; it is attacked in float32, and its logits are read as float32"
+
     def train(self, mode: bool = True) -> "Classifier":  # noqa: ARG002 - the signature is torch's
         """Put everything in evaluation mode, whatever is asked for: an evaluation never trains."""
         return super().train(False)

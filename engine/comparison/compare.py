@@ -82,6 +82,7 @@ class Comparison:
     seed: int
     rows: tuple[Row, ...]
     pairs: tuple[Pair, ...]
+    notes: tuple[str, ...] = ()  # what was chosen or rounded where nobody said it
 
     @property
     def minimum_norm(self) -> bool:
@@ -91,10 +92,12 @@ class Comparison:
     def __repr__(self) -> str:
         rates = [f"{row.implementation.name}: {_rate_text(row)}" for row in self.rows]
         verdicts = [f"{pair.a} and {pair.b}: {pair.verdict}" for pair in self.pairs]
-        return "\n".join([f"Comparison: {self.attack}, {threat_text(self.threat_model)}", *rates, *verdicts])
+        head = "; ".join((f"Comparison: {self.attack}, {threat_text(self.threat_model)}", *self.notes))
+        return "\n".join([head, *rates, *verdicts])
 
     def _repr_html_(self) -> str:
-        head = f"<p>{html.escape(self.attack)}, {html.escape(threat_text(self.threat_model))}</p>"
+        told = "; ".join((f"{self.attack}, {threat_text(self.threat_model)}", *self.notes))
+        head = f"<p>{html.escape(told)}</p>"
         pairs = pd.DataFrame([(pair.a, pair.b, pair.verdict) for pair in self.pairs], columns=["a", "b", "verdict"])
         return f"{head}{self.to_frame().to_html(index=False)}{pairs.to_html(index=False)}"
 

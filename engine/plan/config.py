@@ -43,7 +43,8 @@ class AttackChoice:
         attack: "pgd" (every library that has it), "foolbox:pgd", "my_attack.py:MyAttack", or "best(...)" around one of
             them: the smallest radius; or a user's attack itself, see `as_implementation`.
         norm: None: the one that most libraries have.
-        epsilon: None: the customary one, for attacks that need one. It needs its norm, unless there is only one.
+        epsilon: None: the customary one, for attacks that need one. Without a norm it is one of linf, for a
+            fixed-budget attack that has linf, if it is at most 1; or of the only norm that there is.
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.

@@ -159,8 +159,8 @@ def test_status_counts_and_names_damage(run, tmp_path):
         ),
         (("evaluate", *COMMON, "--attacks", "pgd", "--library", "Art"), "did you mean art"),
         (
-            ("evaluate", *COMMON, "--attacks", "pgd", "--epsilon", "8/255"),
-            "expected a norm beside epsilon 8/255 for pgd",
+            ("evaluate", *COMMON, "--attacks", "pgd", "--epsilon", "8"),
+            "expected a norm beside epsilon 8 for pgd",
         ),
         (
             ("evaluate", *COMMON, "--attacks", "fgsm,fgm", "--epsilon", "0.1"),
@@ -212,7 +212,7 @@ def test_mistakes_get_one_line(run, arguments, words, tmp_path):
 def test_a_mistake_is_refused_before_a_model_is_loaded(run, tmp_path):
     (tmp_path / "net.py").write_text("raise RuntimeError('loaded')")
     assert "loaded" in run("evaluate", *COMMON, "--attacks", "fgsm")[2]
-    for wrong in (("pgd", "--epsilon", "8/255"), ("pgd", "--norm", "l0"), ("foolbox:pgd", "--param", "theta=1")):
+    for wrong in (("pgd", "--epsilon", "8"), ("pgd", "--norm", "l0"), ("foolbox:pgd", "--param", "theta=1")):
         assert "loaded" not in run("evaluate", *COMMON, "--attacks", *wrong)[2]
 
 
