@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -40,24 +40,25 @@ class user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
         ModelFailed: if the code does not come to its end.
     """
 
-    __slots__ = ("_descriptor", "_grad", "descriptors", "where")
+    __slots__ = ("_diverted", "_grad", "descriptors", "where")
 
     def __init__(self, where: str, *, descriptors: bool = False):
         self.where, self.descriptors = where, descriptors
-        self._descriptor: int | None = None
+        self._diverted: AbstractContextManager[None] = nullcontext()
 
     def __enter__(self) -> None:
         self._grad = torch.is_grad_enabled()
         if self.descriptors:
-            self._descriptor = _divert_descriptor()
+            self._diverted = descriptor_diverted()
+            self._diverted.__enter__()
         _GUARD.enter()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         interrupted = _GUARD.leave()
-        if self._descriptor is not None:
-            _restore_descriptor(self._descriptor)
+        if self.descriptors:
+            self._diverted.__exit__(None, None, None)
         if torch.is_grad_enabled() != self._grad:
             torch.set_grad_enabled(self._grad)
         if interrupted and not isinstance(error, KeyboardInterrupt):
@@ -70,13 +71,19 @@ class user_code:  # noqa: N801 - used as a verb: with user_code("model.py"): ...
 def describe_error(error: BaseException) -> str:
     """What happened, in one line without control characters: "raised ValueError: ... (line 3 of model.py)"."""
     if isinstance(error, _Exited):
-        said = f"called os._exit({error.code!r})"
+        said = f"called os._exit({error.code!r}){_place(error)}"
     elif isinstance(error, SystemExit):
-        said = f"called sys.exit({'' if error.code is None else repr(error.code)})"
+        said = f"called sys.exit({'' if error.code is None else repr(error.code)}){_place(error)}"
     else:
-        said = f"raised {type(error).__name__}"
-        with suppress(Exception):  # an error whose text is an error
-            said += f": {one_line(error)}" if one_line(error) else ""
+        said = f"raised {name_error(error)}"
+    return said
+
+
+def name_error(error: BaseException) -> str:
+    """An error in one line without control characters: "ValueError: ... (line 3 of model.py)"."""
+    said = "os._exit" if isinstance(error, _Exited) else type(error).__name__
+    with suppress(Exception):  # an error whose text is an error
+        said += f": {one_line(error)}" if one_line(error) else ""
     place = "" if isinstance(error, SyntaxError) else _place(error)  # its text names the line
     return f"{one_line(said)}{place}"
 
@@ -96,7 +103,7 @@ def _place(error: BaseException) -> str:
         outside = any(part in ("site-packages", "dist-packages") for part in file.parts) or code.co_filename.startswith(
             "<"
         )
-        if not outside and not code.co_filename.startswith((_TORCH, _OURS, _STANDARD)):
+        if not outside and not code.co_filename.startswith((_TORCH, *_OURS, _STANDARD)):
             place = f" (line {trace.tb_lineno} of {file.name})"
         trace = trace.tb_next
     return place
@@ -116,6 +123,27 @@ def guarded() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
+def was_interrupted() -> bool:
+    """Whether Ctrl-C was typed since this thread went behind the wall: else a KeyboardInterrupt is an error."""
+    return threading.current_thread() is threading.main_thread() and _GUARD.interrupted
+
+
+@contextmanager
+def descriptor_diverted() -> Iterator[None]:
+    """Let file descriptor 1, where programs write that the code starts, lead to standard error."""
+    kept = None
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        if kept is not None:
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
 class _Exited(SystemExit):
     """`os._exit` was called by user code."""
 
@@ -130,7 +158,7 @@ class _Guard:
         self._exit: Any = os._exit
         self._process = 0
         self._handler: Any = None
-        self._interrupted = False
+        self.interrupted = False
 
     def enter(self) -> None:
         thread = threading.get_ident()
@@ -142,7 +170,7 @@ class _Guard:
             depth = self._inside.get(thread, 0)
             self._inside[thread] = depth + 1
         if not depth and thread == threading.main_thread().ident:
-            self._interrupted = False
+            self.interrupted = False
             handler = signal.getsignal(signal.SIGINT)
             if callable(handler):  # else ignored, or the system's own: nothing reaches Python
                 self._handler = handler
@@ -162,13 +190,13 @@ class _Guard:
             if not self._inside:
                 sys.stdout, os._exit = self._stdout, self._exit
                 self._stdout = None
-        return main and self._interrupted
+        return main and self.interrupted
 
     def _note_interrupt(self, number: int, frame: Any) -> None:
         try:
             self._handler(number, frame)
         except KeyboardInterrupt:
-            self._interrupted = True
+            self.interrupted = True
             raise
 
     def _refuse_exit(self, status: int = 0) -> None:
@@ -178,20 +206,5 @@ class _Guard:
 
 
 _GUARD = _Guard()
-_OURS = str(Path(__file__).parent.parent / "adapters")
+_OURS = tuple(str(Path(__file__).parent.parent / part) for part in ("adapters", "engine", "verbs.py"))
 _STANDARD = str(Path(os.__file__).parent)
-
-
-def _divert_descriptor() -> int | None:
-    """Let file descriptor 1 lead to standard error; a copy of what it was, or None where there is none."""
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        kept = os.dup(1)
-        os.dup2(2, 1)
-        return kept
-    return None
-
-
-def _restore_descriptor(kept: int) -> None:
-    os.dup2(kept, 1)
-    os.close(kept)

@@ -52,7 +52,7 @@ def opened(path: Path, name: str, what: str) -> Iterator[tuple[Any, "Neighbours"
     if not path.is_file():
         raise Unavailable(f"expected a Python file with {what}, found none at {path}")
     neighbours = Neighbours(path.resolve().parent)
-    with _process_kept(path), neighbours:
+    with process_kept([str(path)]), neighbours:
         module = _import_file(path)
         if not hasattr(module, name):
             names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -168,16 +168,20 @@ def _import_file(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _process_kept(path: Path) -> Iterator[None]:
-    """Put back what a file may set for the whole process; its own command line is empty."""
-    folder, arguments = _working_folder(), sys.argv
+def process_kept(arguments: list[str] | None = None) -> Iterator[None]:
+    """Put back what user code may set for the whole process: folder, precision, device, warnings, NumPy's errors.
+
+    Args:
+        arguments: the command line that the code sees; None: as it is.
+    """
+    folder, before = _working_folder(), sys.argv
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    sys.argv = [str(path)]
+    sys.argv = before if arguments is None else arguments
     try:
         with warnings.catch_warnings(), np.errstate():
             yield
     finally:
-        sys.argv = arguments
+        sys.argv = before
         if folder and _working_folder() != folder:
             os.chdir(folder)
         if torch.get_default_dtype() != dtype:

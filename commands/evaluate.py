@@ -196,6 +196,8 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
         console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
     for line in summary.damaged:
         console.print(f"- computed again: {line}", highlight=False, markup=False)
+    for name, reason in summary.unmeasured.items():
+        console.print(f"- not measured: {name}: {reason}", highlight=False, markup=False)
     for name, reason in summary.unknown.items():
         told = f"- identity unknown: {name}: {reason}; its cells are run again each time, but for --trust-unknown"
         console.print(told, highlight=False, markup=False)

@@ -50,6 +50,10 @@ class LastLoaded:
         self._model: tuple[Any, Classifier] | None = None
         self._data: tuple[Any, Data] | None = None
 
+    def forget(self) -> None:
+        """Load both again when they are asked for."""
+        self._model = self._data = None
+
     def model(self, source: ModelSource, device: str) -> Classifier:
         """The classifier of a source, loaded once as long as no other is asked for."""
         key = (source.name, id(source.classifier), device)

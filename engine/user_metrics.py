@@ -12,9 +12,13 @@ import torch
 from torch import Tensor
 
 from ..adapters.models.identity.digest import identify_code
+from ..adapters.models.identity.source_files import state_of_code
+from ..adapters.models.restoring import StateGuard
+from ..adapters.running.seeding import seeded
+from ..adapters.running.switches import switches_kept
 from ..adapters.user_code import user_code
-from ..adapters.user_file import load_object, split_file_name
-from ..errors import InvalidInput
+from ..adapters.user_file import load_object, process_kept, split_file_name
+from ..errors import InvalidInput, ModelFailed
 
 # What a stored record still has of every image, and what is there only while it is attacked.
 OF_RECORDS = ("logits", "adv_logits", "labels", "targets", "success", "forwards", "backwards", "seconds", "distance")
@@ -45,24 +49,36 @@ class UserMetric(NamedTuple):
         return set(self.needs) <= set(OF_RECORDS)
 
     def values(self, given: Mapping[str, Any]) -> Tensor:
-        """One number for each image, float64, shape (n,); NaN where it is undefined.
+        """One number for each image, float64, shape (n,); NaN where it is undefined; random numbers are seeded.
 
         Raises:
-            ModelFailed: if the function fails; the line names the file and the user's line.
+            ModelFailed: if the function fails, or changes the model; the line names the file and the user's line.
             InvalidInput: if it returns something else.
         """
-        with self.surroundings, user_code(self.name):
-            values = self.function(**{name: given[name] for name in self.needs})
-            values = torch.as_tensor(values).detach().cpu().double()
-        count = len(given["labels"])
-        if values.shape != (count,):
-            wanted = f"a number for each image, shape ({count},)"
-            raise InvalidInput(f"expected {wanted}, from {self.name}, got shape {tuple(values.shape)}")
-        return values
+        guard = StateGuard(given["model"]) if "model" in self.needs else None
+        try:
+            with seeded(0), switches_kept(), process_kept(), self.surroundings, user_code(self.name, descriptors=True):
+                returned = self.function(**{name: given[name] for name in self.needs})
+        finally:
+            changed = guard is not None and guard.restore(lambda: given["model"](given["inputs"][:1]))
+        if changed:
+            raise ModelFailed(f"{self.name} changed the model: its weights, buffers, mode or hooks")
+        return _numbers(returned, len(given["labels"]), self.name)
+
+
+def _numbers(returned: Any, count: int, name: str) -> Tensor:
+    wanted = f"a number for each image, shape ({count},), from {name}"
+    try:
+        values = torch.as_tensor(returned).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"expected {wanted}, got {type(returned).__name__}") from error
+    if values.shape != (count,) or values.is_complex():
+        raise InvalidInput(f"expected {wanted}, got {values.dtype} of shape {tuple(values.shape)}")
+    return values.double()
 
 
 def find_metric(name: str) -> UserMetric:
-    """The metric "path/to/file.py:function"; the file is run again only after it has changed.
+    """The metric "path/to/file.py:function"; run again only after the file, or a local one it imports, has changed.
 
     Raises:
         Unavailable: if there is no such file.
@@ -70,14 +86,13 @@ def find_metric(name: str) -> UserMetric:
         ModelFailed: if the file fails.
         InvalidInput: if it is no function of the vocabulary.
     """
-    path, _ = split_file_name(name)
-    state = path.stat() if path.is_file() else None
-    return _load(name, path.resolve(), state and (state.st_mtime_ns, state.st_size))
+    path = split_file_name(name)[0].resolve()
+    return _load(name, path, state_of_code(path))
 
 
 @lru_cache(maxsize=64)
 def _load(name: str, path: Path, state: Any) -> UserMetric:
-    del state  # a new one is a new file
+    del state  # another one is other code
     function, surroundings = load_object(path, split_file_name(name)[1], "a metric")
     if not callable(function):
         raise InvalidInput(f"expected a function as {name}, got {type(function).__name__}")

@@ -32,7 +32,7 @@ ROOMS = {
         "": set(),
         "models": {""},
         "data": {"", "models"},
-        "libraries": {""},
+        "libraries": {"", "models"},
         "catalogue": {"", "libraries"},
         "running": {"", "models", "catalogue"},
         "contract": {"", "models", "catalogue", "running"},

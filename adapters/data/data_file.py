@@ -1,6 +1,7 @@
 """A user's data: a function in a Python file that returns labelled images."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -46,13 +47,14 @@ def _parts(returned: Any, name: str, limit: int | None) -> tuple[np.ndarray, np.
     if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
         images, labels, *rest = returned
         return _array(images, name), _array(labels, name), rest[0] if rest else None
-    if hasattr(returned, "__getitem__") and hasattr(returned, "__len__"):
+    if hasattr(returned, "__getitem__") and hasattr(returned, "__len__") and not isinstance(returned, Mapping):
         count = min(len(returned), limit or len(returned))
         pairs = [returned[place] for place in range(count)]
         if pairs and all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
             images = torch.stack([torch.as_tensor(np.asarray(image)) for image, _ in pairs])
             return images.numpy(), np.asarray([int(label) for _, label in pairs]), None
-    raise InvalidInput(f"expected {_WANTED} from {name}, got {type(returned).__name__}")
+    hint = ": return its dataset" if hasattr(returned, "dataset") else ""
+    raise InvalidInput(f"expected {_WANTED} from {name}, got {type(returned).__name__}{hint}")
 
 
 def _array(values: Any, name: str) -> np.ndarray:

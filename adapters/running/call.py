@@ -17,7 +17,7 @@ from ..attack import Implementation
 from ..catalogue.lookup import attack_of, load_class, load_context, load_driver
 from ..models.classifier import Classifier
 from ..threat_model import ThreatModel
-from ..user_code import describe_error, guarded
+from ..user_code import describe_error, guarded, was_interrupted
 from .queries import BudgetSpent, QueryCounter
 from .seeding import seeded
 from .starting_points import find_starting_points
@@ -120,7 +120,9 @@ def call_library(
             returned = _attack_found(row, counter, batch, threat_model, {**words, **kwargs}, found)
     except BudgetSpent:
         returned = counter.best_examples()
-    except (Exception, SystemExit, GeneratorExit) as caught:  # whatever ends a library is a failed attack, with reason
+    except BaseException as caught:  # whatever ends a library is a failed attack, with reason
+        if isinstance(caught, KeyboardInterrupt) and was_interrupted():
+            raise
         error = _blame(caught, classifier)
     returned = counter.best_examples(returned)
     if batch.inputs.is_cuda:
@@ -190,6 +192,8 @@ def _attack_found(
     attacked = run(attack_class, model, *handed[:2], threat_model, targets=handed[2], **kwargs)
     if not isinstance(attacked, Tensor) or attacked.shape != inputs.shape:
         raise TypeError(f"expected images of shape {tuple(inputs.shape)} from the library, got {_describe(attacked)}")
+    if attacked.is_complex() or attacked.layout != torch.strided:
+        raise TypeError(f"expected images of real numbers from the library, got {attacked.dtype}, {attacked.layout}")
     returned[rows] = attacked.detach().to(inputs)
     return returned
 

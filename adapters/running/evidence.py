@@ -8,6 +8,7 @@ from ..catalogue.lookup import attack_of
 from ..models.classifier import Classifier
 from ..result import allowed_radii
 from ..threat_model import ThreatModel
+from ..user_code import name_error
 from .call import Images, Returned
 from .judge import OF_THE_MODEL, Verdict, fooled, judge_images, judge_outcomes, norm_of, of_another_image, quantise
 from .steadiness import draw_hits
@@ -58,7 +59,7 @@ class Evidence:
         self.scored[rows] |= call.scored
         self.gradients[rows] += call.gradients
         if call.error is not None:
-            self.errors.append(f"{type(call.error).__name__}: {call.error}")
+            self.errors.append(name_error(call.error))
         take = torch.ones_like(rows, dtype=torch.bool)
         if not first:
             take = self._is_better(rows, verdict, classifier)

@@ -11,7 +11,7 @@ from ...adapters import Classifier, Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
-from ...adapters.models.identity.digest import digest_data, identify_code, identify_model
+from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
@@ -228,7 +228,7 @@ def version_of(row: Implementation) -> str:
     """
     if row.given is None:
         return find_library(row.library).version
-    identity = identify_code(row.given.thing, row.given.path)
+    identity = row.given.identity
     partly = f" and {uuid.uuid4().hex[:8]}, as part of it is unknown: {identity.reasons[0]}" if identity.reasons else ""
     built_on = f", {row.given.form} {find_library(row.given.form).version}" if row.given.form in LIBRARIES else ""
     return f"code {identity.digest}{partly}{built_on}"

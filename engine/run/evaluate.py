@@ -34,6 +34,7 @@ class EvaluationSummary(NamedTuple):
         seconds: wall time of this call.
         cells: of the plan.
         unknown: models whose identity is unknown, with why: their cells are not taken from earlier evaluations.
+        unmeasured: users' metrics that could not be computed in a cell that was run now, with why.
     """
 
     done: int
@@ -44,6 +45,7 @@ class EvaluationSummary(NamedTuple):
     seconds: float
     cells: int = 0
     unknown: Mapping[str, str] = {}
+    unmeasured: Mapping[str, str] = {}
 
     @property
     def all_failed(self) -> bool:
@@ -116,6 +118,7 @@ class _Evaluation:
             seconds=time.monotonic() - start,
             cells=len(cells),
             unknown=self._unknown(),
+            unmeasured=self.ledger.unmeasured,
         )
 
     def _unknown(self) -> dict[str, str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Protocol
 
+from ...adapters.user_code import name_error
+from ...errors import InvalidInput
 from .task import Task, TaskResult
 from .worker import Workbench
 
@@ -31,6 +33,14 @@ def reason_of_death(attempts: int) -> str:
 def reason_of(error: BaseException) -> str:
     """An error in one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+
+
+def unsendable(task: Task, error: BaseException) -> InvalidInput:
+    """The line for a model or an attack that was handed over and cannot be sent to another process."""
+    return InvalidInput(
+        f"expected {label_of(task)} on {task.model.name} as objects that can be sent to another process, got "
+        f"{name_error(error)}; evaluate in this process (workers=1), or by name (my_file.py:NAME)"
+    )
 
 
 def label_of(task: Task) -> str:

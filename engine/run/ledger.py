@@ -4,6 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, Unavailable
 from ..cell import Cell
 from ..plan.chosen import chosen_of_cell
@@ -31,6 +32,7 @@ class Ledger:
         self.ran: set[str] = set()
         self._finished: dict[str, str] = {}  # by key, why a cell failed, or nothing
         self.damaged: list[str] = []
+        self.unmeasured: dict[str, str] = {}  # users' metrics, with why they could not be computed
         self._retried: set[str] = set()
 
     def has(self, task: Task) -> bool:
@@ -138,6 +140,9 @@ class Ledger:
             self._retried.add(task.cell.key)
             self.store.write("cells", task.cell.key, pa.table({}), meta)
             return
+        for name, reason in (outcome.unmeasured or {}).items():
+            if is_file_name(name):
+                self.unmeasured.setdefault(name, reason)
         if outcome.images is not None:
             self.store.write_images(task.name, {"inputs": outcome.images, "labels": outcome.table["label"].to_numpy()})
         self.store.write("parts", task.name, outcome.table, meta)

@@ -17,7 +17,7 @@ from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
 from ..store.columns import EXAMPLES, column_of_logits, column_of_maps, column_of_pictures, column_of_values
-from ..user_metrics import UserMetric, find_metric, plain_name
+from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
 __all__ = ["EXAMPLES", "clean_table", "label_cams", "measured_symbols", "minimal_distance", "result_table"]
 
@@ -180,8 +180,12 @@ def _measure(
         except (ValueError, FileNotFoundError) as error:  # images too small for it; DISTS without VGG16's weights
             found[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
     _correct_outcomes(found, result, usable)
-    for name in filter(is_file_name, map(plain_name, measures)):
+    for measure in measures:
+        if not is_file_name(name := plain_name(measure)):
+            continue
         found[name], reason = _users(find_metric(name), {**given, "model": classifier, **_spent(result)}, usable)
+        if sealed_name(name) != measure:
+            found[name], reason = torch.full_like(found[name], math.nan), f"{name} was edited during the evaluation"
         unmeasured |= {name: reason} if reason else {}
     return found, unmeasured
 
@@ -197,7 +201,7 @@ def _users(metric: UserMetric, given: Mapping[str, Any], usable: Tensor) -> tupl
     if missing or not bool(usable.any()):
         return values, f"it needs {', '.join(missing)}, which this attack does not have" if missing else ""
     picked = {name: each[usable] if isinstance(each, Tensor) and len(each) == len(usable) else each
-              for name, each in given.items() if name in (*metric.needs, "labels")}  # fmt: skip
+              for name, each in given.items() if name in (*metric.needs, "labels", "inputs")}  # fmt: skip
     try:
         values[usable] = metric.values(picked).to(values)
     except DavylampError as error:

@@ -2,18 +2,24 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from io import BytesIO
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import BaseContext
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, ClassVar
+
+import cloudpickle
 
 from ...errors import InvalidInput, Unavailable
 from ...memory import keep_freed_memory
-from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
+from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, unsendable, work_here
 from .task import Task, TaskResult
 
 _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
@@ -45,11 +51,12 @@ class LocalWorkers:
 
         Raises:
             Unavailable: if no process can be started.
+            InvalidInput: if a model or an attack that was handed over cannot be sent to one.
         """
         for worker in self._all:
             worker.start()
         idle = list(self._all)
-        running: dict[Future[TaskResult], tuple[Task, _Worker]] = {}
+        running: dict[Future[tuple[Any, ...]], tuple[Task, _Worker]] = {}
         lost: deque[Task] = deque()
         deaths: Counter[str] = Counter()
         try:
@@ -73,12 +80,36 @@ class LocalWorkers:
                     elif (error := future.exception()) is not None:  # it could not be sent there or back
                         outcome = TaskResult(task, None, reason=reason_of(error))
                     else:
-                        outcome = future.result()
+                        outcome = TaskResult(task, *future.result())
                     progress(label_of(task), task.images)
                     yield outcome
         finally:
             for _, worker in running.values():
                 worker.kill()
+
+
+_SHARED: Any = ForkingPickler(BytesIO())
+
+
+class _Pickler(cloudpickle.Pickler):
+    """What a script or a notebook defines is sent by value; tensors as torch shares them between processes."""
+
+    # An instance's table is the public one: torch has registered there how tensors are shared.
+    dispatch_table: ClassVar[Any] = {**_SHARED.dispatch_table, **cloudpickle.Pickler.dispatch_table}
+
+
+def _pack(task: Task) -> bytes:
+    file = BytesIO()
+    try:
+        _Pickler(file).dump(task)
+    except Exception as error:  # whatever the objects of a user have to say against it
+        raise unsendable(task, error) from error
+    return file.getvalue()
+
+
+def _work(sent: bytes) -> tuple[Any, ...]:
+    """Runs in a worker; hands back an outcome without its task."""
+    return work_here(pickle.loads(sent))[1:]
 
 
 class _Worker:
@@ -89,15 +120,21 @@ class _Worker:
         self.pool: ProcessPoolExecutor | None = None
         self.greeting: Future[int] | None = None
 
-    def submit(self, task: Task) -> "Future[TaskResult]":
+    def submit(self, task: Task) -> "Future[tuple[Any, ...]]":
+        """Hand a task over.
+
+        Raises:
+            InvalidInput: if a model or an attack that was handed over cannot be sent to another process.
+        """
+        sent = _pack(task)
         if self.pool is not None:
             try:
-                return self.pool.submit(work_here, task)
+                return self.pool.submit(_work, sent)
             except BrokenProcessPool:  # it died since its last task
                 self.stop()
         self.start()
         assert self.pool is not None
-        return self.pool.submit(work_here, task)
+        return self.pool.submit(_work, sent)
 
     def start(self) -> None:
         if self.pool is None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import pickle
 import socket
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 from ...errors import InvalidInput, MissingLibrary, Unavailable
 from ...memory import keep_freed_memory
-from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, work_here
+from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, unsendable, work_here
 from .task import Task, TaskResult
 
 # No message on every machine that has no GPU, no statistics sent home.
@@ -111,7 +112,13 @@ class RayCluster:
 
     def _submit(self, task: Task) -> Any:
         """Hand a task over; what is large and the same for many tasks is sent to each machine once."""
-        given = self._store(task.model.classifier), self._store(task.data.data)
+        try:
+            given = self._store(task.model.classifier), self._store(task.data.data)
+            return self._hand_over(task, given)
+        except (TypeError, pickle.PicklingError) as error:
+            raise unsendable(task, error) from error
+
+    def _hand_over(self, task: Task, given: tuple[Any, Any]) -> Any:
         light = replace(
             task,
             device="cuda" if self._on_gpu else task.device,  # of the machine's GPUs, Ray shows a task its own only

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
+from weakref import ref
 
 import pyarrow as pa
 import torch
@@ -9,17 +11,30 @@ from torch import Tensor
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
+from ...adapters.models.identity.digest import digest_data, identify_model
+from ...errors import InvalidInput
 from ...memory import give_memory_back
 from ..attack.attack_cell import attack_shard
+from ..cell import Cell, ModelOnData, strip_best
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
 from ..store.examples import compact_images
 from .measure import clean_table, result_table
 from .task import Task, TaskResult
 
+_FILE = ".py:"  # in the name of what a user's file makes
+_NOT_PLANNED = (
+    "{} is not what was planned: its file was edited during the evaluation, or what it makes is random (seed it); "
+    "run the command again"
+)
+
 
 class Workbench(LastLoaded):
     """Does tasks one after the other; keeps the last model and its images loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._checked: tuple[Callable[[], Any], Callable[[], Any], ModelOnData | None] = (object, object, None)
 
     def do(self, task: Task, progress: Callable[[int], object] | None = None) -> TaskResult:
         """Do a task; whatever goes wrong is its outcome, so that one cell never stops an evaluation.
@@ -30,8 +45,7 @@ class Workbench(LastLoaded):
         """
         start = time.perf_counter()
         try:
-            classifier = self.model(task.model, task.device)
-            data = self.data(task.data, classifier)
+            classifier, data = self._load(task)
             with classifier.frozen():
                 outcome = self._do(task, classifier, data, progress)
         except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
@@ -41,6 +55,36 @@ class Workbench(LastLoaded):
             return outcome._replace(seconds=time.perf_counter() - start)
         finally:
             give_memory_back()  # other workers may need it for their largest task
+
+    def _load(self, task: Task) -> tuple[Classifier, Data]:
+        """The model and the images of a task, as they were planned.
+
+        What a file makes is hashed again: it may have been edited, or be another each time.
+
+        Raises:
+            InvalidInput: if it is something else than was planned.
+        """
+        if task.cell is not None and task.kind == "attack" and _is_edited(task.cell):
+            raise InvalidInput(_NOT_PLANNED.format(strip_best(task.cell.attack)))
+        classifier, data, changed = self._look(task)
+        if changed:  # or loaded for another plan
+            self.forget()
+            classifier, data, changed = self._look(task)
+        if changed:
+            raise InvalidInput(_NOT_PLANNED.format(changed))
+        return classifier, data
+
+    def _look(self, task: Task) -> tuple[Classifier, Data, str]:
+        """The model and the images, and the name of what is not as planned; hashed once as long as they are kept."""
+        classifier = self.model(task.model, task.device)
+        data = self.data(task.data, classifier)
+        model, inputs, subject = self._checked
+        if model() is classifier and inputs() is data.inputs and subject == task.subject:
+            return classifier, data, ""
+        changed = _changed(task, classifier, data)
+        if not changed:
+            self._checked = (ref(classifier), ref(data.inputs), task.subject)
+        return classifier, data, changed
 
     def _do(
         self, task: Task, classifier: Classifier, data: Data, progress: Callable[[int], object] | None
@@ -70,6 +114,23 @@ class Workbench(LastLoaded):
         images = compact_images(result.adv_inputs) if task.keep_images else None
         spent = float(result.seconds.sum())
         return TaskResult(task, table, images, attack_seconds=spent, unmeasured=unmeasured)
+
+
+def _is_edited(cell: Cell) -> bool:
+    """Whether the attack of a file is not, as loaded here, what the plan has."""
+    given = cell.row.given
+    return given is not None and given.path is not None and given.identity.digest not in cell.version
+
+
+def _changed(task: Task, classifier: Classifier, data: Data) -> str:
+    """The name of what a file made here that is not what the plan has; "" if nothing is."""
+    if task.model.classifier is None and _FILE in task.model.name:
+        identity = identify_model(classifier, task.model.name)
+        if not identity.reasons and identity.digest != task.subject.model_digest:
+            return task.model.name
+    if task.data.data is None and _FILE in task.data.name:
+        return task.data.name if digest_data(data.inputs, data.labels) != task.subject.data_digest else ""
+    return ""
 
 
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:

@@ -54,7 +54,8 @@ def run(
     # ART computes on the current GPU, whichever the model is on.
     with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
         attack = _build(attack_class, model, inputs, threat_model, words)
-        if "SimBA" in names:
+        # ART's classes take indices or one-hot labels; code of others often what `loss_gradient` takes: one-hot ones.
+        if "SimBA" in names or not kind.generate.__module__.startswith("art."):
             wanted = np.eye(attack.estimator.nb_classes, dtype=np.float32)[wanted]
         returned = torch.from_numpy(attack.generate(x=clean, y=wanted, **rest))
     if "PixelThreshold" in names:

@@ -2,7 +2,9 @@
 
 import copy
 import inspect
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ...threat_model import ThreatModel
+from ...user_code import descriptor_diverted
+from ...user_file import process_kept
 from .given import Given
 
 
@@ -48,13 +52,21 @@ def run(
     Raises:
         TypeError: if it returns no images.
     """
-    with given.surroundings:
+    # What it prints is for the user to see, but standard output is our caller's.
+    with given.surroundings, process_kept(), redirect_stdout(sys.stderr), descriptor_diverted():
         returned = _CALLS[given.form](given, _Call(model, inputs, labels, threat_model, targets, kwargs))
-    if isinstance(returned, np.ndarray):
-        returned = torch.from_numpy(returned)
+    if isinstance(returned, np.ndarray) and returned.dtype != object:
+        returned = torch.from_numpy(np.ascontiguousarray(returned))
     if not isinstance(returned, Tensor):
-        raise TypeError(f"expected {given.where} to return the adversarial images, got {type(returned).__name__}")
+        raise TypeError(f"expected {given.where} to return the adversarial images, got {_describe(returned)}")
     return returned
+
+
+def _describe(value: Any) -> str:
+    kind = type(value).__name__
+    if isinstance(value, (tuple, list)):
+        return f"{kind} of {', '.join(type(each).__name__ for each in value[:3])}{', ...' if len(value) > 3 else ''}"
+    return f"{kind} of {value.dtype}" if hasattr(value, "dtype") else kind
 
 
 def _call_function(given: Given, call: _Call) -> Any:

@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ....errors import InvalidInput
+from ...models.identity.digest import ModelIdentity, identify_code
 from ...user_code import one_line, user_code
 from ...user_file import load_object
 
@@ -30,6 +31,7 @@ class Given:
         where: as messages name it: "my_attack.py:MyAttack".
         path: of the file that it is from; None: it was handed over in Python.
         surroundings: to be entered while its code runs.
+        loaded_as: its identity when its file was loaded: the file may be edited while this is still run.
     """
 
     thing: Any
@@ -37,6 +39,12 @@ class Given:
     where: str
     path: Path | None = None
     surroundings: AbstractContextManager[Any] = field(default_factory=nullcontext)
+    loaded_as: ModelIdentity | None = None
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Of its code and settings."""
+        return identify_code(self.thing, self.path) if self.loaded_as is None else self.loaded_as
 
     @property
     def signature(self) -> Mapping[str, inspect.Parameter]:
@@ -60,7 +68,8 @@ class Given:
 
 def reload_given(path: str, where: str) -> Given:
     """The attack of a file, as another process needs it."""
-    return take(*_load(Path(path), where.rpartition(":")[2]), where=where, path=Path(path))
+    given = take(*_load(Path(path), where.rpartition(":")[2]), where=where, path=Path(path))
+    return replace(given, loaded_as=given.identity)
 
 
 def _load(path: Path, name: str) -> tuple[Any, AbstractContextManager[Any]]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from ....errors import InvalidInput
 from ...attack import Attack, Implementation, Kind, Knowledge, Parameter
+from ...models.identity.source_files import state_of_code
 from ...parameters import FOREIGN, PARAMETERS, SUPPLIED
 from ...threat_model import NORMS, Norm
 from ...user_file import split_file_name
@@ -58,7 +59,7 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
 
 
 def implementation_from_file(name: str) -> Implementation:
-    """The row of "path/to/file.py:NAME"; the file is run again only after it has changed.
+    """The row of "path/to/file.py:NAME"; it is run again only after the file, or a local one it imports, has changed.
 
     Raises:
         Unavailable: if there is no such file.
@@ -66,14 +67,13 @@ def implementation_from_file(name: str) -> Implementation:
         ModelFailed: if the file fails.
         InvalidInput: if it holds no attack there.
     """
-    path, _ = split_file_name(name)
-    state = path.stat() if path.is_file() else None
-    return _from_file(name, path.resolve(), state and (state.st_mtime_ns, state.st_size))
+    path = split_file_name(name)[0].resolve()
+    return _from_file(name, path, state_of_code(path))
 
 
 @lru_cache(maxsize=64)
 def _from_file(name: str, path: Path, state: Any) -> Implementation:
-    del state  # a new one is a new file
+    del state  # another one is other code
     file, _, called = name.rpartition(":")
     return _row(take_from_file(path, name), file, called, {})
 

@@ -51,6 +51,14 @@ class Sources:
         yield from (f"{name} {number}" for name, number in sorted(self._packages.items()))
 
 
+def state_of_code(path: Path) -> tuple[str, ...]:
+    """What a file and the local files that it imports say to Python now; () if there is no such file."""
+    sources = Sources()
+    if path.is_file():
+        sources.add_file(path)
+    return tuple(sources.digests())
+
+
 @cache
 def origin_of(name: str) -> Origin:
     """Where a module comes from, by its name."""

@@ -2,6 +2,7 @@
 judged, counted and stored like any other."""
 
 import copy
+import os
 import pickle
 import warnings
 from pathlib import Path
@@ -391,3 +392,101 @@ def test_it_is_described_in_toml_too(file, run, digits):
     code, _, err = run("evaluate", "run.toml", "--attacks", "mine.py:OfFoolbox", "--param", "eps=3", "--norm", "linf")
     assert code == 1
     assert "did you mean epsilon?" in err
+
+
+class Odd(BaseException): ...
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+def ends(model, inputs, labels, epsilon, way="interrupt"):
+    attacked = fgsm(model, inputs, labels, epsilon)
+    if way == "complex":
+        return attacked.to(torch.complex64)
+    if way == "sparse":
+        return attacked.to_sparse()
+    if way == "exit":
+        os._exit(0)
+    raise {"interrupt": KeyboardInterrupt, "odd": Odd, "mute": Mute, "lines": ValueError}[way](*["a\nb\n" * 999])
+
+
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [
+        ("interrupt", "KeyboardInterrupt"),
+        ("odd", "Odd: a b "),
+        ("mute", "Mute (line "),
+        ("lines", "ValueError: a b "),
+        ("exit", "os._exit: 0 (line "),
+        ("complex", "TypeError: expected images of real numbers"),
+        ("sparse", "TypeError: expected images of real numbers"),
+    ],
+)
+def test_whatever_ends_it_is_one_line_and_a_failed_attack(digits, way, told):
+    with pytest.raises(AttackFailed) as error:
+        run_attack(ends, digits.classifier, digits.inputs, digits.labels, LINF, way=way)
+    line = str(error.value)
+    assert line.startswith(f"user:ends crashed: {told}")
+    assert "\n" not in line
+    assert len(line) < 400
+
+
+def roams(model, inputs, labels, epsilon):
+    attacked = fgsm(model, inputs, labels, epsilon)
+    print("from Python")
+    os.system("echo from a program")
+    os.chdir("/")
+    np.seterr(all="raise")
+    torch.set_default_dtype(torch.float64)
+    return attacked
+
+
+def test_what_it_does_to_the_process_is_put_back(digits, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    before = np.geterr()
+    result = run_attack(roams, digits.classifier, digits.inputs, digits.labels, LINF)
+    same(result, run_attack(fgsm, digits.classifier, digits.inputs, digits.labels, LINF))
+    assert Path.cwd() == tmp_path
+    assert np.geterr() == before
+    assert torch.get_default_dtype() == torch.float32
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "from Python" in err
+    assert "from a program" in err
+
+
+class OneHot(art.attacks.attack.EvasionAttack):
+    """ART's own `loss_gradient` takes one-hot labels only."""
+
+    attack_params = (*art.attacks.attack.EvasionAttack.attack_params, "eps")
+    _estimator_requirements = ()
+    norm = "linf"
+
+    def __init__(self, estimator, eps=0.3):
+        super().__init__(estimator=estimator)
+        self.eps = eps
+
+    def generate(self, x, y=None, **_):
+        return np.clip(x + self.eps * np.sign(self.estimator.loss_gradient(x, y)), 0, 1)
+
+
+def test_an_art_class_may_ask_for_loss_gradients(digits):
+    result = run_attack(OneHot, digits.classifier, digits.inputs, digits.labels, LINF)
+    expected = run_attack(fgsm, digits.classifier, digits.inputs, digits.labels, LINF)
+    assert torch.allclose(result.adv_inputs, expected.adv_inputs, atol=1e-6)
+
+
+def test_an_edited_neighbour_is_noticed_in_the_same_process(file, digits):
+    before = find_implementation("mine.py:fgsm")
+    assert find_implementation("mine.py:fgsm") is before
+    file.with_name("helper.py").write_text(HELPER.replace("epsilon * inputs", "0.5 * epsilon * inputs"))
+    after = find_implementation("mine.py:fgsm")
+    assert before.given.identity.digest != after.given.identity.digest
+    moved = [
+        run_attack(row, digits.classifier, digits.inputs, digits.labels, LINF).distances.linf.max().item()
+        for row in (before, after)
+    ]
+    assert moved[1] == pytest.approx(moved[0] / 2, rel=1e-4)  # each runs the code that its identity is of

@@ -96,7 +96,9 @@ def test_a_crash_of_one_batch_costs_only_its_images(library):
     assert result.violations[2:] == (("crashed",), ("crashed",))
     assert result.violations[:2] == ((), ())
     assert not result.robust[2:].any()
-    assert result.errors == ("RuntimeError: one bad batch",)
+    (error,) = result.errors
+    assert error.startswith("RuntimeError: one bad batch (line ")
+    assert error.endswith("of test_run.py)")
 
 
 def test_a_wrong_shape_is_a_crash(library):

@@ -119,12 +119,13 @@ def test_what_is_no_metric_gets_one_line(folder, name, kind, words):
 
 def test_a_wrong_answer_or_an_error_is_named(folder, digits):
     evaluate(digits)
-    with pytest.raises(InvalidInput, match=r"a number for each image, shape \(16,\), from my.py:whole, got shape \(\)"):
+    with pytest.raises(InvalidInput, match=r"for each image, shape \(16,\), from my.py:whole, got .* of shape \(\)"):
         build_table("results", metrics=["my.py:whole"])
     with pytest.raises(ModelFailed, match=r"my\.py:fails raised ValueError: no such thing \(line \d+ of my\.py\)"):
         build_table("results", metrics=["my.py:fails"])
     evaluation = evaluate(digits, measures=["my.py:fails"])  # costs itself, not the evaluation
     assert not evaluation.summary.failed
+    assert "no such thing" in evaluation.summary.unmeasured["my.py:fails"]
     assert evaluation.to_frame()["my.py:fails"].isna().all()
 
 
@@ -139,3 +140,54 @@ def test_on_the_command_line(folder, run, digits):
     assert code == 0, errors
     assert "my.py:confidence" in out
     assert "my.py:brightness" in out
+
+
+WRECKS = """
+import torch
+
+
+def wrecks(model, inputs):
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    model.train()
+    return torch.ones(len(inputs))
+
+
+def draws(adv_logits):
+    return torch.rand(len(adv_logits))
+
+
+def text(adv_logits):
+    return ["one"] * len(adv_logits)
+
+
+def imaginary(adv_logits):
+    return adv_logits[:, 0] + 1j
+"""
+
+
+def test_a_metric_that_changes_the_model_has_no_value_and_leaves_no_trace(folder, digits):
+    (folder / "bad.py").write_text(WRECKS)
+    evaluate(digits, measures=("effect", "bad.py:wrecks"))
+    found = load("results").copy()
+    assert np.isnan(found["bad.py:wrecks"]).all()
+    assert any(bool(parameter.any()) for parameter in digits.module.parameters())
+    davylamp.evaluate(
+        digits.module, digits.inputs, digits.labels, attacks=["foolbox:pgd", "torchattacks:fgsm"], epsilon=0.1, out="p"
+    )
+    assert list(found["MR"]) == list(load("p")["MR"])  # the second attack met the same model
+
+
+def test_a_random_metric_is_the_same_each_time(folder, digits):
+    (folder / "bad.py").write_text(WRECKS)
+    evaluate(digits)
+    first, second = (build_table("results", metrics=["bad.py:draws"], bootstrap=0).to_frame() for _ in range(2))
+    assert first.equals(second)
+
+
+@pytest.mark.parametrize(("name", "got"), [("text", "got list"), ("imaginary", "got torch.complex64")])
+def test_what_is_no_number_is_named(folder, digits, name, got):
+    (folder / "bad.py").write_text(WRECKS)
+    evaluate(digits)
+    with pytest.raises(InvalidInput, match=got):
+        build_table("results", metrics=[f"bad.py:{name}"], bootstrap=0)
