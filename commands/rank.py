@@ -1,6 +1,7 @@
 """The command that ranks: a results folder, or a table of metrics, into scores with their uncertainty."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -70,6 +71,9 @@ class Fit(str, Enum):
     nuts = "nuts"
 
 
+_VIEWS: dict[str, Any] = {"models": "model", "attacks": "attack", "implementations": "attack", "defences": "defence"}
+
+
 @dataclass(frozen=True)
 class Ranked:
     """A ranking and what belongs to it; None: not asked for, or not to be had."""
@@ -107,28 +111,17 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..adapters.parameters import parse_number
 
     one_format({"csv": as_csv, "json": as_json})
-    if library is not None and (subjects is not Subjects.implementations or method is not Method.irt):
-        raise InvalidInput("expected --library with --subjects implementations and --method irt")
-    if subjects is Subjects.implementations and "per" in given_options(context):
-        raise InvalidInput("expected --per without --subjects implementations: each counts there")
-    kind = None if knowledge is None else knowledge.value
+    _refuse(given_options(context), folder, subjects, method, unequal)
+    chosen: dict[str, Any] = {"norm": norm, "knowledge": None if knowledge is None else knowledge.value}
+    chosen |= {"per": per.value, "original": original}
     try:
-        if method is Method.canary or folder.suffix == ".csv":
-            images_only = {"--budget": budget, "--library": library, "--unequal": _unless(unequal, Unequal.common)}
-            chosen = {"norm": norm, "knowledge": kind, "per": per.value, "original": original}
-            _check_metrics(folder, method, {**chosen, "per": _unless(per, Per.attack)}, images_only, model, fit)
+        if _of_metrics(folder, method):
             matrix = _read_metrics(folder, subjects, chosen)
             ranked = _rank_metrics(folder, matrix, subjects, sensitivity=sensitivity, propagate=propagate, seed=seed)
         else:
-            if propagate:
-                raise InvalidInput("expected --propagate with --method canary: no other has two layers")
             radius = None if budget is None else parse_number(budget, "budget")
             options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
-            if unequal is Unequal.keep and method is not Method.irt:
-                raise InvalidInput(
-                    f"expected --unequal common with --method {method.value}: a mean has no missing items"
-                )
-            chosen = {"norm": norm, "knowledge": kind, "per": per.value, "original": original, "unequal": unequal.value}
+            chosen["unequal"] = unequal.value
             ranked = _rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
@@ -145,28 +138,35 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
         _print(ranked, items)
 
 
-def _unless(chosen: Enum, default: Enum) -> str | None:
-    """The value, if it is not the default."""
-    return None if chosen is default else str(chosen.value)
+def _of_metrics(folder: Path, method: Method) -> bool:
+    """Whether means of metrics are ranked, with CANARY's model, and not responses to images."""
+    return method is Method.canary or folder.suffix == ".csv"
 
 
-def _check_metrics(
-    folder: Path,
-    method: Method,
-    chosen: dict[str, str | None],
-    images_only: dict[str, str | None],
-    model: Model,
-    fit: Fit,
-) -> None:
-    """Refuse what a ranking of metrics would ignore."""
-    of_folder = {f"--{name}": value for name, value in chosen.items()} if folder.suffix == ".csv" else {}
-    fixed = {"--model": model.value, "--fit": fit.value}
-    given = [name for name, value in {**images_only, **of_folder}.items() if value is not None]
-    given += [name for name, value in fixed.items() if value != "auto"]
-    given += ["--method"] if method in (Method.mean, Method.borda) else []
-    if given:
-        what = "a CSV table" if folder.suffix == ".csv" else "--method canary"
-        raise InvalidInput(f"expected {what} without {', '.join(given)}: it ranks means of metrics with CANARY's model")
+def _refuse(given: Collection[str], folder: Path, subjects: Subjects, method: Method, unequal: Unequal) -> None:
+    """Refuse options that the ranking would ignore."""
+    if _of_metrics(folder, method):
+        is_file = folder.suffix == ".csv"
+        ignored = ["budget", "library", "unequal", "model", "fit"]
+        ignored += ["norm", "knowledge", "per", "original"] if is_file else []
+        ignored += ["method"] if method in (Method.mean, Method.borda) else []
+        wrong = [f"--{name}" for name in ignored if name in given]
+        if wrong:
+            what = "a CSV table" if is_file else "--method canary"
+            why = "it ranks means of metrics with CANARY's model"
+            raise InvalidInput(f"expected {what} without {', '.join(wrong)}: {why}")
+        if subjects is Subjects.defences and "per" in given:
+            raise InvalidInput("expected --method canary --subjects defences without --per: libraries are averaged")
+    elif "propagate" in given:
+        raise InvalidInput("expected --propagate with --method canary: no other has two layers")
+    elif unequal is Unequal.keep and method is not Method.irt:
+        raise InvalidInput(f"expected --unequal common with --method {method.value}: a mean has no missing items")
+    if "library" in given and (subjects is not Subjects.implementations or method is not Method.irt):
+        raise InvalidInput("expected --library with --subjects implementations and --method irt")
+    if "per" in given and subjects is Subjects.implementations:
+        raise InvalidInput("expected --per without --subjects implementations: each counts there")
+    if "original" in given and subjects is not Subjects.defences:
+        raise InvalidInput("expected --original with --subjects defences")
 
 
 def _rank_folder(
@@ -230,7 +230,7 @@ def _rank_metrics(
     """As CANARY: a table of metrics, from a file or made of a results folder."""
     from ..scoring import drop_each, rank_table
 
-    view = "model" if subjects in (Subjects.models, Subjects.defences) else "attack"
+    view = _VIEWS[subjects.value]
     values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
     ranking = rank_table(values, names, metrics, view=view, propagate=propagate, seed=seed)
     dropped = None
@@ -246,18 +246,23 @@ def _rank_metrics(
 
 def _read_metrics(folder: Path, subjects: Subjects, chosen: dict[str, Any]) -> Any:
     """One row for each subject, a column for each metric that has a rule and that all of them have."""
-    from ..engine.tables.metric_matrix import build_matrix, read_matrix
-    from ..scoring import RULES
+    from ..engine.tables.metric_matrix import build_defence_matrix, build_matrix, read_matrix
+    from ..scoring import metrics_of
 
     if folder.suffix == ".csv":
         return read_matrix(folder)
-    of_models = subjects in (Subjects.models, Subjects.defences)
-    left_out = ("OTR", "QN") if of_models else ("CA", "CF", "CC")
-    symbols = [symbol for symbol in RULES if symbol not in left_out]
-    rows = "models" if of_models else "attacks"
-    matrix = build_matrix(folder, symbols, rows=rows, norm=chosen["norm"], knowledge=chosen["knowledge"])
+    view: Any = _VIEWS[subjects.value]
+    kind = {"norm": chosen["norm"], "knowledge": chosen["knowledge"]}
+    if view == "defence":
+        matrix = build_defence_matrix(folder, metrics_of(view), original=chosen["original"], **kind)
+    else:
+        per = "implementation" if subjects is Subjects.implementations else chosen["per"]
+        matrix = build_matrix(
+            folder, metrics_of(view), rows="models" if view == "model" else "attacks", per=per, **kind
+        )
     if len(matrix.frame) < 2:
-        raise InvalidInput(f"expected at least 2 {rows} to rank, got {len(matrix.frame)}: {matrix.frame.index[0]}")
+        one = subjects.value.removesuffix("s")
+        raise InvalidInput(f"one {one}, {matrix.frame.index[0]}: nothing to rank it against")
     return matrix
 
 

@@ -1,7 +1,8 @@
 """Rankings of models, attacks and defences by item response theory; imports nothing else of the project."""
 
 from .baselines import Dropped, agreement, bootstrap, borda, drop_each, plain_mean
-from .canary import RULES, rank_table
+from .canary import RULES, metrics_of, rank_table
+from .dependence import design_effect, missing_by_subject
 from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, choose_model, fit_irt
 from .items import describe_items, differential_items
@@ -27,10 +28,13 @@ __all__ = [
     "choose_results",
     "complete_items",
     "describe_items",
+    "design_effect",
     "diagnose",
     "differential_items",
     "drop_each",
     "fit_irt",
+    "metrics_of",
+    "missing_by_subject",
     "plain_mean",
     "rank_matrix",
     "rank_responses",

@@ -15,7 +15,7 @@ from .irt import IRTFit, fit_irt
 from .ranking import Ranking, make_ranking
 from .response_model import Curve, ResponseModel
 
-View = Literal["model", "attack"]
+View = Literal["model", "attack", "defence"]
 CHAINS, WARMUP, DRAWS = 32, 50, 300
 IMPUTATIONS = 16
 
@@ -42,16 +42,47 @@ def _capped(factor: float) -> Callable[[np.ndarray], np.ndarray]:
     return lambda value: np.minimum(factor * value, 1.0)
 
 
-RULES: dict[str, Rule] = {
-    **{symbol: Rule("model capability", _as_is, ()) for symbol in ("CA", "CF", "CC")},
-    **{symbol: Rule("attack effects", _as_is, ("model",)) for symbol in ("MR", "AIAC", "ARTC", "OTR")},
-    **{symbol: Rule("attack effects", lambda value: 2 * value - 1, ("attack",)) for symbol in ("ACAMC_A", "ACAMC_T")},
-    "APCR": Rule("disturbance cost", _as_is, ("attack",)),
-    **{symbol: Rule("disturbance cost", _capped(10.0), ("attack",)) for symbol in ("AED", "FDL", "FDH")},
-    "AMD": Rule("disturbance cost", _capped(255 / 32), ("attack",)),
-    **{symbol: Rule("disturbance cost", _capped(2.5), ("attack",)) for symbol in ("ADMS", "ALMS")},
-    "QN": Rule("computing cost", _capped(1 / 50_000), ("attack",)),
+def _signed(value: np.ndarray) -> np.ndarray:
+    return (value + 1) / 2
+
+
+CAPABILITY, EFFECTS, DISTURBANCE, COMPUTING, DEFENCE = (
+    "model capability", "attack effects", "disturbance cost", "computing cost", "defence effectiveness",
+)  # fmt: skip
+OF_VIEW: dict[View, tuple[str, ...]] = {
+    "model": (CAPABILITY, EFFECTS, DISTURBANCE),
+    "attack": (EFFECTS, DISTURBANCE, COMPUTING),
+    "defence": (DEFENCE,),
 }
+OTR = ("OTR", "model")  # in no view of models: the program has it for attacks alone
+RULES: dict[str, Rule] = {
+    **{symbol: Rule(CAPABILITY, _as_is, ()) for symbol in ("CA", "CF", "CC")},
+    **{symbol: Rule(EFFECTS, _as_is, ("model",)) for symbol in ("MR", "AIAC", "ARTC", "OTR")},
+    **{symbol: Rule(EFFECTS, lambda value: 2 * value - 1, ("attack",)) for symbol in ("ACAMC_A", "ACAMC_T")},
+    "APCR": Rule(DISTURBANCE, _as_is, ("attack",)),
+    **{symbol: Rule(DISTURBANCE, _capped(10.0), ("attack",)) for symbol in ("AED", "FDL", "FDH")},
+    "AMD": Rule(DISTURBANCE, _capped(255 / 32), ("attack",)),
+    **{symbol: Rule(DISTURBANCE, _capped(2.5), ("attack",)) for symbol in ("ADMS", "ALMS")},
+    "QN": Rule(COMPUTING, _capped(1 / 50_000), ("attack",)),
+    "CTC": Rule(COMPUTING, lambda value: 0.9 - 0.2 * value, ()),  # its five levels, 0 the fastest
+    **{symbol: Rule(DEFENCE, _signed, ()) for symbol in ("CAV", "FV", "CV", "ARAC", "AITC")},
+    **{symbol: Rule(DEFENCE, _signed, ()) for symbol in ("AMDV", "AEDV", "APCRV", "ADMSV", "ALMSV")},
+    "MRV": Rule(DEFENCE, _signed, ("defence",)),
+    "CRR": Rule(DEFENCE, _as_is, ()),
+    "CSR": Rule(DEFENCE, _as_is, ("defence",)),
+}
+
+
+def metrics_of(view: View) -> tuple[str, ...]:
+    """The metrics that a view is ranked by.
+
+    Args:
+        view: of models, of attacks or of defences.
+
+    Returns:
+        Symbols of `RULES`. OTR and the computing cost are about attacks alone.
+    """
+    return tuple(symbol for symbol, rule in RULES.items() if rule.category in OF_VIEW[view] and (symbol, view) != OTR)
 
 
 def rank_table(
@@ -64,7 +95,7 @@ def rank_table(
     propagate: bool = False,
     seed: int = 0,
 ) -> Ranking:
-    """Rank models or attacks by a table of metrics, as CANARY does, and say how sure that is.
+    """Rank models, attacks or defences by a table of metrics, as CANARY does, and say how sure that is.
 
     3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17), fractional Bernoulli likelihood. Metrics
     are brought to [0, 1] by `RULES`, then max-min normalised and rounded to two decimals; one that is the same for
@@ -72,11 +103,16 @@ def rank_table(
     published program: that would make of a noise of 0.001 one of 0.01. The posterior is that of the published program,
     which draws from it by Metropolis steps; here every conditional draw is exact.
 
+    Two departures: the program turns the levels of time round twice, so that slow attacks score higher; here fast ones
+    do, as the text has it. It has no rules for defences; the text puts all their metrics into one category (section
+    3.1.4), so that there is one layer, and they are max-min normalised in the direction that it gives them.
+
     Args:
         values: shape (N, M); NaN is missing.
         subjects: names, length N.
-        metrics: symbols of `RULES`, length M; QN is the number of queries, half of forward plus backward passes.
-        view: whose strength is scored: of models, or of attacks (without CA, CF, CC).
+        metrics: symbols of `RULES`, length M; QN is the number of queries, half of forward plus backward passes (the
+            forward ones where there are no others), CTC the level of time, 0 the fastest of five.
+        view: whose strength is scored: of models, of attacks (without CA, CF, CC), or of defences.
         curve: "intercept" as the published program has it, "paper" as its text.
         propagate: let the uncertainty of the categories' abilities into the intervals; as published, only their
             means enter the second layer.
@@ -124,25 +160,27 @@ def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray
     Args:
         values: shape (N, M); NaN is missing.
         metrics: symbols, length M.
-        view: of models or of attacks.
+        view: of models, attacks or defences.
 
     Returns:
         Shape (N, M), in [0, 1] where the metrics are in their range.
 
     Raises:
-        ValueError: if a metric has no rule, or models' capability is to score attacks.
+        ValueError: if a metric has no rule, or is not about what is to be scored.
     """
     unknown = [metric for metric in metrics if metric not in RULES]
     if unknown:
         raise ValueError(f"expected metrics among {', '.join(RULES)}, got {', '.join(unknown)}")
-    if view == "attack" and any(RULES[metric].category == "model capability" for metric in metrics):
-        raise ValueError("expected no CA, CF, CC in the view of attacks: they are about models")
+    foreign = [metric for metric in metrics if RULES[metric].category not in OF_VIEW[view]]
+    if foreign:
+        about = ", ".join(dict.fromkeys(RULES[metric].category for metric in foreign))
+        raise ValueError(f"expected no {', '.join(foreign)} in the view of {view}s: they are about {about}")
     columns = {}
     for metric, column in zip(metrics, np.asarray(values, dtype=float).T, strict=True):
         response = RULES[metric].scale(column)
         if metric.startswith("ACAMC"):  # both hang on the map of the adversarial label
             map_moved = values[:, list(metrics).index("ACAMC_A")] if "ACAMC_A" in metrics else column
-            response = np.where(map_moved <= 0.5, 0.0, np.maximum(response, 0.0))
+            response = np.where(map_moved <= 0.5, 0.0, response)
         columns[metric] = _normalised(1 - response if view in RULES[metric].complement else response)
     return np.stack(list(columns.values()), 1)
 

@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 
 from .baselines import agreement, bootstrap, borda, plain_mean
+from .dependence import design_effect
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
 from .responses import Responses, check_several, complete_items
 
 Scoring = Literal["irt", "mean", "borda"]
 LEVEL = 0.95
+NOTICED = 1.1  # design effect from which a note says so
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +113,7 @@ def rank_responses(
     Args:
         responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
         subjects: names, length N.
-        clusters: the image of each item, length M, resampled as a whole; None: every item is its own.
+        clusters: the image of each item, length M, whose responses may hang together; None: every item is its own.
         scoring: "irt" by ability; "mean" by the plain mean and "borda" by the Borda count, both with intervals by
             bootstrap.
         model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, else 2PL.
@@ -119,7 +121,8 @@ def rank_responses(
         seed: the same seed gives the same ranking.
 
     Returns:
-        The ranking.
+        The ranking. Where images have several items the draws of the abilities are stretched about their means by the
+        root of the `design_effect`: `low`, `high`, ranks, `beats` and `groups` allow for responses that hang together.
 
     Raises:
         ValueError: if the matrix cannot be ranked or the names do not fit it.
@@ -137,9 +140,14 @@ def rank_responses(
         draws = resampled if scoring == "mean" else bootstrap(rule, values, images, seed=seed)
         return make_ranking(scoring, subjects, rule(values), draws, values, resampled)
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed)
-    draws = fit.ability.reshape(-1, len(values))
+    draws, effect = fit.ability.reshape(-1, len(values)), design_effect(fit, values, images)
+    draws = draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
     name = f"{fit.model.name}, {fit.model.response} responses"
-    return make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
+    ranking = make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
+    if effect < NOTICED:
+        return ranking
+    note = f"responses to one image hang together: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
+    return replace(ranking, notes=(*ranking.notes, f"{note}model's (design effect {effect:.2g}, images as clusters)"))
 
 
 def rank_matrix(

@@ -35,7 +35,7 @@ class _Side(NamedTuple):
 
 
 def build_defence(
-    folder: str | Path,
+    folder: str | Path | Outcomes,
     original: str,
     defended: str,
     *,
@@ -52,7 +52,7 @@ def build_defence(
     `targeted`, `setting`, `images` (that count), `violations` (of both models).
 
     Args:
-        folder: a results folder.
+        folder: a results folder, or what was read of it with the logits of both.
         original: name of the model without the defence.
         defended: name of the model with it.
         metrics: symbols of `SYMBOLS`; None: all that the folder has.
@@ -66,9 +66,7 @@ def build_defence(
         Unavailable: if there is no such folder, or no cell in it.
     """
     asked = _choose(metrics)
-    outcomes = read_outcomes(
-        folder, keep_logits=lambda subject: may_be_called(subject, original) or may_be_called(subject, defended)
-    )
+    outcomes = folder if isinstance(folder, Outcomes) else _read_pair(folder, original, defended)
     pair = _find_pair(outcomes, original, defended)
     counts = resample(pair[0].subject.images, bootstrap, seed)
     labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
@@ -93,6 +91,13 @@ def build_defence(
         for own, found, columns in zip(rows, drawn, shares, strict=True)
     )
     return Table("defence", _LABELS, tuple(kept), lines, tuple(outcomes.notes))
+
+
+def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
+    """The folder with the logits of two models."""
+    return read_outcomes(
+        folder, keep_logits=lambda subject: may_be_called(subject, original) or may_be_called(subject, defended)
+    )
 
 
 def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:

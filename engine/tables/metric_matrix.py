@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,16 +11,26 @@ import pandas as pd
 
 from ...adapters import attack_of
 from ...adapters.threat_model import NORMS
+from ...adapters.user_file import is_file_name
 from ...adapters.words import labels_text
 from ...errors import InvalidInput, UnknownName, Unsupported
-from ..store.outcomes import Outcome, Outcomes, outcomes_of
-from .groups import model_names, setting_of, threat_labels
+from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
+from .defence_table import build_defence
+from .groups import differing, model_names, setting_of, threat_labels
 from .symbols import drop_absent
 from .table import build_table
 
-Knowledge = Literal["white-box", "black-box"]
+Knowledge = Literal["white-box", "black-box", "score", "decision"]
+Per = Literal["attack", "implementation"]
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "white-box": ("white-box",),
+    "black-box": ("score-based", "decision-based"),
+    "score": ("score-based",),
+    "decision": ("decision-based",),
+}
 _QUERIES = ("QNC_F", "QNC_B")
 _RATES = ("MR", "TAS")  # a violation is no success there; here it is missing
+_OF_CLEAN_PAIR = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS")  # of a defence: what it costs without an attack
 _NAMED = 4  # that a note names
 
 
@@ -30,16 +41,12 @@ class MetricMatrix(NamedTuple):
     notes: tuple[str, ...]
 
 
-def knowledge_of(outcome: Outcome) -> Knowledge:
-    """What the attack of a cell knows of the model, in CANARY's two kinds."""
-    return "white-box" if attack_of(outcome.cell.row).knowledge == "white-box" else "black-box"
-
-
 def build_matrix(
     folder: str | Path | Outcomes,
     symbols: Sequence[str],
     *,
     rows: Literal["models", "attacks"] = "models",
+    per: Per = "attack",
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
@@ -47,12 +54,16 @@ def build_matrix(
 
     As CANARY has it (section 3.4): white-box and black-box attacks are never averaged together, and what is not there
     for all is left out for all. So is an attack whose value of a metric is undefined on some model, for that metric.
-    Violations are missing: neither fooled nor robust.
+    Violations are missing: neither fooled nor robust. An attack that ran in several libraries counts once: on each
+    image the example of the strongest of them, which fooled by the smallest distance; else the first that kept the
+    rules.
 
     Args:
         folder: a results folder, or what was read of it with "OTR".
-        symbols: of metrics; "QN" is half of forward plus backward passes. Those that the folder lacks are left out.
+        symbols: of metrics; "QN" is half of forward plus backward passes, or the forward ones of an attack without
+            backward ones. Those that the folder lacks are left out.
         rows: what is compared.
+        per: what counts once; rows of "attacks" are attacks, or implementations.
         norm: only attacks in this one.
         knowledge: only these attacks; None: white-box ones where there are any, with a note about the others.
 
@@ -66,16 +77,104 @@ def build_matrix(
     outcomes = outcomes_of(folder, symbols)
     done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
     names = model_names(outcomes)
+    if per == "attack" and rows == "attacks":
+        done, told = _strongest(done)
+        notes += told
     done, dropped = _common(done, names, rows)
     notes += dropped
+    if per == "attack" and rows == "models":
+        done, told = _strongest(done)
+        notes += told
     violations = int(sum(own.columns["violated"].sum() for own in done))
     if violations:
         notes.append(f"{violations} violations are missing: they count neither as fooled nor as robust")
     targeted = list(dict.fromkeys(_attack_name(own) for own in done if own.cell.threat_model.targeted))
     if targeted and any(not own.cell.threat_model.targeted for own in done):
         notes.append(f"targeted and untargeted attacks are averaged together; targeted: {_some(targeted)}")
-    columns, more = _columns(replace(outcomes, done=tuple(map(_without_violations, done)), failed=()), symbols, rows)
+    alias = {own.cell.attack: _plain_name(own) for own in done} if per == "attack" else {}
+    kept = replace(outcomes, done=tuple(map(_without_violations, done)), failed=())
+    columns, more = _columns(kept, symbols, rows, alias)
     return MetricMatrix(columns, (*notes, *more))
+
+
+def build_defence_matrix(
+    folder: str | Path,
+    symbols: Sequence[str],
+    *,
+    original: str | None = None,
+    norm: str | None = None,
+    knowledge: Knowledge | None = None,
+) -> MetricMatrix:
+    """The means of what each defence changes, over the originals and attacks that all of them met.
+
+    As CANARY has it (section 3.1.4): accuracy, F1, confidence and what is rectified and sacrificed are of the clean
+    images, the rest is of the attacks. Of an attack that ran in several libraries the mean over them counts once.
+
+    Args:
+        folder: a results folder.
+        symbols: of `build_defence`; those that the folder lacks are left out.
+        original: the model that all others are defences of; None: models named "ORIGINAL+FILE.py:FUNCTION" are.
+        norm: only attacks in this one.
+        knowledge: see `build_matrix`.
+
+    Raises:
+        UnknownName: if there is no such norm or model.
+        Unsupported: if nothing is left, or nothing that all have.
+        InvalidInput: if there is no defended model, or one that did not see the images of its original.
+        Unavailable: if there is no such folder, or no cell in it.
+    """
+    if norm is not None and norm not in NORMS:
+        raise UnknownName("norm", norm, NORMS)
+    outcomes = read_outcomes(folder, keep_logits=lambda _: True)
+    done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
+    outcomes = replace(outcomes, done=tuple(done), failed=())
+    records = []
+    for (defence, base), name in _defended(sorted(set(model_names(outcomes).values())), original).items():
+        for row in build_defence(outcomes, base, name, bootstrap=0).rows:
+            clean = row.labels["examples"] == "clean"
+            told = "" if clean else _name({"implementation": row.labels["examples"], **row.labels})
+            about = {"defence": defence, "original": base, "attack": told.partition(":")[2], "try": told}
+            records += [
+                {**about, "symbol": symbol, "value": own.value}
+                for symbol, own in row.metrics.items()
+                if symbol in symbols and (symbol in _OF_CLEAN_PAIR) == clean
+            ]
+    columns, gone = {}, []
+    for symbol, cells in pd.DataFrame(records).groupby("symbol"):
+        tries: Any = cells.pivot(index=["original", "attack", "try"], columns="defence", values="value")
+        whole = tries.dropna()
+        if whole.empty:
+            gone.append(symbol)
+            continue
+        columns[symbol] = whole.groupby(level=["original", "attack"]).mean().mean()
+        if len(whole) < len(tries):
+            notes.append(
+                f"{symbol}: over {len(whole)} of {len(tries)} pairs of original and attack that all defences met"
+            )
+    if not columns:
+        raise Unsupported("expected an original and an attack that all defences met, got none")
+    notes += [f"left out: {', '.join(gone)}: undefined for some defence everywhere"] if gone else []
+    ordered = pd.DataFrame({symbol: columns[symbol] for symbol in symbols if symbol in columns})
+    return MetricMatrix(ordered, tuple(notes))
+
+
+def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str], str]:
+    """The defended models by defence and original."""
+    if original is not None:
+        if original not in names:
+            raise UnknownName("model", original, names)
+        return {(name, original): name for name in names if name != original}
+    found = {}
+    for name in names:
+        base, plus, defence = name.rpartition("+")
+        if plus and base in names and is_file_name(defence):
+            found[defence, base] = name
+    if not found:
+        raise InvalidInput(
+            "expected defended models beside their originals, named NAME+FILE.py:FUNCTION (`davylamp evaluate "
+            "--defence`), got none; give --original NAME if all other models are defences of it"
+        )
+    return found
 
 
 def read_matrix(path: Path) -> MetricMatrix:
@@ -129,16 +228,15 @@ def _in_norm(outcomes: Outcomes, norm: str | None) -> list[Outcome]:
 
 def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list[Outcome], list[str]]:
     """The cells of one kind of attack, and a note about the other kind if nobody chose."""
-    have = {knowledge_of(own) for own in done}
+    have = {attack_of(own.cell.row).knowledge for own in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
-    kept = [own for own in done if knowledge_of(own) == chosen]
+    kept = [own for own in done if attack_of(own.cell.row).knowledge in _KINDS[chosen]]
     if not kept:
         raise Unsupported(f"expected {chosen} attacks, got {', '.join(sorted(have))} ones only")
-    rest = list(dict.fromkeys(_attack_name(own) for own in done if knowledge_of(own) != chosen))
+    rest = list(dict.fromkeys(_attack_name(own) for own in done if own not in kept))
     if knowledge is not None or not rest:
         return kept, []
-    (other,) = have - {chosen}
-    return kept, [f"{chosen} attacks only; {other} ones are ranked apart (--knowledge {other}): {_some(rest)}"]
+    return kept, [f"{chosen} attacks only; black-box ones are ranked apart (--knowledge black-box): {_some(rest)}"]
 
 
 def _common(done: list[Outcome], names: Mapping[str, str], rows: str) -> tuple[list[Outcome], list[str]]:
@@ -172,6 +270,55 @@ def _common(done: list[Outcome], names: Mapping[str, str], rows: str) -> tuple[l
     return [own for own in done if item(own) in common], notes
 
 
+def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
+    """One outcome for each attack on each model, under the name of the attack, and a note if libraries were joined."""
+    settings: dict[Any, dict[Any, dict[str, str]]] = {}
+    for own in done:
+        settings.setdefault((own.cell.attack, _rules_of(own)), {})[setting_of(own.cell)] = details(own.cell)
+    told = {
+        setting: text
+        for several in settings.values()
+        for setting, text in zip(several, differing(list(several.values())), strict=True)
+    }
+    attacks: dict[Any, list[Outcome]] = {}
+    for own in done:
+        attacks.setdefault((_plain_name(own), _rules_of(own), told[setting_of(own.cell)]), []).append(own)
+    merged, joined = [], {}
+    for (name, *_), several in attacks.items():
+        first = min(several, key=lambda own: own.cell.attack).cell
+        pairs: dict[Any, list[Outcome]] = {}
+        for own in several:
+            pairs.setdefault((own.cell.subject, own.cell.seed), []).append(own)
+        for (subject, seed), tries in pairs.items():
+            cell = replace(first, subject=subject, seed=seed)
+            merged.append(replace(_best(sorted(tries, key=lambda own: own.cell.attack)), cell=cell))
+        libraries = sorted({own.cell.row.library for own in several})
+        if len(libraries) > 1:
+            joined[f"{name} ({', '.join(libraries)})"] = None
+    note = "an attack counts once, the strongest of its libraries on each image: "
+    return merged, [note + "; ".join(joined)] if joined else []
+
+
+def _rules_of(own: Outcome) -> tuple[Any, ...]:
+    """What two implementations of an attack must share to be tries at the same thing."""
+    cell = own.cell
+    threat_model = cell.threat_model
+    return threat_model.norm, threat_model.epsilon, threat_model.targeted, cell.target, cell.pixels
+
+
+def _best(tries: list[Outcome]) -> Outcome:
+    """On each image what came of the strongest try: fooled and nearest, else kept the rules, else the first."""
+    if len(tries) == 1:
+        return tries[0]
+    lost = [np.where(own.columns["violated"], 2, np.where(own.columns["success"], 0, 1)) for own in tries]
+    order = np.lexsort((np.stack([own.columns["distance"] for own in tries]), np.stack(lost)), axis=0)
+    best, images = order[0], np.arange(order.shape[1])
+    names = [name for name in tries[0].columns if all(name in own.columns for own in tries)]
+    columns = {name: np.stack([own.columns[name] for own in tries])[best, images] for name in names}
+    silent = np.stack([np.zeros(len(images), bool) if own.silent is None else own.silent for own in tries])
+    return replace(tries[0], columns=columns, silent=silent[best, images], examples=(), adv_logits=None)
+
+
 def _without_violations(own: Outcome) -> Outcome:
     """The same cell with rates that are undefined where an example broke a rule."""
     rates = {
@@ -180,16 +327,19 @@ def _without_violations(own: Outcome) -> Outcome:
     return replace(own, columns={**own.columns, **rates})
 
 
-def _columns(outcomes: Outcomes, symbols: Sequence[str], rows: str) -> tuple[pd.DataFrame, list[str]]:
+def _columns(
+    outcomes: Outcomes, symbols: Sequence[str], rows: str, alias: Mapping[str, str]
+) -> tuple[pd.DataFrame, list[str]]:
     """The mean of each metric over what defines it for every row, and which metrics are over fewer or gone."""
     wanted = [*(own for own in symbols if own != "QN"), *(_QUERIES if "QN" in symbols else ())]
     kept = drop_absent(wanted, outcomes, explicit=False)
     table = build_table(outcomes, by="pairs", metrics=kept, bootstrap=0)
     cells: Any = pd.DataFrame([{symbol: own.value for symbol, own in line.metrics.items()} for line in table.rows])
     cells["model"] = [line.labels["model"] for line in table.rows]
-    cells["attack"] = [_name(line.labels) for line in table.rows]
+    cells["attack"] = [_name(line.labels, alias) for line in table.rows]
     if set(_QUERIES) <= set(kept) and "QN" in symbols:
-        cells["QN"] = (cells["QNC_F"] + cells["QNC_B"]) / 2
+        both = (cells["QNC_F"] + cells["QNC_B"]) / 2
+        cells["QN"] = both.where(cells["QNC_B"] > 0, cells["QNC_F"])
     row, item = ("model", "attack") if rows == "models" else ("attack", "model")
     columns, fewer, gone = {}, {}, []
     for symbol in (own for own in symbols if own in cells):
@@ -216,8 +366,14 @@ def _attack_name(own: Outcome) -> str:
     return _name({"implementation": own.cell.attack, **threat_labels(own.cell), "setting": ""})
 
 
-def _name(labels: Mapping[str, Any]) -> str:
-    parts = (f"{labels['implementation']} {labels_text(labels)}", labels["setting"])
+def _plain_name(own: Outcome) -> str:
+    """The attack, whichever library ran it."""
+    return f"best({own.cell.row.attack})" if own.cell.is_best else own.cell.row.attack
+
+
+def _name(labels: Mapping[str, Any], alias: Mapping[str, str] = MappingProxyType({})) -> str:
+    name = alias.get(labels["implementation"], labels["implementation"])
+    parts = (f"{name} {labels_text(labels)}", labels["setting"])
     return ", ".join(part for part in parts if part)
 
 

@@ -66,6 +66,25 @@ def test_canary_of_a_folder_and_of_a_file(run, folder, tmp_path):
     assert "Ranked without" in out
 
 
+def test_canary_ranks_attacks_once_or_each_library(run, folder):
+    code, out, _ = run("rank", folder, "--method", "canary", "--subjects", "attacks", "--json")
+    assert code == 0
+    names = {row["subject"] for row in json.loads(out)["rows"]}
+    assert names == {"fgsm linf 4/255", "pgd linf 4/255", "cw l2, smallest change"}
+    for options in (("--subjects", "implementations"), ("--subjects", "attacks", "--per", "implementation")):
+        _, out, _ = run("rank", folder, "--method", "canary", *options, "--json")
+        assert {row["subject"].partition(" ")[0] for row in json.loads(out)["rows"]} == set(ATTACKS)
+
+
+def test_defences_by_both_methods(run, folder):
+    for method in ("canary", "irt", "borda"):
+        options = ("--subjects", "defences", "--original", "weak", "--method", method, "--norm", "linf", "--json")
+        code, out, err = run("rank", folder, *options)
+        assert code == 0, err
+        subjects = [row["subject"] for row in json.loads(out)["rows"]]
+        assert set(subjects) == {"middle", "strong"} if method == "canary" else subjects == ["strong", "middle", "none"]
+
+
 def test_a_fit_that_failed_is_the_first_line(run, folder, monkeypatch):
     monkeypatch.setattr("davylamp.scoring.diagnostics.ESS", 1e9)
     code, out, _ = run("rank", folder, "--norm", "linf", "--fit", "fast")
@@ -85,12 +104,15 @@ def test_a_fit_that_failed_is_the_first_line(run, folder, monkeypatch):
         (("--unequal", "keep", "--method", "borda"), "expected --unequal common with --method borda"),
         (("--unequal", "keep", "--method", "canary"), "expected --method canary without --unequal"),
         (("--per", "attack", "--subjects", "implementations"), "expected --per without --subjects implementations"),
-        (("--original", "weak"), "expected an original model with subjects defences"),
+        (("--original", "weak"), "expected --original with --subjects defences"),
         (("--method", "canary", "--norm", "l7"), "unknown norm 'l7'"),
         (("--method", "canary", "--norm", "l1"), "expected results in norm l1, got l2, linf"),
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
         (("--method", "canary", "--budget", "4/255"), "expected --method canary without --budget"),
         (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --model, --fit"),
+        (("--subjects", "defences"), "expected defended models as NAME+FILE.py:FUNCTION"),
+        (("--subjects", "defences", "--method", "canary"), "expected defended models beside their originals"),
+        (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
         (("--propagate",), "expected --propagate with --method canary"),
         (
             ("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"),

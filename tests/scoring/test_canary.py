@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from davylamp.benchmarks.canary.table9 import metrics_under, published, run
-from davylamp.scoring import RULES, rank_table
+from davylamp.scoring import RULES, metrics_of, rank_table
 from davylamp.scoring import canary as tables
 from davylamp.scoring.canary import scaled
 
@@ -63,6 +63,33 @@ def test_scales_by_hand():
     assert attacks[:, 7] == pytest.approx([1, 0, 0.5], abs=0.01)
 
 
+def test_attacks_and_defences_by_hand():
+    """Fast attacks score high, as the paper has it; of a defence what it sacrifices counts against it."""
+    assert set(metrics_of("attack")) & {"CA", "CAV"} == set()
+    assert {"QN", "CTC", "OTR"} <= set(metrics_of("attack"))
+    assert not {"QN", "CTC", "OTR"} & set(metrics_of("model"))
+    assert scaled(np.array([[0.0], [2], [4]]), ["CTC"], "attack")[:, 0].tolist() == [1, 0.5, 0]
+    metrics = ["CAV", "CRR", "CSR", "MRV"]
+    table = np.array([[-0.1, 0.02, 0.12, -0.5], [0.0, 0.01, 0.01, -0.1]])
+    assert scaled(table, metrics, "defence").tolist() == [[0, 1, 0, 1], [1, 0, 1, 0]]
+    with pytest.raises(ValueError, match="no CAV in the view of models: they are about defence effectiveness"):
+        scaled(table, metrics[:1], "model")
+
+
+def test_one_category_is_one_layer():
+    table = np.linspace(0, 1, 5)[:, None] * [1, -1, 1] + [[0, 1, 0]]
+    ranking = rank_table(table, list("abcde"), ["CRR", "CSR", "CAV"], view="defence")
+    assert ranking.subjects[int(np.argmax(ranking.score))] == "e"
+    assert ranking.subjects[int(np.argmin(ranking.score))] == "a"
+
+
+def test_the_true_class_map_hangs_on_that_of_the_wrong_one():
+    """As the published program has it: a similarity below 1/2 of the one hides the other, whatever that is."""
+    table = np.array([[0.4, 0.9], [0.9, 0.4], [0.7, 0.6]])
+    found = scaled(table, ["ACAMC_A", "ACAMC_T"], "attack")
+    assert found[:, 1] == pytest.approx([1 - 0.2 / 0.4, 1, 0])  # 1 - (0, -0.2, 0.2), max-min normalised
+
+
 def test_constant_metrics_stay_and_missing_ones_are_left_out():
     table = np.array([[0.5, 0.9], [0.7, 0.9], [np.nan, 0.9]])
     responses = scaled(table, ["AMD", "CA"], "model")
@@ -89,7 +116,7 @@ def test_propagated_uncertainty_is_wider_or_equal(monkeypatch):
 def test_tables_that_cannot_be_ranked():
     with pytest.raises(ValueError, match=r"expected metrics among CA, .*got XYZ"):
         rank_table(np.eye(2), ["a", "b"], ["CA", "XYZ"])
-    with pytest.raises(ValueError, match="no CA, CF, CC in the view of attacks"):
+    with pytest.raises(ValueError, match="no CA in the view of attacks: they are about model capability"):
         rank_table(np.eye(2), ["a", "b"], ["CA", "MR"], view="attack")
     with pytest.raises(ValueError, match=r"expected shape \(2, 3\), got \(2, 2\)"):
         rank_table(np.eye(2), ["a", "b"], ["CA", "MR", "CF"])

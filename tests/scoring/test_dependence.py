@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from davylamp.scoring.dependence import missing_by_subject
+from davylamp.benchmarks.calibration.intervals import Setting, cover, simulate
+from davylamp.scoring import ResponseModel, fit_irt, rank_responses
+from davylamp.scoring.dependence import design_effect, missing_by_subject
 
 
 def test_cochrans_q_by_permutation():
@@ -29,3 +31,45 @@ def test_one_image_proves_nothing_however_many_responses_it_has():
     missing = np.zeros((3, 20))
     missing[0, 0] = 100
     assert missing_by_subject(missing) > 0.3
+
+
+def effect_of(truth, clusters=None):
+    fit = fit_irt(truth.responses, ResponseModel("1pl"), method="fast", chains=2, warmup=50, draws=200)
+    return design_effect(fit, truth.responses, truth.images if clusters is None else clusters)
+
+
+def test_a_response_told_five_times_is_worth_one():
+    once = simulate(Setting(4, "1pl", 0.0, 0.0, 1), images=60, attacks=1)
+    five = once._replace(responses=np.repeat(once.responses, 5, axis=1), images=list(np.repeat(once.images, 5)))
+    assert effect_of(five) == pytest.approx(5 * 60 / 59, rel=1e-3)
+    assert effect_of(five, [str(place) for place in range(300)]) == 1
+    assert effect_of(five, ["the only one"] * 300) == 1
+
+
+def test_independent_responses_keep_their_intervals():
+    effects = [effect_of(simulate(Setting(4, "1pl", 0.0, 0.2, 1), seed=seed)) for seed in range(6)]
+    assert np.mean(effects) < 1.12
+
+
+def test_intervals_are_as_wide_as_the_note_says():
+    truth = simulate(Setting(3, "1pl", 1.5, 0.0, 1), seed=3)
+    names = ["a", "b", "c"]
+    ranking = rank_responses(truth.responses, names, truth.images, method="fast")
+    alone = rank_responses(truth.responses, names, method="fast")
+    effect = design_effect(ranking.fit, truth.responses, truth.images)
+    assert 1.5 < effect < 3
+    assert (ranking.high - ranking.low) == pytest.approx(np.sqrt(effect) * (alone.high - alone.low), rel=1e-6)
+    assert ranking.score == pytest.approx(alone.score)
+    assert ranking.notes[-1].startswith(
+        f"responses to one image hang together: intervals and ranks are {effect**0.5:.2g} "
+    )
+    assert not [note for note in alone.notes if "hang together" in note]
+
+
+def test_intervals_cover_where_five_attacks_share_the_images():
+    """Few repeats here; benchmarks/calibration has many."""
+    found = cover(Setting(6, "1pl", 2.0, 0.1, 8), images=20)
+    assert found.abilities >= 0.9
+    assert found.alone < 0.88
+    assert found.ranks >= 0.95
+    assert found.orders == pytest.approx(found.believed, abs=0.08)

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from davylamp.engine.tables.metric_matrix import build_matrix, read_matrix
+from davylamp.engine.tables.metric_matrix import build_defence_matrix, build_matrix, read_matrix
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 N = 20
@@ -44,7 +44,7 @@ def test_a_mean_is_over_the_attacks_that_every_model_met(fill):
 def test_attacks_are_compared_on_the_models_that_all_met_and_one_radius_is_one_attack(fill):
     folder = fill({"foolbox:pgd": {"a": 8, "b": 12}, "foolbox:fgsm": {"a": 2, "b": 4, "c": 20}})
     fill({"foolbox:fgsm": {"a": 6, "b": 8}}, epsilon=0.2)
-    frame, notes = build_matrix(folder, ["MR", "QN"], rows="attacks")
+    frame, notes = build_matrix(folder, ["MR", "QN"], rows="attacks", per="implementation")
     assert frame["MR"].to_dict() == pytest.approx(
         {"foolbox:fgsm linf 0.1": 0.15, "foolbox:fgsm linf 0.2": 0.35, "foolbox:pgd linf 0.1": 0.5}
     )
@@ -83,6 +83,72 @@ def test_a_metric_is_over_the_attacks_that_define_it_for_every_model(fill):
     frame, notes = build_matrix(folder, ["MR", "AED"])
     assert frame["AED"].to_dict() == pytest.approx({name: float(sizes.mean()) for name in "ab"})
     assert notes == ("AED: over 1 of 2 attacks; the others leave it undefined for some model",)
+
+
+def test_an_attack_counts_once_by_its_strongest_library(fill):
+    """On each image the example that fooled by the smallest distance, whichever library made it."""
+    sizes = torch.linspace(0.1, 1, N).double()
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}}, AED=sizes, sizes=sizes)
+    fill({"art:pgd": {"a": 4, "b": 16}}, AED=sizes / 2, sizes=sizes / 2)
+    fill({"foolbox:fgsm": {"a": 0, "b": 4}}, AED=sizes, sizes=sizes)
+    frame, notes = build_matrix(folder, ["MR"])
+    assert frame["MR"].to_dict() == pytest.approx({"a": (8 + 0) / 2 / N, "b": (16 + 4) / 2 / N})
+    assert notes == ("an attack counts once, the strongest of its libraries on each image: pgd (art, foolbox)",)
+    frame, _ = build_matrix(folder, ["MR", "AED"], rows="attacks")
+    assert frame["MR"].to_dict() == pytest.approx({"fgsm linf 0.1": 0.1, "pgd linf 0.1": 0.6})
+    nearest = torch.where(torch.arange(N) < 4, sizes / 2, sizes)  # on a: art's where it fooled
+    assert frame["AED"]["pgd linf 0.1"] == pytest.approx(float((nearest.mean() + (sizes / 2).mean()) / 2), abs=0.12)
+    frame, notes = build_matrix(folder, ["MR"], per="implementation")
+    assert frame["MR"].to_dict() == pytest.approx({"a": (8 + 4 + 0) / 3 / N, "b": (12 + 16 + 4) / 3 / N})
+    assert notes == ()
+
+
+def test_a_violation_of_one_library_leaves_the_image_to_the_others(fill):
+    folder = fill({"foolbox:pgd": {"a": 4, "b": 4}})
+    fill({"art:pgd": {"a": 0, "b": 0}}, violated=torch.ones(N, dtype=torch.bool))
+    frame, notes = build_matrix(folder, ["MR"])
+    assert frame["MR"].to_dict() == pytest.approx({"a": 0.2, "b": 0.2})
+    assert not [note for note in notes if "violations" in note]
+
+
+def test_queries_of_a_black_box_are_its_forward_passes(fill):
+    ones = torch.ones(N, dtype=torch.double)
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 8}}, measures=("effect", "cost"), QNC_F=10 * ones, QNC_B=6 * ones)
+    fill({"foolbox:fgsm": {"a": 8, "b": 8}}, measures=("effect", "cost"), QNC_F=10 * ones, QNC_B=0 * ones)
+    frame, _ = build_matrix(folder, ["QN"], rows="attacks")
+    assert frame["QN"].to_dict() == {"fgsm linf 0.1": 10, "pgd linf 0.1": 8}
+
+
+def test_score_and_decision_are_kinds_of_black_box(fill):
+    folder = fill({"foolbox:hopskipjump": {"a": 20, "b": 0}, "art:square": {"a": 0, "b": 10}}, norm="l2")
+    for kind, expected in (
+        ("score", {"a": 0, "b": 0.5}),
+        ("decision", {"a": 1, "b": 0}),
+        ("black-box", {"a": 0.5, "b": 0.25}),
+    ):
+        assert build_matrix(folder, ["MR"], knowledge=kind).frame["MR"].to_dict() == expected
+    with pytest.raises(Unsupported, match="expected white-box attacks, got decision-based, score-based ones only"):
+        build_matrix(folder, ["MR"], knowledge="white-box")
+
+
+def test_defences_against_their_originals(fill):
+    """Clean images say what a defence costs, attacks what it gains; only what all defences met."""
+    names = {"net": 12, "net+d.py:blur": 6, "net+d.py:jpeg": 9}
+    folder = fill({"foolbox:pgd": names, "art:pgd": names, "foolbox:fgsm": {"net": 4, "net+d.py:blur": 4}})
+    frame, notes = build_defence_matrix(folder, ["CRR", "MRV", "AITC"])
+    assert frame["MRV"].to_dict() == pytest.approx({"d.py:blur": -6 / N, "d.py:jpeg": -3 / N})
+    assert frame["CRR"].to_dict() == {"d.py:blur": 0, "d.py:jpeg": 0}
+    assert "MRV: over 2 of 3 pairs of original and attack that all defences met" in notes
+    with pytest.raises(UnknownName, match="lone"):
+        build_defence_matrix(folder, ["MRV"], original="lone")
+
+
+def test_a_folder_without_defences_says_how_to_name_them(fill):
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12, "c": 4}})
+    with pytest.raises(InvalidInput, match=r"NAME\+FILE.py:FUNCTION .*--original NAME"):
+        build_defence_matrix(folder, ["MRV"])
+    frame, _ = build_defence_matrix(folder, ["MRV"], original="a")
+    assert frame["MRV"].to_dict() == pytest.approx({"b": 4 / N, "c": -4 / N})
 
 
 def test_targeted_attacks_among_others_are_named(fill):
