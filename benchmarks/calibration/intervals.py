@@ -24,7 +24,7 @@ FLATTER = (16 * np.sqrt(3) / (15 * np.pi)) ** 2
 FILE = Path(__file__).with_name("RESULTS.md")
 
 
-class Setting(NamedTuple):
+class Scenario(NamedTuple):
     """What is simulated: number of subjects, model of the items, testlet deviation, share missing, repeats."""
 
     subjects: int
@@ -60,32 +60,32 @@ class Coverage(NamedTuple):
     alone: float
 
 
-SETTINGS = (
-    Setting(3, "1pl", 0.0, 0.0, 60),
-    Setting(3, "1pl", 1.0, 0.0, 60),
-    Setting(3, "1pl", 1.0, 0.4, 60),
-    Setting(12, "2pl", 0.0, 0.0, 24),
-    Setting(12, "2pl", 1.0, 0.0, 24),
-    Setting(12, "2pl", 1.0, 0.4, 24),
-    Setting(60, "2pl", 1.0, 0.0, 4),
-    Setting(60, "2pl", 1.0, 0.4, 4),
+SCENARIOS = (
+    Scenario(3, "1pl", 0.0, 0.0, 60),
+    Scenario(3, "1pl", 1.0, 0.0, 60),
+    Scenario(3, "1pl", 1.0, 0.4, 60),
+    Scenario(12, "2pl", 0.0, 0.0, 24),
+    Scenario(12, "2pl", 1.0, 0.0, 24),
+    Scenario(12, "2pl", 1.0, 0.4, 24),
+    Scenario(60, "2pl", 1.0, 0.0, 4),
+    Scenario(60, "2pl", 1.0, 0.4, 4),
 )
 
 
-def simulate(setting: Setting, images: int = IMAGES, attacks: int = ATTACKS, seed: int = 0) -> Simulated:
+def simulate(scenario: Scenario, images: int = IMAGES, attacks: int = ATTACKS, seed: int = 0) -> Simulated:
     """Outcomes of subjects on images under attacks; items that nobody answered are left out."""
     generator, items = np.random.default_rng(seed), images * attacks
-    ability = generator.normal(size=setting.subjects)
+    ability = generator.normal(size=scenario.subjects)
     ability -= ability.mean()
     difficulty = np.repeat(generator.normal(size=images), attacks) + generator.normal(scale=0.7, size=items)
-    logs = np.zeros(items) if setting.model == "1pl" else generator.normal(scale=0.4, size=items)
-    own = np.repeat(generator.normal(scale=setting.testlet, size=(setting.subjects, images)), attacks, axis=1)
+    logs = np.zeros(items) if scenario.model == "1pl" else generator.normal(scale=0.4, size=items)
+    own = np.repeat(generator.normal(scale=scenario.testlet, size=(scenario.subjects, images)), attacks, axis=1)
     odds = np.exp(logs - logs.mean()) * (ability[:, None] - difficulty + own)
     responses = (generator.random(odds.shape) < 1 / (1 + np.exp(-odds))).astype(float)
-    responses[generator.random(odds.shape) < setting.missing] = np.nan
+    responses[generator.random(odds.shape) < scenario.missing] = np.nan
     kept = (~np.isnan(responses)).any(0)
     names = [str(image) for image in np.repeat(np.arange(images), attacks)[kept]]
-    return Simulated(responses[:, kept], names, ability / np.sqrt(1 + FLATTER * setting.testlet**2))
+    return Simulated(responses[:, kept], names, ability / np.sqrt(1 + FLATTER * scenario.testlet**2))
 
 
 def covered(ranking: Ranking, ability: np.ndarray) -> Coverage:
@@ -104,25 +104,25 @@ def covered(ranking: Ranking, ability: np.ndarray) -> Coverage:
     )
 
 
-def cover(setting: Setting, images: int = IMAGES) -> Coverage:
-    """The mean over the repeats of a setting."""
-    names = [str(place) for place in range(setting.subjects)]
+def cover(scenario: Scenario, images: int = IMAGES) -> Coverage:
+    """The mean over the repeats of a scenario."""
+    names = [str(place) for place in range(scenario.subjects)]
     each = []
-    for seed in range(setting.repeats):
-        truth = simulate(setting, images, seed=seed)
+    for seed in range(scenario.repeats):
+        truth = simulate(scenario, images, seed=seed)
         ranking = rank_responses(truth.responses, names, truth.images, method="fast", seed=seed)
         each.append(covered(ranking, truth.ability))
     return Coverage(*np.mean(each, axis=0).tolist())
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print, and write if asked, the table of all settings."""
+    """Print, and write if asked, the table of all scenarios."""
     parser = argparse.ArgumentParser(description="Coverage of the intervals of rankings.")
-    parser.add_argument("--quick", action="store_true", help="two repeats of the smallest settings")
+    parser.add_argument("--quick", action="store_true", help="two repeats of the smallest scenarios")
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    settings = [own._replace(repeats=2) for own in SETTINGS[:2]] if options.quick else SETTINGS
+    scenarios = [own._replace(repeats=2) for own in SCENARIOS[:2]] if options.quick else SCENARIOS
     start = time.perf_counter()
     lines = [
         "| subjects | model | deviation of an image for a subject | missing | repeats | abilities | ranks "
@@ -130,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     print(*lines, sep="\n")
-    for own in settings:
+    for own in scenarios:
         found = cover(own)
         about = f"| {own.subjects} | {own.model} | {own.testlet:g} | {own.missing:.0%} | {own.repeats} "
         pairs = f"{found.orders:.3f} / {found.believed:.3f}"

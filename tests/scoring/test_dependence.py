@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from davylamp.benchmarks.calibration.intervals import Setting, cover, simulate
+from davylamp.benchmarks.calibration.intervals import Scenario, cover, simulate
 from davylamp.scoring import ResponseModel, fit_irt, rank_responses
 from davylamp.scoring.dependence import design_effect, missing_by_subject
 
@@ -39,7 +39,7 @@ def effect_of(truth, clusters=None):
 
 
 def test_a_response_told_five_times_is_worth_one():
-    once = simulate(Setting(4, "1pl", 0.0, 0.0, 1), images=60, attacks=1)
+    once = simulate(Scenario(4, "1pl", 0.0, 0.0, 1), images=60, attacks=1)
     five = once._replace(responses=np.repeat(once.responses, 5, axis=1), images=list(np.repeat(once.images, 5)))
     assert effect_of(five) == pytest.approx(5 * 60 / 59, rel=1e-3)
     assert effect_of(five, [str(place) for place in range(300)]) == 1
@@ -47,12 +47,12 @@ def test_a_response_told_five_times_is_worth_one():
 
 
 def test_independent_responses_keep_their_intervals():
-    effects = [effect_of(simulate(Setting(4, "1pl", 0.0, 0.2, 1), seed=seed)) for seed in range(6)]
+    effects = [effect_of(simulate(Scenario(4, "1pl", 0.0, 0.2, 1), seed=seed)) for seed in range(6)]
     assert np.mean(effects) < 1.12
 
 
 def test_intervals_are_as_wide_as_the_note_says():
-    truth = simulate(Setting(3, "1pl", 1.5, 0.0, 1), seed=3)
+    truth = simulate(Scenario(3, "1pl", 1.5, 0.0, 1), seed=3)
     names = ["a", "b", "c"]
     ranking = rank_responses(truth.responses, names, truth.images, method="fast")
     alone = rank_responses(truth.responses, names, method="fast")
@@ -68,7 +68,7 @@ def test_intervals_are_as_wide_as_the_note_says():
 
 def test_intervals_cover_where_five_attacks_share_the_images():
     """Few repeats here; benchmarks/calibration has many."""
-    found = cover(Setting(6, "1pl", 2.0, 0.1, 8), images=20)
+    found = cover(Scenario(6, "1pl", 2.0, 0.1, 8), images=20)
     assert found.abilities >= 0.9
     assert found.alone < 0.88
     assert found.ranks >= 0.95
