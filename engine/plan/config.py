@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 from ...adapters.attack import Parameter
 from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
-from ...adapters.models.zoo.load import known_models
+from ...adapters.models.zoo.load import known_models, list_models
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
 from ...adapters.paths import expand_path
 from ...adapters.running.targets import check_target
@@ -240,7 +240,7 @@ def expand_models(config: Config) -> Config:
     """The config with every `*` in its models replaced by the names that it matches."""
     names: list[str] = []
     for pattern in config.models:
-        found = [pattern] if "*" not in pattern else [name for name in _model_names(pattern) if fnmatch(name, pattern)]
+        found = [pattern] if "*" not in pattern else [name for name in list_models(pattern) if fnmatch(name, pattern)]
         if not found:
             raise UnknownName("model", pattern, known_models())
         names += [name for name in found if name not in names]
@@ -291,14 +291,6 @@ def _prefixed(path: str, function: Callable[..., Any], *arguments: Any) -> Any:
     except DavylampError as error:
         error.args, error.path = (f"{path}: {error}",), path
         raise
-
-
-def _model_names(pattern: str) -> list[str]:
-    if pattern.startswith("torchvision:"):
-        from torchvision import models
-
-        return [f"torchvision:{name}" for name in models.list_models(module=models)]
-    return [name for name in known_models() if name.startswith("demo:")]
 
 
 def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Parameter]) -> tuple[Any, ...]:

@@ -16,7 +16,9 @@ from torch import nn
 
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.zoo.load import _torchvision_preprocessing, _torchvision_weights, known_models, load_model
+from davylamp.adapters.models.zoo.load import PROVIDERS, known_models, list_models, load_model
+from davylamp.adapters.models.zoo.provider import Provider
+from davylamp.adapters.models.zoo.torchvision import preprocessing_of, weights_of
 from davylamp.adapters.models.zoo.weights import check_hash, fetch_weights
 from davylamp.errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, UnknownName, Unsupported
 
@@ -109,8 +111,8 @@ def test_demo_model_is_the_package_s_own_from_pretrained():
 
 
 @pytest.mark.parametrize("name", CANARY)
-def test_torchvision_preprocessing_is_that_of_its_weights(name):
-    settings = _torchvision_preprocessing(_torchvision_weights(name))
+def testpreprocessing_of_is_that_of_its_weights(name):
+    settings = preprocessing_of(weights_of(name))
     assert (settings["resize"], settings["crop"], settings["interpolation"]) == CANARY[name][:3]
     assert (tuple(settings["mean"]), tuple(settings["std"])) == (IMAGENET_MEAN, IMAGENET_STD)
     assert settings["num_classes"] == 1000
@@ -127,7 +129,7 @@ def test_torchvision_without_a_network_is_one_line_with_the_file(name, checkpoin
     assert list(checkpoints.iterdir()) == []
 
 
-def test_torchvision_weights_are_loaded_from_the_checkpoints_folder(checkpoints, any_hash):
+def testweights_of_are_loaded_from_the_checkpoints_folder(checkpoints, any_hash):
     reference = random_state("squeezenet1_1")
     torch.save(reference.state_dict(), checkpoints / CANARY["squeezenet1_1"][3])
     state = torch.random.get_rng_state()
@@ -139,7 +141,7 @@ def test_torchvision_weights_are_loaded_from_the_checkpoints_folder(checkpoints,
     assert (classifier.name, classifier.resize, classifier.crop) == ("torchvision:squeezenet1_1", 256, 224)
 
 
-def test_torchvision_weights_can_be_chosen(checkpoints, any_hash):
+def testweights_of_can_be_chosen(checkpoints, any_hash):
     from torchvision import models
 
     old, new = random_state("mobilenet_v2"), random_state("mobilenet_v2")
@@ -509,3 +511,23 @@ def test_weights_are_fetched_once_and_only_if_they_are_what_is_said(checkpoints,
     captured = capsys.readouterr()
     assert captured.out == ""
     assert f"fetching {address}/net-{digest[:8]}.pth (0 MB) to {file}" in captured.err
+
+
+def test_a_source_of_models_is_one_record(monkeypatch):
+    """Another prefix needs nothing but its record: it is loaded, listed, frozen and defended like the others."""
+    asked = []
+
+    def load(name, rest):
+        asked.append((name, rest))
+        return Classifier(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3)).train(), name=name)
+
+    ours = Provider("ours", load, ("ours:NAME",), lambda: ["small", "large"])
+    monkeypatch.setitem(PROVIDERS, "ours", ours)
+    classifier = load_model("ours:small:v2")
+    assert asked == [("ours:small:v2", "small:v2")]
+    assert not classifier.model.training
+    assert "ours:NAME" in known_models()
+    assert list_models("ours:*") == ["ours:small", "ours:large"]
+    assert list_models("*") == list_models("demo:*")
+    with pytest.raises(UnknownName, match="unknown model 'theirs:small'"):
+        load_model("theirs:small")

@@ -1,0 +1,39 @@
+"""What a source of models is: a prefix before the colon of a name, and how the rest of the name is loaded."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ....errors import UnknownName
+from ..classifier import Classifier
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A source of models whose names begin with one prefix.
+
+    Args:
+        prefix: what stands before the colon.
+        load: (whole name, what stands behind the prefix) -> its classifier on the CPU, as published.
+        patterns: of its names, for help texts; none where `names` are all.
+        names: those that a `*` may stand for, without the prefix.
+    """
+
+    prefix: str
+    load: Callable[[str, str], Classifier]
+    patterns: tuple[str, ...] = ()
+    names: Callable[[], Iterable[str]] = tuple
+
+    def has(self, rest: str) -> bool:
+        """Whether a name behind the prefix can be one of its own; what it is exactly, loading it says."""
+        return bool(self.patterns) or rest in self.names()
+
+    def list_names(self) -> list[str]:
+        """The names that a `*` may stand for, whole."""
+        return [f"{self.prefix}:{name}" for name in self.names()]
+
+
+def unknown_among(kind: str, name: str, known: Iterable[str], hint: str) -> UnknownName:
+    """An UnknownName that does not list a thousand names where none is close."""
+    known = list(known)
+    return UnknownName(kind, name, known if get_close_matches(name, known, n=1, cutoff=0.5) else [hint])

@@ -1,0 +1,82 @@
+"""timm's classifiers of square images, with the preprocessing of their pretrained configuration."""
+
+import math
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ....errors import MissingLibrary, Unsupported
+from ..classifier import Classifier
+from .provider import Provider, unknown_among
+from .weights import check_hash, check_reachable, checkpoints, fetch_weights, loading
+
+
+def _load(name: str, rest: str) -> Classifier:
+    try:
+        import timm
+        from safetensors import SafetensorError
+        from timm.data.config import resolve_model_data_config
+    except ImportError as error:
+        raise MissingLibrary(error.name or "timm", "timm") from error
+
+    config = _config_of(timm, rest)
+    file = _file_of(config, name)
+    # custom_load describes what is behind the url; the hub's files are plain state dicts.
+    custom = config.custom_load and not config.hf_hub_id
+    overlay = {"file": str(file), "custom_load": custom} if file.exists() else {}
+    with loading(name, file, SafetensorError), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+        model = timm.create_model(rest, pretrained=True, pretrained_cfg_overlay=overlay)
+    data = resolve_model_data_config(model)
+    side = data["input_size"][-1]
+    return Classifier(
+        model,
+        num_classes=config.num_classes,
+        mean=data["mean"],
+        std=data["std"],
+        name=name,
+        resize=math.floor(side / data["crop_pct"]),
+        crop=side,
+        interpolation=data["interpolation"],
+    )
+
+
+def _config_of(timm: ModuleType, name: str) -> Any:
+    """The pretrained configuration of a timm model that is a classifier of square images."""
+    pretrained = timm.list_pretrained()
+    if name not in pretrained and name not in timm.list_models():
+        raise unknown_among("timm model", name, [*pretrained, *timm.list_models()], "see timm.list_pretrained()")
+    config = timm.get_pretrained_cfg(name)
+    if config is None or not config.has_weights:
+        raise Unsupported(f"timm:{name} has no pretrained weights")
+    if not config.num_classes:
+        raise Unsupported(f"timm:{name} has no classification head: these weights are a feature extractor's")
+    height, width = config.input_size[-2:]
+    if height != width:
+        raise Unsupported(f"timm:{name} takes images of {width} x {height}; only square ones are supported")
+    return config
+
+
+def _file_of(config: Any, name: str) -> Path:
+    """The file with the weights: in torch's checkpoints folder or the hub's cache, or else still to be fetched.
+
+    timm itself asks the hub first, even for cached weights, and takes most of a minute to notice a missing network.
+    """
+    from huggingface_hub import hf_hub_url, try_to_load_from_cache
+
+    if not config.hf_hub_id:
+        return fetch_weights(config.url, name)
+    file = checkpoints() / f"{config.architecture}.{config.tag}.safetensors"
+    cached = (try_to_load_from_cache(config.hf_hub_id, n) for n in ("model.safetensors", "pytorch_model.bin"))
+    file = file if file.exists() else Path(next((path for path in cached if isinstance(path, str)), file))
+    if file.exists():
+        check_hash(name, file)
+    else:
+        check_reachable(hf_hub_url(config.hf_hub_id, "model.safetensors"), name, file)
+    return file
+
+
+PROVIDER = Provider("timm", _load, ("timm:NAME",))

@@ -1,0 +1,63 @@
+"""torchvision's classifiers, with the preprocessing that their weights state."""
+
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+import torch
+
+from ....errors import UnknownName, Unsupported
+from ..classifier import Classifier
+from .provider import Provider, unknown_among
+from .weights import fetch_weights, loading
+
+
+def _load(name: str, rest: str) -> Classifier:
+    from torchvision import models
+
+    weights = weights_of(rest)
+    settings = preprocessing_of(weights)
+    file = fetch_weights(weights.url, name, weights.meta.get("_file_size"))
+    # The builder knows what its old files need, and reads this one; whatever it prints is not our caller's result.
+    with loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+        model = models.get_model(rest.partition(":")[0], weights=weights)
+    return Classifier(model, name=name, **settings)
+
+
+def weights_of(rest: str) -> Any:
+    """The member of torchvision's weights enum that "NAME" or "NAME:WEIGHTS" means."""
+    from torchvision import models
+
+    architecture, _, tag = rest.partition(":")
+    known = models.list_models(module=models)
+    if architecture not in known:
+        raise unknown_among("torchvision model", architecture, known, "see torchvision.models.list_models()")
+    choices = models.get_model_weights(architecture).__members__
+    if (tag or "DEFAULT") not in choices:
+        raise UnknownName(f"weights of torchvision:{architecture}", tag, choices)
+    weights = choices[tag or "DEFAULT"]
+    if not weights.meta.get("categories"):
+        raise Unsupported(f"torchvision:{rest} has no classification head: these weights are a feature extractor's")
+    return weights
+
+
+def preprocessing_of(weights: Any) -> dict[str, Any]:
+    """What a classifier needs to know of a weights enum member; nothing is downloaded."""
+    transforms = weights.transforms()
+    return {
+        "num_classes": len(weights.meta["categories"]),
+        "mean": transforms.mean,
+        "std": transforms.std,
+        "resize": transforms.resize_size[0],
+        "crop": transforms.crop_size[0],
+        "interpolation": transforms.interpolation.value,
+    }
+
+
+def _names() -> list[str]:
+    from torchvision import models
+
+    return models.list_models(module=models)
+
+
+PROVIDER = Provider("torchvision", _load, ("torchvision:NAME", "torchvision:NAME:WEIGHTS"), _names)
