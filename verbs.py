@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
 from .engine.tables.table import By, Table
-from .errors import InvalidInput
+from .errors import InvalidInput, UnknownName
 from .scoring import Ranking
 
 __all__ = ["Evaluation", "compare", "evaluate", "load_data", "load_model", "rank", "run_attack", "table"]
@@ -210,7 +210,8 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         parameters: canonical ones, for the same attacks.
         names: of the images, N of them.
         workers: processes on this machine.
-        **settings: of `davylamp.Config`: limit, seeds, libraries, transfer, keep_images, max_queries, pixels ...
+        **settings: of `davylamp.Config`: limit, seeds, libraries, transfer, keep_images, max_queries, pixels, measures
+            (groups of metrics, and "my_metrics.py:f") ...
 
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
@@ -234,6 +235,9 @@ def evaluate(  # noqa: PLR0913 - as run_attack
             settings["models"] = _model_names(models)
         if images is not None:
             settings.setdefault("data", "given")
+        for name in settings:
+            if name not in (known := [field.name for field in fields(Config) if field.name != "attacks"]):
+                raise UnknownName("setting", name, known, meant="measures" if name in ("metric", "metrics") else "")
         config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
         check_one_norm(choices, config.libraries, repaired=config.repaired)
         plan = make_plan(config, models=given, data=images)

@@ -89,6 +89,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     form = one_format({"csv": as_csv, "json": as_json})
     among = {**among, "libraries": split_list("--library", among["libraries"])}
     rows = choose_rows(attack, among["libraries"], repaired=among["repaired"])
+    beside = split_list("--with", beside)
     rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=among["repaired"])]
     say_assumed(rows)
     choice = threat.choice([attack, *(beside or [])], defaults=defaults)

@@ -344,3 +344,12 @@ def test_the_layout_and_device_of_a_module_stay(digits):
     davylamp.run_attack("foolbox:fgsm", module, digits.inputs, digits.labels, epsilon=0.1)
     assert [parameter.stride() for parameter in module.parameters()] == strides
     assert [parameter.data_ptr() for parameter in module.parameters()] == places
+
+
+def test_a_setting_that_is_none_is_named_with_what_was_meant(digits, tmp_path):
+    case = (digits.module, digits.inputs, digits.labels)
+    with pytest.raises(UnknownName, match="unknown setting 'metrics'; did you mean measures"):
+        davylamp.evaluate(*case, attacks="foolbox:fgsm", epsilon=0.05, metrics=["my.py:f"], out=tmp_path / "r")
+    with pytest.raises(UnknownName, match="did you mean limit"):
+        davylamp.evaluate(*case, attacks="foolbox:fgsm", epsilon=0.05, limt=2, out=tmp_path / "r")
+    assert not (tmp_path / "r").exists()

@@ -186,6 +186,7 @@ def arrays(draw: st.DrawFn) -> Case:
     with np.errstate(all="ignore"):
         images = np.random.default_rng(0).random((count, *shape)) * scale
         inputs = images.astype(kind if kind not in ("M8[s]", "V4") else "i8").astype(kind)
+    inputs = without_padding(inputs) if kind == "g" else inputs
     labels = draw(
         st.sampled_from(
             [np.array([0, 1, 2, 0]), np.array([0, 1, 2, 99]), np.array([0, 1, 2, -1]), np.array([0, 1, 2, 2**63],
@@ -222,6 +223,17 @@ def arrays(draw: st.DrawFn) -> Case:
         data = stream.getvalue()
     words = ["compare", "fgsm", "--model", "net.py:good", "--data", "npz:changed.npz", "--library", "torchattacks"]
     return Case(words, lambda world: (world / "changed.npz").write_bytes(data))
+
+
+def without_padding(numbers: np.ndarray) -> np.ndarray:
+    """Long doubles whose padding is zero: it holds whatever lay in memory, and a compressed file is another each time.
+
+    Hypothesis runs a case twice and finds the strategy flaky where the length of a file, up to which it draws, differs.
+    """
+    data, size = bytearray(numbers.tobytes()), numbers.itemsize
+    for place in range(10, size):  # the number itself has 80 bits
+        data[place::size] = bytes(len(data) // size)
+    return np.frombuffer(data, numbers.dtype).reshape(numbers.shape)
 
 
 ROWS = ("0.png,0", "1.png,1", "2.png,2", "3.png," + "9" * 23, "1.png,²", "1.png,-1", "nofile.png,0", "../net.py,0",

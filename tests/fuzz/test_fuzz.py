@@ -3,6 +3,7 @@
 `python -m davylamp.benchmarks.fuzz.explore --seconds 600` goes on from here, with other random numbers.
 """
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -83,3 +84,14 @@ def test_what_leaves_a_command_is_caught_and_named(monkeypatch):
     monkeypatch.setattr("davylamp.cli.app", lambda: {}["deep inside"])
     (line,) = faults(["status"], call(["status"]))
     assert line.startswith("KeyError: 'deep inside'")
+
+
+def test_a_long_double_is_the_same_bytes_each_time():
+    from davylamp.benchmarks.fuzz.inputs import without_padding
+
+    numbers = np.random.default_rng(0).random((4, 3)).astype("g")
+    dirty = bytearray(numbers.tobytes())
+    for place in range(10, numbers.itemsize):
+        dirty[place :: numbers.itemsize] = b"\x7f" * numbers.size
+    assert np.array_equal(without_padding(numbers), numbers)
+    assert without_padding(np.frombuffer(dirty, "g").reshape(4, 3)).tobytes() == without_padding(numbers).tobytes()
