@@ -22,7 +22,7 @@ def check_results(
     strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if an indicator fails")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what speaks against the results of a folder: masked gradients, weak or broken attacks, wrong models."""
+    """Run failure indicators on a results folder: masked gradients, weak or broken attacks, wrong models."""
     import json
     from dataclasses import asdict
 

@@ -153,12 +153,12 @@ class Cell:
         Raises:
             KeyError, TypeError, ValueError: if this is no spec of a cell.
         """
-        own = dict(spec)
-        own["subject"] = ModelOnData(**own["subject"])
-        own["threat_model"] = ThreatModel(**own["threat_model"])
-        own["grid"] = {name: tuple(values) for name, values in own["grid"].items()}
-        own["measures"] = tuple(own["measures"])
-        return cls(**own)
+        fields = dict(spec)
+        fields["subject"] = ModelOnData(**fields["subject"])
+        fields["threat_model"] = ThreatModel(**fields["threat_model"])
+        fields["grid"] = {name: tuple(values) for name, values in fields["grid"].items()}
+        fields["measures"] = tuple(fields["measures"])
+        return cls(**fields)
 
     @classmethod
     def from_record(cls, meta: Mapping[str, Any]) -> "Cell":

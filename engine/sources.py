@@ -38,8 +38,8 @@ class DataSource:
     def load(self, classifier: Classifier) -> Data:
         """The images, prepared for a classifier."""
         if self.data is not None:
-            end, own = self.limit, self.data
-            return Data(own.inputs[:end], own.labels[:end], own.names[:end])
+            end, given = self.limit, self.data
+            return Data(given.inputs[:end], given.labels[:end], given.names[:end])
         return load_data_for(classifier, self.name, self.limit)
 
 

@@ -1,4 +1,4 @@
-"""The limit on queries: who may still ask, what those who may not get instead, and the best example seen so far."""
+"""Per-image query budgets, what an over-budget query returns, and the best example seen so far."""
 
 import torch
 from torch import Tensor

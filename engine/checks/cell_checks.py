@@ -19,40 +19,40 @@ _NO_EVIDENCE = ("nan-logits", "no-gradient", "no-signal", "unstable", "model-cha
 RUN_IT = "run `davylamp check FOLDER --run`"
 
 
-def record_checks(own: Outcome, clean: Clean | None) -> Iterator[Check]:
+def record_checks(outcome: Outcome, clean: Clean | None) -> Iterator[Check]:
     """What the records of a cell say alone: "older-rules", "bounds", "returns", "evidence" and so on."""
-    yield _older_rules(own)
-    yield _bounds(own)
-    yield _returns(own)
-    yield _evidence(own)
-    yield _zero_epsilon(own, clean)
-    yield _eight_bit(own)
+    yield _older_rules(outcome)
+    yield _bounds(outcome)
+    yield _returns(outcome)
+    yield _evidence(outcome)
+    yield _zero_epsilon(outcome, clean)
+    yield _eight_bit(outcome)
 
 
-def run_checks(own: Outcome, probes: Mapping[str, Any] | None) -> Iterator[Check]:
+def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[Check]:
     """What `probe_cell` found: "more-steps", "unbounded", "random-noise", "active-test"; without it all unknown."""
-    about = subject_of(own.cell), own.cell.key
+    about = subject_of(outcome.cell), outcome.cell.key
     for name, judge in _JUDGES.items():
-        found = None if probes is None else probes[name]
-        if probes is None or found is None:
+        probe = None if probes is None else probes[name]
+        if probes is None or probe is None:
             yield make_check(name, "unknown", *about, "not run yet", advice=RUN_IT)
-        elif found["reason"]:
-            yield make_check(name, "unknown", *about, found["reason"])
+        elif probe["reason"]:
+            yield make_check(name, "unknown", *about, probe["reason"])
         else:
-            state, detail, places = judge(own, probes, found)
-            names = [str(own.columns["image"][place]) for place in places]
+            state, detail, places = judge(outcome, probes, probe)
+            names = [str(outcome.columns["image"][place]) for place in places]
             yield make_check(name, state, *about, detail, images=names)
 
 
-def _older_rules(own: Outcome) -> Check:
+def _older_rules(outcome: Outcome) -> Check:
     """What an earlier version counted as fooled or robust, and this one would not; as far as the record shows it."""
-    about, columns = (subject_of(own.cell), own.cell.key), own.columns
-    if own.cell.rules >= RULES:
-        return make_check("older-rules", "pass", *about, f"judged by rules {own.cell.rules}, which are today's")
+    about, columns = (subject_of(outcome.cell), outcome.cell.key), outcome.columns
+    if outcome.cell.rules >= RULES:
+        return make_check("older-rules", "pass", *about, f"judged by rules {outcome.cell.rules}, which are today's")
     attacked, success = columns["attacked"], columns["success"]
     robust, still = columns["robust"], columns["linf"] <= UNCHANGED
-    gave_up = robust & still & (own.cell.row.failure == "last" or still[attacked].all())
-    silent = np.zeros(len(success), bool) if own.silent is None else own.silent
+    gave_up = robust & still & (outcome.cell.row.failure == "last" or still[attacked].all())
+    silent = np.zeros(len(success), bool) if outcome.silent is None else outcome.silent
     doubts = {
         "fooled by images that break a rule": success & attacked & (columns["violations"] != ""),
         "fooled by the clean image": success & attacked & still,
@@ -61,85 +61,90 @@ def _older_rules(own: Outcome) -> Check:
     }
     told = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
     doubtful = np.logical_or.reduce(list(doubts.values()))
-    detail = f"judged by rules {own.cell.rules} of today's {RULES} (davylamp 0.1.0), " + (
+    detail = f"judged by rules {outcome.cell.rules} of today's {RULES} (davylamp 0.1.0), " + (
         f"{int(doubtful.sum())} of {int(attacked.sum())} images wrongly: {', '.join(told)}; "
         if told
         else "no image visibly wrong; "
     )
     detail += "edited code and attributes of the model, and changes that an attack made to it, were not noticed then"
-    return make_check("older-rules", "fail" if told else "warn", *about, detail, images=pick(_names(own), doubtful))
+    return make_check("older-rules", "fail" if told else "warn", *about, detail, images=pick(_names(outcome), doubtful))
 
 
-def _bounds(own: Outcome) -> Check:
-    columns, threat_model = own.columns, own.cell.threat_model
-    broken = _kinds(own, "nan", "out-of-bounds", "out-of-ball") & columns["attacked"]
-    counts = {kind: int((_kinds(own, kind) & columns["attacked"]).sum()) for kind in ("nan", "out-of-bounds")}
-    counts["out-of-ball"] = int((_kinds(own, "out-of-ball") & columns["attacked"]).sum())
-    if not own.cell.pixels and threat_model.norm != "unrestricted":
+def _bounds(outcome: Outcome) -> Check:
+    columns, threat_model = outcome.columns, outcome.cell.threat_model
+    broken = _kinds(outcome, "nan", "out-of-bounds", "out-of-ball") & columns["attacked"]
+    counts = {kind: int((_kinds(outcome, kind) & columns["attacked"]).sum()) for kind in ("nan", "out-of-bounds")}
+    counts["out-of-ball"] = int((_kinds(outcome, "out-of-ball") & columns["attacked"]).sum())
+    if not outcome.cell.pixels and threat_model.norm != "unrestricted":
         outside = columns["success"] & ~(columns["distance"] <= allowed_radius(threat_model))
         counts["counted as a success outside"] = int(outside.sum())
         broken = broken | outside
     told = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number)
-    detail = f"{int(broken.sum())} of {_attacked(own)} images" + (f": {told}" if told else "")
-    return _shared("bounds", own, broken, detail)
+    detail = f"{int(broken.sum())} of {_attacked(outcome)} images" + (f": {told}" if told else "")
+    return _shared("bounds", outcome, broken, detail)
 
 
-def _returns(own: Outcome) -> Check:
-    columns = own.columns
-    black, unchanged = _kinds(own, "black") & columns["attacked"], _kinds(own, "unchanged") & columns["attacked"]
-    others = {kind: _kinds(own, kind) & columns["attacked"] for kind in ("barely-moved", "another-image")}
-    detail = f"{int(black.sum())} black and {int(unchanged.sum())} clean of {_attacked(own)} images"
+def _returns(outcome: Outcome) -> Check:
+    columns = outcome.columns
+    black, unchanged = (
+        _kinds(outcome, "black") & columns["attacked"],
+        _kinds(outcome, "unchanged") & columns["attacked"],
+    )
+    others = {kind: _kinds(outcome, kind) & columns["attacked"] for kind in ("barely-moved", "another-image")}
+    detail = f"{int(black.sum())} black and {int(unchanged.sum())} clean of {_attacked(outcome)} images"
     detail += "".join(f", {int(flags.sum())} {kind}" for kind, flags in others.items() if flags.any())
     clean = columns["attacked"] & (columns["linf"] == 0) & (columns["violations"] == "")
     if not (black | unchanged).any() and clean.any() and clean.sum() == columns["attacked"].sum():
-        detail = f"all {_attacked(own)} images came back clean, which this attack may do where it fails"
+        detail = f"all {_attacked(outcome)} images came back clean, which this attack may do where it fails"
         return make_check(
-            "returns", "warn", subject_of(own.cell), own.cell.key, detail, images=pick(_names(own), clean)
+            "returns", "warn", subject_of(outcome.cell), outcome.cell.key, detail, images=pick(_names(outcome), clean)
         )
-    return _shared("returns", own, np.logical_or.reduce([black, unchanged, *others.values()]), detail)
+    return _shared("returns", outcome, np.logical_or.reduce([black, unchanged, *others.values()]), detail)
 
 
-def _evidence(own: Outcome) -> Check:
+def _evidence(outcome: Outcome) -> Check:
     """Images about which the run says nothing although what came back is inside the rules."""
-    flags = {kind: _kinds(own, kind) & own.columns["attacked"] for kind in _NO_EVIDENCE}
+    flags = {kind: _kinds(outcome, kind) & outcome.columns["attacked"] for kind in _NO_EVIDENCE}
     told = ", ".join(f"{int(images.sum())} {kind} ({KINDS[kind]})" for kind, images in flags.items() if images.any())
     broken = np.logical_or.reduce(list(flags.values()))
-    return _shared("evidence", own, broken, f"{int(broken.sum())} of {_attacked(own)} images" + (told and f": {told}"))
-
-
-def _zero_epsilon(own: Outcome, clean: Clean | None) -> Check:
-    about, columns = (subject_of(own.cell), own.cell.key), own.columns
-    if clean is None:
-        return make_check("zero-epsilon", "unknown", *about, "no clean predictions are stored", advice="evaluate again")
-    moved = columns["predicted"] != clean.columns["predicted"]
-    if not own.cell.pixels:
-        moved = moved | ((columns["linf"] == 0) & (columns["adv_predicted"] != columns["predicted"]))
-    detail = f"{int(moved.sum())} of {len(moved)} images predicted differently without a change"
-    return make_check(
-        "zero-epsilon", "fail" if moved.any() else "pass", *about, detail, images=pick(_names(own), moved)
+    return _shared(
+        "evidence", outcome, broken, f"{int(broken.sum())} of {_attacked(outcome)} images" + (told and f": {told}")
     )
 
 
-def _eight_bit(own: Outcome) -> Check:
-    success, about = own.columns["success"], (subject_of(own.cell), own.cell.key)
-    if own.cell.pixels:
+def _zero_epsilon(outcome: Outcome, clean: Clean | None) -> Check:
+    about, columns = (subject_of(outcome.cell), outcome.cell.key), outcome.columns
+    if clean is None:
+        return make_check("zero-epsilon", "unknown", *about, "no clean predictions are stored", advice="evaluate again")
+    moved = columns["predicted"] != clean.columns["predicted"]
+    if not outcome.cell.pixels:
+        moved = moved | ((columns["linf"] == 0) & (columns["adv_predicted"] != columns["predicted"]))
+    detail = f"{int(moved.sum())} of {len(moved)} images predicted differently without a change"
+    return make_check(
+        "zero-epsilon", "fail" if moved.any() else "pass", *about, detail, images=pick(_names(outcome), moved)
+    )
+
+
+def _eight_bit(outcome: Outcome) -> Check:
+    success, about = outcome.columns["success"], (subject_of(outcome.cell), outcome.cell.key)
+    if outcome.cell.pixels:
         return make_check("eight-bit", "pass", *about, "success is counted on 8 bits")
     if not success.any():
         return make_check("eight-bit", "unknown", *about, "the attack has no success to lose")
-    lost = success & ~own.columns["success_8bit"]
+    lost = success & ~outcome.columns["success_8bit"]
     share = lost.sum() / success.sum()
     state: State = "fail" if share > LOST_FAIL else "warn" if share > LOST_WARN else "pass"
     detail = f"{int(lost.sum())} of {int(success.sum())} successes are gone after rounding to 8 bits"
-    return make_check("eight-bit", state, *about, detail, images=pick(_names(own), lost))
+    return make_check("eight-bit", state, *about, detail, images=pick(_names(outcome), lost))
 
 
-def _judge_steps(_: Outcome, probes: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[State, str, list[int]]:
+def _judge_steps(_: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[State, str, list[int]]:
     base = set(probes["base"]["fooled"])
-    new = [place for place in found["fooled"] if place not in base]
-    count, times = len(probes["images"]), found["times"]
+    new = [place for place in probe["fooled"] if place not in base]
+    count, times = len(probes["images"]), probe["times"]
     if probes["epsilon"] is None and base:
-        both = [place for place in found["fooled"] if place in base]
-        ratio = float(np.median([_ratio(found, probes["base"], place) for place in both])) if both else 1.0
+        both = [place for place in probe["fooled"] if place in base]
+        ratio = float(np.median([_ratio(probe, probes["base"], place) for place in both])) if both else 1.0
         state: State = "fail" if ratio < SHRINK_FAIL else "warn" if ratio < SHRINK_WARN or new else "pass"
         return state, f"with {times} times the steps the median distance is {ratio:.2f} of what it was", new
     share = mcnemar([True] * len(new), [False] * len(new)) if new else 1.0
@@ -147,36 +152,38 @@ def _judge_steps(_: Outcome, probes: Mapping[str, Any], found: Mapping[str, Any]
     return state, f"{times} times the steps fool {len(new)} more of {count} images ({len(base)} before)", new
 
 
-def _judge_unbounded(own: Outcome, probes: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[State, str, list[int]]:
-    left = [place for place in probes["images"] if place not in found["fooled"]]
-    state: State = "pass" if not left else "fail" if is_iterated(own.cell) else "warn"
-    radius = "without a radius" if found["radius"] is None else f"within {found['radius']:.4g}"
+def _judge_unbounded(
+    outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]
+) -> tuple[State, str, list[int]]:
+    left = [place for place in probes["images"] if place not in probe["fooled"]]
+    state: State = "pass" if not left else "fail" if is_iterated(outcome.cell) else "warn"
+    radius = "without a radius" if probe["radius"] is None else f"within {probe['radius']:.4g}"
     count = len(probes["images"])
     return state, f"{count - len(left)} of {count} images are fooled {radius}", left
 
 
-def _judge_noise(own: Outcome, probes: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[State, str, list[int]]:
+def _judge_noise(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[State, str, list[int]]:
     base, images = set(probes["base"]["fooled"]), probes["images"]
-    noise = set(found["fooled"])
+    noise = set(probe["fooled"])
     only = sorted(noise - base)
     p = mcnemar([i in noise for i in images], [i in base for i in images])
-    white = attack_of(own.cell.row).knowledge == "white-box"
+    white = attack_of(outcome.cell.row).knowledge == "white-box"
     state: State = "pass" if not only else "fail" if white or p < SIGNIFICANT else "warn"
     detail = (
-        f"{found['draws']} random changes of size {found['radius']:.4g} fool {len(noise)} of {len(images)} images, "
+        f"{probe['draws']} random changes of size {probe['radius']:.4g} fool {len(noise)} of {len(images)} images, "
     )
     return state, detail + f"{len(only)} of which the attack does not fool", only
 
 
-def _judge_active(own: Outcome, _: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[State, str, list[int]]:
-    missed = [place for place in found["planted"] if place not in found["found"]]
-    count = len(found["planted"])
+def _judge_active(outcome: Outcome, _: Mapping[str, Any], probe: Mapping[str, Any]) -> tuple[State, str, list[int]]:
+    missed = [place for place in probe["planted"] if place not in probe["found"]]
+    count = len(probe["planted"])
     state: State = "pass" if not missed else "warn" if len(missed) == 1 and count > 1 else "fail"
-    if state == "fail" and not is_iterated(own.cell):
+    if state == "fail" and not is_iterated(outcome.cell):
         state = "warn"  # one step or a budget of queries may be too little for it: the paper tests optimisers
-    detail = f"found {count - len(missed)} of {count} planted examples within {found['radius']:.4g}"
-    if found["easy"]:
-        detail += f"; {len(found['easy'])} more left out, which random noise finds"
+    detail = f"found {count - len(missed)} of {count} planted examples within {probe['radius']:.4g}"
+    if probe["easy"]:
+        detail += f"; {len(probe['easy'])} more left out, which random noise finds"
     return state, detail, missed
 
 
@@ -188,25 +195,27 @@ _JUDGES = {
 }
 
 
-def _ratio(found: Mapping[str, Any], base: Mapping[str, Any], place: int) -> float:
-    own, before = (each["distances"][each["fooled"].index(place)] for each in (found, base))
-    return own / before if before else 1.0
+def _ratio(probe: Mapping[str, Any], base: Mapping[str, Any], place: int) -> float:
+    after, before = (each["distances"][each["fooled"].index(place)] for each in (probe, base))
+    return after / before if before else 1.0
 
 
-def _shared(name: str, own: Outcome, broken: np.ndarray, detail: str) -> Check:
+def _shared(name: str, outcome: Outcome, broken: np.ndarray, detail: str) -> Check:
     """Any broken image warns, more than a tenth fail, as in `compare`."""
-    share = broken.sum() / max(1, _attacked(own))
+    share = broken.sum() / max(1, _attacked(outcome))
     state: State = "fail" if share > TOO_MANY_VIOLATIONS else "warn" if broken.any() else "pass"
-    return make_check(name, state, subject_of(own.cell), own.cell.key, detail, images=pick(_names(own), broken))
+    return make_check(
+        name, state, subject_of(outcome.cell), outcome.cell.key, detail, images=pick(_names(outcome), broken)
+    )
 
 
-def _kinds(own: Outcome, *kinds: str) -> np.ndarray:
-    return np.array([bool(set(kinds) & set(str(found).split())) for found in own.columns["violations"]], bool)
+def _kinds(outcome: Outcome, *kinds: str) -> np.ndarray:
+    return np.array([bool(set(kinds) & set(str(text).split())) for text in outcome.columns["violations"]], bool)
 
 
-def _attacked(own: Outcome) -> int:
-    return int(own.columns["attacked"].sum())
+def _attacked(outcome: Outcome) -> int:
+    return int(outcome.columns["attacked"].sum())
 
 
-def _names(own: Outcome) -> np.ndarray:
-    return own.columns["image"]
+def _names(outcome: Outcome) -> np.ndarray:
+    return outcome.columns["image"]

@@ -41,11 +41,11 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     found = list(_model_by_model(outcomes, probes))
     over_cells = list(beaten_checks(outcomes)), list(growth_checks(outcomes))
     over_cells += list(seed_checks(outcomes)), list(library_checks(outcomes))
-    keys = {own.cell.key: own.cell.subject.key for own in outcomes.done}
+    keys = {of_model.cell.key: of_model.cell.subject.key for of_model in outcomes.done}
     checks = []
-    for subject, own in found:
+    for subject, of_model in found:
         if models is None or subject.model in models:
-            checks += own
+            checks += of_model
             checks += [check for group in over_cells for check in group if keys[check.cell] == subject.key]
     return checks
 

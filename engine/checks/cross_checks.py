@@ -24,29 +24,29 @@ def subject_of(cell: Cell) -> str:
 
 def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
     """The checks "single-step" and "black-box" of every iterated white-box cell."""
-    for own in outcomes.done:
-        if not is_iterated(own.cell):
+    for outcome in outcomes.done:
+        if not is_iterated(outcome.cell):
             continue
-        rivals = [other for other in outcomes.done if _same_goal(own.cell, other.cell)]
-        steps = [(other.cell.attack, reach(other, own.cell)) for other in rivals if is_single_step(other.cell)]
+        rivals = [other for other in outcomes.done if _same_goal(outcome.cell, other.cell)]
+        steps = [(other.cell.attack, reach(other, outcome.cell)) for other in rivals if is_single_step(other.cell)]
         boxes = [
-            (other.cell.attack, reach(other, own.cell))
+            (other.cell.attack, reach(other, outcome.cell))
             for other in rivals
             if attack_of(other.cell.row).knowledge != "white-box"
         ]
-        boxes += _reach_transfers(own, outcomes)
-        yield _beaten("single-step", own, steps, "no single-step attack (fgsm) was run under this threat model")
+        boxes += _reach_transfers(outcome, outcomes)
+        yield _beaten("single-step", outcome, steps, "no single-step attack (fgsm) was run under this threat model")
         yield _beaten(
-            "black-box", own, boxes, "no black-box attack (square) and no transfer was run under this threat model"
+            "black-box", outcome, boxes, "no black-box attack (square) and no transfer was run under this threat model"
         )
 
 
 def growth_checks(outcomes: Outcomes) -> Iterator[Check]:
     """The check "epsilon-growth" of every fixed-budget attack over its radii."""
-    fixed = [own for own in outcomes.done if _has_ball(own.cell)]
+    fixed = [outcome for outcome in outcomes.done if _has_ball(outcome.cell)]
     for cells in _grouped(fixed, lambda cell: (*_settings(cell, skip="step_size"), cell.seed)):
-        group = sorted(cells, key=lambda own: own.cell.threat_model.epsilon or 0.0)
-        radii = sorted({own.cell.threat_model.epsilon or 0.0 for own in group})
+        group = sorted(cells, key=lambda outcome: outcome.cell.threat_model.epsilon or 0.0)
+        radii = sorted({outcome.cell.threat_model.epsilon or 0.0 for outcome in group})
         last = group[-1]
         if len(radii) < 2:
             detail, advice = (
@@ -70,7 +70,7 @@ def seed_checks(outcomes: Outcomes) -> Iterator[Check]:
             else:
                 yield make_check("seeds", "pass", *about, "the attack draws no random numbers")
             continue
-        success = np.stack([own.columns["success"] for own in group])[:, first["attacked"]]
+        success = np.stack([outcome.columns["success"] for outcome in group])[:, first["attacked"]]
         mixed = np.asarray(success.any(0) & ~success.all(0))
         rates = success.mean(1) if success.shape[1] else np.zeros(len(group))
         share = float(mixed.mean()) if len(mixed) else 0.0
@@ -106,10 +106,10 @@ def reach(outcome: Outcome, cell: Cell) -> np.ndarray:
 
     Under a cell with a radius every distance inside counts the same (0).
     """
-    own, epsilon = outcome.columns, cell.threat_model.epsilon
+    known, epsilon = outcome.columns, cell.threat_model.epsilon
     if epsilon is not None and epsilon == outcome.cell.threat_model.epsilon:
-        return np.where(own["success"], 0.0, np.inf)
-    return _in_ball(np.where(own["success"], own["distance"], np.inf), cell)
+        return np.where(known["success"], 0.0, np.inf)
+    return _in_ball(np.where(known["success"], known["distance"], np.inf), cell)
 
 
 def wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -123,13 +123,13 @@ def _in_ball(distance: np.ndarray, cell: Cell) -> np.ndarray:
     return np.where(distance <= allowed_radius(cell.threat_model), 0.0, np.inf)
 
 
-def _beaten(name: str, own: Outcome, rivals: list[tuple[str, np.ndarray]], missing: str) -> Check:
+def _beaten(name: str, outcome: Outcome, rivals: list[tuple[str, np.ndarray]], missing: str) -> Check:
     """Whether the rivals together do better than the outcome."""
-    cell, attacked = own.cell, own.columns["attacked"]
+    cell, attacked = outcome.cell, outcome.columns["attacked"]
     if not rivals:
         advice = "run fgsm beside it" if name == "single-step" else "run square beside it, or --transfer full"
         return make_check(name, "unknown", subject_of(cell), cell.key, missing, advice=advice)
-    mine, theirs = reach(own, cell), np.min([distances for _, distances in rivals], axis=0)
+    mine, theirs = reach(outcome, cell), np.min([distances for _, distances in rivals], axis=0)
     lost, won = wins(theirs, mine) & attacked, wins(mine, theirs) & attacked
     p = mcnemar(lost, won)
     winners = [label for label, distances in rivals if (wins(distances, mine) & attacked).any()]
@@ -139,7 +139,7 @@ def _beaten(name: str, own: Outcome, rivals: list[tuple[str, np.ndarray]], missi
     better = "nearer or only" if cell.threat_model.epsilon is None else "only"
     detail = f"{int(lost.sum())} of {int(attacked.sum())} images fooled {better} by {names}, "
     detail += f"{int(won.sum())} only by this attack (p = {p:.2g})"
-    return make_check(name, state, subject_of(cell), cell.key, detail, images=pick(own.columns["image"], lost))
+    return make_check(name, state, subject_of(cell), cell.key, detail, images=pick(outcome.columns["image"], lost))
 
 
 def _growth(group: Sequence[Outcome]) -> Check:
@@ -152,11 +152,11 @@ def _growth(group: Sequence[Outcome]) -> Check:
         lost = before & ~after
         lost_images |= dict.fromkeys(pick(small.columns["image"], lost))
         significant |= mcnemar(before, after) < SIGNIFICANT and before.sum() > after.sum()
-    counts = [int((own.columns["success"] & attacked).sum()) for own in group]
+    counts = [int((outcome.columns["success"] & attacked).sum()) for outcome in group]
     flat = counts[-1] <= counts[0] and counts[0] < attacked.sum()
     fell = any(after < before for before, after in pairwise(counts))
     state: State = "fail" if significant else "warn" if flat or fell else "pass"
-    radii = [radius_text(own.cell.threat_model.norm, own.cell.threat_model.epsilon or 0.0) for own in group]
+    radii = [radius_text(outcome.cell.threat_model.norm, outcome.cell.threat_model.epsilon or 0.0) for outcome in group]
     steps = ", ".join(f"{n} at {radius}" for n, radius in zip(counts, radii, strict=True))
     detail = f"of {int(attacked.sum())} images fooled: {steps}"
     images = lost_images if state != "pass" else ()
@@ -188,17 +188,17 @@ def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
     return make_check("libraries", state, subject, weak.cell.key, detail, images=images)
 
 
-def _reach_transfers(own: Outcome, outcomes: Outcomes) -> list[tuple[str, np.ndarray]]:
+def _reach_transfers(outcome: Outcome, outcomes: Outcomes) -> list[tuple[str, np.ndarray]]:
     """What the examples made on other models reach on the model of this outcome."""
     found = []
     for made in outcomes.done:
-        predicted = (outcomes.transfers or {}).get(made.cell.key, {}).get(own.cell.subject.key)
-        if predicted is None or _goal(made.cell) != _goal(own.cell) or made.cell.threat_model.targeted:
+        predicted = (outcomes.transfers or {}).get(made.cell.key, {}).get(outcome.cell.subject.key)
+        if predicted is None or _goal(made.cell) != _goal(outcome.cell) or made.cell.threat_model.targeted:
             continue
-        columns, norm = made.columns, own.cell.threat_model.norm
+        columns, norm = made.columns, outcome.cell.threat_model.norm
         fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & ~columns["violated"]
         distance = np.where(fooled, columns[measured_norm(norm)], np.inf)
-        found.append((f"{made.cell.attack} from {made.cell.subject.model}", _in_ball(distance, own.cell)))
+        found.append((f"{made.cell.attack} from {made.cell.subject.model}", _in_ball(distance, outcome.cell)))
     return found
 
 
@@ -216,8 +216,8 @@ def _same_goal(cell: Cell, other: Cell) -> bool:
 
 def _settings(cell: Cell, skip: str = "") -> tuple[Any, ...]:
     """All that a cell is, the radius and the seed aside."""
-    own = {name: value for name, value in cell.parameters.items() if name != skip}
-    words = json.dumps([own, dict(cell.grid)], sort_keys=True)
+    shared = {name: value for name, value in cell.parameters.items() if name != skip}
+    words = json.dumps([shared, dict(cell.grid)], sort_keys=True)
     return cell.subject.key, cell.attack, *_goal(cell), words, cell.shard_size, cell.version
 
 
@@ -236,6 +236,6 @@ def _others(cell: Cell) -> set[str]:
 
 def _grouped(done: Iterable[Outcome], key: Any) -> list[list[Outcome]]:
     found: dict[Any, list[Outcome]] = {}
-    for own in done:
-        found.setdefault(key(own.cell), []).append(own)
+    for outcome in done:
+        found.setdefault(key(outcome.cell), []).append(outcome)
     return list(found.values())

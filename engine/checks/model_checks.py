@@ -11,7 +11,7 @@ from .indicators import FEWEST, GRADIENT_FAIL, SAME_BATCH, SAME_PASS, Check, Sta
 _EVALUATE = "evaluate it again into a new folder, or run `davylamp check FOLDER --run`"
 
 
-class _Found(NamedTuple):
+class _Judged(NamedTuple):
     """A state with its numbers and the places of the images concerned."""
 
     state: State
@@ -30,83 +30,87 @@ def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[s
     """
     for name, judge in _JUDGES.items():
         if refused:
-            found = _Found("unknown", f"the model could not be used: {refused}")
+            judged = _Judged("unknown", f"the model could not be used: {refused}")
             if name == "logits" and "got probabilities" in refused:
-                found = _Found("fail", refused)
-            yield make_check(name, found.state, model, "", found.detail)
+                judged = _Judged("fail", refused)
+            yield make_check(name, judged.state, model, "", judged.detail)
         elif probes is None or name not in probes:
             yield make_check(name, "unknown", model, "", "not probed yet", advice=_EVALUATE)
         elif probes[name].get("error"):
             yield make_check(name, "fail", model, "", f"the model raised: {probes[name]['error']}")
         else:
-            found = judge(probes[name])
-            images = [names[place] for place in found.places]
-            yield make_check(name, found.state, model, "", found.detail, images=images)
+            judged = judge(probes[name])
+            images = [names[place] for place in judged.places]
+            yield make_check(name, judged.state, model, "", judged.detail, images=images)
 
 
-def _judge_mode(found: Mapping[str, Any]) -> _Found:
-    stuck, own = found["training"], found["batch_statistics"]
-    if stuck or own:
+def _judge_mode(probe: Mapping[str, Any]) -> _Judged:
+    stuck, norms = probe["training"], probe["batch_statistics"]
+    if stuck or norms:
         parts = [f"in training mode although told not to be: {', '.join(stuck[:3])}"] if stuck else []
-        parts += [f"batch norm without running statistics: {', '.join(own[:3])}"] if own else []
-        return _Found("fail", "; ".join(parts))
-    handed = "handed over in training mode, put in evaluation mode" if found["handed_over_training"] else "as it came"
-    return _Found("pass", f"every layer is in evaluation mode ({handed})")
+        parts += [f"batch norm without running statistics: {', '.join(norms[:3])}"] if norms else []
+        return _Judged("fail", "; ".join(parts))
+    handed = "handed over in training mode, put in evaluation mode" if probe["handed_over_training"] else "as it came"
+    return _Judged("pass", f"every layer is in evaluation mode ({handed})")
 
 
-def _judge_deterministic(found: Mapping[str, Any]) -> _Found:
-    relative = found["difference"] / max(found["scale"], 1e-12)
-    state: State = "fail" if relative > SAME_PASS or found["changed"] else "pass"
-    detail = f"the same {found['images']} images twice: logits differ by up to {relative:.1e} of the largest, "
-    return _Found(state, detail + f"{len(found['changed'])} predictions change", found["changed"])
+def _judge_deterministic(probe: Mapping[str, Any]) -> _Judged:
+    relative = probe["difference"] / max(probe["scale"], 1e-12)
+    state: State = "fail" if relative > SAME_PASS or probe["changed"] else "pass"
+    detail = f"the same {probe['images']} images twice: logits differ by up to {relative:.1e} of the largest, "
+    return _Judged(state, detail + f"{len(probe['changed'])} predictions change", probe["changed"])
 
 
-def _judge_zero(found: Mapping[str, Any]) -> _Found:
-    relative = found["difference"] / max(found["scale"], 1e-12)
-    state: State = "fail" if found["changed"] else "warn" if relative > SAME_BATCH else "pass"
-    detail = f"{found['images']} images one by one and together: logits differ by up to {relative:.1e} of the largest, "
-    return _Found(state, detail + f"{len(found['changed'])} predictions change", found["changed"])
+def _judge_zero(probe: Mapping[str, Any]) -> _Judged:
+    relative = probe["difference"] / max(probe["scale"], 1e-12)
+    state: State = "fail" if probe["changed"] else "warn" if relative > SAME_BATCH else "pass"
+    detail = f"{probe['images']} images one by one and together: logits differ by up to {relative:.1e} of the largest, "
+    return _Judged(state, detail + f"{len(probe['changed'])} predictions change", probe["changed"])
 
 
-def _judge_logits(found: Mapping[str, Any]) -> _Found:
-    spread = f"outputs from {found['low']:.3g} to {found['high']:.3g}"
-    if found["log_probabilities"]:
-        return _Found("warn", f"log-probabilities: {spread}, each row's exponentials sum to 1")
-    if found["unit_interval"]:
-        return _Found("warn", f"{spread}: bounded by 0 and 1, as after a sigmoid")
-    return _Found("pass", spread)
+def _judge_logits(probe: Mapping[str, Any]) -> _Judged:
+    spread = f"outputs from {probe['low']:.3g} to {probe['high']:.3g}"
+    if probe["log_probabilities"]:
+        return _Judged("warn", f"log-probabilities: {spread}, each row's exponentials sum to 1")
+    if probe["unit_interval"]:
+        return _Judged("warn", f"{spread}: bounded by 0 and 1, as after a sigmoid")
+    return _Judged("pass", spread)
 
 
-def _judge_gradients(found: Mapping[str, Any]) -> _Found:
-    zero, bad, count = found["zero"], found["not_finite"], found["images"]
-    if found["unavailable"]:
-        return _Found("fail", f"no gradient reaches the input: {found['unavailable']}", range(count))
-    if found["constant"]:
-        return _Found("fail", f"the same gradient for {count} different images", range(count))
+def _judge_gradients(probe: Mapping[str, Any]) -> _Judged:
+    zero, bad, count = probe["zero"], probe["not_finite"], probe["images"]
+    if probe["unavailable"]:
+        return _Judged("fail", f"no gradient reaches the input: {probe['unavailable']}", range(count))
+    if probe["constant"]:
+        return _Judged("fail", f"the same gradient for {count} different images", range(count))
     places = sorted({*zero, *bad})
     state: State = "fail" if len(places) > GRADIENT_FAIL * count else "warn" if places else "pass"
-    return _Found(state, f"zero on {len(zero)}, NaN or infinite on {len(bad)} of {count} images", places)
+    return _Judged(state, f"zero on {len(zero)}, NaN or infinite on {len(bad)} of {count} images", places)
 
 
-def _judge_normalisation(found: Mapping[str, Any]) -> _Found:
-    right, count, classes = found["right"], found["images"], found["classes"]
-    detail = f"{right} of {count} clean images right, mean confidence {found['confidence']:.2f}"
+def _judge_normalisation(probe: Mapping[str, Any]) -> _Judged:
+    right, count, classes = probe["right"], probe["images"], probe["classes"]
+    detail = f"{right} of {count} clean images right, mean confidence {probe['confidence']:.2f}"
     if count < FEWEST:
-        return _Found("unknown", f"{detail}: too few images to tell")
-    tried = found["tried"]
-    better = {name: own for name, own in tried.items() if own["p"] * len(tried) < SIGNIFICANT and own["right"] > right}
+        return _Judged("unknown", f"{detail}: too few images to tell")
+    tried = probe["tried"]
+    better = {
+        name: result
+        for name, result in tried.items()
+        if result["p"] * len(tried) < SIGNIFICANT and result["right"] > right
+    }
     if better:
         name = max(better, key=lambda each: better[each]["right"])
-        own = better[name]
-        return _Found("fail", f"{detail}; {own['right']} right with {name} (p = {own['p'] * len(tried):.2g})")
+        result = better[name]
+        return _Judged("fail", f"{detail}; {result['right']} right with {name} (p = {result['p'] * len(tried):.2g})")
     chance = scipy.stats.binomtest(right, count, 1 / classes, alternative="greater").pvalue
     if chance > SIGNIFICANT:
-        return _Found("warn", f"{detail}: not better than guessing one of {classes} classes (p = {chance:.2g})")
-    others = ", ".join(f"{own['right']} with {name}" for name, own in tried.items())
-    return _Found("pass", f"{detail}; {others}" if tried else f"{detail}: too few wrong for another one to be better")
+        return _Judged("warn", f"{detail}: not better than guessing one of {classes} classes (p = {chance:.2g})")
+    others = ", ".join(f"{result['right']} with {name}" for name, result in tried.items())
+    return _Judged("pass", f"{detail}; {others}" if tried else f"{detail}: too few wrong for another one to be better")
 
 
-_JUDGES: Mapping[str, Callable[[Mapping[str, Any]], _Found]] = {
+_JUDGES: Mapping[str, Callable[[Mapping[str, Any]], _Judged]] = {
     "eval-mode": _judge_mode,
     "deterministic": _judge_deterministic,
     "zero-epsilon": _judge_zero,

@@ -170,7 +170,9 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         norms = sorted({norm for row in chosen for norm in row.classes})
         raise Unsupported(f"no implementation of {attack} has norm {threat_model.norm}; they have: {', '.join(norms)}")
     given = dict(parameters or {})
-    check_parameter_names(given, attack, fitting, {name: own for row in fitting for name, own in row.more.items()})
+    check_parameter_names(
+        given, attack, fitting, {name: parameter for row in fitting for name, parameter in row.more.items()}
+    )
     shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
     with classifier.frozen():
         logits = classifier.check(inputs, labels)  # a model that fails here fails for every library
@@ -229,7 +231,9 @@ def judge_pair(a: Row, b: Row) -> Pair:
 
 
 def _side(name: str, result: AttackResult) -> Side:
-    attacked, success, distance = (own.cpu().numpy() for own in (result.attacked, result.success, result.distance))
+    attacked, success, distance = (
+        values.cpu().numpy() for values in (result.attacked, result.success, result.distance)
+    )
     return Side(name, attacked, success, distance, result.violations)
 
 

@@ -62,7 +62,7 @@ def probe_folder(
     for subject in outcomes.subjects.values():
         if only is not None and subject.model not in only:
             continue
-        cells = [own.cell for own in outcomes.done if own.cell.subject == subject]
+        cells = [outcome.cell for outcome in outcomes.done if outcome.cell.subject == subject]
         waiting = [cell for cell in cells if not _is_probed(outcomes.store, cell.key, images)]
         kept += len(cells) - len(waiting)
         for _ in range(len(cells) - len(waiting)):
@@ -71,13 +71,13 @@ def probe_folder(
             continue
         try:
             source = ModelSource(subject.model, None if models is None else models.get(subject.model))
-            classifier, own = _load(bench, subject, source, DataSource(subject.data, subject.images, data), device)
+            classifier, outcome = _load(bench, subject, source, DataSource(subject.data, subject.images, data), device)
         except DavylampError as error:
             notes.append(f"{subject.model}: {error}")
             continue
-        _probe_subject(outcomes, subject, classifier, own)
+        _probe_subject(outcomes, subject, classifier, outcome)
         for cell in waiting:
-            for note in _probe(outcomes.store, cell, classifier, own, images):
+            for note in _probe(outcomes.store, cell, classifier, outcome, images):
                 notes.append(note)
             done += 1
             (progress or _ignore)(cell.attack, 1)

@@ -34,14 +34,14 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         By name of the indicator: "eval-mode", "deterministic", "zero-epsilon", "logits", "gradients",
         "normalisation". What the model raised stands under "error".
     """
-    few, own = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
+    few, few_labels = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
     first = cache(lambda: classifier.predict_logits(few))
     questions: Mapping[str, Callable[[], dict[str, Any]]] = {
         "eval-mode": lambda: probe_mode(classifier),
         "deterministic": lambda: _differ(first(), classifier.predict_logits(few)),
         "zero-epsilon": lambda: _differ(first(), classifier.predict_logits(few, batch_size=1)),
         "logits": lambda: probe_outputs(logits),
-        "gradients": lambda: probe_gradients(classifier, few, own),
+        "gradients": lambda: probe_gradients(classifier, few, few_labels),
         "normalisation": lambda: probe_normalisation(classifier, inputs[:LABELLED], labels[:LABELLED], logits),
     }
     found = {}

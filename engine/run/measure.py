@@ -26,12 +26,12 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": 5}
 
 def measured_symbols(measures: Sequence[str]) -> list[str]:
     """Symbols of the metrics that records of these groups have a column for, in the order of `METRICS`."""
-    own = {"inputs", "adv_inputs", "success", "logits", "adv_logits", "labels", "targets", "forwards", "backwards"}
-    own |= {"predicted_cams", "predicted_adv_cams", "true_cams", "true_adv_cams", "similarity", "weight"}
+    known = {"inputs", "adv_inputs", "success", "logits", "adv_logits", "labels", "targets", "forwards", "backwards"}
+    known |= {"predicted_cams", "predicted_adv_cams", "true_cams", "true_adv_cams", "similarity", "weight"}
     return [
         symbol
         for symbol, metric in METRICS.items()
-        if metric.group in measures and "reduction" in _arguments(metric) and _needs(metric) <= own
+        if metric.group in measures and "reduction" in _arguments(metric) and _needs(metric) <= known
     ]
 
 
@@ -216,8 +216,8 @@ def _values(metric: Metric, given: Mapping[str, Any], usable: Tensor, values: Te
     rows = (given["success"] if "success" in needs else usable).nonzero()[:, 0]
     if not len(rows):
         return values
-    own = {name: given[name] if name in ("similarity", "weight") else given[name][rows] for name in needs}
-    values[rows] = metric.function(**own, **_OPTIONS.get(metric.symbol, {}), reduction="none").to(values)
+    arguments = {name: given[name] if name in ("similarity", "weight") else given[name][rows] for name in needs}
+    values[rows] = metric.function(**arguments, **_OPTIONS.get(metric.symbol, {}), reduction="none").to(values)
     return values
 
 

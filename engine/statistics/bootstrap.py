@@ -132,8 +132,8 @@ def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray)
     actual = (labels[:, None] == classes).astype(float)
     assigned = (predicted[:, None] == classes).astype(float)
 
-    def score(own: np.ndarray) -> np.ndarray:
-        hits, sizes = own @ (actual * assigned), own @ (actual + assigned)
+    def score(drawn: np.ndarray) -> np.ndarray:
+        hits, sizes = drawn @ (actual * assigned), drawn @ (actual + assigned)
         met = (sizes > 0).sum(1)
         scores = (2 * hits / np.where(sizes > 0, sizes, 1)).sum(1)
         return np.where(met > 0, scores / np.maximum(met, 1), math.nan)
@@ -151,12 +151,12 @@ def draw_levels(seconds: np.ndarray) -> np.ndarray:
 def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray) -> np.ndarray:
     """`metrics.local_optimality` of an attack whose distances are (n,) against the best, in each replicate."""
 
-    def area(own: np.ndarray) -> np.ndarray:
-        images = own.sum(1)
-        largest = np.where(own > 0, best, -math.inf).max(1)
-        reached = (own * np.minimum(distances, largest[:, None])).sum(1) / images
-        least = own @ best / images
-        return 1 - (reached - least) / (own @ (best > 0) / images * largest - least)
+    def area(drawn: np.ndarray) -> np.ndarray:
+        images = drawn.sum(1)
+        largest = np.where(drawn > 0, best, -math.inf).max(1)
+        reached = (drawn * np.minimum(distances, largest[:, None])).sum(1) / images
+        least = drawn @ best / images
+        return 1 - (reached - least) / (drawn @ (best > 0) / images * largest - least)
 
     if np.isinf(best).any():  # undefined on the images themselves: so is its interval
         return np.full(len(counts), math.nan)
@@ -171,9 +171,9 @@ def draw_half_distortion(counts: np.ndarray, distances: np.ndarray) -> np.ndarra
     if len(steps):
         member = np.zeros((len(distances), len(steps)))
         member[np.flatnonzero((distances > 0) & np.isfinite(distances)), place] = 1
-        known = _by_groups(lambda own: _half(own @ member, own @ right, steps), counts, distances)
+        known = _by_groups(lambda drawn: _half(drawn @ member, drawn @ right, steps), counts, distances)
     else:
-        known = np.where(_by_groups(lambda own: own @ right, counts, distances) > 0, math.inf, math.nan)
+        known = np.where(_by_groups(lambda drawn: drawn @ right, counts, distances) > 0, math.inf, math.nan)
     known[0] = half_distortion(torch.tensor(distances)).value
     return known
 

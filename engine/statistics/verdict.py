@@ -175,7 +175,10 @@ def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.n
 def judge_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> Judgement:
     """The same rule for two shares of the same images, (n,) bool each, such as the robust accuracy of two models."""
     nothing, every = np.zeros(len(first)), np.ones(len(first), bool)
-    a, b = (Side(name, every, own, nothing, ((),) * len(own)) for name, own in zip(names, (first, second), strict=True))
+    a, b = (
+        Side(name, every, success, nothing, ((),) * len(success))
+        for name, success in zip(names, (first, second), strict=True)
+    )
     return judge(a, b, minimum_norm=False, same=~every)
 
 

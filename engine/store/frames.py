@@ -80,8 +80,8 @@ def load_clean(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
     frames = []
     for record in _records(ResultsStore(folder, create=False), "clean"):
         subject = record.meta["subject"]
-        own = _columns(record, heavy=heavy).to_pandas()
-        frames.append(own.assign(subject=record.meta["key"], model=subject["model"], data=subject["data"]))
+        frame = _columns(record, heavy=heavy).to_pandas()
+        frames.append(frame.assign(subject=record.meta["key"], model=subject["model"], data=subject["data"]))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
@@ -90,10 +90,10 @@ def load_transfer(folder: str | Path) -> pd.DataFrame:
     frames = []
     for record in _records(ResultsStore(folder, create=False), "transfer"):
         cell = Cell.from_record(record.meta)
-        own = record.table.to_pandas()
+        frame = record.table.to_pandas()
         tested = record.meta["subject"]["model"]
         frames.append(
-            own.assign(cell=cell.key, made_on=cell.subject.model, tested_on=tested, implementation=cell.attack)
+            frame.assign(cell=cell.key, made_on=cell.subject.model, tested_on=tested, implementation=cell.attack)
         )
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
@@ -105,8 +105,8 @@ def list_cells(folder: str | Path) -> list[CellState]:
     found = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
     for key, record in read_records(store, "parts"):
         if not isinstance(record, Damaged):
-            own, meta = key.partition("-")[0], dict(record.meta)
-            found[own] = CellState(own, Cell.from_record(meta), "waiting", "", meta)
+            cell_key, meta = key.partition("-")[0], dict(record.meta)
+            found[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
     found = {key: state._replace(status="running") if key in running else state for key, state in found.items()}
     for key, record in read_records(store, "cells"):
         if isinstance(record, Damaged):
@@ -150,8 +150,8 @@ def about_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
-    own = _columns(record, heavy=heavy).to_pandas()
-    return pd.concat([pd.DataFrame(about_cell(Cell.from_record(record.meta)), index=own.index), own], axis=1)
+    columns = _columns(record, heavy=heavy).to_pandas()
+    return pd.concat([pd.DataFrame(about_cell(Cell.from_record(record.meta)), index=columns.index), columns], axis=1)
 
 
 def _columns(record: Record, *, heavy: bool) -> Any:

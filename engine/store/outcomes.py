@@ -111,21 +111,25 @@ class Outcomes:
     @property
     def subjects(self) -> dict[str, ModelOnData]:
         """Every model on its images by key, ordered by name."""
-        cells = [*(own.cell for own in self.done), *(cell for cell, _ in self.failed)]
-        found = {own.key: own for own in (*(each.subject for each in self.clean.values()), *(c.subject for c in cells))}
+        cells = [*(known.cell for known in self.done), *(cell for cell, _ in self.failed)]
+        found = {
+            known.key: known for known in (*(each.subject for each in self.clean.values()), *(c.subject for c in cells))
+        }
         return dict(sorted(found.items(), key=lambda item: (item[1].model, item[1].data, item[1].images, item[0])))
 
     @property
     def users_symbols(self) -> tuple[str, ...]:
         """Users' metrics that its records hold."""
-        return tuple(dict.fromkeys(name for own in self.done for name in own.columns if is_file_name(name)))
+        return tuple(dict.fromkeys(name for outcome in self.done for name in outcome.columns if is_file_name(name)))
 
     @property
     def notes(self) -> list[str]:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
         lines = [f"failed: {cell.attack} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
         lines += [f"left out: {why}, on {cell.subject.model}" for cell, why in self.unknown]
-        foreign = {own.cell.attack for own in self.done if own.cell.is_foreign and not own.cell.row.is_users}
+        foreign = {
+            outcome.cell.attack for outcome in self.done if outcome.cell.is_foreign and not outcome.cell.row.is_users
+        }
         lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
         lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
@@ -135,7 +139,7 @@ class Outcomes:
             f"no clean predictions of {subject.model} on {subject.data} (clean/{key}): metrics that need them are left "
             "out; `davylamp evaluate` makes them again"
             for key, subject in self.subjects.items()
-            if key not in self.clean and any(own.cell.subject == subject for own in self.done)
+            if key not in self.clean and any(outcome.cell.subject == subject for outcome in self.done)
         ]
         return lines + self._silent_transfers()
 
@@ -208,7 +212,7 @@ def read_outcomes(
     succeeded = [state.cell for state in states if state.status != "failed"]
     outcomes = Outcomes(
         store=store,
-        done=tuple(sorted(done, key=lambda own: order_of(own.cell))),
+        done=tuple(sorted(done, key=lambda each: order_of(each.cell))),
         failed=tuple((state.cell, state.reason) for state in states if state.status == "failed"),
         running=tuple(cell for key, cell in parts.items() if key not in finished),
         clean=clean,
@@ -306,14 +310,14 @@ def is_rate(symbol: str) -> bool:
 
 def details(cell: Cell) -> dict[str, str]:
     """What tells apart two cells of one implementation and threat model, the model and the seed aside."""
-    own = dict(cell.parameters)
-    own |= {f"{name} of": list(values) for name, values in cell.grid.items()}
-    own |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
-    own |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
+    settings = dict(cell.parameters)
+    settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
+    settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
+    settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
     if users := [measure for measure in cell.measures if is_file_name(plain_name(measure))]:
-        own["metrics"] = users
-    own |= {"data": f"{cell.subject.data} ({cell.subject.images})"}
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in own.items()}
+        settings["metrics"] = users
+    settings |= {"data": f"{cell.subject.data} ({cell.subject.images})"}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
 
 
 def clean_predictions(store: ResultsStore, subject: ModelOnData) -> tuple[Tensor, Tensor] | None:

@@ -124,7 +124,7 @@ def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[
     if queries:
         points = {id(group): make_cost_point(group) for group in groups}
         runs = [make_run(group, queries=True, grey=grey) for group in groups if points[id(group)] is None]
-        return runs, [own for own in points.values() if own is not None]
+        return runs, [each for each in points.values() if each is not None]
     steps = [group for group in groups if group.parts[0][0].is_minimum]
     runs = [make_run(group, queries=False, grey=grey) for group in steps]
     return runs, make_points([group for group in groups if group not in steps], grey=grey)
@@ -133,20 +133,20 @@ def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[
 def _violations(curves: Sequence[Curve]) -> list[str]:
     """A line for each curve with images that are neither fooled nor robust."""
     return [
-        f"{own.labels['implementation']} on {own.labels['model']}: {own.labels['violations']} violations count neither "
-        "as fooled nor as robust: they lower the accuracy at every budget above 0"
-        for own in curves
-        if own.labels["violations"]
+        f"{curve.labels['implementation']} on {curve.labels['model']}: {curve.labels['violations']} violations "
+        "count neither as fooled nor as robust: they lower the accuracy at every budget above 0"
+        for curve in curves
+        if curve.labels["violations"]
     ]
 
 
 def _limits(runs: Sequence[Run]) -> list[str]:
     """A line for each search that did not look up to the largest change."""
     return [
-        f"{own.labels['implementation']} on {own.labels['model']}: not searched beyond {own.limit:.4g} for every image "
+        f"{run.labels['implementation']} on {run.labels['model']}: not searched beyond {run.limit:.4g} for every image "
         "that was not fooled"
-        for own in runs
-        if not math.isinf(own.limit)
+        for run in runs
+        if not math.isinf(run.limit)
     ]
 
 
@@ -172,7 +172,7 @@ def _choose(outcomes: Outcomes, norm: str | None, models: Sequence[str] | None) 
 
 def _top(runs: Sequence[Run], points: Sequence[Points]) -> float:
     """The largest budget at which anything happens."""
-    falls = [float(own[np.isfinite(own)].max(initial=0)) for run in runs for own in run.falls]
+    falls = [float(budgets[np.isfinite(budgets)].max(initial=0)) for run in runs for budgets in run.falls]
     return max([*falls, *_budgets_run(points)], default=0.0)
 
 

@@ -77,15 +77,15 @@ def make_run(group: Group, *, queries: bool, grey: bool) -> Run:
     """A run against queries or distances: 0 for an image that is wrong when clean, inf for one that never falls."""
     (repeats,) = group.parts
     falls, limit = [], math.inf
-    for own in repeats:
-        columns = own.columns
+    for outcome in repeats:
+        columns = outcome.columns
         if not queries:
-            limit = min(limit, searched_to(own) * grey_scale(own, grey=grey))
+            limit = min(limit, searched_to(outcome) * grey_scale(outcome, grey=grey))
         if queries:
             spent = np.where(columns["success"], columns["forwards"] + columns["backwards"], math.inf)
             falls.append(np.where(columns["attacked"], spent, 0.0))
         else:
-            falls.append(columns["distance"] * grey_scale(own, grey=grey))
+            falls.append(columns["distance"] * grey_scale(outcome, grey=grey))
     return Run({name: group.labels[name] for name in _LABELS}, repeats, falls, limit)
 
 
@@ -111,13 +111,15 @@ def make_points(groups: Sequence[Group], *, grey: bool) -> list[Points]:
             bundles = {}
             for group in members:
                 bundles.setdefault(_bundle_key(group, relative=True), []).append(group)
-        found += [sorted(own, key=lambda group: group.labels["epsilon"]) for own in bundles.values()]
+        found += [sorted(bundle, key=lambda group: group.labels["epsilon"]) for bundle in bundles.values()]
     settings = _settings(found)
     points = []
-    for own, setting in zip(found, settings, strict=True):
-        labels = {name: own[0].labels[name] for name in _LABELS} | {"epsilon": math.nan, "setting": setting}
-        labels["violations"] = sum(group.labels["violations"] for group in own)
-        runs = [(group.labels["epsilon"] * grey_scale(group.parts[0][0], grey=grey), group.parts[0]) for group in own]
+    for bundle, setting in zip(found, settings, strict=True):
+        labels = {name: bundle[0].labels[name] for name in _LABELS} | {"epsilon": math.nan, "setting": setting}
+        labels["violations"] = sum(group.labels["violations"] for group in bundle)
+        runs = [
+            (group.labels["epsilon"] * grey_scale(group.parts[0][0], grey=grey), group.parts[0]) for group in bundle
+        ]
         points.append(Points(labels, runs))
     return points
 
@@ -125,9 +127,9 @@ def make_points(groups: Sequence[Group], *, grey: bool) -> list[Points]:
 def make_cost_point(group: Group) -> Points | None:
     """A run that spends the same on every image says nothing about fewer queries: one point; None for another run."""
     (repeats,) = group.parts
-    attacked = [own.columns["attacked"] for own in repeats]
-    spent = [own.columns["forwards"] + own.columns["backwards"] for own in repeats]
-    costs = np.unique(np.concatenate([own[mask] for own, mask in zip(spent, attacked, strict=True)]))
+    attacked = [each.columns["attacked"] for each in repeats]
+    spent = [each.columns["forwards"] + each.columns["backwards"] for each in repeats]
+    costs = np.unique(np.concatenate([each[mask] for each, mask in zip(spent, attacked, strict=True)]))
     if len(costs) != 1:
         return None
     return Points({name: group.labels[name] for name in _LABELS}, [(float(costs[0]), repeats)])
@@ -165,7 +167,7 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
     own_counts, half, optimality = counts(images), [], []
     # A violation says nothing: such an image is right at 0 only, and the numbers that sum the curve up leave it out.
-    proven = [~own.columns["violated"] for own in run.repeats]
+    proven = [~each.columns["violated"] for each in run.repeats]
     for outcome, falls, kept in zip(run.repeats, run.falls, proven, strict=True):
         if best is not None and kept.any():
             drawn, nearest = own_counts[:, kept], best[rivals(outcome)][kept]
@@ -179,7 +181,7 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
     tensors = [torch.tensor(falls[kept]) for falls, kept in zip(run.falls, proven, strict=True) if kept.any()]
     if not tensors:
         return curve
-    empirical = float(np.mean([empirical_half_distortion(own) for own in tensors]))
+    empirical = float(np.mean([empirical_half_distortion(each) for each in tensors]))
     empirical = math.nan if math.isinf(empirical) and not math.isinf(run.limit) else empirical  # it may be farther
     if best is None:
         return Curve(**{**vars(curve), "empirical_half": empirical})
@@ -188,7 +190,7 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
             **vars(curve),
             "empirical_half": empirical,
             "half_distortion": interval(np.mean(half, axis=0), min(map(len, tensors))),
-            "r_squared": float(np.mean([half_distortion(own).r_squared for own in tensors])),
+            "r_squared": float(np.mean([half_distortion(each).r_squared for each in tensors])),
             "optimality": interval(np.mean(optimality, axis=0), min(map(len, tensors))),
         }
     )
@@ -199,7 +201,7 @@ def draw_points(points: Points, counts: Counts) -> Curve:
     first = points.runs[0][1][0].columns
     right = [first["attacked"][:, None]]
     for _, repeats in points.runs:
-        right.append(np.stack([own.columns["robust"] for own in repeats], axis=1))
+        right.append(np.stack([outcome.columns["robust"] for outcome in repeats], axis=1))
     budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
     return _curve(points.labels, "points", budgets, right, banded=len(counts(len(right[0]))) > 1)
 
@@ -225,8 +227,8 @@ def _curve(
     labels: dict[str, Any], kind: Any, budgets: np.ndarray, right: Sequence[np.ndarray], *, banded: bool
 ) -> Curve:
     """A curve from the images that are right at each budget in each repeat, (n, repeats), and intervals of shares."""
-    shares = [clustered_interval(own) for own in right]
-    value, low, high = (np.array([float(own[part]) for own in shares]) for part in range(3))
+    shares = [clustered_interval(each) for each in right]
+    value, low, high = (np.array([float(each[part]) for each in shares]) for part in range(3))
     if not banded:
         low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
     return Curve(labels, kind, budgets, value, low, high, len(right[0]))
@@ -235,18 +237,18 @@ def _curve(
 def _bundle_key(group: Group, *, relative: bool) -> tuple[object, ...]:
     """What the runs of a points curve share: everything but epsilon and the step size, or its ratio to epsilon."""
     cell = group.parts[0][0].cell
-    own, epsilon = dict(details(cell)), cell.threat_model.epsilon
-    step = own.pop("step_size", "")
+    settings, epsilon = dict(details(cell)), cell.threat_model.epsilon
+    step = settings.pop("step_size", "")
     if relative and epsilon and step:
-        own["step_size"] = f"{float(step) / epsilon:.6g}"
-    return rivals(group.parts[0][0]), cell.attack, tuple(sorted(own.items()))
+        settings["step_size"] = f"{float(step) / epsilon:.6g}"
+    return rivals(group.parts[0][0]), cell.attack, tuple(sorted(settings.items()))
 
 
 def _settings(bundles: Sequence[list[Group]]) -> list[str]:
     """What tells apart points curves of the same attack on the same model and norm."""
     alike: dict[tuple[object, ...], list[int]] = {}
-    for place, own in enumerate(bundles):
-        alike.setdefault((rivals(own[0].parts[0][0]), own[0].labels["implementation"]), []).append(place)
+    for place, bundle in enumerate(bundles):
+        alike.setdefault((rivals(bundle[0].parts[0][0]), bundle[0].labels["implementation"]), []).append(place)
     found = [""] * len(bundles)
     for places in alike.values():
         texts = differing([details(bundles[place][0].parts[0][0].cell) for place in places])

@@ -70,25 +70,25 @@ def build_defence(
     pair = _find_pair(outcomes, original, defended)
     counts = resample(pair[0].subject.images, bootstrap, seed)
     labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
-    sides = tuple(_Side(own.logits, np.ones(images, bool)) for own in pair)
+    sides = tuple(_Side(item.logits, np.ones(images, bool)) for item in pair)
     drawn = [_draw_outputs(sides, labels, counts, asked)]
     shares = [[_shares(sides, labels)]]
     rows: list[dict[str, Any]] = [
         dict(zip(_LABELS, ("clean", "", math.nan, False, "", images, 0), strict=True)),
     ]
     for group, pairs in _common(outcomes, pair):
-        read = [_sides_of(own) for own in pairs]
-        each = [_draw_pair(own, two, labels, counts, asked) for own, two in zip(pairs, read, strict=True)]
-        shares.append([_shares(two, labels, own) for own, two in zip(pairs, read, strict=True)])
+        read = [_sides_of(item) for item in pairs]
+        each = [_draw_pair(item, two, labels, counts, asked) for item, two in zip(pairs, read, strict=True)]
+        shares.append([_shares(two, labels, item) for item, two in zip(pairs, read, strict=True)])
         drawn.append({symbol: aggregate([[found[symbol] for found in each]]) for symbol in asked})
-        violations = int(sum(own.columns["violated"].sum() for two in pairs for own in two))
+        violations = int(sum(item.columns["violated"].sum() for two in pairs for item in two))
         counted = sum(int((_counts(two[0]) & _counts(two[1])).sum()) for two in pairs)
         own_labels = {"examples": group.labels["implementation"], "images": counted, "violations": violations}
         rows.append({name: own_labels.get(name, group.labels.get(name)) for name in _LABELS})
     kept = [symbol for symbol in asked if metrics is not None or any(found[symbol].n for found in drawn)]
     lines = tuple(
-        TableRow(own, {symbol: _estimate(symbol, found[symbol], columns if bootstrap else []) for symbol in kept})
-        for own, found, columns in zip(rows, drawn, shares, strict=True)
+        TableRow(item, {symbol: _estimate(symbol, found[symbol], columns if bootstrap else []) for symbol in kept})
+        for item, found, columns in zip(rows, drawn, shares, strict=True)
     )
     return Table("defence", _LABELS, tuple(kept), lines, tuple(outcomes.notes))
 
@@ -114,10 +114,10 @@ def _find_pair(outcomes: Outcomes, original: str, defended: str) -> tuple[Clean,
     names = {key: name for key, name in model_names(outcomes).items() if key in outcomes.clean}
     found = []
     for name in (original, defended):
-        own = [outcomes.clean[key] for key, known in names.items() if known == name]
-        if not own:
+        each = [outcomes.clean[key] for key, known in names.items() if known == name]
+        if not each:
             raise UnknownName("model", name, set(names.values()))
-        found.append(own)
+        found.append(each)
     same = [
         (a, b)
         for a in found[0]
@@ -136,11 +136,11 @@ def _find_pair(outcomes: Outcomes, original: str, defended: str) -> tuple[Clean,
 
 def _common(outcomes: Outcomes, pair: tuple[Clean, Clean]) -> list[tuple[Group, list[tuple[Outcome, Outcome]]]]:
     """The attacks that both models met, with their outcomes paired by seed."""
-    keys = [own.subject.key for own in pair]
-    mine = tuple(own for own in outcomes.done if own.cell.subject.key in keys)
+    keys = [each.subject.key for each in pair]
+    mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
     found = []
     for group in group_cells(replace(outcomes, done=mine, failed=()), "attacks"):
-        of = {(own.cell.subject.key, own.cell.seed): own for part in group.parts for own in part}
+        of = {(each.cell.subject.key, each.cell.seed): each for part in group.parts for each in part}
         seeds = [seed for key, seed in of if key == keys[0] and (keys[1], seed) in of]
         if seeds:
             found.append((group, [(of[keys[0], seed], of[keys[1], seed]) for seed in seeds]))
@@ -157,7 +157,7 @@ def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Seque
             found[symbol] = draw_means(counts, np.where(both, values.double().numpy(), np.nan)[:, None])[0]
         elif symbol == "FV":
             truth = labels.numpy()[both]
-            scores = [draw_macro_f1(counts[:, both], truth, own.logits.argmax(1).numpy()[both]) for own in sides]
+            scores = [draw_macro_f1(counts[:, both], truth, side.logits.argmax(1).numpy()[both]) for side in sides]
             found[symbol] = draws_of(scores[1] - scores[0], int(both.sum()))
         else:
             found[symbol] = draws_of(np.full(len(counts), np.nan), 0)
@@ -167,12 +167,12 @@ def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Seque
 def _shares(sides: Any, labels: Tensor, two: tuple[Outcome, Outcome] | None = None) -> dict[str, np.ndarray]:
     """What shares are counted from, by symbol, (n, 2): what is added up and, of differences, what is taken from it."""
     right = [(side.logits.argmax(1) == labels).numpy() for side in sides]
-    gained, lost = (np.where(sides[0].counts & sides[1].counts, own, np.nan) for own in (
+    gained, lost = (np.where(sides[0].counts & sides[1].counts, each, np.nan) for each in (
         right[1] & ~right[0], right[0] & ~right[1]
     ))  # fmt: skip
     nothing = np.zeros(len(gained))
     found = {"CRR": (gained, nothing), "CSR": (lost, nothing), "CAV": (gained, lost)}
-    if two is not None and all("MR" in own.columns for own in two):
+    if two is not None and all("MR" in each.columns for each in two):
         found["MRV"] = two[1].columns["MR"].astype(float), two[0].columns["MR"].astype(float)
     return {symbol: np.stack(columns, axis=1) for symbol, columns in found.items()}
 
@@ -180,18 +180,18 @@ def _shares(sides: Any, labels: Tensor, two: tuple[Outcome, Outcome] | None = No
 def _estimate(symbol: str, draws: Draws, shares: Sequence[dict[str, np.ndarray]]) -> Estimate:
     """The estimate with the interval of a share, or of a difference of shares, where it is one."""
     found = interval(draws.ratio, draws.n, draws.different)
-    known = [own[symbol] for own in shares if symbol in own]
+    known = [each[symbol] for each in shares if symbol in each]
     if symbol not in (*_SHARES, *_OF_SHARES) or not known:
         return found
-    added, taken = (clustered_interval(np.stack([own[:, side] for own in known], axis=1)) for side in (0, 1))
-    plus, minus = ((float(own.value), float(own.low), float(own.high)) for own in (added, taken))
+    added, taken = (clustered_interval(np.stack([each[:, side] for each in known], axis=1)) for side in (0, 1))
+    plus, minus = ((float(each.value), float(each.low), float(each.high)) for each in (added, taken))
     alike = discordant_correlation(plus[0], minus[0]) if symbol == "CAV" else 0.0
     low, high = plus[1:] if symbol in _SHARES else difference_ends(plus, minus, alike)
     return found._replace(low=low, high=high)
 
 
 def _sides_of(two: tuple[Outcome, Outcome]) -> list[_Side]:
-    return [_Side(own.adv_logits, _counts(own)) for own in two if own.adv_logits is not None]
+    return [_Side(outcome.adv_logits, _counts(outcome)) for outcome in two if outcome.adv_logits is not None]
 
 
 def _draw_pair(
@@ -204,8 +204,8 @@ def _draw_pair(
             given = [sides[0].logits, sides[1].logits, *([labels] if symbol == "AITC" else [])]
             values = METRICS[symbol].function(*given, reduction="none").double().numpy()
             found[symbol] = draw_means(counts, np.where(both, values, np.nan)[:, None])[0]
-        elif symbol in _DIFFERENCES and all(_DIFFERENCES[symbol] in own.columns for own in two):
-            columns = np.stack([own.columns[_DIFFERENCES[symbol]].astype(float) for own in two], axis=1)
+        elif symbol in _DIFFERENCES and all(_DIFFERENCES[symbol] in outcome.columns for outcome in two):
+            columns = np.stack([outcome.columns[_DIFFERENCES[symbol]].astype(float) for outcome in two], axis=1)
             before, after = draw_means(counts, columns)
             found[symbol] = draws_of(after.ratio - before.ratio, min(before.n, after.n))
     return found

@@ -22,18 +22,21 @@ class Group(NamedTuple):
 
 def differing(options: Sequence[Mapping[str, str]]) -> list[str]:
     """For each of several settings, what it has that not all of them have: "steps=5, step_size=0.02"."""
-    names = list(dict.fromkeys(name for own in options for name in own))
-    told = [name for name in names if len({own.get(name) for own in options}) > 1]
-    return [", ".join(f"{name}={own[name]}" for name in told if own.get(name)) for own in options]
+    names = list(dict.fromkeys(name for option in options for name in option))
+    told = [name for name in names if len({option.get(name) for option in options}) > 1]
+    return [", ".join(f"{name}={option[name]}" for name in told if option.get(name)) for option in options]
 
 
 def model_names(outcomes: Outcomes) -> dict[str, str]:
     """Name of every model by key of its subject; with a piece of its digest where one name has several weights."""
     subjects = outcomes.subjects
     digests: dict[str, set[str]] = {}
-    for own in subjects.values():
-        digests.setdefault(own.model, set()).add(own.model_digest)
-    return {key: own.model if len(digests[own.model]) == 1 else _name_with_digest(own) for key, own in subjects.items()}
+    for subject in subjects.values():
+        digests.setdefault(subject.model, set()).add(subject.model_digest)
+    return {
+        key: subject.model if len(digests[subject.model]) == 1 else _name_with_digest(subject)
+        for key, subject in subjects.items()
+    }
 
 
 def may_be_called(subject: ModelOnData, name: str) -> bool:
@@ -47,26 +50,30 @@ def _name_with_digest(subject: ModelOnData) -> str:
 
 def threat_labels(cell: Cell) -> dict[str, Any]:
     """Norm, epsilon (NaN: none), targeted."""
-    own = cell.threat_model
-    return {"norm": own.norm, "epsilon": math.nan if own.epsilon is None else own.epsilon, "targeted": own.targeted}
+    rules = cell.threat_model
+    return {
+        "norm": rules.norm,
+        "epsilon": math.nan if rules.epsilon is None else rules.epsilon,
+        "targeted": rules.targeted,
+    }
 
 
 def group_cells(outcomes: Outcomes, by: By) -> list[Group]:
     """The rows in order, with their labels; failed cells are counted in the row that they belong to."""
     keys = {"attacks": setting_of, "models": _threat, "pairs": lambda cell: (cell.subject.key, *setting_of(cell))}[by]
-    every = [(own.cell, own) for own in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
+    every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
     members: dict[tuple[Any, ...], list[tuple[Cell, Outcome | None]]] = {}
-    for cell, own in sorted(every, key=lambda item: _place(item[0], by)):
-        members.setdefault(keys(cell), []).append((cell, own))
+    for cell, outcome in sorted(every, key=lambda item: _place(item[0], by)):
+        members.setdefault(keys(cell), []).append((cell, outcome))
     names = model_names(outcomes)
     return _tell_apart([_group(cells, by, names) for cells in members.values()])
 
 
 def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str, str]) -> Group:
     parts: dict[Any, list[Outcome]] = {}
-    done = [own for _, own in cells if own is not None]
-    for own in done:
-        parts.setdefault(own.cell.subject.key if by == "attacks" else setting_of(own.cell), []).append(own)
+    done = [outcome for _, outcome in cells if outcome is not None]
+    for outcome in done:
+        parts.setdefault(outcome.cell.subject.key if by == "attacks" else setting_of(outcome.cell), []).append(outcome)
     first = cells[0][0]
     finer = details(first)
     if by == "models":
@@ -75,7 +82,10 @@ def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str,
     if by != "pairs":
         labels[{"attacks": "models", "models": "attacks"}[by]] = len(parts)
     labels |= {"cells": len(done), "failed": len(cells) - len(done)}
-    labels |= {"images": _total(done, "attacked"), "violations": int(sum(side_of(own).violated.sum() for own in done))}
+    labels |= {
+        "images": _total(done, "attacked"),
+        "violations": int(sum(side_of(outcome).violated.sum() for outcome in done)),
+    }
     return Group(labels, list(parts.values()), finer)
 
 
@@ -86,7 +96,7 @@ def _tell_apart(groups: list[Group]) -> list[Group]:
         names = ("model", "implementation", "norm", "epsilon", "targeted")
         alike.setdefault(tuple(str(group.labels.get(name)) for name in names), []).append(group)
     for peers in alike.values():
-        for group, text in zip(peers, differing([own.finer for own in peers]), strict=True):
+        for group, text in zip(peers, differing([each.finer for each in peers]), strict=True):
             group.labels["setting"] = text
     return groups
 
@@ -117,8 +127,8 @@ def _balls(cell: Cell) -> tuple[Any, ...]:
 
 
 def _place(cell: Cell, by: By) -> tuple[Any, ...]:
-    own = cell.threat_model
-    ball = (own.norm, math.inf if own.epsilon is None else own.epsilon, own.targeted)
+    rules = cell.threat_model
+    ball = (rules.norm, math.inf if rules.epsilon is None else rules.epsilon, rules.targeted)
     attack = (_ORDER.index(attack_of(cell.row).knowledge), cell.row.attack, *ball, cell.attack)
     model = (cell.subject.model, cell.subject.key)
     ordered = {"attacks": (*attack, *model), "models": (*model, *ball, *attack), "pairs": (*model, *attack)}[by]
@@ -126,4 +136,4 @@ def _place(cell: Cell, by: By) -> tuple[Any, ...]:
 
 
 def _total(done: Sequence[Outcome], column: str) -> int:
-    return int(sum(own.columns[column].sum() for own in done))
+    return int(sum(outcome.columns[column].sum() for outcome in done))

@@ -85,13 +85,13 @@ def build_matrix(
     if per == "attack" and rows == "models":
         done, told = _strongest(done)
         notes += told
-    violations = int(sum(own.columns["violated"].sum() for own in done))
+    violations = int(sum(outcome.columns["violated"].sum() for outcome in done))
     if violations:
         notes.append(f"{violations} violations are missing: they count neither as fooled nor as robust")
-    targeted = list(dict.fromkeys(_attack_name(own) for own in done if own.cell.threat_model.targeted))
-    if targeted and any(not own.cell.threat_model.targeted for own in done):
+    targeted = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome.cell.threat_model.targeted))
+    if targeted and any(not outcome.cell.threat_model.targeted for outcome in done):
         notes.append(f"targeted and untargeted attacks are averaged together; targeted: {_some(targeted)}")
-    alias = {own.cell.attack: _plain_name(own) for own in done} if per == "attack" else {}
+    alias = {outcome.cell.attack: _plain_name(outcome) for outcome in done} if per == "attack" else {}
     kept = replace(outcomes, done=tuple(map(_without_violations, done)), failed=())
     columns, more = _columns(kept, symbols, rows, alias)
     return MetricMatrix(columns, (*notes, *more))
@@ -184,9 +184,9 @@ def read_matrix(path: Path) -> MetricMatrix:
         InvalidInput: if it is no such table, or names something twice.
     """
     head, body = _read_cells(path)
-    names = [str(own).strip() for own in body[0]]
-    for kind, own in (("subject", names), ("metric", head[1:])):
-        twice = next((name for name in own if own.count(name) > 1), None)
+    names = [str(entry).strip() for entry in body[0]]
+    for kind, entry in (("subject", names), ("metric", head[1:])):
+        twice = next((name for name in entry if entry.count(name) > 1), None)
         if twice is not None:
             raise InvalidInput(f"expected each {kind} once in {path}, got {twice!r} twice")
     values = body.iloc[:, 1:].apply(pd.to_numeric, errors="coerce").to_numpy(dtype=float)
@@ -211,7 +211,7 @@ def _read_cells(path: Path) -> tuple[list[str], Any]:
         raise InvalidInput(f"expected a CSV table of metrics in {path}, got an empty file") from error
     except (pd.errors.ParserError, UnicodeDecodeError, OSError) as error:
         raise InvalidInput(f"expected a CSV table of metrics in {path}, got {' '.join(str(error).split())}") from error
-    head = [str(own).strip() for own in table.iloc[0]]
+    head = [str(heading).strip() for heading in table.iloc[0]]
     if len(head) < 2:
         what = "semicolons" if ";" in head[0] else "tabs" if "\t" in head[0] else "one column"
         raise InvalidInput(f"expected names and metrics separated by commas in {path}, got {what}")
@@ -219,21 +219,21 @@ def _read_cells(path: Path) -> tuple[list[str], Any]:
 
 
 def _in_norm(outcomes: Outcomes, norm: str | None) -> list[Outcome]:
-    done = [own for own in outcomes.done if norm in (None, own.cell.threat_model.norm)]
+    done = [outcome for outcome in outcomes.done if norm in (None, outcome.cell.threat_model.norm)]
     if not done:
-        have = ", ".join(sorted({own.cell.threat_model.norm for own in outcomes.done})) or "no finished cell"
+        have = ", ".join(sorted({outcome.cell.threat_model.norm for outcome in outcomes.done})) or "no finished cell"
         raise Unsupported(f"expected results in norm {norm}, got {have}")
     return done
 
 
 def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list[Outcome], list[str]]:
     """The cells of one kind of attack, and a note about the other kind if nobody chose."""
-    have = {attack_of(own.cell.row).knowledge for own in done}
+    have = {attack_of(outcome.cell.row).knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
-    kept = [own for own in done if attack_of(own.cell.row).knowledge in _KINDS[chosen]]
+    kept = [outcome for outcome in done if attack_of(outcome.cell.row).knowledge in _KINDS[chosen]]
     if not kept:
         raise Unsupported(f"expected {chosen} attacks, got {', '.join(sorted(have))} ones only")
-    rest = list(dict.fromkeys(_attack_name(own) for own in done if own not in kept))
+    rest = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome not in kept))
     if knowledge is not None or not rest:
         return kept, []
     return kept, [f"{chosen} attacks only; black-box ones are ranked apart (--knowledge black-box): {_some(rest)}"]
@@ -243,65 +243,69 @@ def _common(done: list[Outcome], names: Mapping[str, str], rows: str) -> tuple[l
     """The cells of what every row has, and a note for each thing that some row lacks."""
     of_models = rows == "models"
 
-    def row(own: Outcome) -> Any:
-        return own.cell.subject.key if of_models else setting_of(own.cell)
+    def row(each: Outcome) -> Any:
+        return each.cell.subject.key if of_models else setting_of(each.cell)
 
-    def item(own: Outcome) -> Any:
-        return setting_of(own.cell) if of_models else own.cell.subject.key
+    def item(each: Outcome) -> Any:
+        return setting_of(each.cell) if of_models else each.cell.subject.key
 
-    def item_name(own: Outcome) -> str:
-        return _attack_name(own) if of_models else names[own.cell.subject.key]
+    def item_name(each: Outcome) -> str:
+        return _attack_name(each) if of_models else names[each.cell.subject.key]
 
-    row_names = {row(own): names[own.cell.subject.key] if of_models else _attack_name(own) for own in done}
-    item_names = {item(own): item_name(own) for own in done}
+    row_names = {row(each): names[each.cell.subject.key] if of_models else _attack_name(each) for each in done}
+    item_names = {item(each): item_name(each) for each in done}
     met: dict[Any, set[Any]] = {}
-    for own in done:
-        met.setdefault(item(own), set()).add(row(own))
-    common = {own for own, seen in met.items() if len(seen) == len(row_names)}
+    for each in done:
+        met.setdefault(item(each), set()).add(row(each))
+    common = {each for each, seen in met.items() if len(seen) == len(row_names)}
     if not common:
         what = f"an attack that was run on all {len(row_names)} models" if of_models else "a model that all attacks met"
         raise Unsupported(f"expected {what}, got none: evaluate what is missing, or choose with --norm")
     notes = [
-        f"left out: {item_names[own]}: no result {'on' if of_models else 'of'} "
+        f"left out: {item_names[each]}: no result {'on' if of_models else 'of'} "
         f"{_some([name for key, name in row_names.items() if key not in seen])}"
-        for own, seen in met.items()
-        if own not in common
+        for each, seen in met.items()
+        if each not in common
     ]
-    return [own for own in done if item(own) in common], notes
+    return [each for each in done if item(each) in common], notes
 
 
 def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
     """One outcome for each attack on each model, under the name of the attack, and a note if libraries were joined."""
     settings: dict[Any, dict[Any, dict[str, str]]] = {}
-    for own in done:
-        settings.setdefault((own.cell.attack, _rules_of(own)), {})[setting_of(own.cell)] = details(own.cell)
+    for outcome in done:
+        settings.setdefault((outcome.cell.attack, _rules_of(outcome)), {})[setting_of(outcome.cell)] = details(
+            outcome.cell
+        )
     told = {
         setting: text
         for several in settings.values()
         for setting, text in zip(several, differing(list(several.values())), strict=True)
     }
     attacks: dict[Any, list[Outcome]] = {}
-    for own in done:
-        attacks.setdefault((_plain_name(own), _rules_of(own), told[setting_of(own.cell)]), []).append(own)
+    for outcome in done:
+        attacks.setdefault((_plain_name(outcome), _rules_of(outcome), told[setting_of(outcome.cell)]), []).append(
+            outcome
+        )
     merged, joined = [], {}
     for (name, *_), several in attacks.items():
-        first = min(several, key=lambda own: own.cell.attack).cell
+        first = min(several, key=lambda outcome: outcome.cell.attack).cell
         pairs: dict[Any, list[Outcome]] = {}
-        for own in several:
-            pairs.setdefault((own.cell.subject, own.cell.seed), []).append(own)
+        for outcome in several:
+            pairs.setdefault((outcome.cell.subject, outcome.cell.seed), []).append(outcome)
         for (subject, seed), tries in pairs.items():
             cell = replace(first, subject=subject, seed=seed)
-            merged.append(replace(_best(sorted(tries, key=lambda own: own.cell.attack)), cell=cell))
-        libraries = sorted({own.cell.row.library for own in several})
+            merged.append(replace(_best(sorted(tries, key=lambda outcome: outcome.cell.attack)), cell=cell))
+        libraries = sorted({outcome.cell.row.library for outcome in several})
         if len(libraries) > 1:
             joined[f"{name} ({', '.join(libraries)})"] = None
     note = "an attack counts once, the strongest of its libraries on each image: "
     return merged, [note + "; ".join(joined)] if joined else []
 
 
-def _rules_of(own: Outcome) -> tuple[Any, ...]:
+def _rules_of(outcome: Outcome) -> tuple[Any, ...]:
     """What two implementations of an attack must share to be tries at the same thing."""
-    cell = own.cell
+    cell = outcome.cell
     threat_model = cell.threat_model
     return threat_model.norm, threat_model.epsilon, threat_model.targeted, cell.target, cell.pixels
 
@@ -319,22 +323,24 @@ def _best(tries: list[Outcome]) -> Outcome:
     return replace(tries[0], columns=columns, silent=silent[best, images], examples=(), adv_logits=None)
 
 
-def _without_violations(own: Outcome) -> Outcome:
+def _without_violations(outcome: Outcome) -> Outcome:
     """The same cell with rates that are undefined where an example broke a rule."""
     rates = {
-        name: np.where(own.columns["violated"], np.nan, own.columns[name]) for name in _RATES if name in own.columns
+        name: np.where(outcome.columns["violated"], np.nan, outcome.columns[name])
+        for name in _RATES
+        if name in outcome.columns
     }
-    return replace(own, columns={**own.columns, **rates})
+    return replace(outcome, columns={**outcome.columns, **rates})
 
 
 def _columns(
     outcomes: Outcomes, symbols: Sequence[str], rows: str, alias: Mapping[str, str]
 ) -> tuple[pd.DataFrame, list[str]]:
     """The mean of each metric over what defines it for every row, and which metrics are over fewer or gone."""
-    wanted = [*(own for own in symbols if own != "QN"), *(_QUERIES if "QN" in symbols else ())]
+    wanted = [*(each for each in symbols if each != "QN"), *(_QUERIES if "QN" in symbols else ())]
     kept = drop_absent(wanted, outcomes, explicit=False)
     table = build_table(outcomes, by="pairs", metrics=kept, bootstrap=0)
-    cells: Any = pd.DataFrame([{symbol: own.value for symbol, own in line.metrics.items()} for line in table.rows])
+    cells: Any = pd.DataFrame([{symbol: each.value for symbol, each in line.metrics.items()} for line in table.rows])
     cells["model"] = [line.labels["model"] for line in table.rows]
     cells["attack"] = [_name(line.labels, alias) for line in table.rows]
     if set(_QUERIES) <= set(kept) and "QN" in symbols:
@@ -342,7 +348,7 @@ def _columns(
         cells["QN"] = both.where(cells["QNC_B"] > 0, cells["QNC_F"])
     row, item = ("model", "attack") if rows == "models" else ("attack", "model")
     columns, fewer, gone = {}, {}, []
-    for symbol in (own for own in symbols if own in cells):
+    for symbol in (each for each in symbols if each in cells):
         matrix = cells.pivot(index=item, columns=row, values=symbol)
         whole = matrix.dropna()
         if whole.empty:
@@ -355,20 +361,20 @@ def _columns(
         raise InvalidInput(f"expected a metric that all {rows} have, got none: {rows} that nothing fools have few")
     order = list(dict.fromkeys(cells[row]))
     notes = [
-        f"{', '.join(own)}: over {count} of {total} {item}s; the others leave it undefined for some {row}"
-        for (count, total), own in fewer.items()
+        f"{', '.join(each)}: over {count} of {total} {item}s; the others leave it undefined for some {row}"
+        for (count, total), each in fewer.items()
     ]
     notes += [f"left out: {', '.join(gone)}: undefined for some {row} on every {item}"] if gone else []
     return pd.DataFrame(columns).loc[order], notes
 
 
-def _attack_name(own: Outcome) -> str:
-    return _name({"implementation": own.cell.attack, **threat_labels(own.cell), "setting": ""})
+def _attack_name(outcome: Outcome) -> str:
+    return _name({"implementation": outcome.cell.attack, **threat_labels(outcome.cell), "setting": ""})
 
 
-def _plain_name(own: Outcome) -> str:
+def _plain_name(outcome: Outcome) -> str:
     """The attack, whichever library ran it."""
-    return f"best({own.cell.row.attack})" if own.cell.is_best else own.cell.row.attack
+    return f"best({outcome.cell.row.attack})" if outcome.cell.is_best else outcome.cell.row.attack
 
 
 def _name(labels: Mapping[str, Any], alias: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -86,9 +86,9 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
     """
     kept = []
     for symbol in symbols:
-        columns = [own.columns[symbol] for own in outcomes.done if symbol in own.columns]
+        columns = [outcome.columns[symbol] for outcome in outcomes.done if symbol in outcome.columns]
         here = symbol in MEASUREMENTS or symbol in _SPECIAL or (symbol in OF_CLEAN and bool(outcomes.clean))
-        here = any(own.is_minimum for own in outcomes.done) if symbol == "D_half" else here
+        here = any(outcome.is_minimum for outcome in outcomes.done) if symbol == "D_half" else here
         if here or any(column.dtype != object and not np.isnan(column).all() for column in columns):
             kept.append(symbol)
         elif explicit and outcomes.done and (not columns or is_file_name(symbol)):
@@ -112,23 +112,25 @@ def draw_cells(outcomes: Outcomes, symbols: Sequence[str], counts: Mapping[int, 
     best = best_distances_of(outcomes.done)
     clean = _draw_clean(outcomes, counts) if "CF" in symbols else {}
     drawn = {}
-    for own in outcomes.done:
-        weights = counts[own.cell.subject.images]
-        columns = np.stack([column_of(own, outcomes, symbol) for symbol in symbols], axis=1)
+    for outcome in outcomes.done:
+        weights = counts[outcome.cell.subject.images]
+        columns = np.stack([column_of(outcome, outcomes, symbol) for symbol in symbols], axis=1)
         found = draw_means(weights, columns)
         for place, symbol in enumerate(symbols):
-            special = clean.get(own.cell.subject.key) if symbol == "CF" else _draw_special(own, symbol, weights, best)
+            special = (
+                clean.get(outcome.cell.subject.key) if symbol == "CF" else _draw_special(outcome, symbol, weights, best)
+            )
             found[place] = found[place] if special is None else special
-        drawn[own.cell.key] = found
+        drawn[outcome.cell.key] = found
     return drawn
 
 
 def best_distances_of(done: Sequence[Outcome]) -> dict[tuple[object, ...], np.ndarray]:
     """The least distance of each image over all attacks on the same model, norm and target, by `rivals` of a cell."""
     best: dict[tuple[object, ...], np.ndarray] = {}
-    for own in done:
-        key = rivals(own)
-        best[key] = np.minimum(best[key], own.columns["distance"]) if key in best else own.columns["distance"]
+    for outcome in done:
+        key = rivals(outcome)
+        best[key] = np.minimum(best[key], outcome.columns["distance"]) if key in best else outcome.columns["distance"]
     return best
 
 
@@ -138,16 +140,16 @@ def rivals(outcome: Outcome) -> tuple[object, ...]:
     return cell.subject.key, cell.threat_model.norm, cell.threat_model.targeted, cell.target, cell.pixels
 
 
-def column_of(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
+def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     """The values of a cell's images, (n,); NaN where undefined."""
-    columns, images = own.columns, len(own.columns["label"])
+    columns, images = outcome.columns, len(outcome.columns["label"])
     if symbol == "RA":
         return columns["robust"].astype(float)
     if symbol in ("seconds", "forwards", "backwards"):
         return np.where(columns["attacked"], columns[symbol], np.nan)
     if symbol in ("l0", "l1", "l2", "linf"):
         return np.where(columns["success"], columns[symbol], np.nan)
-    clean = outcomes.clean.get(own.cell.subject.key)
+    clean = outcomes.clean.get(outcome.cell.subject.key)
     if symbol in ("CA", "CC") and clean is not None:
         return clean.columns[symbol]
     found = columns.get(symbol)
@@ -156,7 +158,7 @@ def column_of(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
 
 def _draw_clean(outcomes: Outcomes, counts: Mapping[int, np.ndarray]) -> dict[str, Draws]:
     """CF by subject: the same for every attack on it."""
-    attacked = {own.cell.subject.key for own in outcomes.done}
+    attacked = {outcome.cell.subject.key for outcome in outcomes.done}
     found = {}
     for key, clean in outcomes.clean.items():
         if key in attacked:
@@ -166,17 +168,17 @@ def _draw_clean(outcomes: Outcomes, counts: Mapping[int, np.ndarray]) -> dict[st
 
 
 def _draw_special(
-    own: Outcome,
+    outcome: Outcome,
     symbol: str,
     counts: np.ndarray,
     best: Mapping[tuple[object, ...], np.ndarray],
 ) -> Draws | None:
     """The metrics that are no mean over images."""
-    columns, n = own.columns, len(own.columns["label"])
-    if symbol == "D_half" and own.is_minimum:
+    columns, n = outcome.columns, len(outcome.columns["label"])
+    if symbol == "D_half" and outcome.is_minimum:
         return draws_of(draw_half_distortion(counts, columns["distance"]), n)
     if symbol == "OPT":
-        return draws_of(draw_optimality(counts, columns["distance"], best[rivals(own)]), n)
+        return draws_of(draw_optimality(counts, columns["distance"], best[rivals(outcome)]), n)
     return None
 
 
@@ -185,13 +187,13 @@ def _needs_images(symbol: str) -> str:
 
 
 def _why_absent(symbol: str, outcomes: Outcomes) -> str:
-    reasons = {own.unmeasured[symbol] for own in outcomes.done if symbol in own.unmeasured}
+    reasons = {outcome.unmeasured[symbol] for outcome in outcomes.done if symbol in outcome.unmeasured}
     if reasons:
         return "; ".join(sorted(reasons))
     if symbol not in METRICS or METRICS[symbol].group == "accuracy":
         return "it has no predictions on clean images"
     group = METRICS[symbol].group
-    if symbol in _TARGETED and not any(own.cell.threat_model.targeted for own in outcomes.done):
+    if symbol in _TARGETED and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
         failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
         return "no attack here has a target" if not failed else "every attack with a target failed"
     reasons_of = {
@@ -200,7 +202,7 @@ def _why_absent(symbol: str, outcomes: Outcomes) -> str:
     }
     if symbol not in reasons_of and group not in MEASURES:
         return "its records have no such column: evaluate it again"
-    if symbol not in reasons_of and all(group not in own.cell.measures for own in outcomes.done):
+    if symbol not in reasons_of and all(group not in outcome.cell.measures for outcome in outcomes.done):
         return f"it was evaluated without the measures {group!r}"
     lacking = "it needs what these models or data lack (ImageNet's classes, a last linear layer, a layer with maps)"
     return reasons_of.get(symbol, lacking)

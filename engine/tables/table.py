@@ -113,7 +113,7 @@ def build_table(
     outcomes = outcomes_of(folder, asked)
     asked = (*asked, *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
-    sizes = {own.cell.subject.images for own in outcomes.done}
+    sizes = {each.cell.subject.images for each in outcomes.done}
     counts = {size: resample(size, bootstrap, seed) for size in sizes}
     inner = symbols if "seconds" in symbols else (*symbols, "seconds")  # CTC ranks them
     drawn = draw_cells(outcomes, inner, counts)
@@ -121,10 +121,10 @@ def build_table(
     rows: list[dict[str, Draws]] = []
     for group in groups:
         found = {
-            symbol: aggregate([[drawn[own.cell.key][place] for own in part] for part in group.parts], pooled=pooled)
+            symbol: aggregate([[drawn[each.cell.key][place] for each in part] for part in group.parts], pooled=pooled)
             for place, symbol in enumerate(inner)
         }
-        seen = {own.cell.subject.key: own.cell.subject.images for part in group.parts for own in part}
+        seen = {each.cell.subject.key: each.cell.subject.images for part in group.parts for each in part}
         for symbol in set(OF_CLEAN) & set(symbols):  # an image counts once, however many attacks it met
             found[symbol] = found[symbol]._replace(n=sum(seen.values()))
         if "RA_worst" in symbols and group.parts:
@@ -134,9 +134,9 @@ def build_table(
         _rank_times(groups, rows)
     lines = []
     for group, found in zip(groups, rows, strict=True):
-        estimates = {symbol: interval(own.ratio, own.n, own.different) for symbol, own in found.items()}
+        estimates = {symbol: interval(each.ratio, each.n, each.different) for symbol, each in found.items()}
         for symbol in filter(is_share, symbols if bootstrap else ()):
-            columns = [[_shares_of(own, outcomes, symbol) for own in part] for part in group.parts]
+            columns = [[_shares_of(each, outcomes, symbol) for each in part] for part in group.parts]
             columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
             low, high = share_ends(columns, pooled=pooled)
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
@@ -151,10 +151,10 @@ def aggregate(parts: list[list[Draws]], *, pooled: bool = False) -> Draws:
     n = sum(draws.n for draws in every)
     if not every:
         return draws_of(np.full(1, math.nan), 0)
-    different = max(own.different or own.n for own in every)
+    different = max(each.different or each.n for each in every)
     if pooled:
-        return Draws(np.sum([own.total for own in every], 0), np.sum([own.count for own in every], 0), n, different)
-    return draws_of(_mean([_mean([own.ratio for own in part]) for part in parts]), n)._replace(different=different)
+        return Draws(np.sum([each.total for each in every], 0), np.sum([each.count for each in every], 0), n, different)
+    return draws_of(_mean([_mean([each.ratio for each in part]) for part in parts]), n)._replace(different=different)
 
 
 def share_ends(parts: list[list[np.ndarray]], *, pooled: bool = False) -> tuple[float, float]:
@@ -165,29 +165,29 @@ def share_ends(parts: list[list[np.ndarray]], *, pooled: bool = False) -> tuple[
         pooled: every image of every repeat weighs the same.
     """
     weights, columns = [], []
-    met = [[own for own in part if not np.isnan(own).all()] for part in parts]
+    met = [[column for column in part if not np.isnan(column).all()] for part in parts]
     for part in met:
         columns += part
-        weights += [float((~np.isnan(own)).sum()) if pooled else 1 / len(part) for own in part]
+        weights += [float((~np.isnan(column)).sum()) if pooled else 1 / len(part) for column in part]
     if not columns:
         return math.nan, math.nan
     found = clustered_interval(np.stack(columns, axis=1), weights)
     return float(found.low), float(found.high)
 
 
-def _shares_of(own: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
-    return column_of(own, outcomes, symbol).clip(0, 1)
+def _shares_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
+    return column_of(outcome, outcomes, symbol).clip(0, 1)
 
 
 def _worst(parts: list[list[Outcome]]) -> np.ndarray:
     """Images that every attack of a row, in every repeat, leaves robust, (n,), 0 or 1."""
-    return np.logical_and.reduce([own.columns["robust"] for part in parts for own in part]).astype(float)
+    return np.logical_and.reduce([outcome.columns["robust"] for part in parts for outcome in part]).astype(float)
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:
     """A line if an interval is missing where there is a value."""
-    every = [own for row in rows for own in row.metrics.values()]
-    if not any(math.isnan(own.low) and math.isfinite(own.value) for own in every):
+    every = [estimate for row in rows for estimate in row.metrics.values()]
+    if not any(math.isnan(estimate.low) and math.isfinite(estimate.value) for estimate in every):
         return []
     return [f"no interval: fewer than {FEWEST} images, or all of them with the same value"]
 
@@ -220,8 +220,8 @@ def _rank_times(groups: list[Group], rows: list[dict[str, Draws]]) -> None:
 def _why_empty(outcomes: Outcomes, symbols: Sequence[str]) -> list[str]:
     """A line for each metric that was not measured somewhere, with the reason."""
     reasons: dict[str, set[str]] = {}
-    for own in outcomes.done:
+    for each in outcomes.done:
         for symbol in symbols:
-            if symbol in own.unmeasured:
-                reasons.setdefault(symbol, set()).add(own.unmeasured[symbol])
-    return [f"{symbol} was not measured everywhere: {'; '.join(sorted(own))}" for symbol, own in reasons.items()]
+            if symbol in each.unmeasured:
+                reasons.setdefault(symbol, set()).add(each.unmeasured[symbol])
+    return [f"{symbol} was not measured everywhere: {'; '.join(sorted(each))}" for symbol, each in reasons.items()]

@@ -84,17 +84,17 @@ def build_transfer(
         Unavailable: if there is no such folder, or no cell in it.
     """
     outcomes = outcomes_of(folder, ["OTR"])
-    if not any(own.cell.key in (outcomes.transfers or {}) for own in outcomes.done):
-        own = outcomes.store.folder
-        raise Unsupported(f"no example of {own} was tested on another model: evaluate with --transfer full")
+    if not any(outcome.cell.key in (outcomes.transfers or {}) for outcome in outcomes.done):
+        outcome = outcomes.store.folder
+        raise Unsupported(f"no example of {outcome} was tested on another model: evaluate with --transfer full")
     shared: dict[tuple[str, str], list[ModelOnData]] = {}
     for subject in outcomes.subjects.values():
         shared.setdefault((subject.data, subject.data_digest), []).append(subject)
     names, tables, notes = model_names(outcomes), [], []
     for subjects in shared.values():
         keys = [subject.key for subject in subjects]
-        mine = tuple(own for own in outcomes.done if own.cell.subject.key in keys)
-        if any(own.cell.key in (outcomes.transfers or {}) for own in mine):
+        mine = tuple(outcome for outcome in outcomes.done if outcome.cell.subject.key in keys)
+        if any(outcome.cell.key in (outcomes.transfers or {}) for outcome in mine):
             groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
             tables.append(_table(groups, keys, tuple(names[key] for key in keys), outcomes, over, banded=bootstrap > 0))
             notes += _gaps(tables[-1])
@@ -123,14 +123,14 @@ def _table(
             source = keys.index(part[0].cell.subject.key)
             fooled = _rates_of(part, keys, outcomes, over)
             for tested, key in enumerate(keys):
-                columns = _known([own[key] for own in fooled if key in own])
+                columns = _known([item[key] for item in fooled if key in item])
                 if columns:
                     seen[attack, source, tested] = columns
-                    rates[attack, source, tested] = _mean([float(own[~np.isnan(own)].mean()) for own in columns])
-                    known[attack, source, tested] = sum(int((~np.isnan(own)).sum()) for own in columns)
+                    rates[attack, source, tested] = _mean([float(item[~np.isnan(item)].mean()) for item in columns])
+                    known[attack, source, tested] = sum(int((~np.isnan(item)).sum()) for item in columns)
             others = [key for key in keys if key != part[0].cell.subject.key]
-            complete = [own for own in fooled if others and own.keys() >= set(others)]
-            seen[attack, source, -1] = _known([mean_rate([own[key] for key in others]) for own in complete])  # as OTR
+            complete = [item for item in fooled if others and item.keys() >= set(others)]
+            seen[attack, source, -1] = _known([mean_rate([item[key] for key in others]) for item in complete])  # as OTR
     table = torch.from_numpy(rates)
     by_source, by_target = transfer_by_source(table).numpy(), transfer_by_target(table).numpy()
     every, cells = range(models), list(np.ndindex(attacks, models))
@@ -168,7 +168,7 @@ def _gaps(table: TransferTable) -> list[str]:
     """A line for each attack that has no rate for some pairs of different models."""
     pairs, lines = len(table.models) * (len(table.models) - 1), []
     for labels, rates in zip(table.attacks, table.rates, strict=True):
-        have = sum(not math.isnan(own.value) for line in rates for own in line)
+        have = sum(not math.isnan(estimate.value) for line in rates for estimate in line)
         if have < pairs:
             radius = "" if math.isnan(labels["epsilon"]) else f" {labels['epsilon']:.4g}"
             name = " ".join(
@@ -183,16 +183,16 @@ def _gaps(table: TransferTable) -> list[str]:
 def _rates_of(part: list[Outcome], keys: list[str], outcomes: Outcomes, over: Over) -> list[dict[str, np.ndarray]]:
     """Which of one model's examples fool each other one, (n,) by key of its subject, for each repeat."""
     transfers = outcomes.transfers or {}
-    tested = [transfers.get(own.cell.key, {}) for own in part]
+    tested = [transfers.get(outcome.cell.key, {}) for outcome in part]
     return [
-        transfer_rates(own.columns, own.usable, {key: predicted[key] for key in keys if key in predicted}, over)
-        for own, predicted in zip(part, tested, strict=True)
+        transfer_rates(outcome.columns, outcome.usable, {key: predicted[key] for key in keys if key in predicted}, over)
+        for outcome, predicted in zip(part, tested, strict=True)
     ]
 
 
 def _known(columns: list[np.ndarray]) -> list[np.ndarray]:
     """Those that some image has a value in."""
-    return [own for own in columns if not np.isnan(own).all()]
+    return [column for column in columns if not np.isnan(column).all()]
 
 
 def _mean(values: list[float]) -> float:
@@ -215,14 +215,14 @@ def _estimates(
 def transfer_rows(transfer: Transfer) -> Table:
     """The same as a table with one line for each entry, `rate`; what is a mean is made or tested on "mean"."""
     rows = []
-    for own in transfer.tables:
-        for place, attack in enumerate(own.attacks):
+    for table in transfer.tables:
+        for place, attack in enumerate(table.attacks):
             labels = {**attack, "attacks": 1}
-            entries = [*own.rates[place], (*own.by_target[place], own.of_attack[place])]
-            for made_on, line in zip((*own.models, "mean"), entries, strict=True):
-                every = line if made_on == "mean" else (*line, own.by_source[place][own.models.index(made_on)])
+            entries = [*table.rates[place], (*table.by_target[place], table.of_attack[place])]
+            for made_on, line in zip((*table.models, "mean"), entries, strict=True):
+                every = line if made_on == "mean" else (*line, table.by_source[place][table.models.index(made_on)])
                 rows += [
-                    _row(labels, made_on, tested, e) for tested, e in zip((*own.models, "mean"), every, strict=True)
+                    _row(labels, made_on, tested, e) for tested, e in zip((*table.models, "mean"), every, strict=True)
                 ]
         blank: dict[str, Any] = {
             "implementation": "mean",
@@ -231,11 +231,11 @@ def transfer_rows(transfer: Transfer) -> Table:
             "targeted": False,
             "setting": "",
         }
-        lines, counts = (*own.threat_from, own.threat), (*own.threat_from_attacks, own.threat_attacks)
-        for made_on, line, attacks in zip((*own.models, "mean"), lines, counts, strict=True):
+        lines, counts = (*table.threat_from, table.threat), (*table.threat_from_attacks, table.threat_attacks)
+        for made_on, line, attacks in zip((*table.models, "mean"), lines, counts, strict=True):
             rows += [
                 _row({**blank, "attacks": count}, made_on, tested, e)
-                for tested, e, count in zip(own.models, line, attacks, strict=True)
+                for tested, e, count in zip(table.models, line, attacks, strict=True)
             ]
     return Table("transfer", (*_LABELS, "attacks", "made_on", "tested_on"), ("rate",), tuple(rows), transfer.notes)
 

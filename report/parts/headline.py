@@ -28,7 +28,7 @@ def write_caveats(outcomes: Outcomes) -> list[str]:
         more = f"; and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
         told = "; ".join(list(reasons)[:_REASONS])
         lines.append(f"{_many(failed, 'cell')} failed and count for nobody ({told}{more}).")
-    finished = {own.cell.subject.key for own in outcomes.done}
+    finished = {outcome.cell.subject.key for outcome in outcomes.done}
     for key in dict.fromkeys(cell.subject.key for cell, _ in outcomes.failed):
         if key not in finished:
             lines.append(f"{names[key]}: no cell has a result, so nothing is known of its robustness.")
@@ -54,7 +54,7 @@ def judge_first_places(outcomes: Outcomes) -> list[str]:
         if group.parts and group.parts[0][0].cell.threat_model.epsilon is not None:
             threats.setdefault(threat_of(group), []).append(group)
     guessing, subjects = set(find_chance(outcomes)), _all_subjects(outcomes)
-    lines = [f"{threat}: {_judge_first(own, guessing, subjects)}" for threat, own in sorted(threats.items())]
+    lines = [f"{threat}: {_judge_first(each, guessing, subjects)}" for threat, each in sorted(threats.items())]
     return lines or [
         "No attack inside a ball has a result, so there is no worst case; see Curves for the smallest changes."
     ]
@@ -62,7 +62,7 @@ def judge_first_places(outcomes: Outcomes) -> list[str]:
 
 def robust_to_all(group: Group) -> np.ndarray:
     """Images that every attack of a row leaves robust, (n,) bool."""
-    return np.logical_and.reduce([own.columns["robust"] for part in group.parts for own in part])
+    return np.logical_and.reduce([outcome.columns["robust"] for part in group.parts for outcome in part])
 
 
 def threat_of(group: Group) -> str:
@@ -92,20 +92,20 @@ def _compare(first: Group, second: Group) -> str:
             f"{name} keeps {_share(first)}; {other} ({_share(second)}) saw other images, so no paired test is possible."
         )
     robust = robust_to_all(first), robust_to_all(second)
-    attacks = [{own.cell.attack for part in group.parts for own in part} for group in (first, second)]
+    attacks = [{outcome.cell.attack for part in group.parts for outcome in part} for group in (first, second)]
     unequal = "" if attacks[0] == attacks[1] else " Not the same attacks have a result on both."
-    own = judge_rates((name, other), *robust)
-    p, n = own.p_success, own.images
-    if own.verdict == "weaker":
+    outcome = judge_rates((name, other), *robust)
+    p, n = outcome.p_success, outcome.images
+    if outcome.verdict == "weaker":
         told = f"{name} leads with {_share(first)}, distinguishable from {other} ({_share(second)}): "
         return f"{told}exact McNemar p = {p:.2g}, n = {n}.{unequal}"
     if _share(first) == _share(second):
         told = f"{name} and {other} both keep {_share(first)}"
     else:
         told = f"{name} leads with {_share(first)}, not distinguishable from {other} ({_share(second)})"
-    if own.verdict == "equivalent":
+    if outcome.verdict == "equivalent":
         told += f", equivalent within {MARGIN:.0%}"
-    return f"{told}: exact McNemar p = {p:.2g}; {own.power}.{unequal}"
+    return f"{told}: exact McNemar p = {p:.2g}; {outcome.power}.{unequal}"
 
 
 def _share(group: Group) -> str:

@@ -31,13 +31,13 @@ class Folder:
     titles: Mapping[str, str]
     models: Mapping[str, str]
 
-    def model(self, own: Outcome) -> str:
+    def model(self, outcome: Outcome) -> str:
         """Name of the model that a cell attacks."""
-        return self.models[own.cell.subject.key]
+        return self.models[outcome.cell.subject.key]
 
-    def title(self, own: Outcome) -> str:
+    def title(self, outcome: Outcome) -> str:
         """Name of a cell beside the others on its model."""
-        return self.titles[own.cell.key]
+        return self.titles[outcome.cell.key]
 
 
 def read_folder(path: str | Path) -> Folder:
@@ -57,13 +57,13 @@ def read_folder(path: str | Path) -> Folder:
 def name_cells(outcomes: Outcomes) -> dict[str, str]:
     """A name for every finished cell: implementation and threat model, and what else tells it from like ones."""
     alike: dict[tuple[str, str], list[Outcome]] = {}
-    for own in outcomes.done:
-        alike.setdefault((own.cell.subject.key, f"{own.cell.attack} {threat_text(own.cell.threat_model)}"), []).append(
-            own
-        )
+    for outcome in outcomes.done:
+        alike.setdefault(
+            (outcome.cell.subject.key, f"{outcome.cell.attack} {threat_text(outcome.cell.threat_model)}"), []
+        ).append(outcome)
     names = {}
     for (_, name), cells in alike.items():
-        options = [details(own.cell) | {"seed": str(own.cell.seed)} for own in cells]
-        for own, text in zip(cells, differing(options), strict=True):
-            names[own.cell.key] = f"{name}, {text}" if text else name
+        options = [details(outcome.cell) | {"seed": str(outcome.cell.seed)} for outcome in cells]
+        for outcome, text in zip(cells, differing(options), strict=True):
+            names[outcome.cell.key] = f"{name}, {text}" if text else name
     return names

@@ -63,18 +63,18 @@ def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping
 def shared_attacks(done: Sequence[Outcome]) -> Iterator[list[Outcome]]:
     """Cells of one attack, model, threat model, seed and shared parameters, by two or more implementations."""
     alike: dict[tuple[Any, ...], list[Outcome]] = {}
-    for own in done:
-        cell = own.cell
+    for outcome in done:
+        cell = outcome.cell
         key = (cell.subject.key, cell.row.attack, cell.is_best, cell.threat_model, cell.target, cell.seed, cell.pixels)
-        alike.setdefault(key, []).append(own)
+        alike.setdefault(key, []).append(outcome)
     for cells in alike.values():
-        names = set.intersection(*(set(own.cell.parameters) for own in cells))
+        names = set.intersection(*(set(outcome.cell.parameters) for outcome in cells))
         settings: dict[str, list[Outcome]] = {}
-        for own in cells:
-            shared = {name: own.cell.parameters[name] for name in sorted(names)}
-            settings.setdefault(json.dumps(shared), []).append(own)
+        for outcome in cells:
+            shared = {name: outcome.cell.parameters[name] for name in sorted(names)}
+            settings.setdefault(json.dumps(shared), []).append(outcome)
         for bundle in settings.values():
-            by_name = {own.cell.attack: own for own in bundle}
+            by_name = {outcome.cell.attack: outcome for outcome in bundle}
             if len(by_name) > 1:
                 yield list(by_name.values())
 
@@ -93,7 +93,7 @@ def judge_cells(a: Outcome, b: Outcome, about: Mapping[tuple[str, str], About]) 
 def _same_numbers(a: Outcome, b: Outcome) -> np.ndarray:
     """Images whose distances, success and prediction are the same in both records, (n,) bool."""
     names = ("l0", "l1", "l2", "linf", "success", "adv_predicted")
-    pairs = [[own.columns[name].astype(float) for own in (a, b)] for name in names]
+    pairs = [[outcome.columns[name].astype(float) for outcome in (a, b)] for name in names]
     return np.logical_and.reduce([np.isclose(one, two, _SAME, _SAME, equal_nan=True) for one, two in pairs])
 
 
@@ -104,7 +104,7 @@ def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
     for pair in pairs:
         key = (pair.a.cell.attack, pair.b.cell.attack, threat_text(pair.a.cell.threat_model))
         found.setdefault(key, {}).setdefault(folder.model(pair.a), []).append(pair)
-    rows = [(*key, *(_verdicts(own.get(model, [])) for model in models)) for key, own in found.items()]
+    rows = [(*key, *(_verdicts(verdicts.get(model, [])) for model in models)) for key, verdicts in found.items()]
     return make_table(
         "agreement-pairs", "Verdict on each pair", ("a", "b", "threat model", *models), rows, note=_note(pairs)
     )
@@ -128,7 +128,7 @@ def _verdicts(pairs: Sequence[PairVerdict]) -> Entry:
 
 
 def _rows_table(folder: Folder, bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], About]) -> PageTable:
-    rows = [_row(folder, own, about) for bundle in bundles for own in bundle]
+    rows = [_row(folder, outcome, about) for bundle in bundles for outcome in bundle]
     columns = (
         "model", "implementation", "threat model", Column("n", "images attacked"),
         Column("MR", "share of them that are fooled, with its 95 % interval (Clopper and Pearson)"),
@@ -140,14 +140,14 @@ def _rows_table(folder: Folder, bundles: Sequence[list[Outcome]], about: Mapping
     return make_table("agreement-rows", "Implementations side by side", columns, rows)
 
 
-def _row(folder: Folder, own: Outcome, about: Mapping[tuple[str, str], About]) -> tuple[Any, ...]:
-    columns, cell = own.columns, own.cell
+def _row(folder: Folder, outcome: Outcome, about: Mapping[tuple[str, str], About]) -> tuple[Any, ...]:
+    columns, cell = outcome.columns, outcome.cell
     attacked, success = columns["attacked"], columns["success"]
     count, fooled = int(attacked.sum()), int(success.sum())
     share, (low, high) = fooled / count if count else float("nan"), share_interval(fooled, count)
     distances, findings = columns["distance"][success], about[cell.attack, cell.threat_model.norm].findings
     return (
-        folder.model(own),
+        folder.model(outcome),
         cell.attack,
         threat_text(cell.threat_model),
         count,
@@ -156,14 +156,14 @@ def _row(folder: Folder, own: Outcome, about: Mapping[tuple[str, str], About]) -
         _length(cell.threat_model.norm, float(np.median(distances))) if fooled else None,
         *(float(np.median(columns[name][attacked])) if count else None for name in ("forwards", "backwards")),
         float(columns["seconds"][attacked].mean()) if count else None,
-        _violations(own),
+        _violations(outcome),
         Entry(", ".join(findings), title="; ".join(findings.values())),
     )
 
 
-def _violations(own: Outcome) -> Entry:
+def _violations(outcome: Outcome) -> Entry:
     """Attacked images that broke a rule, whether or not they fool the model, and which rules."""
-    side = side_of(own)
+    side = side_of(outcome)
     count = int(side.violated.sum())
     return Entry(str(count), count, title=side.complaint)
 
@@ -203,8 +203,8 @@ def _pairs_table(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
     return make_table("agreement-images", "Pairs, image by image", columns, rows)
 
 
-def _interval(own: Interval) -> Entry:
-    value, low, high = plain(list(own))
+def _interval(interval: Interval) -> Entry:
+    value, low, high = plain(list(interval))
     return Entry("-" if value is None else f"{value:.3g}", value, low, high)
 
 
@@ -212,16 +212,16 @@ def _defaults(bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], 
     """A table of the defaults that differ, for each attack and norm."""
     found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for bundle in bundles:
-        for own in bundle:
-            norm = own.cell.threat_model.norm
-            key = (f"{about[own.cell.attack, norm].title}, {norm}", own.cell.row.attack)
-            found.setdefault(key, {})[own.cell.row.library] = about[own.cell.attack, norm].defaults
-    libraries = sorted({library for own in found.values() for library in own})
+        for item in bundle:
+            norm = item.cell.threat_model.norm
+            key = (f"{about[item.cell.attack, norm].title}, {norm}", item.cell.row.attack)
+            found.setdefault(key, {})[item.cell.row.library] = about[item.cell.attack, norm].defaults
+    libraries = sorted({library for item in found.values() for library in item})
     rows = []
-    for (title, _), own in found.items():
-        for name in dict.fromkeys(name for defaults in own.values() for name in defaults):
-            values = [own[library].get(name, "-") if library in own else "" for library in libraries]
-            if len({str(value) for library, value in zip(libraries, values, strict=True) if library in own}) > 1:
+    for (title, _), item in found.items():
+        for name in dict.fromkeys(name for defaults in item.values() for name in defaults):
+            values = [item[library].get(name, "-") if library in item else "" for library in libraries]
+            if len({str(value) for library, value in zip(libraries, values, strict=True) if library in item}) > 1:
                 rows.append((title, name, *values))
     if not rows:
         return [Text("No default of these implementations differs, or their libraries are not installed here.", "note")]

@@ -27,16 +27,16 @@ class Price(NamedTuple):
 def write_cost(folder: Folder) -> Section:
     """A drawing for each model and threat model, and a table of all cells."""
     bundles: dict[tuple[str, str], list[Outcome]] = {}
-    for own in folder.outcomes.done:
-        if own.columns["attacked"].any():
-            bundles.setdefault((folder.model(own), threat_text(own.cell.threat_model)), []).append(own)
-    fronts = {key: mark_front([_price(own) for own in cells]) for key, cells in bundles.items()}
+    for outcome in folder.outcomes.done:
+        if outcome.columns["attacked"].any():
+            bundles.setdefault((folder.model(outcome), threat_text(outcome.cell.threat_model)), []).append(outcome)
+    fronts = {key: mark_front([_price(outcome) for outcome in cells]) for key, cells in bundles.items()}
     blocks: list[Any] = []
     rows = []
     for (model, threat), prices in fronts.items():
         rows += [_row(folder, model, threat, price) for price in prices]
         if len(prices) > 2 and len(blocks) < _DRAWN:
-            libraries = sorted({own.cell.row.library for own in folder.outcomes.done})
+            libraries = sorted({outcome.cell.row.library for outcome in folder.outcomes.done})
             dots = [
                 Dot(p.own.cell.attack, p.passes, p.success, libraries.index(p.own.cell.row.library), p.front)
                 for p in prices
@@ -80,11 +80,11 @@ def mark_front(prices: Sequence[Price]) -> list[Price]:
     return [price._replace(front=price.success > 0 and not beaten(price)) for price in prices]
 
 
-def _price(own: Outcome) -> Price:
-    columns, attacked = own.columns, own.columns["attacked"]
+def _price(outcome: Outcome) -> Price:
+    columns, attacked = outcome.columns, outcome.columns["attacked"]
     passes = (columns["forwards"] + columns["backwards"])[attacked]
     success = float(columns["success"][attacked].mean())
-    return Price(own, success, float(passes.mean()), float(columns["seconds"][attacked].mean()))
+    return Price(outcome, success, float(passes.mean()), float(columns["seconds"][attacked].mean()))
 
 
 def _row(folder: Folder, model: str, threat: str, price: Price) -> tuple[Any, ...]:

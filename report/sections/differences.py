@@ -63,8 +63,8 @@ class Change:
 
 def find_changes(a: Outcomes, b: Outcomes) -> list[Change]:
     """Every cell that both folders have, by model, attack, threat model, parameters, seed and data."""
-    old = {_identity(own.cell): own for own in a.done}
-    both = [(old[_identity(own.cell)], own) for own in b.done if _identity(own.cell) in old]
+    old = {_identity(outcome.cell): outcome for outcome in a.done}
+    both = [(old[_identity(outcome.cell)], outcome) for outcome in b.done if _identity(outcome.cell) in old]
     changes = [_compare(first, second) for first, second in both]
     return [_decide(change, SIGNIFICANT / _count_tests(changes)) for change in changes]
 
@@ -112,14 +112,14 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
 
 def _identity(cell: Cell) -> str:
     """What makes two cells the same question, whatever the weights, the pixels and the library's version."""
-    own = cell.threat_model
-    about = [cell.subject.model, cell.subject.data, cell.attack, own.norm, own.epsilon, own.targeted, cell.target]
+    rules = cell.threat_model
+    about = [cell.subject.model, cell.subject.data, cell.attack, rules.norm, rules.epsilon, rules.targeted, cell.target]
     grid = {name: list(values) for name, values in cell.grid.items()}
     return json.dumps([*about, dict(cell.parameters), grid, cell.seed, cell.pixels], sort_keys=True)
 
 
 def _compare(a: Outcome, b: Outcome) -> Change:
-    names = [list(zip(own.columns["image"], own.columns["label"], strict=True)) for own in (a, b)]
+    names = [list(zip(each.columns["image"], each.columns["label"], strict=True)) for each in (a, b)]
     places = {image: place for place, image in enumerate(names[1])}
     shared = [(place, places[image]) for place, image in enumerate(names[0]) if image in places]
     left, right = (np.array([pair[side] for pair in shared], int) for side in (0, 1))
@@ -134,7 +134,7 @@ def _compare(a: Outcome, b: Outcome) -> Change:
         b.cell,
         len(shared),
         int((~kept).sum()),
-        *(float(own.mean()) if len(shared) else float("nan") for own in robust),
+        *(float(each.mean()) if len(shared) else float("nan") for each in robust),
         lost=tuple(images[robust[0] & ~robust[1] & kept]),
         gained=tuple(images[robust[1] & ~robust[0] & kept]),
         p_robust=mcnemar(robust[0][kept], robust[1][kept]) if kept.any() else float("nan"),
@@ -203,9 +203,9 @@ def _about(states: Sequence[CellState]) -> Mapping[str, str]:
     return {**collect_versions(list(known)), **others}
 
 
-def _alone(name: str, caption: str, own: Outcomes, other: Outcomes) -> Any:
+def _alone(name: str, caption: str, outcomes: Outcomes, other: Outcomes) -> Any:
     known = {_identity(each.cell) for each in other.done}
-    cells = [each.cell for each in own.done if _identity(each.cell) not in known]
+    cells = [each.cell for each in outcomes.done if _identity(each.cell) not in known]
     if not cells:
         return Text(f"{caption}: nothing.", "note")
     rows = [

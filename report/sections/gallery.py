@@ -35,12 +35,12 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
         )
     spent, pictures, left = sum(len(uri) for uris in clean.values() for uri in uris.values()), [], 0
     jobs = sorted(
-        ((example.place, order, own, example) for order, own in enumerate(folder.outcomes.done)
-         for example in own.examples),
+        ((example.place, order, outcome, example) for order, outcome in enumerate(folder.outcomes.done)
+         for example in outcome.examples),
         key=lambda job: job[:2],
     )  # fmt: skip
-    for _, _, own, example in jobs:
-        picture = _picture(folder, own, example) if spent < budget else None
+    for _, _, outcome, example in jobs:
+        picture = _picture(folder, outcome, example) if spent < budget else None
         if picture is None:
             left += 1
             continue
@@ -56,10 +56,10 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
     return Section("gallery", title, lead, (*blocks, *_only_one(folder, pairs)))
 
 
-def _picture(folder: Folder, own: Outcome, example: Example) -> Picture | None:
-    known = folder.outcomes.clean.get(own.cell.subject.key)
+def _picture(folder: Folder, outcome: Outcome, example: Example) -> Picture | None:
+    known = folder.outcomes.clean.get(outcome.cell.subject.key)
     before = next((each for each in known.examples if each.place == example.place), None) if known else None
-    row = np.flatnonzero(own.columns["index"] == example.place)
+    row = np.flatnonzero(outcome.columns["index"] == example.place)
     if before is None or before.picture is None or example.picture is None or not len(row):
         return None
     clean, adv = _pixels(before.picture), _pixels(example.picture)
@@ -71,12 +71,14 @@ def _picture(folder: Folder, own: Outcome, example: Example) -> Picture | None:
     lines = (
         f"label {example.label}",
         f"{before.predicted} ({before.confidence:.0%}) becomes {example.predicted} ({example.confidence:.0%})",
-        f"{threat_text(own.cell.threat_model)}; {_distances(own, place)}",
-        f"{own.columns['forwards'][place]} forward, {own.columns['backwards'][place]} backward passes",
-        f"{own.cell.row.library} {own.cell.version}; {_change_text(own, place, factor)}".strip(),
+        f"{threat_text(outcome.cell.threat_model)}; {_distances(outcome, place)}",
+        f"{outcome.columns['forwards'][place]} forward, {outcome.columns['backwards'][place]} backward passes",
+        f"{outcome.cell.row.library} {outcome.cell.version}; {_change_text(outcome, place, factor)}".strip(),
     )
-    key = f"{own.cell.subject.key}-{example.place}"
-    return Picture(folder.model(own), folder.title(own), example.image, _outcome(own, place), key, uris, lines)
+    key = f"{outcome.cell.subject.key}-{example.place}"
+    return Picture(
+        folder.model(outcome), folder.title(outcome), example.image, _outcome(outcome, place), key, uris, lines
+    )
 
 
 def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
@@ -92,16 +94,16 @@ def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | Non
     return (128 + change * factor).round().clip(0, 255).astype(np.uint8), factor
 
 
-def _change_text(own: Outcome, place: int, factor: float | None) -> str:
+def _change_text(outcome: Outcome, place: int, factor: float | None) -> str:
     """By how much the change is amplified, or why it cannot be seen: a picture has 256 grey levels."""
     if factor is not None:
         return f"change x {factor:.3g}"
-    largest = float(own.columns["linf"][place])
+    largest = float(outcome.columns["linf"][place])
     return "no change" if largest == 0 else f"change of {255 * largest:.2g} grey levels at most: not to be seen here"
 
 
-def _outcome(own: Outcome, place: int) -> str:
-    columns = own.columns
+def _outcome(outcome: Outcome, place: int) -> str:
+    columns = outcome.columns
     if columns["violated"][place]:
         return "violation"
     if not columns["attacked"][place]:
@@ -109,8 +111,8 @@ def _outcome(own: Outcome, place: int) -> str:
     return "fooled" if columns["success"][place] else "robust"
 
 
-def _distances(own: Outcome, place: int) -> str:
-    values = {name: float(own.columns[name][place]) for name in ("l2", "linf")}
+def _distances(outcome: Outcome, place: int) -> str:
+    values = {name: float(outcome.columns[name][place]) for name in ("l2", "linf")}
     return ", ".join(f"{name} {radius_text(name, value)}" for name, value in values.items())
 
 

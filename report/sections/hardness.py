@@ -17,12 +17,12 @@ def write_hardness(folder: Folder) -> Section:
     title, lead = "Hard and easy images", "In how many cells (a model under an attack) does each image stay robust?"
     frame = count_survivals(folder)
     blocks: list[Any] = []
-    for place, (data, own) in enumerate(frame.groupby("data", sort=False)):
-        cells = int(own["cells"].max())
-        counts = np.bincount(own["survived"].astype(int), minlength=cells + 1).tolist()
+    for place, (data, outcome) in enumerate(frame.groupby("data", sort=False)):
+        cells = int(outcome["cells"].max())
+        counts = np.bincount(outcome["survived"].astype(int), minlength=cells + 1).tolist()
         caption = f"{data}: images by the number of cells, of {cells}, that they survive"
         blocks.append(draw_counts(f"hard-{place}", counts, x_axis="cells survived", y_axis="images", caption=caption))
-        ordered = own.sort_values(["share", "image"], kind="stable")
+        ordered = outcome.sort_values(["share", "image"], kind="stable")
         rest = max(0, len(ordered) - 2 * _SHOWN)
         shown = ordered if not rest else pd.concat([ordered.head(_SHOWN), ordered.tail(_SHOWN)])
         columns = (
@@ -40,11 +40,11 @@ def write_hardness(folder: Folder) -> Section:
 def count_survivals(folder: Folder) -> pd.DataFrame:
     """One row for each image: `data`, `image`, `label`, `survived`, `wrong`, `cells`, `share`; violations left out."""
     parts = []
-    for own in folder.outcomes.done:
-        columns = own.columns
+    for outcome in folder.outcomes.done:
+        columns = outcome.columns
         frame = pd.DataFrame({name: columns[name] for name in ("index", "image", "label")})
         frame["survived"], frame["wrong"] = columns["robust"].astype(int), (~columns["attacked"]).astype(int)
-        frame["data"] = own.cell.subject.data
+        frame["data"] = outcome.cell.subject.data
         parts.append(frame[~columns["violated"]])
     every = pd.concat(parts, ignore_index=True)
     grouped = every.groupby(["data", "index", "image", "label"], sort=False)

@@ -38,11 +38,13 @@ def write_leaderboard(pairs: Table) -> Section:
     shown = [symbol for symbol in pairs.symbols if symbol not in ("CA", "CC", "CF")]
     first = FIRST if FIRST in shown else shown[0]
     rows = [
-        (Entry(name, name), *(_heat_entry(own.get(model), first) for model in models)) for name, own in found.items()
+        (Entry(name, name), *(_heat_entry(by_model.get(model), first) for model in models))
+        for name, by_model in found.items()
     ]
     table = make_table("leaderboard-table", "Every attack on every model", ("attack", *models), rows)
     values = {
-        symbol: [[_number(own.get(model), symbol) for model in models] for own in found.values()] for symbol in shown
+        symbol: [[_number(by_model.get(model), symbol) for model in models] for by_model in found.values()]
+        for symbol in shown
     }
     data = {"first": first, "values": plain(values), "about": {symbol: _direction(symbol) for symbol in shown}}
     choices = tuple((symbol, f"{symbol} - {describe(symbol)[0]}") for symbol in shown)
@@ -106,7 +108,7 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
 
 def _definitions(pairs: Table, folder: Folder) -> PageTable:
     shown = {"FR@K" if symbol.startswith("FR@") else symbol for symbol in pairs.symbols}
-    why = {symbol: reason for own in folder.outcomes.done for symbol, reason in own.unmeasured.items()}
+    why = {symbol: reason for outcome in folder.outcomes.done for symbol, reason in outcome.unmeasured.items()}
     here = dict.fromkeys(shown, "yes") | dict.fromkeys(_OF_CURVES, "in Curves")
     rows = [
         (

@@ -59,8 +59,8 @@ def collect_versions(states: list[CellState]) -> dict[str, str]:
         for name, version in state.meta.get("versions", {}).items():
             found.setdefault(name, Counter())[version] += 1
     return {
-        name: ", ".join(v if len(own) == 1 else f"{v} ({number} cells)" for v, number in own.most_common())
-        for name, own in found.items()
+        name: ", ".join(v if len(counts) == 1 else f"{v} ({number} cells)" for v, number in counts.most_common())
+        for name, counts in found.items()
     }
 
 
@@ -77,7 +77,7 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
         ("seeds", ", ".join(map(str, seeds))),
         ("device", collect(states, "device")),
         ("machine", f"{collect(states, 'platform')}, Python {collect(states, 'python')}"),
-        ("versions", ", ".join(f"{name} {own}" for name, own in versions.items())),
+        ("versions", ", ".join(f"{name} {each}" for name, each in versions.items())),
         ("preset", collect(states, "preset") or "none"),
         ("page made by", f"davylamp {version}"),
     )
@@ -86,7 +86,7 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
 def _again(folder: Folder) -> list[Any]:
     """The config that makes the same cells, and the line that runs it."""
     cells = [state.cell for state in folder.states.values()]
-    tested = transfer_of([own.cell for own in folder.outcomes.done], folder.outcomes.transfers or {})
+    tested = transfer_of([outcome.cell for outcome in folder.outcomes.done], folder.outcomes.transfers or {})
     configs = configs_of(cells, transfer=tested.rule, first=tested.first)
     found: list[Any] = []
     if tested.tested < tested.asked:
@@ -106,12 +106,12 @@ def _subjects(folder: Folder) -> PageTable:
     rows = [
         (
             folder.models[key],
-            Entry(own.model_digest, own.model_digest, kind="code"),
-            own.data,
-            Entry(own.data_digest, own.data_digest, kind="code"),
-            own.images,
+            Entry(subject.model_digest, subject.model_digest, kind="code"),
+            subject.data,
+            Entry(subject.data_digest, subject.data_digest, kind="code"),
+            subject.images,
         )
-        for key, own in folder.outcomes.subjects.items()
+        for key, subject in folder.outcomes.subjects.items()
     ]
     columns = (
         "model",

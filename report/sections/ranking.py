@@ -34,10 +34,10 @@ def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
 def response_frame(folder: Folder) -> pd.DataFrame:
     """What `build_responses` needs, one row for each cell and image."""
     frames = []
-    for own in folder.outcomes.done:
-        about = about_cell(own.cell) | {"model": folder.model(own), "target": own.cell.target}
+    for outcome in folder.outcomes.done:
+        about = about_cell(outcome.cell) | {"model": folder.model(outcome), "target": outcome.cell.target}
         names = ("image", "attacked", "success", "violated")
-        frames.append(pd.DataFrame({name: own.columns[name] for name in names}).assign(**about))
+        frames.append(pd.DataFrame({name: outcome.columns[name] for name in names}).assign(**about))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -85,7 +85,7 @@ def _row(ranking: Ranking, i: int) -> tuple[Any, ...]:
 
 
 def _score(ranking: Ranking, i: int) -> Estimate:
-    value, low, high = (float(own[i]) for own in (ranking.score, ranking.low, ranking.high))
+    value, low, high = (float(each[i]) for each in (ranking.score, ranking.low, ranking.high))
     return Estimate(value, low, high, int(np.isfinite(value)))
 
 

@@ -46,10 +46,10 @@ def _overview(checks: Sequence[Check]) -> PageTable:
     for check in checks:
         found.setdefault(check.title, []).append(check)
     rows = []
-    for title, own in found.items():
-        counts = Counter(check.state for check in own)
+    for title, members in found.items():
+        counts = Counter(check.state for check in members)
         worst = next(state for state in STATES if counts[state])
-        rows.append((badge(worst), title, *(counts[state] for state in STATES), own[0].source))
+        rows.append((badge(worst), title, *(counts[state] for state in STATES), members[0].source))
     rows.sort(key=lambda row: STATES.index(row[0].value))
     return make_table("trust-overview", "Every indicator", ("worst", "indicator", *STATES, "source"), rows)
 

@@ -45,13 +45,13 @@ def write_verdict(folder: Folder, table: Table, warnings: str) -> Section:
 
 def _counts(folder: Folder, warnings: str) -> tuple[tuple[str, str], ...]:
     done = folder.outcomes.done
-    attacks = sorted({own.cell.row.attack for own in done})
+    attacks = sorted({outcome.cell.row.attack for outcome in done})
     states = Counter(state.status for state in folder.states.values())
-    images = sorted({own.cell.subject.images for own in done})
+    images = sorted({outcome.cell.subject.images for outcome in done})
     return (
         ("Models", str(len(set(folder.models.values())))),
-        ("Attacks", f"{len(attacks)} in {len({own.cell.attack for own in done})} rows"),
-        ("Libraries", ", ".join(sorted({own.cell.row.library for own in done}))),
+        ("Attacks", f"{len(attacks)} in {len({outcome.cell.attack for outcome in done})} rows"),
+        ("Libraries", ", ".join(sorted({outcome.cell.row.library for outcome in done}))),
         ("Images", " and ".join(map(str, images))),
         ("Cells", ", ".join(f"{number} {state}" for state, number in sorted(states.items()))),
         ("Failure indicators", warnings),
