@@ -1,7 +1,7 @@
 """A module put back as it was: after library calls, after a while of being frozen, after a whole evaluation."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 _PATIENCE = 50  # a check is made as soon as it has cost less than a fiftieth of the time since the last one
 _ABSENT = object()
+_EMPTY: dict[Any, Any] = {}  # most tables are: hundreds a model, which every run looks at
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # as long as an element, in bytes
 # Every dictionary that torch keeps in a module: parameters, buffers, sub-modules and all kinds of hooks.
 _TABLES = tuple(name for name, value in vars(nn.Module()).items() if isinstance(value, dict))
 
@@ -65,7 +67,9 @@ class StateGuard:
         return any(changed)
 
     def _restore_tensors(self) -> set[int]:
-        return {key for key, copy in self._tensors.items() if copy.restore()}
+        replaced = {key for key, copy in self._tensors.items() if copy.restore()}
+        suspects = _of_other_bits((key, copy.tensor.data, copy.data) for key, copy in self._tensors.items())
+        return replaced | {key for key in suspects if self._tensors[key].restore_values()}
 
 
 class _Module:
@@ -74,10 +78,10 @@ class _Module:
     def __init__(self, module: nn.Module):
         self.module, self.kind, self.training = module, type(module), module.training
         self.forward = module.__dict__.get("forward", _ABSENT)
-        tables = {name: module.__dict__.get(name) for name in _TABLES}
-        self.tables = {
-            name: dict(table) for name, table in tables.items() if isinstance(table, dict)
-        }  # not TorchScript's
+        own = module.__dict__
+        self.tables: dict[str, dict[Any, Any]] = {  # those of TorchScript are no dictionaries
+            name: dict(own[name]) if own[name] else _EMPTY for name in _TABLES if isinstance(own.get(name), dict)
+        }
         self.plain = {name: value for name, value in module.__dict__.items() if isinstance(value, Tensor)}
 
     def tensors(self) -> Iterator[Tensor]:
@@ -100,7 +104,7 @@ class _Module:
             else:
                 now["forward"] = self.forward
         for name, table in self.tables.items():
-            if not _same(now[name], table):
+            if (table or now[name]) and not _same(now[name], table):
                 now[name].clear()  # in place: handles of hooks refer to it
                 now[name].update(table)
                 changed = True
@@ -137,23 +141,39 @@ class _Place:
 
 
 class _Copy(_Place):
-    """The values of one tensor, too."""
+    """The values of one tensor, too; they are put back by themselves."""
 
     def __init__(self, tensor: Tensor):
         super().__init__(tensor)
         self.data = tensor.detach().clone()
 
     @torch.no_grad()
-    def restore(self) -> bool:
-        changed = super().restore()
-        if not _equal(self.tensor.data, self.data):
+    def restore_values(self) -> bool:
+        """Put back the values; whether they were others."""
+        changed = not _equal(self.tensor.data, self.data)
+        if changed:
             self.tensor.data.copy_(self.data)
-            changed = True
         return changed
 
 
 def _same(now: Any, before: dict[Any, Any]) -> bool:
     return len(now) == len(before) and all(now.get(name, _ABSENT) is value for name, value in before.items())
+
+
+def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
+    """Keys of the pairs that may differ. Every answer of a GPU is waited for: there one is about all of its tensors."""
+    suspects: list[int] = []
+    flags: dict[torch.device, list[tuple[int, Tensor]]] = {}
+    for key, now, before in pairs:
+        word = _WORDS.get(now.element_size())
+        if now.device.type == "cpu" or now.layout != torch.strided or now.is_quantized or word is None:
+            suspects.append(key)
+        else:
+            flags.setdefault(now.device, []).append((key, (now.view(word) != before.view(word)).any()))
+    for own in flags.values():
+        differ = torch.stack([flag for _, flag in own]).tolist()
+        suspects += [key for (key, _), other in zip(own, differ, strict=True) if other]
+    return suspects
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

@@ -40,7 +40,7 @@ class Evidence:
         self.forwards, self.backwards, self.gradients = (
             torch.zeros(count, dtype=torch.long, device=device) for _ in range(3)
         )
-        self.seconds = torch.zeros(count, dtype=torch.double)
+        self.seconds = torch.zeros(count, dtype=torch.double, device="cpu")
         self.tainted = torch.zeros_like(self.success)  # attacked while the library changed the model
         self.violations: list[tuple[str, ...]] = [()] * count
         self.errors: list[str] = []
@@ -63,8 +63,8 @@ class Evidence:
         take = torch.ones_like(rows, dtype=torch.bool)
         if not first:
             take = self._is_better(rows, verdict, classifier)
-        for place, i in enumerate(rows.tolist()):
-            if take[place]:
+        for place, (i, taken) in enumerate(zip(rows.tolist(), take.tolist(), strict=True)):
+            if taken:
                 own = () if call.violations[place] else verdict.violations[place]
                 self.violations[i] = (*call.violations[place], *own)
         self.adv_inputs[rows[take]] = verdict.adv_inputs[take]

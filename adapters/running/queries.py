@@ -163,7 +163,7 @@ class QueryCounter(nn.Module):
         if owners is None:
             self._whole[kind] += 1
         else:
-            self._single[kind] += torch.bincount(owners, minlength=len(self._images))
+            self._single[kind].index_add_(0, owners, torch.ones_like(owners))  # a bincount waits for the GPU
 
     def _owners(self, inputs: Tensor) -> Tensor | None:
         if self._rows is None:
@@ -197,7 +197,7 @@ class Seen:
         self.not_finite, self.moved = (torch.zeros(len(images), dtype=torch.bool, device=images.device) for _ in "12")
         self.gradients = torch.zeros(len(images), dtype=torch.long, device=images.device)
         self.scored = torch.zeros_like(self.moved)
-        self._all_moved, self._first_scores = False, None
+        self._all_moved, self._all_scored, self._first_scores = False, False, None
 
     def note_inputs(self, inputs: Tensor, owners: Tensor | None) -> None:
         """Note which images were asked about at another point than the clean image."""
@@ -222,6 +222,8 @@ class Seen:
 
     def note_scores(self, scores: Tensor, owners: Tensor | None) -> None:
         """Note which images had scores that differ from their first ones."""
+        if self._all_scored:
+            return
         owners = torch.arange(len(scores), device=scores.device) if owners is None else owners
         if self._first_scores is None:
             self._first_scores = scores.new_full((len(self._images), scores.shape[1]), torch.nan)
@@ -229,6 +231,7 @@ class Seen:
         new = first[owners].isnan().all(1)
         first[owners[new]] = scores[new]
         self.scored |= self._any((scores != first[owners]).any(1), owners)
+        self._all_scored = bool(self.scored.all())
 
     def _any(self, flags: Tensor, owners: Tensor | None) -> Tensor:
         """Whether any row of each image has the flag, shape (n,)."""
