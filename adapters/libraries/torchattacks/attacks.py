@@ -280,6 +280,8 @@ _SPARSE = (
             **_TARGETED,
             random=("numpy",),
             alone=True,
+            within=_REPAIRS + "same_pixel_last",
+            repairs=("of pixels moved to one place the same one stays on a GPU, too",),
             findings=findings,
         )
         for path, variant, findings in (("", "", ("swapped-axes",)), (_REPAIRS, "repaired", ()))

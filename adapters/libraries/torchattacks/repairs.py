@@ -34,6 +34,27 @@ def separate_l2_steps() -> Iterator[None]:
         attack_class.attack_single_run = whole_batch
 
 
+@contextmanager
+def same_pixel_last() -> Iterator[None]:
+    """Let Pixle, which moves several pixels to one place, end with the same of them each time on a GPU, too."""
+    attack_class: Any = torchattacks.Pixle
+    perturb = attack_class._perturb
+
+    def in_order(self: Any, *args: Any, **kwargs: Any) -> Tensor:
+        before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode("warn")
+        try:
+            return perturb(self, *args, **kwargs)
+        finally:
+            torch.set_deterministic_debug_mode(before)
+
+    attack_class._perturb = in_order
+    try:
+        yield
+    finally:
+        attack_class._perturb = perturb
+
+
 class FABL1(torchattacks.FAB):
     """FAB in l1 without the loop over restarts, which crashes there (l1-crashes)."""
 
