@@ -201,7 +201,8 @@ def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
     size = like.numel()
     if not 1 <= count <= size:
         raise ValueError(f"expected count from 1 to {size}, got {count}")
-    normal = torch.randn(size, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    normal = torch.randn(size, count, generator=generator, dtype=torch.float64, device="cpu")
     basis = torch.linalg.qr(normal).Q * size**0.5
     return basis.T.reshape(count, *like.shape).to(like)
 

@@ -115,7 +115,7 @@ def test_numbers_are_those_of_the_results_folder(results, tiny, tmp_path):
     fooled = []
     for model in models.values():
         right = model(data.inputs[:2]).argmax(1) == data.labels[:2]
-        wrapped = foolbox.PyTorchModel(model, bounds=(0, 1))
+        wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
         labels = eagerpy.astensor(data.labels[:2])
         attack = foolbox.attacks.LinfFastGradientAttack(random_start=False)
         _, examples, _ = attack(wrapped, eagerpy.astensor(data.inputs[:2]), labels, epsilons=16 / 255)
@@ -166,7 +166,7 @@ def test_defence_is_measured_on_the_examples_of_the_undefended_model(results, ti
 
     models, data = tiny
     inputs, labels = data.inputs[:2], data.labels[:2]
-    wrapped = foolbox.PyTorchModel(models["standard"], bounds=(0, 1))
+    wrapped = foolbox.PyTorchModel(models["standard"], bounds=(0, 1), device="cpu")
     attack = foolbox.attacks.LinfFastGradientAttack(random_start=False)
     _, examples, _ = attack(wrapped, eagerpy.astensor(inputs), eagerpy.astensor(labels), epsilons=3 / 255)
     lines = {(own["row"], own["symbol"]): own["ours"] for own in found}
@@ -187,7 +187,7 @@ def test_transferred_examples_are_those_of_the_first_model(results, tiny):
 
     models, data = tiny
     inputs, labels = data.inputs[:2], data.labels[:2]
-    wrapped = foolbox.PyTorchModel(models["standard"], bounds=(0, 1))
+    wrapped = foolbox.PyTorchModel(models["standard"], bounds=(0, 1), device="cpu")
     attack = foolbox.attacks.LinfPGD(steps=5, abs_stepsize=2.5 * 0.03 / 5, random_start=False)
     _, examples, _ = attack(wrapped, eagerpy.astensor(inputs), eagerpy.astensor(labels), epsilons=0.03)
     wanted = float((models["pgd-training"](examples.raw).argmax(1) == labels).double().mean())

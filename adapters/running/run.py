@@ -88,7 +88,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         labels = labels.to(inputs.device, torch.long)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
         places = _check_whole(
-            "first", first if isinstance(first, Tensor) else torch.arange(len(labels)) + first, labels
+            "first", first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first, labels
         )
         spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
         if logits.shape[1] < row.min_classes:

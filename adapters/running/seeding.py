@@ -10,18 +10,29 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python, NumPy and torch (CPU and every GPU) with `seed`; restore all of their states on the way out."""
-    python, numpy, devices = random.getstate(), np.random.get_state(), range(torch.cuda.device_count())  # noqa: NPY002
+    """Seed Python, NumPy and torch (CPU and every GPU) with `seed`; restore all of their states on the way out.
+
+    GPUs that this process has not begun to use are left alone: to look at their generators would set up each of them,
+    in every worker, and no child could use them any more.
+    """
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=devices):
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - ART and torchattacks draw from the global generator
-        # Without an accelerator torch.manual_seed only writes down a stack trace for each that may come: milliseconds.
-        (torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed)(seed)
+        _seed_torch(seed)
         try:
             yield
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
+
+
+def _seed_torch(seed: int) -> None:
+    if torch.cuda.is_initialized() or torch.mps.is_available():
+        torch.manual_seed(seed)
+    else:  # where nothing else is in use torch.manual_seed writes down a stack trace for each device that may come
+        torch.default_generator.manual_seed(seed)
 
 
 def call_seed(seed: int, first_image: int, restart: int) -> int:

@@ -44,7 +44,8 @@ def find_starting_points(
         missing = (~found).nonzero()[:, 0]
         if not len(missing):
             break
-        noise = torch.stack([torch.rand(inputs.shape[1:], generator=generators[i]) for i in missing.tolist()])
+        own = (generators[i] for i in missing.tolist())
+        noise = torch.stack([torch.rand(inputs.shape[1:], generator=each, device="cpu") for each in own])
         try_candidates(noise.to(inputs), missing)
     for other in range(len(inputs)):
         missing = (~found).nonzero()[:, 0]

@@ -27,7 +27,7 @@ def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int)
         seed: of what the model draws.
     """
     if classifier.steady is None:
-        noise = torch.rand(inputs[:2].shape, generator=torch.Generator().manual_seed(0)).to(inputs)
+        noise = torch.rand(inputs[:2].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(inputs)
         images = torch.cat([inputs[:2], (inputs[:2] + NOISE * (2 * noise - 1)).clamp(0, 1)]).flip(0)
         with seeded(seed):
             together = classifier.predict_logits(images)
@@ -61,7 +61,7 @@ def draw_hits(
     generator = torch.Generator().manual_seed(seed)
     with seeded(seed):
         for size in _SIZES[:draws]:
-            order = torch.randperm(len(images), generator=generator).to(images.device)
+            order = torch.randperm(len(images), generator=generator, device="cpu").to(images.device)
             logits = classifier.predict_logits(images[order], batch_size=size)[order.argsort()]
             hit = fooled(logits, labels, targets)
             always, ever = always & hit, ever | hit

@@ -43,7 +43,8 @@ def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tens
     if rule == "least-likely":
         return logits.scatter(1, labels[:, None], torch.inf).argmin(1)
     if rule == "random":
-        shift = torch.randint(1, classes, labels.shape, generator=torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        shift = torch.randint(1, classes, labels.shape, generator=generator, device="cpu")
         return (labels + shift.to(labels.device)) % classes
     aim = class_of(rule)
     if aim is not None and aim < classes:

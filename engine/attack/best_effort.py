@@ -119,7 +119,10 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     top = replace(threat_model, epsilon=nodes.upper)
     known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
     start = run_attack(row, classifier, inputs, labels, top, **known, **scaled[0])
-    inputs, places = inputs.detach().float(), first if isinstance(first, Tensor) else torch.arange(len(inputs)) + first
+    inputs, places = (
+        inputs.detach().float(),
+        first if isinstance(first, Tensor) else torch.arange(len(inputs), device="cpu") + first,
+    )
 
     def attack(rows: Tensor, radii: Tensor, number: int, spent: Tensor) -> AttackResult:
         ball = replace(threat_model, epsilon=float(radii.max()))

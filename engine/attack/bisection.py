@@ -123,7 +123,7 @@ class Bisection:
         best = self.best
         try:
             spent = (best.forwards + best.backwards)[rows]
-            radii = torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double)
+            radii = torch.tensor([self._radii.at(node) for node in nodes.tolist()], dtype=torch.double, device="cpu")
             result = self._attack(rows, radii, number, spent)
         except (AttackFailed, ModelFailed) as error:
             if len(nodes.unique()) > 1:  # one radius may be to blame: each for itself

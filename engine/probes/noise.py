@@ -30,15 +30,15 @@ def random_points(
     """
     shape = (count, image.numel())
     if norm == "l0":
-        return _replaced(image, int(radius), torch.rand(shape, generator=generator), generator)
+        return _replaced(image, int(radius), torch.rand(shape, generator=generator, device="cpu"), generator)
     if norm == "linf":
-        delta = 2 * torch.rand(shape, generator=generator) - 1
+        delta = 2 * torch.rand(shape, generator=generator, device="cpu") - 1
         delta = delta.sign() if corners else delta
     elif norm == "l1":
-        uniform = torch.rand(shape, generator=generator).clamp(1e-7, 1 - 1e-7) - 0.5
+        uniform = torch.rand(shape, generator=generator, device="cpu").clamp(1e-7, 1 - 1e-7) - 0.5
         delta = -uniform.sign() * (1 - 2 * uniform.abs()).log()
     else:
-        delta = torch.randn(shape, generator=generator)
+        delta = torch.randn(shape, generator=generator, device="cpu")
     delta = delta * (radius / norm_of(delta, norm))[:, None]
     points = (image + delta.view(count, *image.shape).to(image)).clamp(0, 1)
     return project(image.expand_as(points), points, ThreatModel(norm, radius))  # float32 may round outwards
@@ -46,6 +46,6 @@ def random_points(
 
 def _replaced(image: Tensor, components: int, order: Tensor, generator: torch.Generator) -> Tensor:
     places = order.topk(components, dim=1).indices
-    values = torch.rand(places.shape, generator=generator)
+    values = torch.rand(places.shape, generator=generator, device="cpu")
     flat = image.detach().cpu().reshape(1, -1).expand_as(order).clone()
     return flat.scatter(1, places, values.to(flat)).view(-1, *image.shape).to(image)

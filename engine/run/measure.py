@@ -165,7 +165,7 @@ def _measure(
     given |= {name: getattr(result, name) for name in ("success", "forwards", "backwards", "adv_inputs")}
     given |= {"inputs": inputs, **cams}
     if result.logits.shape[1] == 1000 and "confusion" in measures:
-        given["similarity"] = imagenet_wup()
+        given["similarity"] = imagenet_wup().to(inputs.device)
     weight = _last_weight(classifier, result.logits.shape[1])
     if weight is not None and weight.shape[0] <= 2000:
         given["weight"] = weight
@@ -191,7 +191,7 @@ def _measure(
 
 
 def _spent(result: AttackResult) -> dict[str, Tensor]:
-    return {"seconds": result.seconds, "distance": result.distance}
+    return {"seconds": result.seconds.to(result.success.device), "distance": result.distance}
 
 
 def _users(metric: UserMetric, given: Mapping[str, Any], usable: Tensor) -> tuple[Tensor, str]:

@@ -2,10 +2,11 @@
 
     python runs.py MODEL DATA FOLDER MODE...
 
-An undisturbed run, FOLDER/whole, loads all libraries before the forks. A child logs each piece of work as it starts on
-it, so that what is run twice shows. MODE is `steps` (killed before each single change of a file), `moments` (killed
-after random times), `pair` (two at once), `space` (no file may pass a size) or `orphans` (workers whose driver is
-killed).
+All libraries are loaded before the forks; nothing is run there, because where there is a GPU torch can compute no
+gradients in the child of a process that has. An undisturbed run is FOLDER/whole. A child logs each piece of work as it
+starts on it, so that what is run twice shows. MODE is `steps` (killed before each single change of a file), `moments`
+(killed after random times), `pair` (two at once), `space` (no file may pass a size) or `orphans` (workers whose driver
+is killed).
 """
 
 import json
@@ -15,6 +16,7 @@ import resource
 import signal
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -159,5 +161,7 @@ def orphans():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if modes != ["orphans"]:
-        evaluate(make_plan(config), ResultsStore(root / "whole"))
+        import_module("davylamp.engine.run.preload")
+        make_plan(config)
+        assert run(root / "whole") == 0
     print(json.dumps({mode: list(globals()[mode]()) for mode in modes}))
