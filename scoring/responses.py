@@ -13,6 +13,19 @@ Subjects = Literal["models", "attacks", "implementations", "defences"]
 Per = Literal["attack", "implementation"]
 Unequal = Literal["common", "keep"]
 THREAT = ("norm", "epsilon", "targeted")
+_TOLD = (
+    "model",
+    "original",
+    "defence",
+    "attack",
+    "implementation",
+    "library",
+    *THREAT,
+    "pixels",
+    "target",
+    "parameters",
+)
+_TOLD += ("seed",)
 COLUMNS = ("cell", "model", "attack", "implementation", "image", "attacked", "success", "violated")
 KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
     "white-box": ("white-box",),
@@ -235,7 +248,35 @@ def _parted(name: str) -> tuple[str, str]:
 
 def _named(rows: Any, subjects: str, per: str) -> Any:
     """Of each row: the subject `own`, the `image`, the `item`, the `attempt` at it, and the `group` of attempts."""
-    image = _join(rows, ("data", "image"))
+    # Texts are made once for each kind of row and each image: there are far fewer than rows.
+    kind, first = _kinds(rows, _TOLD)
+    place, shown = _kinds(rows, ("data", "image"))
+    images, labels = _join(shown, ("data", "image")).to_numpy(), _labels(first, subjects, per)
+    columns = {name: _categories(kind, labels[name].to_numpy()) for name in ("own", "group")}
+    columns["image"] = _categories(place, images)
+    for name, column in (("item", "other"), ("attempt", "attempt")):
+        other, others = pd.factorize(labels[column])
+        pair, pairs = pd.factorize(place * len(others) + other[kind])
+        texts = [f"{images[one // len(others)]} x {others[one % len(others)]}" for one in pairs]
+        columns[name] = _categories(pair, np.array(texts, dtype=object))
+    return pd.DataFrame(columns, index=rows.index)
+
+
+def _categories(places: np.ndarray, texts: np.ndarray) -> pd.Categorical:
+    """The text at each place; equal texts are one."""
+    code, different = pd.factorize(texts)
+    return pd.Categorical.from_codes(code[places], different)
+
+
+def _kinds(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
+    """The place of each row's kind, by those of the columns that there are, and the first row of each kind."""
+    known = [column for column in columns if column in rows]
+    kind = rows.groupby(known, sort=False, dropna=False, observed=True).ngroup().to_numpy()
+    return kind, rows.iloc[np.unique(kind, return_index=True)[1]]
+
+
+def _labels(rows: Any, subjects: str, per: str) -> Any:
+    """Of each kind of row: the subject `own`, the `other` side of an item, the `attempt` and its `group`."""
     finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
     if subjects in ("models", "defences"):
         base = ("original",) if subjects == "defences" else ()
@@ -250,8 +291,7 @@ def _named(rows: Any, subjects: str, per: str) -> Any:
         library = ("library",) if subjects == "attacks" and per == "implementation" else ()
         other = attempt = _join(rows, ("model", *library, "seed"))
         group = rows["model"].map(str)
-    columns = {"own": own, "image": image, "item": image + " x " + other, "attempt": image + " x " + attempt}
-    return pd.DataFrame({**columns, "group": group})
+    return pd.DataFrame({"own": own, "other": other, "attempt": attempt, "group": group})
 
 
 def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
@@ -286,7 +326,7 @@ def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
 
 def _uneven(parts: Any) -> list[str]:
     """A note if the subjects met different attempts."""
-    counts = parts.groupby("own", sort=False)["attempt"].nunique()
+    counts = parts.drop_duplicates(["own", "attempt"]).groupby("own", sort=False, observed=True).size()
     total = parts["attempt"].nunique()
     if (counts == total).all():
         return []
