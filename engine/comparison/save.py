@@ -57,7 +57,7 @@ def keep_comparison(
             images = inputs.to(classifier.device)
             table, unmeasured = result_table(row.result, classifier, images, data.names, first=0, measures=MEASURES)
             spent = float(row.result.seconds.sum())
-            outcome = TaskResult(task, table, seconds=spent, attack_seconds=spent, unmeasured=unmeasured)
+            outcome = TaskResult(task, table, seconds=spent, attack_seconds=spent, unmeasured=unmeasured, gpu=clean.gpu)
         store.write("cells", cell.key, outcome.table or pa.table({}), describe_run(outcome, preset=preset))
 
 

@@ -78,7 +78,7 @@ class Task:
 class TaskResult(NamedTuple):
     """What came of a task: a table, or the reason why there is none; `unmeasured` metrics with their reasons.
 
-    `probes` are those of the model, for "clean".
+    `probes` are those of the model, for "clean"; `gpu` is the name of the one that was used, if one was.
     """
 
     task: Task
@@ -89,3 +89,4 @@ class TaskResult(NamedTuple):
     reason: str = ""
     unmeasured: Mapping[str, str] | None = None
     probes: Mapping[str, Any] | None = None
+    gpu: str = ""

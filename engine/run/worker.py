@@ -52,7 +52,7 @@ class Workbench(LastLoaded):
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
             return TaskResult(task, None, seconds=time.perf_counter() - start, reason=reason)
         else:
-            return outcome._replace(seconds=time.perf_counter() - start)
+            return outcome._replace(seconds=time.perf_counter() - start, gpu=describe_gpu(classifier.device))
         finally:
             give_memory_back()  # other workers may need it for their largest task
 
@@ -131,6 +131,21 @@ def _changed(task: Task, classifier: Classifier, data: Data) -> str:
     if task.data.data is None and _FILE in task.data.name:
         return task.data.name if digest_data(data.inputs, data.labels) != task.subject.data_digest else ""
     return ""
+
+
+def describe_gpu(device: torch.device) -> str:
+    """Name of the GPU, and what it rounds to TF32, which torch's defaults do to convolutions; "" for another device."""
+    if device.type != "cuda":
+        return ""
+    cudnn: Any = torch.backends.cudnn
+    parts = {"convolutions": getattr(cudnn, "conv", cudnn), "matrix products": torch.backends.cuda.matmul}
+    rounded = [name for name, part in parts.items() if _in_tf32(part)]
+    return torch.cuda.get_device_name(device) + (f" ({' and '.join(rounded)} in TF32)" if rounded else "")
+
+
+def _in_tf32(part: Any) -> bool:
+    precision = getattr(part, "fp32_precision", None)  # from torch 2.9
+    return part.allow_tf32 if precision is None else precision == "tf32"
 
 
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:

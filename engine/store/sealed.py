@@ -26,6 +26,7 @@ _OF_THE_RUN = frozenset(
         "platform",
         "versions",
         "device",
+        "gpu",
         "preset",
         "identity",
         "about",

@@ -76,6 +76,7 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
         ("computed for", f"{seconds / 60:.1f} minutes in all cells together"),
         ("seeds", ", ".join(map(str, seeds))),
         ("device", collect(states, "device")),
+        *([("GPU", gpus)] if (gpus := collect([state for state in states if "gpu" in state.meta], "gpu")) else []),
         ("machine", f"{collect(states, 'platform')}, Python {collect(states, 'python')}"),
         ("versions", ", ".join(f"{name} {each}" for name, each in versions.items())),
         ("preset", collect(states, "preset") or "none"),

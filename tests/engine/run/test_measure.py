@@ -1,6 +1,7 @@
 """The records of an evaluation against the attacks run by hand and the metrics computed from them."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.running.judge import quantise
 from davylamp.engine import Config, ResultsStore, evaluate, load, load_clean, make_plan
 from davylamp.engine.cell import MEASURES
+from davylamp.engine.run import worker
 from davylamp.engine.run.measure import measured_symbols, result_table
+from davylamp.engine.run.worker import describe_gpu
+from davylamp.report.page.build import build_report
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +159,19 @@ def test_fewer_measures_fewer_columns(digits, images, tmp_path):
     evaluate(plan, ResultsStore(tmp_path))
     assert measured_symbols(("cost",)) == ["QNC_F", "QNC_B"]
     assert "AED" not in load(tmp_path).columns
+
+
+def test_the_gpu_and_its_rounding_are_known(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card {device.index or 0}")
+    assert describe_gpu(torch.device("cpu")) == ""
+    assert describe_gpu(torch.device("cuda", 1)) == "card 1 (convolutions in TF32)"  # as torch does by default
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    assert describe_gpu(torch.device("cuda")) == "card 0"
+
+
+def test_the_gpu_stands_in_records_and_on_the_page(small_plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "describe_gpu", lambda device: "some card")
+    evaluate(replace(small_plan, cells=small_plan.cells[:1]), ResultsStore(tmp_path))
+    ((_, record),) = ResultsStore(tmp_path).read_all("cells")
+    assert record.meta["gpu"] == "some card"
+    assert "some card" in build_report(tmp_path, bootstrap=0)
