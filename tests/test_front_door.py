@@ -223,6 +223,13 @@ def test_results_are_short_in_words_and_whole_in_frames(digits, tmp_path):
     assert repr(ranking).startswith("Ranking: ")
     assert len(repr(ranking)) < 1500
     assert ranking.to_frame()["subject"].iloc[0] == "pgd"
+    for options, words in (
+        ({"knowledge": "score"}, "expected score attacks, got .*white-box only"),
+        ({"norm": "linf"}, "expected results in norm linf, got l2 only"),
+        ({"unequal": "keep", "scoring": "mean"}, "expected unequal='common'"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            davylamp.rank(tmp_path / "r", **options)
     for each in (result, comparison, table, ranking):
         page = each._repr_html_()
         assert "<table" in page
