@@ -35,6 +35,7 @@ class Plan:
         failed: models and implementations that cannot take part, each with the reason.
         unknown: by key of a subject, why its identity is unknown: its records hold for this plan alone.
         name: of this plan, by which it knows the records of such models that it has made itself.
+        choices: by key of a cell, the places in `config.attacks` of those that it runs.
     """
 
     config: Config
@@ -44,6 +45,7 @@ class Plan:
     failed: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
@@ -108,8 +110,12 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
         unknown |= {subject.key: identity.reasons} if identity.reasons else {}
         subjects.append((subject, source))
         cells += list(_cells(config, subject, loaded.inputs[0].numel(), refused))
-    unique = tuple({cell.key: cell for cell in cells}.values())
-    return Plan(config, tuple(subjects), unique, images, {**failed, **refused}, unknown)
+    unique = {cell.key: cell for _, cell in cells}
+    choices: dict[str, tuple[int, ...]] = {}
+    for place, cell in cells:
+        choices[cell.key] = (*choices.get(cell.key, ()), place)
+    refusals = {**failed, **refused}
+    return Plan(config, tuple(subjects), tuple(unique.values()), images, refusals, unknown, choices=choices)
 
 
 def check_config(config: Config) -> None:
@@ -123,14 +129,17 @@ def check_config(config: Config) -> None:
         pass
 
 
-def _cells(config: Config, subject: ModelOnData, components: int | None, refused: dict[str, str]) -> Iterator[Cell]:
-    """The cells of a model; rows that cannot do what others of their attack can go into `refused`.
+def _cells(
+    config: Config, subject: ModelOnData, components: int | None, refused: dict[str, str]
+) -> Iterator[tuple[int, Cell]]:
+    """The cells of a model, each with the place of its attack in the config.
 
-    Without `components` (no image is known yet) no radius is refused for its size.
+    Rows that cannot do what others of their attack can go into `refused`. Without `components` (no image is known yet)
+    no radius is refused for its size.
     """
     from .presets import preset_radius  # builds every preset
 
-    for choice in config.attacks:
+    for place, choice in enumerate(config.attacks):
         asked = choice
         if choice.epsilon is None and choice.norm is not None:
             asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components or USUAL_SIZE))
@@ -142,7 +151,8 @@ def _cells(config: Config, subject: ModelOnData, components: int | None, refused
         refusals: dict[str, str] = {}
         for row in fitting:
             try:
-                yield from [*_cells_of_row(config, choice, subject, row, threat_model, fitting, components)]
+                cells = [*_cells_of_row(config, choice, subject, row, threat_model, fitting, components)]
+                yield from ((place, cell) for cell in cells)
             except Unsupported as error:
                 refusals[row.name] = str(error)
                 if len(refusals) == len(fitting):
