@@ -1,1 +1,8 @@
-"""The papers' tables, run again (`davylamp reproduce`), and the side by side with the peers (`make bench`)."""
+"""The papers' tables, run again (`davylamp reproduce`), and the side by side with the peers (`make bench`).
+
+A table is one row, `PaperTable`; docs/add-a-paper-table.md shows one.
+"""
+
+from .shared.paper_table import Options, PaperTable
+
+__all__ = ["Options", "PaperTable"]

@@ -217,6 +217,7 @@ def test_no_module_name_stands_for_two_things():
         ("davylamp.metrics", (*HEAVY, "typer", "rich", "davylamp.adapters", "davylamp.errors")),
         ("davylamp.adapters", (*HEAVY, "typer", "rich", "torchvision", "davylamp.metrics")),
         ("davylamp.engine", (*HEAVY, "typer", "rich", "scipy.stats")),
+        ("davylamp.benchmarks.reproductions", (*HEAVY, "torch", "typer", "rich", "pandas", "davylamp.adapters")),
         ("davylamp.cli", (*HEAVY, "torch", "davylamp.adapters", "davylamp.metrics")),
     ],
 )

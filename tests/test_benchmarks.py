@@ -1,6 +1,5 @@
 """Every reproduction on tiny models: labels, nulls, resuming, numbers again by other means; the small models."""
 
-import importlib
 import io
 import json
 import math
@@ -15,14 +14,15 @@ from torch import nn
 
 from davylamp import cli
 from davylamp.adapters import Classifier
+from davylamp.benchmarks import Options
+from davylamp.benchmarks.reproductions import list_tables
 from davylamp.benchmarks.shared import reproduction, small_models
 from davylamp.benchmarks.shared.paper_numbers import load_published
-from davylamp.commands.reproduce import REPRODUCTIONS
 from davylamp.engine import load
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.metrics import half_distortion
 
-WITHOUT_MODELS = ("checks", "canary-table9")
+TABLES = list_tables()
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +61,16 @@ def results(tiny, digits, folder):
 
     def run(name):
         if name not in known:
-            module = importlib.import_module(f"davylamp.benchmarks.{REPRODUCTIONS[name][0]}")
+            options = Options(quick=True, models=models, data=data, limit=2, out=folder)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("davylamp.benchmarks.aisafety.coverage.load_training_inputs", lambda: digits.inputs)
-                known[name] = module.run(quick=True, models=models, data=data, limit=2, out=folder)
+                known[name] = TABLES[name].run(options)
         return known[name]
 
     return run
 
 
-@pytest.mark.parametrize("name", [name for name in REPRODUCTIONS if name not in WITHOUT_MODELS])
+@pytest.mark.parametrize("name", [name for name in TABLES if TABLES[name].runs_models])
 def test_every_reproduction_runs_and_says_what_it_is_compared_with(results, name):
     result = results(name)
     document = json.loads(json.dumps(result, allow_nan=False))
@@ -214,7 +214,7 @@ def test_orders_that_a_text_states_are_counted_in_pairs():
 
     values = {"FGSM": 0.5, "PGD": 0.4, "DeepFool": 0.3, "CW": 0.45, "UAP": 0.6, "I-FGSM-LL": 0.2}
     rows = {name: {"QI_Wup": Estimate(v, v, v, 9), "QI_Vis": Estimate(1 - v, 0, 1, 9)} for name, v in values.items()}
-    told = list(fooling_figures._judge(rows))
+    told = list(fooling_figures.judge("fooling_figures", rows))
     assert any("image-agnostic" in line and line.endswith("4 of 4 pairs of attacks here") for line in told)
     assert any(
         "DeepFool and CW do the least" in line and line.endswith("5 of 8 pairs of attacks here") for line in told
@@ -231,17 +231,16 @@ def test_undefined_and_incomparable_numbers_are_null():
 
 
 def test_results_are_kept_resumed_and_never_mixed_with_those_of_another_size(tiny, tmp_path):
-    from davylamp.benchmarks.canary import table7 as canary_table7
-
+    canary_table7 = TABLES["canary-table7"]
     models, data = tiny
     seen: list[str] = []
     options = {"models": models, "data": data, "limit": 2, "out": tmp_path}
-    first = canary_table7.run(quick=True, **options)
+    first = canary_table7.run(Options(quick=True, **options))
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
-    again = canary_table7.run(quick=True, progress=lambda name, _: seen.append(name), **options)
+    again = canary_table7.run(Options(quick=True, progress=lambda name, _: seen.append(name), **options))
     assert again["lines"] == first["lines"]
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")} == written
-    canary_table7.run(quick=True, **{**options, "limit": 3})
+    canary_table7.run(Options(quick=True, **{**options, "limit": 3}))
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -286,7 +285,7 @@ def test_the_command_lists_runs_and_refuses(capsys, monkeypatch):
             code = stop.code or 0
         return code, *capsys.readouterr()
 
-    assert set(REPRODUCTIONS) == set(json.loads(run("--json")[1]))
+    assert set(TABLES) == set(json.loads(run("--json")[1]))
     code, out, _ = run("checks", "--json")
     assert code == 0
     assert json.loads(out)["held"] > 70

@@ -1,5 +1,6 @@
 """The pages in docs/ are true: every folder has its line, every path exists, and what a page builds works."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,10 @@ import torch
 
 import davylamp
 from davylamp.adapters import find_implementation
+from davylamp.adapters.data.datasets import Data
+from davylamp.benchmarks import Options, PaperTable
+from davylamp.benchmarks.reproductions import find_table
+from davylamp.benchmarks.shared.paper_numbers import load_rows
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -146,3 +151,55 @@ def test_the_metric_of_the_page_is_one_of_davylamps(monkeypatch, digits):
     finally:
         METRICS.clear()
         METRICS.update(kept)
+
+
+def _accuracy_under_pgd(digits, norm, epsilon):
+    """With the library itself: 5 steps of 2.5 epsilon / 5, as --quick cuts them."""
+    import eagerpy
+    import foolbox
+
+    attacks = {"l2": foolbox.attacks.L2PGD, "linf": foolbox.attacks.LinfPGD}
+    attack = attacks[norm](steps=5, abs_stepsize=epsilon / 2, random_start=False)
+    model = foolbox.PyTorchModel(digits.module, bounds=(0, 1), device="cpu")
+    _, examples, _ = attack(model, eagerpy.astensor(digits.inputs), eagerpy.astensor(digits.labels), epsilons=epsilon)
+    return float((digits.module(examples.raw).argmax(1) == digits.labels).double().mean())
+
+
+def test_the_table_of_the_page_is_set_beside_the_papers(tmp_path, monkeypatch, digits):
+    write("add-a-paper-table.md", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    published = json.loads((tmp_path / "table1.json").read_text(encoding="utf-8"))["rows"]
+    whole = load_rows("aisafety_table2")
+    for row in published:
+        wanted = {"dataset": "CIFAR-10", "model": row["model"], "attack": row["attack"], "AAW": row["accuracy"]}
+        assert wanted in whole
+    models = {"digits:standard": digits.classifier, "mine": digits.classifier}
+    data = Data(digits.inputs, digits.labels, [str(place) for place in range(16)])
+    result = find_table("my_tables.py:TABLE").run(Options(quick=True, models=models, data=data, limit=16))
+    lines = {line["row"]: line for line in result["lines"]}
+    assert set(lines) == {f"{model}, {attack}" for model in models for attack in ("PGD-l2", "PGD-linf")}
+    for attack, norm, epsilon, mean in (("PGD-l2", "l2", 0.5, 0.0), ("PGD-linf", "linf", 0.03, 0.2385)):
+        accuracy = _accuracy_under_pgd(digits, norm, epsilon)
+        for model, number, beside in (("digits:standard", 0.0, "VANILLA"), ("mine", mean, "mean of 2 models")):
+            line = lines[f"{model}, {attack}"]
+            assert (line["symbol"], line["n"], line["beside"]) == ("AAW", 16, beside)
+            assert line["ours"] == pytest.approx(accuracy)
+            assert line["published"] == pytest.approx(number)
+            assert line["difference"] == pytest.approx(accuracy - number)
+    assert result["labels"] == ["other models", "other data", "other budget"]
+    assert result["left_out"] == {"TRADES": "no model here stands for it"}
+
+
+def test_the_row_of_the_page_is_one_of_davylamps(digits):
+    text = (DOCS / "add-a-paper-table.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(PaperTable\(.*?)```", text, re.DOTALL)
+    table = eval(code, {"PaperTable": PaperTable})
+    data = Data(digits.inputs, digits.labels, [str(place) for place in range(16)])
+    models = {"digits:standard": digits.classifier, "digits:trades": digits.classifier}
+    result = table.run(Options(quick=True, models=models, data=data, limit=4))
+    published = [(line["row"], line["symbol"], line["published"], line["beside"]) for line in result["lines"]]
+    assert published == [
+        ("digits:standard, PGD-linf", "AAW", 0.0, "VANILLA"),
+        ("digits:trades, PGD-linf", "AAW", 0.477, "TRADES"),
+    ]
+    assert {"PAT", "SAT", "PGD-l1", "CLEAN"} <= set(result["left_out"])

@@ -11,7 +11,8 @@ from ...adapters import Classifier
 from ...engine.statistics.bootstrap import Estimate
 from ...metrics import boundary_coverage, multisection_coverage, strong_activation_coverage, top_k_coverage
 from ..shared.paper_numbers import find_value
-from ..shared.reproduction import Options, PaperLine, run_setting
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, run_setting
 from ..shared.small_models import load_training_inputs
 from .setting import attack_name, missing_rows, paper_model, setting_of
 
@@ -26,13 +27,13 @@ _READINGS = {
 }
 
 
-def compare_coverage(table: str, dataset: str, options: Options) -> dict[str, Any]:
+def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
     """The coverage of each attack's examples on each model beside a published table; a set has no interval.
 
     Args:
         table: "aisafety_table6" or "aisafety_table7".
-        dataset: that it is about.
         options: of the command; the profile is that of the digits the small models were trained on.
+        dataset: that it is about.
     """
     with run_setting(setting_of(_ATTACKS, images=100, quick=20, keep_images=True, measures=()), options) as own:
         lines = []

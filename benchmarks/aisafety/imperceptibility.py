@@ -9,7 +9,8 @@ from ...engine.cell import Cell
 from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
 from ...metrics import perturbation_sensitivity_distance
 from ..shared.paper_numbers import find_value
-from ..shared.reproduction import Options, PaperLine, SettingRun, build_rows, run_setting
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, SettingRun, build_rows, run_setting
 from .setting import attack_name, missing_rows, paper_model, setting_of
 
 _ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf")
@@ -21,13 +22,13 @@ _READINGS = {
 }
 
 
-def compare_imperceptibility(table: str, dataset: str, options: Options) -> dict[str, Any]:
+def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
     """Distortion of each attack's successes on each model beside a published table.
 
     Args:
         table: "aisafety_table8" or "aisafety_table9".
-        dataset: that it is about.
         options: of the command.
+        dataset: that it is about.
     """
     setting = setting_of(_ATTACKS, keep_images=True, measures=("distance", "perceptual"))
     with run_setting(setting, options) as own:

@@ -1,7 +1,4 @@
-"""AISafety, Table V (Liu, Guo et al.): distance to the decision boundary.
-
-SettingRun: davylamp reproduce aisafety-table5 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
-"""
+"""AISafety, Table V (Liu, Guo et al.): distance to the decision boundary."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,11 +9,10 @@ import torch
 from ...adapters import Classifier
 from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
 from ...metrics import boundary_steps, empirical_boundary_distance, orthogonal_directions
-from ..shared.reproduction import Options, SettingRun, print_result, run_setting
+from ..shared.paper_table import Options
+from ..shared.reproduction import SettingRun, run_setting
 from .setting import beside_both, missing_rows, setting_of
 
-__all__ = ["print_result", "run"]
-_TABLE = "aisafety_table5"
 _GRID = torch.arange(0.0, 128, 2)
 _FULL, _DEFAULT, _QUICK = 1000, 100, 20  # directions
 _READINGS = {
@@ -26,23 +22,23 @@ _READINGS = {
 }
 
 
-def run(**options: Any) -> dict[str, Any]:
+def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
     """Measure both distances beside Table V.
 
     Args:
-        **options: those of `reproduction.Options`.
+        table: "aisafety_table5".
+        options: of the command.
     """
-    asked = Options(**options)
-    directions = _FULL if asked.full else _QUICK if asked.quick else _DEFAULT
-    with run_setting(setting_of(("FGSM",), images=100, quick=20, measures=()), asked) as own:
+    directions = _FULL if options.full else _QUICK if options.quick else _DEFAULT
+    with run_setting(setting_of(("FGSM",), images=100, quick=20, measures=()), options) as own:
         lines = [
             line
             for model, classifier in own.models.items()
             for symbol, estimate in _distances(own, classifier, directions)
-            for line in beside_both(_TABLE, symbol, model, model, estimate)
+            for line in beside_both(table, symbol, model, model, estimate)
         ]
         readings = {symbol: text.format(directions) for symbol, text in _READINGS.items()}
-        return own.report(_TABLE, lines, readings=readings, left_out=missing_rows(_TABLE, ()))
+        return own.report(table, lines, readings=readings, left_out=missing_rows(table, ()))
 
 
 def _distances(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, Estimate]]:

@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from ..shared.check import PaperCheck
-from ..shared.paper_numbers import find_place, load_published
+from ..shared.paper_numbers import find_place, load_rows
 
 _TRANSFERABLE = ("MI-FGSM", "VMI-FGSM", "NI-FGSM", "SI-FGSM")
 # Of all sets of attacks of Tables 4 and 5 only this one has the means of Table 8, "white"; for "black" none has, and
@@ -38,7 +38,7 @@ def check_canary() -> Iterator[PaperCheck]:
 
 def _statements() -> Iterator[PaperCheck]:
     """The means of MR that section 5.4.2 states about Table 8."""
-    rows, statements = _rows("canary_table8"), _rows("canary_statements")
+    rows, statements = load_rows("canary_table8"), load_rows("canary_statements")
     for stated in statements:
         kind = stated["kind"]
         known = {row["model"]: row["MR"] for row in rows if row["attack_type"] == kind}
@@ -58,16 +58,16 @@ def _statements() -> Iterator[PaperCheck]:
 
 def _transfer() -> Iterator[PaperCheck]:
     """OTR of the full test in Table 4 and in Table 6."""
-    for row in _rows("canary_table6"):
+    for row in load_rows("canary_table6"):
         printed = _find("canary_table4", attack=row["attack"], epsilon="16/255")["OTR"]
         yield PaperCheck("CANARY, Tables 4 and 6", f"OTR of {row['attack']}", printed, row["OTR"], 5e-4 + 5e-6)
 
 
 def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperCheck]:
     """A mean over the attacks of means over the models is the mean over the models of means over the attacks."""
-    models = [row for row in _rows("canary_table8") if row["attack_type"] == kind]
+    models = [row for row in load_rows("canary_table8") if row["attack_type"] == kind]
     for symbol, rounding in _ROUNDING.items():
-        table = "canary_table4" if symbol in _rows("canary_table4")[0] else "canary_table5"
+        table = "canary_table4" if symbol in load_rows("canary_table4")[0] else "canary_table5"
         values = [
             _find(table, attack=name, **({"epsilon": radius} if radius else {}))[symbol] for name, radius in attacks
         ]
@@ -81,15 +81,15 @@ def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperChec
 
 def _ranks() -> Iterator[PaperCheck]:
     """Table 9's ranks of CA and MR from Tables 7 and 8; 1 is the least robust. Ties may be broken either way."""
-    capability = {row["model"]: row["CA"] for row in _rows("canary_table7")}
+    capability = {row["model"]: row["CA"] for row in load_rows("canary_table7")}
     sides = {"CA_rank": capability}
     for kind in ("white", "black"):
-        rows = [row for row in _rows("canary_table8") if row["attack_type"] == kind]
+        rows = [row for row in load_rows("canary_table8") if row["attack_type"] == kind]
         sides[f"MR_rank_{kind}"] = {row["model"]: -row["MR"] for row in rows}
     for name, values in sides.items():
         wrong = [
             row["model"]
-            for row in _rows("canary_table9")
+            for row in load_rows("canary_table9")
             if not _rank_fits(row[name], values[row["model"]], list(values.values()))
         ]
         note = f"does not fit: {', '.join(wrong)}" if wrong else ""
@@ -103,15 +103,14 @@ def _rank_fits(rank: int, value: float, values: Sequence[float]) -> bool:
 
 def _frequencies() -> Iterator[PaperCheck]:
     """A part of an orthogonal split is never longer than the whole."""
-    rows = _rows("canary_table5")
+    rows = load_rows("canary_table5")
     longer = sum(row["FDL"] > row["AED"] for row in rows)
     note = "no orthogonal wavelet gives this: the columns hold another quantity (a Fourier filter, columns swapped)"
     yield PaperCheck("CANARY, Table 5", "attacks whose low-frequency part FDL is longer than AED", 0, longer, 0, note)
 
 
-def _rows(table: str) -> list[dict[str, Any]]:
-    return load_published(table)["rows"]
-
-
 def _find(table: str, **labels: Any) -> dict[str, Any]:
-    return _rows(table)[find_place(table, **labels)]
+    return load_rows(table)[find_place(table, **labels)]
+
+
+CHECKS = (check_canary,)

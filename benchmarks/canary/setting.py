@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from ...adapters import find_attack
+from ...engine import AttackChoice
 from ...engine.cell import strip_best
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
-from ..shared.paper_numbers import find_place, find_value, load_published
-from ..shared.reproduction import Options, PaperLine, Setting, Size, build_rows, run_setting
+from ..shared.paper_numbers import find_beside, find_place, find_value, load_rows
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, Setting, Size, build_rows, lines_beside, run_setting
 
 NAMES: Mapping[str, str] = {
     "fgsm": "FGSM",
@@ -57,7 +60,15 @@ SETTING = Setting(
     default=Size(("demo:*",), 3, _DEFAULT, 60),
     quick=Size(("demo:efficientnet-lite0",), 2, _QUICK, 24),
 )
+_CHEAP = (AttackChoice("foolbox:fgsm", "linf", 1 / 255),)  # a results folder has at least one attack
+_CLEAN = Setting(
+    replace(PRESET.config, attacks=_CHEAP, transfer="no", measures=()),
+    default=replace(SETTING.default, images=20),
+    quick=replace(SETTING.quick, images=20),
+)
 READINGS: Mapping[str, str] = {
+    "CF": "mean over the classes that are met; the printed sum over images is a slip",
+    "CC": "confidence of the true class, right or wrong",
     "AIAC": "after minus before: the signs of the table, not the order of the printed formula",
     "ACAMC_A": "Grad-CAM of the logit at the last convolution",
     "ACAMC_T": "Grad-CAM of the logit at the last convolution",
@@ -119,7 +130,7 @@ def readings_of(symbols: Sequence[str]) -> dict[str, str]:
 
 def left_out(table: str) -> dict[str, str]:
     """Published attacks without an implementation in any library here."""
-    names = [row["attack"] for row in load_published(table)["rows"] if row["attack"] not in NAMES.values()]
+    names = [row["attack"] for row in load_rows(table) if row["attack"] not in NAMES.values()]
     return dict.fromkeys(names, "no library here has it")
 
 
@@ -128,13 +139,13 @@ def family_of(model: str) -> str:
     return next((paper for part, paper in FAMILIES.items() if part in model.lower()), "")
 
 
-def compare_attacks(table: str, symbols: Sequence[str], options: Options) -> dict[str, Any]:
+def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> dict[str, Any]:
     """Every attack's means over the models beside a published table.
 
     Args:
         table: "canary_table4" or "canary_table5".
-        symbols: its columns.
         options: of the command.
+        symbols: its columns.
     """
     with run_setting(SETTING, options) as run:
         found, notes = build_rows(run.folder, symbols, "attacks")
@@ -153,6 +164,21 @@ def compare_attacks(table: str, symbols: Sequence[str], options: Options) -> dic
         return run.report(table, lines, readings=readings_of(symbols), left_out=left_out(table), notes=notes)
 
 
+def compare_clean(table: str, options: Options, *, symbols: Sequence[str]) -> dict[str, Any]:
+    """The models on clean images, each beside the paper's of its family.
+
+    Args:
+        table: "canary_table7".
+        options: of the command.
+        symbols: its columns.
+    """
+    with run_setting(_CLEAN, options) as run:
+        found, notes = build_rows(run.folder, symbols, "models")
+        lines = lines_beside(table, [(row, labels_of(row.labels["model"])) for row in found.rows])
+        readings = {symbol: READINGS[symbol] for symbol in symbols if symbol in READINGS}
+        return run.report(table, lines, readings=readings, left_out={}, notes=notes)
+
+
 def beside(table: str, symbol: str, model: str, **labels: Any) -> tuple[float | None, str]:
     """The published number that a model's is put beside, and whose it is: of its family, or the mean over all.
 
@@ -162,8 +188,10 @@ def beside(table: str, symbol: str, model: str, **labels: Any) -> tuple[float | 
         model: its name here.
         **labels: further labels of the row.
     """
+    return find_beside(table, symbol, **labels_of(model), **labels)
+
+
+def labels_of(model: str) -> dict[str, str]:
+    """The labels of the published rows that a model stands beside: those of its family, or none where it has none."""
     family = family_of(model)
-    if family:
-        return find_value(table, symbol, model=family, **labels), family
-    values = [row[symbol] for row in load_published(table)["rows"] if labels.items() <= row.items()]
-    return sum(values) / len(values), f"mean of {len(values)} models"
+    return {"model": family} if family else {}

@@ -1,7 +1,4 @@
-"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, mean over the pairs of two.
-
-Run: davylamp reproduce canary-table6 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
-"""
+"""CANARY, Table 6 (Sun et al. 2023): transfer of four attacks between all models, mean over the pairs of two."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,11 +6,11 @@ from typing import Any
 
 from ...engine.tables.transfer_table import Over, build_transfer
 from ..shared.paper_numbers import find_value
-from ..shared.reproduction import Options, PaperLine, Setting, Size, print_result, run_setting
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, Setting, Size, run_setting
 from .setting import PRESET, READINGS, SETTING, TRANSFERABLE, paper_name, readings_of, run_name
 
-__all__ = ["print_result", "run"]
-_TABLE, _LARGE = "canary_table6", 16 / 255
+_LARGE = 16 / 255
 _ATTACKS = tuple(
     choice
     for choice in PRESET.config.attacks
@@ -28,24 +25,25 @@ _READINGS: Mapping[Over, str] = {"fooled": "of those that fool their own model",
 _LEFT_OUT = "AIAC and ARTC on the tested models are not computed"
 
 
-def run(**options: Any) -> dict[str, Any]:
+def compare_transfer(table: str, options: Options) -> dict[str, Any]:
     """Run the transferable attacks and test their examples on the other models, beside Table 6.
 
     Args:
-        **options: those of `reproduction.Options`.
+        table: "canary_table6".
+        options: of the command.
     """
-    with run_setting(_SETTING, Options(**options)) as own:
+    with run_setting(_SETTING, options) as own:
         lines, notes = [], [_LEFT_OUT]
         for over, reading in _READINGS.items():
             found = build_transfer(own.folder, over=over)
-            for table in found.tables:
-                for labels, rate in zip(table.attacks, table.of_attack, strict=True):
+            for part in found.tables:
+                for labels, rate in zip(part.attacks, part.of_attack, strict=True):
                     name, shown = paper_name(labels["implementation"]), run_name(labels["implementation"])
-                    published = find_value(_TABLE, "OTR", attack=name)
+                    published = find_value(table, "OTR", attack=name)
                     beside = "the paper's 15 models"
                     lines.append(PaperLine(f"{shown}, {reading}", "OTR", rate, published, beside, name == shown))
             notes += [note for note in found.notes if note not in notes]
         readings = readings_of(()) | {
             "OTR": f"{READINGS['OTR']}; and over all that it gets right when clean, the other fair reading"
         }
-        return own.report(_TABLE, lines, readings=readings, left_out={}, notes=notes)
+        return own.report(table, lines, readings=readings, left_out={}, notes=notes)

@@ -2,8 +2,6 @@
 
 Which attacks the means are over is not printed; they are those that `davylamp reproduce checks` finds from Tables 4
 and 5: "white" has the transferable attacks at 1/255 and AdvGan and not SSAH, "black" is without AdvGan.
-
-Run: davylamp reproduce canary-table8 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
 """
 
 from collections.abc import Iterator
@@ -14,36 +12,36 @@ from ...engine.statistics.bootstrap import Estimate, interval, resample
 from ...engine.store.outcomes import Outcome, read_outcomes
 from ...engine.tables.symbols import column_of, draw_cells, drop_absent, is_share
 from ...engine.tables.table import aggregate, share_ends
-from ..shared.reproduction import Options, PaperLine, print_result, run_setting
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, run_setting
 from .checks import TABLE8_BLACK, TABLE8_WHITE
 from .setting import NOT_COMPARABLE, SETTING, beside, readings_of, row_of, scale
 
-__all__ = ["print_result", "run"]
-_TABLE = "canary_table8"
 _SYMBOLS = ("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS")
 _MISSING: tuple[str, ...] = ("AdvGan (white)", "LSA (black)", "TREMBA (black)")
 _KINDS = {"white": TABLE8_WHITE, "black": TABLE8_BLACK}
 
 
-def run(**options: Any) -> dict[str, Any]:
+def compare_models(table: str, options: Options) -> dict[str, Any]:
     """Run CANARY's attacks, as far as a library has them, beside its Table 8.
 
     Args:
-        **options: those of `reproduction.Options`.
+        table: "canary_table8".
+        options: of the command.
     """
-    with run_setting(SETTING, Options(**options)) as own:
+    with run_setting(SETTING, options) as own:
         lines = [
             PaperLine(
                 f"{kind} {model}",
                 symbol,
                 scale(symbol, estimate),
-                *beside(_TABLE, symbol, model, attack_type=kind),
+                *beside(table, symbol, model, attack_type=kind),
                 symbol not in NOT_COMPARABLE,
             )
             for kind, model, symbol, estimate in mean_over_attacks(own.folder)
         ]
         return own.report(
-            _TABLE, lines, readings=readings_of(_SYMBOLS), left_out=dict.fromkeys(_MISSING, "no library here has it")
+            table, lines, readings=readings_of(_SYMBOLS), left_out=dict.fromkeys(_MISSING, "no library here has it")
         )
 
 

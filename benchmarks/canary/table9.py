@@ -2,13 +2,9 @@
 
 Ours beside the published scores. The published program is one Metropolis chain per fit without a convergence check; its
 scores move with its seed, by up to 0.1.
-
-Run: davylamp reproduce canary-table9 [--json] [--quick]
 """
 
-import json
 import time
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -17,16 +13,8 @@ from scipy.stats import kendalltau, spearmanr
 
 from ...report.text.console import print_table
 from ...scoring import Ranking, rank_table
-
-
-def published(table: int) -> list[dict[str, Any]]:
-    """Rows of a table of the paper.
-
-    Args:
-        table: 7, 8 or 9.
-    """
-    text = files(__package__ or "").joinpath(f"published/table{table}.json").read_text(encoding="utf-8")
-    return json.loads(text)["rows"]
+from ..shared.paper_numbers import load_rows
+from ..shared.paper_table import Options
 
 
 def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
@@ -38,28 +26,28 @@ def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
     Returns:
         Values, shape (15, 15); the models; the metrics' symbols.
     """
-    capability = {row["model"]: row for row in published(7)}
-    attacked = [row for row in published(8) if row["attack_type"] == kind]
+    capability = {row["model"]: row for row in load_rows("canary_table7")}
+    attacked = [row for row in load_rows("canary_table8") if row["attack_type"] == kind]
     rows = [{**capability[row["model"]], **row} for row in attacked]
     metrics = [name for name in rows[0] if name not in ("model", "attack_type")]
     return np.array([[row[name] for name in metrics] for row in rows]), [row["model"] for row in rows], metrics
 
 
-def run(*, quick: bool = False, seed: int = 0) -> dict[str, Any]:
+def compare_scores(table: str, options: Options) -> dict[str, Any]:
     """Rank the 15 models, white-box and black-box.
 
     Args:
-        quick: the white-box column alone.
-        seed: of the fits.
+        table: "canary_table9".
+        options: the seed of the fits; if quick, the white-box column alone.
 
     Returns:
         "white" and "black", each with spearman, kendall, max_difference, rhat and rows; "seconds".
     """
     start = time.perf_counter()
     result: dict[str, Any] = {}
-    for kind in ("white",) if quick else ("white", "black"):
+    for kind in ("white",) if options.quick else ("white", "black"):
         values, models, metrics = metrics_under(kind)
-        result[kind] = _beside(rank_table(values, models, metrics, seed=seed), kind)
+        result[kind] = _beside(rank_table(values, models, metrics, seed=options.seed), table, kind)
     return {**result, "seconds": time.perf_counter() - start}
 
 
@@ -67,7 +55,7 @@ def print_result(result: dict[str, Any], console: Console) -> None:
     """Print ours beside theirs.
 
     Args:
-        result: of `run`.
+        result: of `compare_scores`.
         console: to print on.
     """
     columns = ("model", "score", "published", "rank", "95 %", "published rank")
@@ -95,9 +83,9 @@ def print_result(result: dict[str, Any], console: Console) -> None:
     console.print(f"{result['seconds']:.1f} s", highlight=False)
 
 
-def _beside(ranking: Ranking, kind: str) -> dict[str, Any]:
+def _beside(ranking: Ranking, table: str, kind: str) -> dict[str, Any]:
     """Ours and theirs of a column; ranks count from the least robust, as theirs."""
-    theirs = {row["model"]: row for row in published(9)}
+    theirs = {row["model"]: row for row in load_rows(table)}
     count = len(ranking.subjects)
     rows = [
         {

@@ -1,20 +1,17 @@
 """Fooling beyond flipping the label, Figures 2, 3 and 5 (Mopuri et al. 2020): FR@K, QI-Wup and QI-Vis.
 
 The curves are not printed as numbers: ours stand alone, and beside what the text says about theirs.
-
-Run: davylamp reproduce fooling-figures [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine.statistics.bootstrap import Estimate
-from ..shared.paper_numbers import find_place, find_value, load_published
-from ..shared.reproduction import Options, PaperLine, build_rows, print_result, run_setting
+from ..shared.paper_numbers import find_place, find_value, load_rows
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, build_rows, run_setting
 from .setting import LEFT_OUT, SETTING, paper_name
 
-__all__ = ["print_result", "run"]
-_TABLE = "fooling_figures"
 _SYMBOLS = ("FR@1", "FR@2", "FR@5", "FR@10", "FR@20", "FR@50", "FR@100", "QI_Wup", "QI_Vis")
 _READINGS = {
     "FR@K": "rank of the true label above K, over all examples; 0 for K from the number of classes on",
@@ -23,28 +20,29 @@ _READINGS = {
 }
 
 
-def run(**options: Any) -> dict[str, Any]:
+def compare_curves(published: str, options: Options) -> dict[str, Any]:
     """Run the paper's attacks and measure what its figures show, mean over the models.
 
     Args:
-        **options: those of `reproduction.Options`.
+        published: "fooling_figures".
+        options: of the command.
     """
-    with run_setting(SETTING, Options(**options)) as own:
+    with run_setting(SETTING, options) as own:
         found, notes = build_rows(own.folder, _SYMBOLS, "attacks")
         rows = {name: row.metrics for row in found.rows if (name := paper_name(row.labels))}
         rows = dict(sorted(rows.items(), key=lambda item: find_place("fooling_table1", attack=item[0])))
         lines = [
-            PaperLine(name, symbol, estimate, find_value(_TABLE, symbol, attack=name), "text of 3.1")
+            PaperLine(name, symbol, estimate, find_value(published, symbol, attack=name), "text of 3.1")
             for name, metrics in rows.items()
             for symbol, estimate in metrics.items()
         ]
-        notes += _judge(rows)
-        return own.report(_TABLE, lines, readings=_READINGS, left_out=LEFT_OUT, notes=notes)
+        notes += judge(published, rows)
+        return own.report(published, lines, readings=_READINGS, left_out=LEFT_OUT, notes=notes)
 
 
-def _judge(rows: Mapping[str, Mapping[str, Estimate]]) -> Iterator[str]:
+def judge(published: str, rows: Mapping[str, Mapping[str, Estimate]]) -> Iterator[str]:
     """The orders that the text states, with how many of the pairs of attacks are in that order here."""
-    for stated in load_published(_TABLE)["rows"]:
+    for stated in load_rows(published):
         symbol = stated.get("symbol")
         if symbol is None or not all(symbol in metrics for metrics in rows.values()):
             continue

@@ -5,7 +5,8 @@ from typing import Any
 
 from ...adapters import find_implementation
 from ...engine.plan.presets import find_preset
-from ..shared.reproduction import Setting, Size
+from ..shared.paper_table import Options
+from ..shared.reproduction import Setting, Size, build_rows, lines_beside, run_setting
 
 _NAMES: Mapping[str, str] = {
     "fgsm": "FGSM",
@@ -21,6 +22,24 @@ SETTING = Setting(
     quick=Size(("demo:efficientnet-lite0",), 3, {"steps": 3, "binary_search_steps": 2, "candidates": 3}, 40),
 )
 LEFT_OUT = {"GD-UAP": "no library here has it"}
+_READINGS = {
+    "FR_AUC": "trapezoids over K = 1, 2, 5, 10, 20, 50, 100, divided by 99; the paper gives no axis and normaliser, "
+    "and its 0.02 of DeepFool cannot be had so (`davylamp reproduce checks`)"
+}
+
+
+def compare_areas(table: str, options: Options) -> dict[str, Any]:
+    """Run the paper's attacks beside its Table 1; our models beside the mean over its four.
+
+    Args:
+        table: "fooling_table1".
+        options: of the command.
+    """
+    with run_setting(SETTING, options) as run:
+        found, notes = build_rows(run.folder, ["FR_AUC"], "pairs")
+        rows = [(row, {"attack": name}) for row in found.rows if (name := paper_name(row.labels))]
+        lines = lines_beside(table, rows)
+        return run.report(table, lines, readings=_READINGS, left_out=LEFT_OUT, notes=notes)
 
 
 def paper_name(labels: Mapping[str, Any]) -> str:

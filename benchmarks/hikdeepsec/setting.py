@@ -17,7 +17,8 @@ from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resam
 from ...engine.statistics.paired import difference_interval
 from ...metrics import METRICS
 from ..shared.paper_numbers import find_value
-from ..shared.reproduction import Options, PaperLine, Setting, SettingRun, Size, run_setting
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, Setting, SettingRun, Size, run_setting
 
 _NAMES: Mapping[str, str] = {"fgsm": "FGSM", "pgd": "PGD", "bim": "BIM"}
 _SYMBOLS = ("CAV", "CCV", "COS", "CRR", "CSR")
@@ -37,13 +38,13 @@ _READINGS = {
 }
 
 
-def compare_defence(table: str, dataset: str, options: Options) -> dict[str, Any]:
+def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, Any]:
     """The last model, defended, against the first, on the examples made on the first, beside a published table.
 
     Args:
         table: "hikdeepsec_table1" or "hikdeepsec_table2".
-        dataset: that it is about.
         options: of the command; of more than two models only the first and the last are compared.
+        dataset: that it is about.
     """
     with run_setting(_SETTING, options) as own:
         lines = []

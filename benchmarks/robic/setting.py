@@ -10,8 +10,9 @@ from ...engine.cell import Cell
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate, draw_half_distortion, interval, resample
 from ...engine.store.outcomes import read_outcomes
-from ..shared.paper_numbers import load_published
-from ..shared.reproduction import Options, PaperLine, Setting, SettingRun, Size, run_setting
+from ..shared.paper_numbers import load_rows
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, Setting, SettingRun, Size, run_setting
 
 NAMES: Mapping[str, str] = {
     "best(foolbox:pgd)": "PGD, best effort",
@@ -51,22 +52,24 @@ def half_distortions(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:
 
 
 def compare_budgets(
+    published: str,
+    options: Options,
+    *,
     figure: str,
     attacks: Sequence[str],
     parameter: str,
     budgets: Mapping[str, Sequence[int]],
-    options: Options,
-    *,
     images: int,
 ) -> dict[str, Any]:
     """The half-distortion of each attack at growing budgets; the paper prints curves without numbers.
 
     Args:
+        published: "robic_figures".
+        options: of the command.
         figure: "1" or "2".
         attacks: of the preset.
         parameter: that the budget is.
         budgets: by size: "quick", "default", "full".
-        options: of the command.
         images: of the default size.
     """
     size = "quick" if options.quick else "full" if options.full else "default"
@@ -79,12 +82,12 @@ def compare_budgets(
             PaperLine(f"{_row(cell)}, {parameter} {cell.parameters[parameter]}", "D_half", estimate, None, "a curve")
             for cell, estimate in found
         ]
-        stated = [row for row in load_published("robic_figures")["rows"] if row["figure"] == figure]
+        stated = [row for row in load_rows(published) if row["figure"] == figure]
         notes = [f"the paper's text: {row['statement']}{_told(row)}" for row in stated]
         known = {name for own in NAMES.values() for name in own.replace(",", "").split()}
         missing = sorted({name for row in stated for name in row["attacks"]} - known)
         left_out = dict.fromkeys(missing, "no library here has it")
-        return run.report("robic_figures", lines, readings=READINGS, left_out=left_out, notes=notes)
+        return run.report(published, lines, readings=READINGS, left_out=left_out, notes=notes)
 
 
 def _row(cell: Cell) -> str:

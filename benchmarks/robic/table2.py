@@ -1,17 +1,13 @@
-"""RoBIC, Table 2 (Maho et al. 2021): accuracy, white-box and black-box half-distortion of models.
-
-Run: davylamp reproduce robic-table2 [--quick | --full] [--models NAME] [--data NAME] [--limit N] [--json]
-"""
+"""RoBIC, Table 2 (Maho et al. 2021): accuracy, white-box and black-box half-distortion of models."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..shared.paper_numbers import find_value, load_published
-from ..shared.reproduction import Options, PaperLine, Setting, Size, build_rows, print_result, run_setting
+from ..shared.paper_numbers import find_beside
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, Setting, Size, build_rows, run_setting
 from .setting import READINGS, choose, half_distortions
 
-__all__ = ["print_result", "run"]
-_TABLE = "robic_table2"
 _SYMBOLS: Mapping[str, str] = {"best(foolbox:pgd)": "D_half_white", "foolbox:hopskipjump": "D_half_black"}
 _SETTING = Setting(
     choose(tuple(_SYMBOLS)),
@@ -30,28 +26,26 @@ _STAND_INS = (
 )
 
 
-def run(**options: Any) -> dict[str, Any]:
+def compare_models(table: str, options: Options) -> dict[str, Any]:
     """Measure the models beside Table 2.
 
     Args:
-        **options: those of `reproduction.Options`.
+        table: "robic_table2".
+        options: of the command.
     """
-    with run_setting(_SETTING, Options(**options)) as own:
+    with run_setting(_SETTING, options) as own:
         clean, notes = build_rows(own.folder, ["CA"], "models")
         known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}
-        lines = [PaperLine(model, "CA", estimate, *_beside(model, "CA")) for model, estimate in known.items()]
+        lines = [PaperLine(model, "CA", estimate, *_beside(table, model, "CA")) for model, estimate in known.items()]
         for cell, estimate in half_distortions(own):
             symbol, model = _SYMBOLS[cell.attack], cell.subject.model
-            lines.append(PaperLine(model, symbol, estimate, *_beside(model, symbol)))
+            lines.append(PaperLine(model, symbol, estimate, *_beside(table, model, symbol)))
         lines.sort(key=lambda line: line.row)
         readings = {**READINGS, "D_half_white, D_half_black": _STAND_INS}
-        return own.report(_TABLE, lines, readings=readings, left_out={}, notes=notes)
+        return own.report(table, lines, readings=readings, left_out={}, notes=notes)
 
 
-def _beside(model: str, symbol: str) -> tuple[float | None, str]:
+def _beside(table: str, model: str, symbol: str) -> tuple[float | None, str]:
     """The published number of the same architecture, or else the mean over the paper's models."""
     family = next((paper for part, paper in _FAMILIES.items() if part in model.lower()), "")
-    if family:
-        return find_value(_TABLE, symbol, model=family), family
-    values = [row[symbol] for row in load_published(_TABLE)["rows"]]
-    return sum(values) / len(values), f"mean of {len(values)} models"
+    return find_beside(table, symbol, **({"model": family} if family else {}))

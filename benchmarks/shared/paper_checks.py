@@ -1,47 +1,37 @@
-"""What can be checked from the papers alone: their tables against each other, their text and their equations.
+"""What can be checked from the papers alone: their tables against each other, their text and their equations."""
 
-Run: davylamp reproduce checks [--json]
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from rich.console import Console
 
 from ...report.text.console import print_table
-from ..canary.checks import check_canary
-from .check import PaperCheck
-from .other_checks import check_aisafety, check_fooling, check_hikdeepsec, check_robic
-
-CHECKS: tuple[Callable[[], Iterator[PaperCheck]], ...] = (
-    check_canary,
-    check_aisafety,
-    check_fooling,
-    check_robic,
-    check_hikdeepsec,
-)
+from ..reproductions import PAPERS
+from .paper_table import Options
 
 
-def run(*, quick: bool = False, seed: int = 0) -> dict[str, Any]:  # noqa: ARG001 - the contract of reproductions
-    """Every check.
+def check_papers(published: str, options: Options) -> dict[str, Any]:  # noqa: ARG001 - there is nothing to choose
+    """Every check of every paper, as `PAPER/checks.py` lists them.
 
     Args:
-        quick: changes nothing: there is nothing to wait for.
-        seed: changes nothing: nothing is drawn.
+        published: changes nothing: every check names its tables.
+        options: change nothing: no model is run and nothing is drawn.
 
     Returns:
         "checks", each with paper, statement, printed, computed, allowed, holds, note; "held" and "failed", counts.
     """
-    found = [check for checks in CHECKS for check in checks()]
-    lines = [{**check._asdict(), "holds": check.holds} for check in found]
-    return {"checks": lines, "held": sum(check.holds for check in found), "failed": sum(not c.holds for c in found)}
+    modules = [import_module(f"..{paper}.checks", __package__) for paper in PAPERS]
+    checks = [check for module in modules for function in module.CHECKS for check in function()]
+    lines = [{**check._asdict(), "holds": check.holds} for check in checks]
+    return {"checks": lines, "held": sum(check.holds for check in checks), "failed": sum(not c.holds for c in checks)}
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
     """Print the checks, those that fail last, with what is known about them.
 
     Args:
-        result: of `run`.
+        result: of `check_papers`.
         console: to print on.
     """
     columns = ("paper", "statement", "printed", "computed", "rounding", "holds")

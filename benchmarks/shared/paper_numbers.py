@@ -1,28 +1,80 @@
-"""The numbers of the papers: `PAPER/published/*.json`, with their sources."""
+"""The numbers of the papers: `PAPER/published/*.json`, or a file of one's own, with their sources."""
 
 import json
+from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from ...errors import InvalidInput, Unavailable
 
-def load_published(table: str) -> dict[str, Any]:
+
+def load_published(table: str | Path) -> dict[str, Any]:
     """A published table: `source`, `rows`, and `unit` or `note`.
 
+    A row is an object: texts are its labels ("model", "attack", ...), numbers its columns. A number that the paper does
+    not give is left out or null.
+
     Args:
-        table: "canary_table4" is `canary/published/table4.json`.
+        table: the path of a JSON file, or "canary_table4" for `canary/published/table4.json`.
+
+    Raises:
+        Unavailable: if there is no such file.
+        InvalidInput: if it is no JSON, or says nothing of its source, its unit or its rows.
     """
-    paper, _, name = table.partition("_")
-    path = files("davylamp.benchmarks").joinpath(f"{paper}/published/{name}.json")
-    return json.loads(path.read_text(encoding="utf-8"))
+    path: Any = Path(table)
+    if isinstance(table, str) and path.suffix != ".json":
+        paper, _, name = table.partition("_")
+        path = files("davylamp.benchmarks").joinpath(f"{paper}/published/{name}.json")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Unavailable(f"expected a JSON file with published numbers at {path}, got: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidInput(f"expected JSON in {path}, got: {error}") from error
+    _check(found, path)
+    return found
 
 
-def find_place(table: str, **labels: Any) -> int:
+def _check(found: Any, path: Any) -> None:
+    if not isinstance(found, Mapping):
+        raise InvalidInput(f"expected an object with source, unit and rows in {path}, got {type(found).__name__}")
+    if not (isinstance(found.get("source"), str) and found["source"].strip()):
+        raise InvalidInput(f'{path}: expected "source", the paper and the place in it, got {found.get("source")!r:.60}')
+    if not (found.get("unit") or found.get("note")):
+        raise InvalidInput(f'{path}: expected "unit" (such as "fractions") or "note", got neither')
+    rows = found.get("rows")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise InvalidInput(f'{path}: expected "rows", a list of objects, got {rows!r:.60}')
+
+
+def load_rows(table: str | Path) -> list[dict[str, Any]]:
+    """The rows of a published table."""
+    return load_published(table)["rows"]
+
+
+def find_place(table: str | Path, **labels: Any) -> int:
     """Where a published row is in its table; past the end if it is not there."""
-    rows = load_published(table)["rows"]
+    rows = load_rows(table)
     return next((i for i, row in enumerate(rows) if labels.items() <= row.items()), len(rows))
 
 
-def find_value(table: str, symbol: str, **labels: Any) -> float | None:
+def find_value(table: str | Path, symbol: str, **labels: Any) -> float | None:
     """The published number of a row, None if there is no such row or it has no such number."""
-    rows = load_published(table)["rows"]
-    return next((row[symbol] for row in rows if labels.items() <= row.items() and symbol in row), None)
+    return next((row[symbol] for row in load_rows(table) if labels.items() <= row.items() and symbol in row), None)
+
+
+def find_beside(table: str | Path, symbol: str, **labels: Any) -> tuple[float | None, str]:
+    """The published number that one of ours is put beside, and whose it is: one model's, or the mean over several.
+
+    Args:
+        table: published.
+        symbol: its column.
+        **labels: of the rows; without `model` where none of the paper's is ours.
+    """
+    rows = [row for row in load_rows(table) if labels.items() <= row.items() and row.get(symbol) is not None]
+    if len(rows) > 1:
+        return fmean(row[symbol] for row in rows), f"mean of {len(rows)} models"
+    model = rows[0].get("model", "the paper's") if rows else labels.get("model", "-")
+    return (rows[0][symbol] if rows else None), model

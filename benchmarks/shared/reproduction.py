@@ -7,7 +7,7 @@ the result says so by its labels; no verdict is given on numbers that come from 
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,14 +26,15 @@ from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.examples import read_examples
 from ...engine.store.outcomes import read_outcomes
 from ...engine.tables.symbols import By, choose_symbols, drop_absent
-from ...engine.tables.table import Table, build_table
+from ...engine.tables.table import Table, TableRow, build_table
 from ...errors import Unsupported
 from ...report.text.console import print_table
-from .paper_numbers import load_published
+from .paper_numbers import find_beside, find_place, load_published
+from .paper_table import Options
 from .small_models import LOSSES, load_digits_data, load_small_model
 
 DIGITS = tuple(f"digits:{name}" for name in LOSSES)
-OTHER = ("other models", "other data")
+OTHER: Mapping[str, str] = {"models": "other models", "data": "other data"}
 REDUCED = "other budget"
 
 
@@ -43,13 +44,13 @@ class Size:
 
     Args:
         models: names, as `load_model` knows them, or of `DIGITS`.
-        images: of the data, at most.
+        images: of the data, at most; None: all.
         limits: canonical parameter -> largest value, of the attacks that have it.
         queries: forward plus backward passes per image, at most; None: what the paper says.
     """
 
     models: tuple[str, ...]
-    images: int
+    images: int | None
     limits: Mapping[str, int] = field(default_factory=dict)
     queries: int | None = None
 
@@ -63,39 +64,14 @@ class Setting:
         default: what is run without options: at most 10 minutes on 2 cores.
         quick: at most 1 minute.
         data: name of the data.
+        same: what of it is the paper's own, "models" or "data"; the rest is labelled as other.
     """
 
     config: Config
     default: Size
     quick: Size
     data: str = "demo:imagenet"
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of `davylamp reproduce`.
-
-    Args:
-        quick: the quick size.
-        full: the paper's own parameters and number of images.
-        models: names, or classifiers by name; None: those of the size.
-        data: a name, or images; None: those of the setting.
-        limit: only this many images.
-        out: folder that keeps the results and resumes from them; None: a temporary one.
-        device: where to compute.
-        seed: of every random choice.
-        progress: called with an attack and the number of images just attacked.
-    """
-
-    quick: bool = False
-    full: bool = False
-    models: Mapping[str, Classifier] | Sequence[str] | None = None
-    data: Data | str | None = None
-    limit: int | None = None
-    out: str | Path | None = None
-    device: str = "cpu"
-    seed: int = 0
-    progress: Callable[[str, int], object] | None = None
+    same: tuple[str, ...] = ()
 
 
 class PaperLine(NamedTuple):
@@ -119,10 +95,11 @@ class SettingRun:
     reduced: str
     failed: tuple[str, ...]
     start: float
+    same: tuple[str, ...] = ()
 
     def report(
         self,
-        table: str,
+        table: str | Path,
         lines: Iterable[PaperLine],
         *,
         readings: Mapping[str, str],
@@ -132,7 +109,7 @@ class SettingRun:
         """The result that every script hands back.
 
         Args:
-            table: name of the file with the published numbers.
+            table: with the published numbers, as `load_published` takes it.
             lines: ours beside theirs.
             readings: symbol -> the published formula that ours follows.
             left_out: published row -> why there is nothing of ours.
@@ -141,9 +118,10 @@ class SettingRun:
         Returns:
             JSON types only; what is undefined or infinite is None.
         """
-        labels = [*OTHER, *([REDUCED] if self.reduced else [])]
+        labels = [label for part, label in OTHER.items() if part not in self.same]
+        labels += [REDUCED] if self.reduced else []
         return {
-            "table": table,
+            "table": Path(table).stem,
             "source": load_published(table)["source"],
             "labels": labels,
             "models": list(self.plan.config.models),
@@ -183,6 +161,50 @@ def build_rows(folder: Path, symbols: Sequence[str], by: By) -> tuple[Table, lis
     return table, [*notes, *(note for note in table.notes if not note.startswith("failed: "))]
 
 
+def lines_beside(
+    published: str | Path,
+    rows: Iterable[tuple[TableRow, Mapping[str, str]]],
+    columns: Mapping[str, str] | None = None,
+    where: Mapping[str, Any] | None = None,
+) -> list[PaperLine]:
+    """Rows of a table of ours beside published rows, in their order.
+
+    Args:
+        published: as `load_published` takes it.
+        rows: each with the labels of the published rows that it is about: `attack` where it is about one, `model` where
+            one of the paper's models is ours; beside several rows is their mean.
+        columns: symbol -> the paper's column, where it has another name.
+        where: further labels of the published rows.
+    """
+    rows, more = list(rows), dict(where or {})
+    titles = _titles(rows)
+    lines = []
+    for place in sorted(range(len(rows)), key=lambda place: find_place(published, **rows[place][1], **more)):
+        row, labels = rows[place]
+        for symbol, estimate in row.metrics.items():
+            beside = find_beside(published, (columns or {}).get(symbol, symbol), **labels, **more)
+            lines.append(PaperLine(titles[place], symbol, estimate, *beside))
+    return lines
+
+
+def _titles(rows: Sequence[tuple[TableRow, Mapping[str, str]]]) -> list[str]:
+    """What each row is about: our model, the paper's attack, and whatever else tells it from one that is called so."""
+    titles = []
+    for row, labels in rows:
+        attack = labels.get("attack", row.labels.get("implementation"))
+        titles.append(", ".join(str(part) for part in (row.labels.get("model"), attack) if part))
+    alike: dict[str, list[int]] = {}
+    for place, title in enumerate(titles):
+        alike.setdefault(title, []).append(place)
+    for places in alike.values():
+        for label in ("implementation", "norm", "epsilon", "setting"):
+            values = {place: rows[place][0].labels.get(label, "") for place in places}
+            if len(set(map(str, values.values()))) > 1:
+                for place, value in values.items():
+                    titles[place] += f", {value:.4g}" if isinstance(value, float) else f", {value}"
+    return titles
+
+
 @contextmanager
 def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     """Evaluate what a setting asks for; the results folder is there until the context ends.
@@ -205,7 +227,9 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
         summary = evaluate(plan, ResultsStore(folder), progress=options.progress)
         names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
         failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())
-        yield SettingRun(folder, plan, models, "" if options.full else _describe(size), failed, start)
+        replaced = {"models": options.models, "data": options.data}
+        same = tuple(part for part in setting.same if replaced[part] is None)
+        yield SettingRun(folder, plan, models, "" if options.full else _describe(size), failed, start, same)
 
 
 def shrink(config: Config, size: Size) -> Config:
@@ -232,7 +256,8 @@ def print_result(result: Mapping[str, Any], console: Console) -> None:
         result: of `SettingRun.report`.
         console: to print on.
     """
-    title = f"{result['table']}: {', '.join(result['labels'])}; {result['images']} images of {result['data']}"
+    labels = f"{', '.join(result['labels'])}; " if result["labels"] else ""
+    title = f"{result['table']}: {labels}{result['images']} images of {result['data']}"
     columns = ("row", "metric", "ours", "95 % interval", "n", "published", "difference", "beside")
     rows = [
         (

@@ -1,0 +1,50 @@
+"""What AISafety's tables say about each other (Liu, Guo et al.); no model is run."""
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+
+from ..shared.check import PaperCheck
+from ..shared.paper_numbers import find_value, load_rows
+
+_COMPONENTS = 3 * 32 * 32  # of an image of CIFAR-10
+
+
+def check_aisafety() -> Iterator[PaperCheck]:
+    """CAV = CRR - CSR, CAV against Table II, and the radii that Tables VIII and IX amount to."""
+    for row in load_rows("aisafety_table4"):
+        told = f"CAV = CRR - CSR, {row['dataset']} {row['model']}"
+        yield PaperCheck("AISafety, Table IV", told, row["CAV"], row["CRR"] - row["CSR"], 1.5e-3)
+    for row in load_rows("aisafety_table4"):
+        name = {"NAT": "SAT"}.get(row["model"], row["model"])
+        defended, original = (
+            find_value("aisafety_table2", "CA", dataset=row["dataset"], model=model, attack="CLEAN")
+            for model in (name, "VANILLA")
+        )
+        if defended is None or original is None:
+            continue  # RAND is not in Table II
+        computed = defended - original
+        note = "" if abs(computed - row["CAV"]) <= 1.5e-3 else "misprint in Table II or IV; CRR - CSR agrees with IV"
+        told = f"CAV = CA - CA(VANILLA), {row['dataset']} {row['model']}"
+        yield PaperCheck("AISafety, Tables II and IV", told, row["CAV"], computed, 1.5e-3, note)
+    yield from _radii()
+
+
+def _radii() -> Iterator[PaperCheck]:
+    """ALD is |d| / |x|: FGSM at 0.03 gives |x|, and that the length of the other changes."""
+    for number, name in ((8, "VIII"), (9, "IX")):
+        table = f"aisafety_table{number}"
+        for attack, radius in (("PGD-l2", 0.5), ("PGD-l1", 12.0)):
+            ratios = [
+                row["ALD"] / fgsm * 0.03 * math.sqrt(_COMPONENTS)
+                for row in load_rows(table)
+                if row["attack"] == attack and (fgsm := find_value(table, "ALD", model=row["model"], attack="FGSM"))
+            ]
+            told = (
+                f"l2 length of the changes of {attack}, mean over the models; it is at most the radius of section IV.A"
+            )
+            note = "longer than the radius allows (an l1 radius bounds the l2 length too): another one was used"
+            yield PaperCheck(f"AISafety, Table {name}", told, radius, fmean(ratios), 0.1 * radius, note)
+
+
+CHECKS = (check_aisafety,)

@@ -1,0 +1,61 @@
+"""AISafety's tables (Liu, Guo et al.)."""
+
+from ..shared.paper_table import PaperTable
+
+_COVERAGE, _VISIBILITY = ".aisafety.coverage:compare_coverage", ".aisafety.imperceptibility:compare_imperceptibility"
+_CIFAR, _SVHN = {"dataset": "CIFAR-10"}, {"dataset": "SVHN"}
+
+TABLES = (
+    PaperTable(
+        "aisafety-table2",
+        "accuracy under white-box attacks",
+        "aisafety_table2",
+        ".aisafety.table2:compare_white_box",
+    ),
+    PaperTable(
+        "aisafety-table3",
+        "accuracy under black-box attacks",
+        "aisafety_table3",
+        ".aisafety.table3:compare_black_box",
+    ),
+    PaperTable(
+        "aisafety-table4",
+        "what defences change on clean images",
+        "aisafety_table4",
+        ".aisafety.table4:compare_defences",
+    ),
+    PaperTable(
+        "aisafety-table5",
+        "distances to the decision boundary",
+        "aisafety_table5",
+        ".aisafety.table5:compare_boundary_distances",
+    ),
+    PaperTable(
+        "aisafety-table6",
+        "neuron coverage of adversarial test sets, CIFAR-10",
+        "aisafety_table6",
+        _COVERAGE,
+        _CIFAR,
+    ),
+    PaperTable(
+        "aisafety-table7",
+        "neuron coverage of adversarial test sets, SVHN",
+        "aisafety_table7",
+        _COVERAGE,
+        _SVHN,
+    ),
+    PaperTable(
+        "aisafety-table8",
+        "visibility of adversarial test sets, CIFAR-10",
+        "aisafety_table8",
+        _VISIBILITY,
+        _CIFAR,
+    ),
+    PaperTable(
+        "aisafety-table9",
+        "visibility of adversarial test sets, SVHN",
+        "aisafety_table9",
+        _VISIBILITY,
+        _SVHN,
+    ),
+)

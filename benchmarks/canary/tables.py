@@ -1,0 +1,47 @@
+"""CANARY's tables (Sun et al. 2023)."""
+
+from ..shared.paper_table import PaperTable
+
+TABLES = (
+    PaperTable(
+        "canary-table4",
+        "what CANARY's attacks achieve",
+        "canary_table4",
+        ".canary.setting:compare_attacks",
+        {"symbols": ("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "OTR")},
+    ),
+    PaperTable(
+        "canary-table5",
+        "what CANARY's attacks cost",
+        "canary_table5",
+        ".canary.setting:compare_attacks",
+        {"symbols": ("CTC", "QNC_F", "QNC_B", "APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS")},
+    ),
+    PaperTable(
+        "canary-table6",
+        "transfer of four attacks between the models",
+        "canary_table6",
+        ".canary.table6:compare_transfer",
+    ),
+    PaperTable(
+        "canary-table7",
+        "the models on clean images",
+        "canary_table7",
+        ".canary.setting:compare_clean",
+        {"symbols": ("CA", "CF", "CC")},
+    ),
+    PaperTable(
+        "canary-table8",
+        "the models under white-box and black-box attacks",
+        "canary_table8",
+        ".canary.table8:compare_models",
+    ),
+    PaperTable(
+        "canary-table9",
+        "IRT scores and ranks of 15 models, from Tables 7 and 8",
+        "canary_table9",
+        ".canary.table9:compare_scores",
+        show=".canary.table9:print_result",
+        runs_models=False,
+    ),
+)

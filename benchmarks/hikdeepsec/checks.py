@@ -1,0 +1,41 @@
+"""What HikDeep-Sec's tables say about themselves (Zhang et al. 2023); no model is run."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ..shared.check import PaperCheck
+from ..shared.paper_numbers import load_rows
+
+
+def check_hikdeepsec() -> Iterator[PaperCheck]:
+    """CAV = CRR - CSR, and what ACC and CAV say about the undefended model."""
+    for number in (1, 2):
+        rows, table = load_rows(f"hikdeepsec_table{number}"), f"HikDeep-Sec, Table {number}"
+        for row in rows:
+            told = f"CAV = CRR - CSR, {row['attack']} {row['epsilon']}"
+            difference = row["CRR"] - row["CSR"]
+            note = "misprint: one of the three" if abs(difference - row["CAV"]) > 2e-4 else ""
+            yield PaperCheck(table, told, row["CAV"], difference, 1.5e-4, note)
+        for told, count in _impossible(rows).items():
+            yield PaperCheck(table, told, 0, count, 0)
+
+
+def _impossible(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """How many columns say something that cannot be of ACC, CAV, CRR, CSR; the undefended model has ACC - CAV."""
+    undefended = [row["ACC"] - row["CAV"] for row in rows]
+    pairs = [(a, b) for a, b in zip(range(len(rows)), range(1, len(rows)), strict=False)]
+    rising = [undefended[b] > undefended[a] + 2e-4 for a, b in pairs if rows[a]["attack"] == rows[b]["attack"]]
+    return {
+        "columns with CRR above the error of the undefended model, 1 - (ACC - CAV)": sum(
+            row["CRR"] > 1 - own + 2e-4 for row, own in zip(rows, undefended, strict=True)
+        ),
+        "columns with CSR above its accuracy, ACC - CAV": sum(
+            row["CSR"] > own + 2e-4 for row, own in zip(rows, undefended, strict=True)
+        ),
+        "times that its accuracy, ACC - CAV, rises with epsilon": sum(rising),
+        "columns with COS above ln 2": sum(row["COS"] > math.log(2) for row in rows),
+    }
+
+
+CHECKS = (check_hikdeepsec,)

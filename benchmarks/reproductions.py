@@ -1,0 +1,120 @@
+"""Every table that `davylamp reproduce` knows: the papers' rows, those of other packages, and those of a user's file.
+
+Listing them loads neither torch nor an attack library.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import wraps
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NamedTuple
+
+from ..errors import InvalidInput, UnknownName
+from .shared.paper_table import PaperTable
+
+ENTRY_POINTS = "davylamp.paper_tables"
+PAPERS = ("canary", "aisafety", "fooling", "robic", "hikdeepsec")  # each a folder with tables.py and checks.py
+_CHECKS = PaperTable(
+    "checks",
+    "the papers' tables against each other, their text and their equations",
+    compare=".shared.paper_checks:check_papers",
+    show=".shared.paper_checks:print_result",
+    runs_models=False,
+)
+
+
+class Collection(NamedTuple):
+    """Tables by name, and by entry point why another package's were refused."""
+
+    tables: dict[str, PaperTable]
+    refused: dict[str, str]
+
+
+def list_tables() -> dict[str, PaperTable]:
+    """Davylamp's own tables by name, in the order of `davylamp reproduce`."""
+    modules = [import_module(f".{paper}.tables", __package__) for paper in PAPERS]
+    return {table.name: table for table in (_CHECKS, *(table for module in modules for table in module.TABLES))}
+
+
+def collect_tables() -> Collection:
+    """Davylamp's own tables and those of other packages; one that cannot be used costs itself only."""
+    tables, refused = list_tables(), {}
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+        try:
+            for table in _tables_of(point):
+                if table.name in tables:
+                    raise ValueError(f"there is a table {table.name} already")
+                tables[table.name] = table
+        except Exception as error:
+            refused[point.name] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+    return Collection(tables, refused)
+
+
+def find_table(name: str) -> PaperTable:
+    """The table of a name, or "path/to/file.py:TABLE".
+
+    Raises:
+        UnknownName: if there is none.
+        Unavailable: if there is no such file.
+        ModelFailed: if the file fails.
+        InvalidInput: if what the file has under that name is no table.
+    """
+    known = list_tables()
+    if name in known:
+        return known[name]
+    if ".py:" in name:
+        return _table_of_file(name)
+    known, refused = collect_tables()
+    if name in known:
+        return known[name]
+    if name in refused:
+        raise InvalidInput(f"expected a usable table {name}, got one that was refused: {refused[name]}")
+    raise UnknownName("reproduction", name, known)
+
+
+def _tables_of(point: EntryPoint) -> Iterator[PaperTable]:
+    loaded = point.load()
+    for table in loaded if isinstance(loaded, Iterable) else (loaded,):
+        if not isinstance(table, PaperTable):
+            raise TypeError(f"expected PaperTable at {point.value}, got {type(table).__name__}")
+        yield table
+
+
+def _table_of_file(name: str) -> PaperTable:
+    """A table of a user's file; its functions run with what lies beside the file, behind the wall."""
+    from ..adapters.user_file import load_object, split_file_name  # loads torch
+
+    path, inside = split_file_name(name)
+    table, surroundings = load_object(path, inside, "a paper table")
+    if not isinstance(table, PaperTable):
+        raise InvalidInput(f"expected a PaperTable as {name}, got {type(table).__name__}")
+    if not isinstance(table.compare, str):
+        table = replace(table, compare=_walled(table.compare, name, surroundings))
+    if not isinstance(table.show, str):
+        table = replace(table, show=_shown(_walled(table.show, name, surroundings)))
+    return table
+
+
+def _walled(function: Callable[..., Any], name: str, surroundings: AbstractContextManager[Any]) -> Callable[..., Any]:
+    from ..adapters.user_code import user_code
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        with surroundings, user_code(name):
+            return function(*arguments, **options)
+
+    return call
+
+
+def _shown(show: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, past the wall, which keeps what user code prints from standard output."""
+
+    @wraps(show)
+    def print_result(result: Any, console: Any) -> None:
+        with console.capture() as capture:
+            show(result, console)
+        console.file.write(capture.get())
+
+    return print_result

@@ -1,0 +1,43 @@
+"""What RoBIC's equations, its table and its text say about each other (Maho et al. 2021); no model is run."""
+
+import math
+from collections.abc import Iterator
+from statistics import fmean
+
+import torch
+
+from ...metrics import half_distortion, peak_signal_to_noise_ratio
+from ..shared.check import PaperCheck
+from ..shared.paper_numbers import load_rows
+
+
+def check_robic() -> Iterator[PaperCheck]:
+    """Equations 3 and 4 through `metrics.half_distortion`, the constant of PSNR, and the factors of section 5.3."""
+    for rate in (0.02, 0.5, 7.0):
+        images = 1000
+        distances = -torch.log1p(-torch.arange(1, images, dtype=torch.double) / images) / rate
+        found = half_distortion(torch.cat([distances, torch.tensor([math.inf], dtype=torch.double)]))
+        told = f"D_half of eta(D) = eta(0) exp(-{rate} D) is ln 2 / {rate}"
+        yield PaperCheck("RoBIC, eq. 3 and 4", told, math.log(2) / rate, float(found.value), 1e-6 * math.log(2) / rate)
+        yield PaperCheck("RoBIC, eq. 3", f"R^2 of the same, rate {rate}", 1.0, float(found.r_squared), 1e-9)
+    grey = torch.zeros(1, 3, 8, 8)
+    level = peak_signal_to_noise_ratio(grey, grey + 1 / 255)
+    yield PaperCheck("RoBIC, section 3", "PSNR of a change by 1 grey level, dB", 48.13, float(level), 5e-3)
+    rows = {row["model"]: row["D_half_black"] / row["D_half_white"] for row in load_rows("robic_table2")}
+    trained = {"ResNet50 AdvTrain": 4, "EfficientNet AdvProp": 10}
+    for model, factor in trained.items():
+        note = "" if abs(rows[model] - factor) <= 0.7 else "the text says 10; the table gives 14"
+        yield PaperCheck(
+            "RoBIC, 5.3 and Table 2", f"black over white D_half of {model}", factor, rows[model], 0.7, note
+        )
+    note = "the text says 20 on average; no mean over the table gives it"
+    for told, values in (
+        ("all models", list(rows.values())),
+        ("models that are not adversarially trained", [rows[name] for name in rows if name not in trained]),
+    ):
+        yield PaperCheck(
+            "RoBIC, 5.3 and Table 2", f"black over white D_half, mean over {told}", 20, fmean(values), 5, note
+        )
+
+
+CHECKS = (check_robic,)

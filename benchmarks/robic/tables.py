@@ -1,0 +1,38 @@
+"""RoBIC's table and figures (Maho et al. 2021)."""
+
+from ..shared.paper_table import PaperTable
+
+TABLES = (
+    PaperTable(
+        "robic-figure1",
+        "half-distortion of black-box attacks against queries",
+        "robic_figures",
+        ".robic.setting:compare_budgets",
+        {
+            "figure": "1",
+            "attacks": ("art:geoda", "foolbox:hopskipjump"),  # the decision-based ones that a library has
+            "parameter": "max_queries",
+            "budgets": {"quick": (15, 60), "default": (100, 300, 600), "full": (500, 1000, 2000, 3000, 5000)},
+            "images": 3,
+        },
+    ),
+    PaperTable(
+        "robic-figure2",
+        "half-distortion of white-box attacks against iterations",
+        "robic_figures",
+        ".robic.setting:compare_budgets",
+        {
+            "figure": "2",
+            "attacks": ("best(foolbox:pgd)", "foolbox:cw"),
+            "parameter": "steps",
+            "budgets": {"quick": (2, 4), "default": (5, 10, 20), "full": (10, 20, 50, 100, 200)},
+            "images": 8,
+        },
+    ),
+    PaperTable(
+        "robic-table2",
+        "accuracy and half-distortion of models",
+        "robic_table2",
+        ".robic.table2:compare_models",
+    ),
+)
