@@ -1,8 +1,10 @@
 """Every reproduction on tiny models: labels, nulls, resuming, numbers again by other means; the small models."""
 
+import importlib
 import io
 import json
 import math
+import pkgutil
 import sys
 from statistics import fmean
 
@@ -12,7 +14,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from davylamp import cli
+from davylamp import benchmarks, cli
 from davylamp.adapters import Classifier
 from davylamp.benchmarks import Options
 from davylamp.benchmarks.reproductions import list_tables
@@ -23,6 +25,14 @@ from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.metrics import half_distortion
 
 TABLES = list_tables()
+
+
+def test_every_script_can_be_imported():
+    """The scripts that no test runs find what they import."""
+    modules = [each.name for each in pkgutil.walk_packages(benchmarks.__path__, "davylamp.benchmarks.")]
+    assert len(modules) > 30
+    for name in modules:
+        importlib.import_module(name)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from scipy.stats import kendalltau, spearmanr
 
-from davylamp.benchmarks.canary.table9 import metrics_under, published
+from davylamp.benchmarks.canary.table9 import metrics_under
+from davylamp.benchmarks.shared.paper_numbers import load_published
 from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 from davylamp.scoring import ResponseModel, fit_irt, rank_table
 from davylamp.scoring.canary import scaled
@@ -63,7 +64,7 @@ def measure_table_9(*, quick: bool) -> list[SpeedFigure]:
         for kind in ("white",) if quick else ("white", "black"):
             values, models, metrics = metrics_under(kind)
             ranking = rank_table(values, models, metrics, curve=curve)
-            theirs = {row["model"]: row[f"irt_{kind}_score"] for row in published(9)}
+            theirs = {row["model"]: row[f"irt_{kind}_score"] for row in load_published("canary_table9")["rows"]}
             scores: Any = np.array([theirs[model] for model in models])
             quality: Any = ranking.diagnostics
             agreement = float(spearmanr(ranking.score, scores)[0])

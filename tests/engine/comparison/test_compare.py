@@ -225,7 +225,6 @@ def test_two_tests_on_a_minimum_norm_attack_are_corrected_for():
 @pytest.mark.parametrize(
     ("attack", "words"),
     [
-        ("pgd", "name it: --norm linf or l2 or l1"),
         ("deepfool", "it looks for the smallest change, and counts as fooled what lies within that radius"),
         ("ddn", "name it: --norm l2"),
     ],
@@ -235,6 +234,13 @@ def test_a_radius_needs_its_norm(attack, words):
     with pytest.raises(InvalidInput, match=f"expected a norm beside epsilon 8/255 for {attack}, got none") as caught:
         choose_threat_model(attack, rows, 3072, epsilon=8 / 255)
     assert words in str(caught.value)
+
+
+def test_a_radius_above_one_is_in_no_norm_that_could_be_guessed():
+    pgd = implementations_of("pgd")
+    assert choose_threat_model("pgd", pgd, 3072, epsilon=8 / 255) == ThreatModel("linf", 8 / 255)
+    with pytest.raises(InvalidInput, match="expected a norm beside epsilon 2 for pgd, got none.*linf or l2 or l1"):
+        choose_threat_model("pgd", pgd, 3072, epsilon=2.0)
 
 
 def test_a_radius_is_taken_in_the_only_norm_of_a_fixed_budget_attack_or_in_the_one_that_is_named():
