@@ -239,7 +239,7 @@ def test_a_radius_needs_its_norm(attack, words):
 def test_a_radius_above_one_is_in_no_norm_that_could_be_guessed():
     pgd = implementations_of("pgd")
     assert choose_threat_model("pgd", pgd, 3072, epsilon=8 / 255) == ThreatModel("linf", 8 / 255)
-    with pytest.raises(InvalidInput, match="expected a norm beside epsilon 2 for pgd, got none.*linf or l2 or l1"):
+    with pytest.raises(InvalidInput, match=r"expected a norm beside epsilon 2 for pgd, got none.*linf or l2 or l1"):
         choose_threat_model("pgd", pgd, 3072, epsilon=2.0)
 
 
