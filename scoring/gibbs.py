@@ -1,34 +1,21 @@
-"""Gibbs sampling of an item response model on a grid: every conditional distribution is a table, drawn from exactly.
+"""Gibbs sampling of an item response model on a grid, as a kernel of Pyro's MCMC.
 
-Given the items the abilities are independent of each other, and the items given the abilities: a sweep is two look-ups
-and two categorical draws, for all chains at once. Nothing is tuned and no proposal is rejected.
+Every conditional distribution is a table, read off the Pyro program and drawn from exactly: given the items the
+abilities are independent of each other, and the items given the abilities. A sweep is two look-ups and two categorical
+draws, for all chains at once. Nothing is tuned and no proposal is rejected.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
-from .grid import Prior, Tables
+from .grid import Prior, Tables, make_tables
+from .program import item_response
+from .response_model import ITEM_SITES, statistics
 
-
-class PosteriorDraws(NamedTuple):
-    """Posterior draws, single precision.
-
-    Attributes:
-        ability: shape (chains, draws, N).
-        expected: expectation of the ability given the other parameters of the draw, shape (chains, draws, N): the same
-            mean with far less Monte Carlo noise.
-        steepness: mean log discrimination of the items, shape (chains, draws).
-        difficulty: shape (chains, kept, M), those of every `thinning(draws)`-th draw.
-        discrimination: logarithm, shape (chains, kept, M).
-    """
-
-    ability: Tensor
-    expected: Tensor
-    steepness: Tensor
-    difficulty: Tensor
-    discrimination: Tensor
+SAVED = 20_000  # items of all chains: Pyro is given the draws of more to throw away
 
 
 class State(NamedTuple):
@@ -36,65 +23,112 @@ class State(NamedTuple):
 
     Attributes:
         ability: shape (chains, N).
+        item: setting of each item, shape (chains, M).
         where: setting of the prior of the abilities, shape (chains,).
         hard: setting of the prior of the difficulties, shape (chains,).
         steep: setting of the prior of the discriminations, shape (chains,).
     """
 
     ability: Tensor
+    item: Tensor
     where: Tensor
     hard: Tensor
     steep: Tensor
 
 
-def sample_gibbs(data: Tensor, tables: Tables, chains: int, warmup: int, draws: int, seed: int) -> PosteriorDraws:
-    """Draw from the posterior, every chain from its own draw of the prior.
+class GridGibbs(MCMCKernel):
+    """Draws from the posterior of `item_response` on a grid; run it by `VectorizedMCMC`.
+
+    Its sites are those of the program, with the chains as first dimension, and two generated quantities:
+    "ability_expected", the mean of the abilities given everything else in the draw, shape (chains, N, 1), which has the
+    same mean as the abilities with far less Monte Carlo noise; and "steepness", the mean log discrimination, (chains,).
 
     Args:
-        data: statistics of the responses, shape (K, N, M).
-        tables: of the model.
-        chains: run at once.
-        warmup: sweeps of each chain that are thrown away.
-        draws: sweeps of each chain that are kept.
+        chains: moved at once, every one from its own draw of the prior.
         seed: of every random choice; no global state is touched.
-
-    Returns:
-        The draws.
     """
-    generator = torch.Generator().manual_seed(seed)
-    priors = (tables.ability_prior, tables.difficulty_prior, tables.discrimination_prior)
-    settings = [_draw(prior.weight.repeat(chains, 1), generator) for prior in priors]
-    first = priors[0].points[settings[0]][:, None].repeat(1, data.shape[1], 1)
-    state = State(_draw(first, generator), *settings)
-    of_item = tables.likelihood.transpose(1, 2).contiguous()  # (K, G, T)
-    kept, kept_items = [], []
-    for sweep in range(warmup + draws):
-        item = _draw_items(data, tables, state, generator)
-        log = _from_items(data, item, of_item) + priors[0].points[state.where][:, None]
+
+    model = staticmethod(item_response)
+
+    def __init__(self, chains: int, seed: int):
+        self.chains = chains
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - the interface's
+        """Lay the tables.
+
+        Args:
+            warmup_steps: are not needed: nothing adapts.
+            args: of `item_response`: model, values and seen.
+            kwargs: none.
+        """
+        self._model, values, seen = args
+        data = statistics(values, self._model.response)
+        self._data = torch.where(seen, data, 0.0).float()  # (K, N, M)
+        self._tables = make_tables(self._model, *values.shape)
+        self._of_item = self._tables.likelihood.transpose(1, 2).contiguous()  # (K, G, T)
+        self._state = self._first(values.shape[1])
+        if self.chains * values.shape[1] > SAVED:
+            self.save_params = [name for name in sorted(self.initial_params) if name not in ITEM_SITES]
+
+    @property
+    def initial_params(self) -> dict[str, Tensor]:
+        """Every site, at the draws of the prior that the chains start from."""
+        return self._values(self._state, self._tables.ability[self._state.ability])
+
+    def diagnostics(self) -> dict[str, Any]:
+        """No step can diverge; the key is there for what reads every kernel's."""
+        return {"divergences": []}
+
+    def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: ARG002 - the state holds their places
+        """One sweep: items given abilities, abilities given items, priors given both.
+
+        Args:
+            params: of the last sweep.
+
+        Returns:
+            The sites, each with the chains as first dimension.
+        """
+        tables, generator = self._tables, self._generator
+        priors = _priors(tables)
+        item = _draw_items(self._data, tables, self._state, generator)
+        log = _from_items(self._data, item, self._of_item) + priors[0].points[self._state.where][:, None]
         weight = _weigh(log)
         ability = _pick(weight, generator)
         places = (ability, tables.difficulty[item], tables.discrimination[item])
-        state = State(ability, *(_draw(_given(*each), generator) for each in zip(priors, places, strict=True)))
-        if sweep >= warmup:
-            expected = weight @ tables.ability / weight.sum(-1)
-            steepness = tables.discriminations[places[2]]
-            kept.append((_scatter(tables.ability, ability, generator), expected, steepness.mean(1)))
-            if (sweep - warmup) % thinning(draws) == 0:
-                kept_items.append((tables.difficulties[places[1]], steepness))
-    columns = (*zip(*kept, strict=True), *zip(*kept_items, strict=True))
-    return PosteriorDraws(*(torch.stack(column, 1) for column in columns))
+        settings = (_draw(_given(*each), generator) for each in zip(priors, places, strict=True))
+        self._state = State(ability, item, *settings)
+        return self._values(self._state, weight @ tables.ability / weight.sum(-1))
+
+    def _first(self, items: int) -> State:
+        """Priors' settings drawn from their weights, abilities from the priors; items are drawn first in a sweep."""
+        priors = _priors(self._tables)
+        settings = [_draw(prior.weight.repeat(self.chains, 1), self._generator) for prior in priors]
+        first = priors[0].points[settings[0]][:, None].repeat(1, self._data.shape[1], 1)
+        nowhere = torch.zeros(self.chains, items, dtype=torch.long)
+        return State(_draw(first, self._generator), nowhere, *settings)
+
+    def _values(self, state: State, expected: Tensor) -> dict[str, Tensor]:
+        """The sites of the program at a state."""
+        tables = self._tables
+        log_slope = tables.discriminations[tables.discrimination[state.item]]
+        sites = {
+            "ability": _scatter(tables.ability, state.ability, self._generator)[..., None],
+            "ability_expected": expected[..., None],
+            "difficulty": tables.difficulties[tables.difficulty[state.item]],
+            "steepness": log_slope.mean(1),
+        }
+        if self._model.name != "1pl":
+            sites["log_discrimination"] = log_slope
+        if self._model.response == "beta" or self._model.guesses:
+            sites["guessing" if self._model.guesses else "precision"] = tables.last[state.item]
+        for prior, place in zip(_priors(tables), (state.where, state.hard, state.steep), strict=True):
+            sites |= {name: values[place] for name, values in prior.settings.items()}
+        return sites
 
 
-def thinning(draws: int) -> int:
-    """Every how many draws of the abilities the items are kept.
-
-    Args:
-        draws: of each chain.
-
-    Returns:
-        At least 1; about a hundred draws of the items remain.
-    """
-    return max(1, draws // 100)
+def _priors(tables: Tables) -> tuple[Prior, Prior, Prior]:
+    return tables.ability_prior, tables.difficulty_prior, tables.discrimination_prior
 
 
 def _given(prior: Prior, places: Tensor) -> Tensor:

@@ -1,14 +1,16 @@
 """The grid that the sampler draws on, and everything that it looks up there instead of computing it."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from pyro import poutine, validation_enabled
 from scipy.special import roots_jacobi
 from torch import Tensor
 
-from .response_model import GUESSING, HALF_NORMAL, MEAN, PRECISION, ResponseModel, Settings, coefficients, line_of
+from .program import item_response
+from .response_model import HALF_NORMAL, PRECISION, ResponseModel, statistics
 
 
 class Prior(NamedTuple):
@@ -17,10 +19,12 @@ class Prior(NamedTuple):
     Attributes:
         points: log probability, shape (H, P).
         weight: log prior of the settings, not normalised, shape (H,).
+        settings: values of the program's sites for mean and spread, each of shape (H,); empty if they are fixed.
     """
 
     points: Tensor
     weight: Tensor
+    settings: dict[str, Tensor]
 
 
 class Tables(NamedTuple):
@@ -29,6 +33,7 @@ class Tables(NamedTuple):
     Attributes:
         difficulty: of each item setting, as an index into B, shape (G,).
         discrimination: of each item setting, as an index into A, shape (G,).
+        last: guessing or precision of each item setting, shape (G,).
         ability: shape (T,).
         difficulties: shape (B,); for the "intercept" curve intercepts.
         discriminations: logarithms, shape (A,).
@@ -41,6 +46,7 @@ class Tables(NamedTuple):
 
     difficulty: Tensor
     discrimination: Tensor
+    last: Tensor
     ability: Tensor
     difficulties: Tensor
     discriminations: Tensor
@@ -62,28 +68,65 @@ def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
     Returns:
         The tables, single precision.
     """
-    ability, difficulties, discriminations = _axes(model, subjects, items)
-    extra, weight = _guessing_or_precision(model)
-    shape = (len(discriminations), len(difficulties), len(extra))
-    a, b, c = (index.ravel() for index in np.indices(shape))
-    steep, hard, last = (torch.from_numpy(column) for column in (np.exp(discriminations)[a], difficulties[b], extra[c]))
-    settings = Settings(*line_of(model.curve, steep, hard), last)
-    ranges = ((0.1, 4.0, subjects), (0.1, 4.0, items), (0.05, 1.5, items))
-    spreads, hards, steeps = (_spreads(*each) if model.hierarchical else np.ones(1) for each in ranges)
-    means = _line(4.0, min(0.2, 1 / math.sqrt(subjects))) if model.hierarchical else np.zeros(1)
-    mean, spread = (grid.ravel() for grid in np.meshgrid(means, spreads, indexing="ij"))
+    ability, difficulties, discriminations = (torch.from_numpy(axis) for axis in _axes(model, subjects, items))
+    nodes, weight = _last(model)
+    shape = (len(discriminations), len(difficulties), len(nodes))
+    a, b, c = (torch.from_numpy(index.ravel()) for index in np.indices(shape))
+    ranges = {"ability": (0.1, 4.0, subjects), "difficulty": (0.1, 4.0, items), "discrimination": (0.05, 1.5, items)}
+    spreads = {name: torch.from_numpy(_spreads(*each)) for name, each in ranges.items()}
+    means = torch.from_numpy(_line(4.0, min(0.2, 1 / math.sqrt(subjects))))
+    mean, spread = (each.flatten() for each in torch.meshgrid(means, spreads["ability"], indexing="ij"))
+    values = {"ability": ability[:, None], "difficulty": difficulties[b], "log_discrimination": discriminations[a]}
     return Tables(
-        difficulty=torch.from_numpy(b),
-        discrimination=torch.from_numpy(a),
-        ability=torch.from_numpy(ability).float(),
-        difficulties=torch.from_numpy(difficulties).float(),
-        discriminations=torch.from_numpy(discriminations).float(),
-        log_weight=torch.from_numpy(np.log(weight)[c]).float(),
-        likelihood=coefficients(model, torch.from_numpy(ability), settings).float(),
-        ability_prior=_prior(ability, mean, spread, HALF_NORMAL[0]),
-        difficulty_prior=_prior(difficulties, 0 * hards, hards, HALF_NORMAL[1]),
-        discrimination_prior=_prior(discriminations, 0 * steeps, steeps, HALF_NORMAL[2]),
+        difficulty=b,
+        discrimination=a,
+        last=nodes[c].float(),
+        ability=ability.float(),
+        difficulties=difficulties.float(),
+        discriminations=discriminations.float(),
+        log_weight=weight[c].float(),
+        likelihood=likelihood(model, {**values, "guessing": nodes[c], "precision": nodes[c]}).float(),
+        ability_prior=_prior(model, "ability", ability[:, None], {"ability_mean": mean, "ability_spread": spread}),
+        difficulty_prior=_prior(model, "difficulty", difficulties, {"difficulty_spread": spreads["difficulty"]}),
+        discrimination_prior=_prior(
+            model, "log_discrimination", discriminations, {"discrimination_spread": spreads["discrimination"]}
+        ),
     )
+
+
+def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
+    """What multiplies the statistics of a response in its log-likelihood, read off the Pyro program.
+
+    The log-likelihood is linear in K statistics: its values at K responses fix the coefficients.
+
+    Args:
+        model: an item response model.
+        values: of the program's sites: abilities of shape (T, 1), what belongs to items of shape (G,).
+
+    Returns:
+        Shape (K, T, G), double precision.
+    """
+    probes = torch.linspace(0, 1, 2) if model.response == "bernoulli" else torch.linspace(0.2, 0.8, 3)
+    response = _sites(model, values)["response"]["fn"]
+    log = torch.stack([response.log_prob(probe.double()) for probe in probes])
+    known = statistics(probes.double(), model.response).T  # (K probes, K statistics)
+    return (torch.linalg.inv(known) @ log.flatten(1)).view_as(log)
+
+
+def _sites(model: ResponseModel, values: dict[str, Tensor]) -> dict[str, Any]:
+    """The sites of the program, where some of them have given values and the others do not matter."""
+    rest = {
+        name: torch.ones((), dtype=torch.double) for name in ("ability_mean", *(f"{n}_spread" for n in HALF_NORMAL))
+    }
+    rest |= {name: torch.zeros(1, dtype=torch.double) for name in ("difficulty", "log_discrimination")}
+    rest |= {"ability": torch.zeros(1, 1, dtype=torch.double)}
+    rest |= {name: torch.full((1,), 0.5, dtype=torch.double) for name in ("guessing", "precision")}
+    given = rest | values
+    shape = len(given["ability"]), max(len(given[name]) for name in ("difficulty", "log_discrimination", "precision"))
+    responses = torch.full(shape, 0.5, dtype=torch.double), torch.ones(shape, dtype=torch.bool)
+    program: Any = poutine.condition(item_response, data=given)
+    with validation_enabled(is_validate=False):
+        return poutine.trace(program).get_trace(model, *responses).nodes
 
 
 def _axes(model: ResponseModel, subjects: int, items: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -111,22 +154,32 @@ def _spreads(low: float, high: float, count: int) -> np.ndarray:
     return np.geomspace(low, high, 8 + math.ceil(math.log(high / low) * math.sqrt(2 * count)))
 
 
-def _guessing_or_precision(model: ResponseModel) -> tuple[np.ndarray, np.ndarray]:
-    """Values and prior weights of an item's last parameter: guessing, or the precision of a Beta response."""
+def _last(model: ResponseModel) -> tuple[Tensor, Tensor]:
+    """Values and log prior weights of an item's last parameter: guessing, or the precision of a Beta response."""
+    sites = _sites(model, {})
     if model.response == "beta":
-        nodes = np.linspace(-1.5, 2.5, 5)
-        weight = np.exp(-(nodes**2) / 2)
-        return PRECISION * np.exp(nodes), weight / weight.sum()
-    if model.name != "3pl":
-        return np.zeros(1), np.ones(1)
-    nodes, weight = roots_jacobi(4, GUESSING[1] - 1, GUESSING[0] - 1)
-    return (nodes + 1) / 2, weight / weight.sum()
+        prior = sites["precision"]["fn"]
+        nodes = PRECISION * torch.linspace(-1.5, 2.5, 5, dtype=torch.double).exp()
+        return nodes, (prior.log_prob(nodes) + nodes.log()).log_softmax(0)
+    if not model.guesses:
+        return torch.zeros(1, dtype=torch.double), torch.zeros(1, dtype=torch.double)
+    prior = sites["guessing"]["fn"]
+    first, second = (float(each.flatten()[0]) for each in (prior.concentration1, prior.concentration0))
+    nodes, weight = roots_jacobi(4, second - 1, first - 1)
+    return torch.from_numpy((nodes + 1) / 2), torch.from_numpy(np.log(weight / weight.sum()))
 
 
-def _prior(points: np.ndarray, means: np.ndarray, spreads: np.ndarray, half_normal: float) -> Prior:
-    """Normal priors on a grid, each with the weight that its mean ~ N(0, 2) and spread ~ HalfNormal give it."""
-    log = -0.5 * ((points - means[:, None]) / spreads[:, None]) ** 2
-    log -= np.log(np.exp(log).sum(1, keepdims=True))
-    # The spreads are equally far apart in their logarithm: density times spread.
-    weight = np.log(spreads) - 0.5 * (spreads / half_normal) ** 2 - 0.5 * (means / MEAN) ** 2
-    return Prior(torch.from_numpy(log).float(), torch.from_numpy(weight).float())
+def _prior(model: ResponseModel, site: str, points: Tensor, settings: dict[str, Tensor]) -> Prior:
+    """The prior of a site at points of a grid, for each setting of its own mean and spread, which have weights."""
+    if site == "log_discrimination" and model.name == "1pl":
+        return Prior(torch.zeros(1, 1), torch.zeros(1), {})
+    if not model.hierarchical:
+        settings = {name: torch.ones(1, dtype=torch.double) for name in settings}
+    sites = _sites(model, {site: points, **{name: value[:, None, None] for name, value in settings.items()}})
+    log = sites[site]["fn"].log_prob(points).reshape(len(next(iter(settings.values()))), -1)
+    weight = torch.zeros(len(log), dtype=torch.double)
+    for name, value in settings.items() if model.hierarchical else ():
+        # The spreads are equally far apart in their logarithm: density times spread.
+        weight += sites[name]["fn"].log_prob(value) + (value.log() if name.endswith("_spread") else 0.0)
+    values = {name: value.float() for name, value in settings.items()} if model.hierarchical else {}
+    return Prior(log.log_softmax(1).float(), weight.float(), values)

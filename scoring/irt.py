@@ -1,19 +1,20 @@
 """Fit an item response model to a matrix of responses: subjects by items."""
 
 import time
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from .diagnostics import Diagnostics, diagnose
-from .gibbs import PosteriorDraws, sample_gibbs, thinning
-from .grid import make_tables
-from .nuts import sample_nuts
-from .response_model import ResponseModel, statistics
+from .response_model import ITEM_SITES, Observed, ResponseModel, observe
+
+if TYPE_CHECKING:
+    from pyro.infer import MCMC
 
 Method = Literal["auto", "fast", "nuts"]
 FEW = 10  # subjects: fewer do not resolve the discrimination of an item
+ITEM_DRAWS = 100  # of each chain, about: what is kept of the items
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class IRTFit:
         discrimination: exponential of the posterior mean of the logarithm, shape (M,).
         discrimination_deviation: posterior standard deviation of the logarithm, shape (M,).
         diagnostics: of the draws.
+        items: posterior draws of the program's sites that belong to items, about a hundred of each chain, with the
+            abilities of the same draws: shape (D, M), and (D, N) for "ability"; on the scale of the program.
+        mcmc: Pyro's own object behind the default fit, for `arviz.from_pyro` and the like; None for other fits.
     """
 
     model: ResponseModel
@@ -43,6 +47,8 @@ class IRTFit:
     discrimination: np.ndarray
     discrimination_deviation: np.ndarray
     diagnostics: Diagnostics
+    items: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    mcmc: "MCMC | None" = field(default=None, repr=False, compare=False)
 
 
 def choose_model(responses: np.ndarray, name: str = "auto") -> ResponseModel:
@@ -82,8 +88,9 @@ def fit_irt(
     Args:
         responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
         model: with its priors.
-        method: "fast" draws from exact tables on a grid, "nuts" is Pyro's NUTS on the model as written, many times
-            slower; "auto" is "fast", run again three times as long where its chains have not converged.
+        method: how the Pyro program `item_response` is fitted. "fast" is a Gibbs sampler on a grid, a kernel of Pyro's
+            MCMC; "nuts" is the reference, many times slower; "auto" is "fast", run again three times as long where its
+            chains have not converged.
         chains: independent, at least 2.
         warmup: draws of each chain that are thrown away.
         draws: of each chain that are kept, at least 4.
@@ -94,23 +101,42 @@ def fit_irt(
 
     Raises:
         ValueError: if the matrix cannot be fitted.
-        ImportError: for "nuts" without Pyro.
     """
     values = check_responses(responses)
     if method not in ("auto", "fast", "nuts"):
         raise ValueError(f"expected a fit auto, fast or nuts, got {method!r}")
     if min(chains - 1, draws // 4) < 1:
         raise ValueError(f"expected at least 2 chains and 4 draws, got {chains} and {draws}")
-    data = statistics(values, model.response)
+    data = observe(values, model.response)
     start = time.perf_counter()
     if method == "nuts":
-        found, divergences = sample_nuts(data, model, chains, warmup, draws, seed)
-        return _finish(model, found, "nuts", divergences, time.perf_counter() - start)
-    tables = make_tables(model, *values.shape)
-    fit = _finish(model, sample_gibbs(data, tables, chains, warmup, draws, seed), "grid", 0, 0.0)
-    if method == "auto" and fit.diagnostics.problem:
-        fit = _finish(model, sample_gibbs(data, tables, chains, warmup, 3 * draws, seed), "grid", 0, 0.0)
+        from .nuts import sample_nuts
+
+        sites, divergences = sample_nuts(model, *data, chains, warmup, draws, seed)
+        fit = _finish(model, *_parts(sites), "nuts", divergences)
+    else:
+        fit = _fit_on_grid(model, data, chains, warmup, draws, seed)
+        if method == "auto" and fit.diagnostics.problem:
+            fit = _fit_on_grid(model, data, chains, warmup, 3 * draws, seed)
     return replace(fit, diagnostics=replace(fit.diagnostics, seconds=time.perf_counter() - start))
+
+
+def _fit_on_grid(model: ResponseModel, data: Observed, chains: int, warmup: int, draws: int, seed: int) -> IRTFit:
+    """The default: the grid sampler, run by Pyro's MCMC."""
+    from .chains import VectorizedMCMC
+    from .gibbs import GridGibbs
+
+    every, thinned = _every(draws), []
+
+    def keep(_: Any, params: dict[str, Any], stage: str, step: int) -> None:
+        if stage.startswith("Sample") and step % every == 0:
+            thinned.append({name: params[name] for name in ITEM_SITES if name in params})
+
+    mcmc = VectorizedMCMC(GridGibbs(chains, seed), draws, warmup, hook_fn=keep)
+    mcmc.run(model, *data)
+    sites = mcmc.get_samples(group_by_chain=True)
+    items = {name: np.stack([one[name].numpy() for one in thinned], 1) for name in thinned[0]}
+    return _finish(model, _arrays(sites), items, "grid", mcmc=mcmc)
 
 
 def check_responses(responses: np.ndarray) -> np.ndarray:
@@ -142,22 +168,57 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
     return values
 
 
-def _finish(model: ResponseModel, found: PosteriorDraws, sampler: str, divergences: int, seconds: float) -> IRTFit:
-    """Bring the draws to their scale and sum them up."""
-    ability, expected, steepness, difficulty, discrimination = (np.asarray(part, dtype=float) for part in found)
+def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Draws of subjects and priors without the dimension that the program has for items."""
+    kept = {name: value.numpy() for name, value in sites.items() if name not in ITEM_SITES}
+    return {
+        name: value[..., 0] if name.startswith("ability") and value.ndim == 4 else value for name, value in kept.items()
+    }
+
+
+def _parts(sites: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Draws of subjects and priors, and thinned ones of the items."""
+    every = slice(None, None, _every(sites["ability"].shape[1]))
+    items = {name: sites[name].numpy().reshape(*sites[name].shape[:2], -1) for name in ITEM_SITES if name in sites}
+    steepness = (
+        items["log_discrimination"].mean(2) if "log_discrimination" in items else 0 * items["difficulty"][..., 0]
+    )
+    return {**_arrays(sites), "steepness": steepness}, {name: value[:, every] for name, value in items.items()}
+
+
+def _every(draws: int) -> int:
+    """Every how many draws the items are kept."""
+    return max(1, draws // ITEM_DRAWS)
+
+
+def _finish(
+    model: ResponseModel,
+    sites: dict[str, np.ndarray],
+    items: dict[str, np.ndarray],
+    sampler: str,
+    divergences: int = 0,
+    mcmc: "MCMC | None" = None,
+) -> IRTFit:
+    """Bring the draws, shape (chains, draws, ...), to their scale and sum them up; items are thinned by `_every`."""
+    raw, every = sites["ability"].astype(float), slice(None, None, _every(sites["ability"].shape[1]))
+    difficulty = items["difficulty"].astype(float)
+    log_slope = items.get("log_discrimination", np.zeros_like(difficulty)).astype(float)
+    ability, expected = raw, sites.get("ability_expected", raw).astype(float)
     if model.hierarchical:
-        centre, scale = ability.mean(2, keepdims=True), np.exp(steepness)[..., None]
-        ability = expected = (ability - centre) * scale
-        every = slice(None, None, thinning(ability.shape[1]))
-        difficulty = (difficulty - centre[:, every]) * scale[:, every]
-        discrimination = discrimination - steepness[:, every, None]
+        centre, steepness = raw.mean(2, keepdims=True), sites["steepness"].astype(float)[..., None]
+        ability, expected = ((part - centre) * np.exp(steepness) for part in (raw, expected))
+        difficulty = (difficulty - centre[:, every]) * np.exp(steepness[:, every])
+        log_slope = log_slope - steepness[:, every]
+    kept = {"ability": raw[:, every], **items}
     return IRTFit(
         model,
         ability,
         expected.mean((0, 1)),
         difficulty.mean((0, 1)),
         difficulty.std((0, 1)),
-        np.exp(discrimination.mean((0, 1))),
-        discrimination.std((0, 1)),
-        diagnose(ability, sampler, divergences, seconds),
+        np.exp(log_slope.mean((0, 1))),
+        log_slope.std((0, 1)),
+        diagnose(ability, sampler, divergences, 0.0),
+        {name: value.reshape(-1, value.shape[-1]) for name, value in kept.items()},
+        mcmc,
     )

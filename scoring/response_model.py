@@ -1,4 +1,4 @@
-"""Item response models: curves, priors, and the log-likelihood as coefficients times statistics of the responses."""
+"""Item response models: which curve, which response, which priors; and the responses as a model takes them."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -15,7 +15,8 @@ GUESSING = (5.0, 17.0)  # of the Beta prior
 PRECISION = 10.0  # median of the log-normal prior of a Beta response
 TINY = 1e-6
 MEAN = 2.0  # scale of the normal prior of the mean ability
-HALF_NORMAL = (2.0, 2.0, 0.5)  # scales of the priors of the spreads: ability, difficulty, log discrimination
+ITEM_SITES = ("difficulty", "log_discrimination", "guessing", "precision")  # of the Pyro program
+HALF_NORMAL = {"ability": 2.0, "difficulty": 2.0, "discrimination": 0.5}  # scales of the priors of the spreads
 
 
 @dataclass(frozen=True)
@@ -37,76 +38,50 @@ class ResponseModel:
     curve: Curve = "difficulty"
     hierarchical: bool = True
 
+    @property
+    def guesses(self) -> bool:
+        """Whether items have a guessing parameter; the mean of a Beta response has none."""
+        return self.name == "3pl" and self.response == "bernoulli"
 
-class Settings(NamedTuple):
-    """Item parameters, each of shape (G,).
+
+class Observed(NamedTuple):
+    """Responses as the model takes them.
 
     Attributes:
-        slope: of the curve's argument in the ability.
-        offset: of the curve's argument.
-        last: guessing; for a Beta response its precision.
+        values: shape (N, M), double precision; 0.5 where missing.
+        seen: False where missing, shape (N, M).
     """
 
-    slope: Tensor
-    offset: Tensor
-    last: Tensor
+    values: Tensor
+    seen: Tensor
 
 
-def coefficients(model: ResponseModel, ability: Tensor, settings: Settings) -> Tensor:
-    """What multiplies the statistics of an item in its log-likelihood.
-
-    Args:
-        model: an item response model.
-        ability: any shape.
-        settings: of G items.
-
-    Returns:
-        Shape (K, *shape of ability, G).
-    """
-    slope, offset, last = (column.to(ability.dtype) for column in settings)
-    guess = last if model.name == "3pl" and model.response == "bernoulli" else torch.zeros_like(last)
-    probability = guess + (1 - guess) * torch.sigmoid(ability[..., None] * slope + offset)
-    probability = probability.clamp(TINY, 1 - TINY)
-    if model.response == "bernoulli":
-        wrong = (-probability).log1p()
-        return torch.stack([probability.log() - wrong, wrong])
-    first, second = probability * last, (1 - probability) * last
-    constant = torch.lgamma(first + second) - torch.lgamma(first) - torch.lgamma(second)
-    return torch.stack([first - 1, second - 1, constant])
-
-
-def line_of(curve: Curve, discrimination: Tensor, difficulty: Tensor) -> tuple[Tensor, Tensor]:
-    """Slope and offset, in the ability, of the curve's argument.
-
-    Args:
-        curve: which one.
-        discrimination: positive.
-        difficulty: for the "intercept" curve the intercept.
-
-    Returns:
-        Slope and offset, of the shape of the arguments.
-    """
-    if curve == "intercept":
-        return discrimination, difficulty
-    scale = OGIVE if curve == "paper" else 1.0
-    return scale * discrimination, -scale * discrimination * difficulty
-
-
-def statistics(responses: np.ndarray, response: Response) -> Tensor:
-    """What the log-likelihood of a matrix of responses is linear in.
+def observe(responses: np.ndarray, response: Response) -> Observed:
+    """Responses as the model takes them: for a Beta response off the ends, where its density is not finite.
 
     Args:
         responses: shape (N, M), in [0, 1]; NaN is missing.
         response: distribution of a cell.
 
     Returns:
-        Shape (K, N, M), zero where a response is missing.
+        Values and where they are; after Smithson and Verkuilen (2006) for a Beta response.
     """
     seen = ~np.isnan(responses)
-    value = np.where(seen, responses, 0.5)
-    if response == "bernoulli":
-        kept = (value, np.ones_like(value))
-    else:  # off the ends, where the density is not finite: Smithson and Verkuilen 2006
-        inside = (value * (len(value) - 1) + 0.5) / len(value)
-        kept = (np.log(inside), np.log1p(-inside), np.ones_like(value))
-    return torch.from_numpy(np.stack(kept) * seen).float()
+    values = np.where(seen, responses, 0.5)
+    if response == "beta":
+        values = (values * (len(values) - 1) + 0.5) / len(values)
+    return Observed(torch.from_numpy(values), torch.from_numpy(seen))
+
+
+def statistics(values: Tensor, response: Response) -> Tensor:
+    """What the log-likelihood of a response is linear in.
+
+    Args:
+        values: any shape, in [0, 1]; for a Beta response in (0, 1).
+        response: distribution of a cell.
+
+    Returns:
+        Shape (K, *shape of values); the last statistic is 1.
+    """
+    kept = (values,) if response == "bernoulli" else (values.log(), (-values).log1p())
+    return torch.stack([*kept, torch.ones_like(values)])

@@ -44,4 +44,4 @@ def test_every_dependency_has_a_lower_bound():
 
 def test_the_extras_that_errors_name_exist():
     extras = set(PROJECT["project"]["optional-dependencies"])
-    assert {"art", "foolbox", "torchattacks", "irt", "demo", "ray", "all", "test"} <= extras
+    assert {"art", "foolbox", "torchattacks", "demo", "ray", "all", "test"} <= extras

@@ -7,8 +7,8 @@ from scipy.stats import beta
 
 from davylamp.scoring import ResponseModel, fit_irt
 from davylamp.scoring import grid as module
-from davylamp.scoring.grid import make_tables
-from davylamp.scoring.response_model import coefficients, statistics
+from davylamp.scoring.grid import likelihood, make_tables
+from davylamp.scoring.response_model import observe, statistics
 
 from .simulation import simulate
 
@@ -61,7 +61,9 @@ def test_the_likelihood_is_that_of_the_distribution(response):
     model = ResponseModel("2pl", response)
     tables = make_tables(model, 4, 3)
     setting, ability = 17, 20
-    ours = (statistics(values, response) * tables.likelihood[:, ability, setting, None, None]).sum(0)
+    observed = observe(values, response)
+    known = torch.where(observed.seen, statistics(observed.values, response), 0.0)
+    ours = (known * tables.likelihood[:, ability, setting, None, None]).sum(0)
     theta = tables.ability[ability]
     a = tables.discriminations[tables.discrimination[setting]].exp()
     mean = torch.sigmoid(a * (theta - tables.difficulties[tables.difficulty[setting]])).double()
@@ -78,13 +80,25 @@ def test_the_likelihood_is_that_of_the_distribution(response):
     assert (ours[~seen] == 0).all()
 
 
-def test_curves():
-    settings = module.Settings(*(torch.tensor([value]) for value in (2.0, -1.0, 0.2)))
-    table = coefficients(ResponseModel("3pl"), torch.tensor([0.7]), settings)
-    expected = 0.2 + 0.8 / (1 + np.exp(-(2 * 0.7 - 1)))
-    assert table[1].item() == pytest.approx(np.log1p(-expected), rel=1e-5)
-    assert (table[0] + table[1]).item() == pytest.approx(np.log(expected), rel=1e-5)
-    a, b = torch.tensor(1.5), torch.tensor(0.4)
-    slopes = {curve: module.line_of(curve, a, b) for curve in ("difficulty", "intercept", "paper")}
-    values = {curve: (slope * 0.9 + offset).item() for curve, (slope, offset) in slopes.items()}
-    assert values == pytest.approx({"difficulty": 0.75, "intercept": 1.75, "paper": 1.702 * 0.75})
+@pytest.mark.parametrize(
+    ("curve", "argument"), [("difficulty", 1.5 * 0.5), ("intercept", 1.5 * 0.9 + 0.4), ("paper", 1.702 * 1.5 * 0.5)]
+)
+def test_curves(curve, argument):
+    """Ability 0.9, discrimination 1.5, difficulty (or intercept) 0.4, guessing 0.2."""
+    values = {"ability": [[0.9]], "difficulty": [0.4], "log_discrimination": [np.log(1.5)], "guessing": [0.2]}
+    sites = {name: torch.tensor(value, dtype=torch.double) for name, value in values.items()}
+    table = likelihood(ResponseModel("3pl", curve=curve), sites)
+    right = 0.2 + 0.8 / (1 + np.exp(-argument))
+    assert table[:, 0, 0].tolist() == pytest.approx([np.log(right / (1 - right)), np.log1p(-right)], rel=1e-9)
+
+
+def test_priors_are_those_of_the_program():
+    """Normal distributions on the grid, for each mean and spread; weights are the half-normal density times spread."""
+    tables = make_tables(ResponseModel("2pl"), 6, 20)
+    prior = tables.discrimination_prior
+    spread = prior.settings["discrimination_spread"].double()
+    points = tables.discriminations.double()
+    log = -0.5 * (points / spread[:, None]) ** 2
+    assert torch.allclose(prior.points.double(), log.log_softmax(1), atol=1e-4)
+    weight = spread.log() - 0.5 * (spread / 0.5) ** 2
+    assert torch.allclose((prior.weight - prior.weight[0]).double(), weight - weight[0], atol=1e-4)

@@ -1,15 +1,21 @@
 """The fit finds what was simulated, agrees with NUTS and with girth, and leaves no trace."""
 
+import inspect
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import girth
 import numpy as np
 import pyro
 import pytest
 import torch
+from pyro.infer import MCMC
 from scipy.stats import spearmanr
 
 from davylamp.scoring import ResponseModel, choose_model, fit_irt
+from davylamp.scoring.program import item_response
 
 from .simulation import simulate
 
@@ -145,3 +151,55 @@ def test_wrong_options():
         choose_model(responses / 2, "3pl")
     assert choose_model(responses).name == "1pl"
     assert choose_model(np.eye(10)).name == "2pl"
+
+
+def test_the_default_is_a_kernel_of_pyro_s_mcmc():
+    truth = simulate(6, 20, model="2pl", seed=1)
+    fit = fit_irt(truth.responses, ResponseModel("2pl"), method="fast", chains=3, warmup=20, draws=40)
+    assert isinstance(fit.mcmc, MCMC)
+    samples = fit.mcmc.get_samples(group_by_chain=True)
+    assert {name: tuple(value.shape) for name, value in samples.items()} == {
+        **dict.fromkeys(("ability", "ability_expected"), (3, 40, 6, 1)),
+        **dict.fromkeys(("difficulty", "log_discrimination"), (3, 40, 20)),
+        **dict.fromkeys(("ability_mean", "steepness"), (3, 40)),
+        **{f"{name}_spread": (3, 40) for name in ("ability", "difficulty", "discrimination")},
+    }
+    centred = samples["ability"][..., 0] - samples["ability"].mean((2, 3))[..., None]
+    scaled = centred * samples["log_discrimination"].mean(2).exp()[..., None]
+    assert np.allclose(fit.ability, scaled.numpy(), atol=1e-5)
+    assert fit.mcmc.diagnostics()["divergences"] == {"chain 0": [], "chain 1": [], "chain 2": []}
+    assert fit.mcmc.diagnostics()["ability"]["r_hat"].shape == (6, 1)
+
+
+@pytest.mark.parametrize("model", [ResponseModel("1pl"), ResponseModel("2pl", "beta"), ResponseModel("3pl")])
+def test_the_items_of_a_fit_are_draws_of_the_program_s_sites(model):
+    responses = simulate(5, 12, model="1pl", seed=2).responses
+    fit = fit_irt(0.1 + 0.8 * responses if model.response == "beta" else responses, model, method="fast", draws=50)
+    last = {"precision"} if model.response == "beta" else {"guessing"} if model.name == "3pl" else set()
+    assert set(fit.items) == {"ability", "difficulty", *(["log_discrimination"] if model.name != "1pl" else []), *last}
+    assert fit.items["difficulty"].shape == (200, 12)
+    assert fit.items["ability"].shape == (200, 5)
+
+
+def test_many_items_are_not_kept_by_pyro():
+    responses = simulate(3, 6000, model="1pl", seed=0).responses
+    fit = fit_irt(responses, ResponseModel("1pl"), method="fast", warmup=4, draws=8)
+    assert "difficulty" not in fit.mcmc.get_samples()
+    assert fit.difficulty.shape == (6000,)
+
+
+def test_the_model_is_written_once_and_short():
+    """The program is the only place that draws: at most forty lines; no other module has a likelihood."""
+    assert len(inspect.getsource(item_response).splitlines()) <= 40
+    folder = Path(inspect.getsourcefile(item_response)).parent
+    drawing = [path.name for path in folder.glob("*.py") if "pyro.sample(" in path.read_text()]
+    assert drawing == ["program.py"]
+
+
+def test_a_ranking_loads_pyro_and_importing_scoring_does_not():
+    script = (
+        "import sys, numpy as np, davylamp.scoring as s; before = 'pyro' in sys.modules;"
+        "s.rank_responses(np.array([[1, 0, 1], [0, 0, 1.0]]), ['a', 'b']); print(before, 'pyro.infer' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True"]
