@@ -6,20 +6,25 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ...errors import DavylampError, MissingLibrary, Unsupported
-from ..attack import Implementation
-from ..catalogue.lookup import accepts, attack_of, check_support, library_defaults, row_of
+from ...errors import DavylampError, MissingLibrary
+from ..attack import Implementation, Parameter
+from ..catalogue.lookup import UNIVERSAL, accepted, accepts, attack_of, check_support, library_defaults, row_of
+from ..parameters import PARAMETERS
 from ..result import AttackResult
 from ..running.judge import OF_THE_MODEL
 from ..running.run import run_attack
 from ..threat_model import Norm, ThreatModel
 from .linear import DUAL, LinearCase, make_linear_case
 
-State = Literal["kept", "broken", "weak", "not promised"]
+State = Literal["kept", "broken", "weak", "not shown", "not promised"]
 BUDGET = 7  # forward plus backward passes an image
-_MOST = {"steps": 100, "restarts": 2, "binary_search_steps": 5, "samples": 5, "population": 10, "directions": 200}
+_MOST = {
+    **{"steps": 100, "restarts": 2, "binary_search_steps": 5, "samples": 5, "population": 10, "directions": 200},
+    **{"initial_evaluations": 100, "max_evaluations": 200},
+}
 _STEPS = 40  # of an attack whose radius is given
 _NEAR = 1.25  # times the least perturbation: what a minimum-norm attack is expected to find
+_IDLE = {"unchanged", "barely-moved"}
 _TOLERANCE = 1e-4
 _ALONE = 0.05  # relative: rounding differs with the size of a batch, and iterations may go on from there
 _ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundary
@@ -28,8 +33,8 @@ _ROUNDING = 1e-3  # of the clean margin: an example this close is on the boundar
 class Promise(NamedTuple):
     """One promise of a row under one norm, whether it is kept, and what was seen.
 
-    "weak": no rule is broken, but the attack does not find what is known to be there; "not promised": the row does not
-    say that it can.
+    "weak": no rule is broken, but the attack does not find what is known to be there; "not shown": no rule is broken,
+    by an attack that did nothing; "not promised": the row does not say that it can.
     """
 
     implementation: str
@@ -53,6 +58,11 @@ class _Trial(NamedTuple):
     def run(self, times: float = 2.0, *, images: slice = slice(None), **more: Any) -> AttackResult:
         """The attack at a radius of so many least perturbations (of the image that takes most)."""
         return self.run_at(times * float(self.case.least[self.norm][images].max()), images, **more)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the attack hands every image back, more or less: it keeps rules that it never came near."""
+        return all(_IDLE & set(kinds) for kinds in self.run().violations)
 
     def run_at(self, radius: float, images: slice = slice(None), **more: Any) -> AttackResult:
         """The attack at a radius, if it takes one; targeted if there are `targets`."""
@@ -117,7 +127,10 @@ def check_promise(
     words = _quick(row) if parameters is None else dict(parameters)
     check_support(row, ThreatModel(norm, 0.1 if attack_of(row).kind == "fixed-budget" else None), words)
     try:
-        state, detail = _CHECKS[name](_Trial(row, norm, words, make_linear_case(), {} if done is None else done))
+        trial = _Trial(row, norm, words, make_linear_case(), {} if done is None else done)
+        state, detail = _CHECKS[name](trial)
+        if state == "kept" and trial.idle:
+            state, detail = "not shown", f"the attack did nothing; {detail}"
     except MissingLibrary:
         raise
     except DavylampError as error:
@@ -230,17 +243,47 @@ def _aims(trial: _Trial) -> tuple[State, str]:
 
 
 def _parameters(trial: _Trial) -> tuple[State, str]:
-    """Every parameter that it has a default for can be given as such."""
+    """Every parameter that it says it has can be given: its default, or where it has none some value."""
     defaults = library_defaults(trial.row, trial.norm)
-    given = {name: value for name, value in defaults.items() if type(value) in (bool, int, float)}
-    given = {name: value for name, value in given.items() if name not in ("steps", "restarts", "step_size")}
-    refused = []
-    for name, value in given.items():
-        try:
-            trial.run(**{name: value})
-        except Unsupported as error:
-            refused.append(f"{name}: {error}")
-    return ("broken", "; ".join(refused)[:200]) if refused else ("kept", f"{len(given)} parameters given as by default")
+    given = {}
+    for name in accepted(trial.row):
+        value = defaults.get(name)
+        if name in trial.words or name in (*UNIVERSAL, "restarts"):
+            continue
+        if type(value) not in (bool, int, float):
+            given[name] = _some_value(trial, name)
+        else:  # ART writes 0 for False
+            given[name] = bool(value) if _parameter(trial, name).type is bool else value
+    given = {name: value for name, value in given.items() if value is not None}
+    complaint = _complaint(trial, given)
+    if complaint is None:
+        return "kept", f"{len(given) + len(trial.words)} parameters given"
+    each = {name: _complaint(trial, {name: value}) for name, value in given.items()}
+    told = "; ".join(f"{name}: {reason}" for name, reason in each.items() if reason) or f"all together: {complaint}"
+    return "broken", told[:200]
+
+
+def _complaint(trial: _Trial, given: Mapping[str, Any]) -> str | None:
+    """Why the attack does not run with these parameters."""
+    try:
+        result = trial.run(**given)
+    except DavylampError as error:
+        return " ".join(str(error).split())
+    return next((error for error in result.errors), None)
+
+
+def _some_value(trial: _Trial, name: str) -> Any:
+    """A value of a parameter that has no default; None: there is no telling which."""
+    if name == "step_size":
+        return 0.2 * float(trial.case.least[trial.norm].max())
+    parameter = _parameter(trial, name)
+    if parameter.type is float:
+        return min(parameter.high, 0.5)
+    return {bool: True, int: max(int(parameter.low), 2)}.get(parameter.type)
+
+
+def _parameter(trial: _Trial, name: str) -> Parameter:
+    return trial.row.more.get(name) or PARAMETERS[name]
 
 
 _CHECKS: Mapping[str, Callable[[_Trial], tuple[State, str]]] = {

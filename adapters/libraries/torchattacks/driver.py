@@ -40,7 +40,7 @@ def run(
         The images that torchattacks returns, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the class cannot take images of this shape, or the budget is too small for it.
+        ValueError: if the class cannot take images of this shape or a word, or the budget is too small.
     """
     taken = getattr(attack_class, "settable", None) or inspect.signature(attack_class.__init__).parameters
     words = _words_of_budget(attack_class.__name__, inputs, threat_model) | kwargs
@@ -54,9 +54,12 @@ def run(
     if "abort_early" in taken and words.get("max_iterations", 10) < 10:
         words["abort_early"] = False
     attack = attack_class(model, **{word: value for word, value in words.items() if word in taken})
-    for inner in _inner_attacks(attack):
-        if "steps" in kwargs and hasattr(inner, "steps"):
-            inner.steps = kwargs["steps"]
+    stepping = [inner for inner in _inner_attacks(attack) if hasattr(inner, "steps")]
+    unknown = sorted(word for word in kwargs if word not in taken and not (word == "steps" and stepping))
+    if unknown:
+        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
+    for inner in stepping:
+        inner.steps = kwargs.get("steps", inner.steps)
     if targets is None:
         return attack(inputs, labels)
     if attack_class.__name__ in _TARGETS_AS_LABELS:

@@ -2,13 +2,15 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from davylamp.adapters import as_implementation, find_implementation
-from davylamp.adapters.contract.promises import PROMISES, check_contract
+from davylamp.adapters.contract.promises import PROMISES, check_contract, check_promise
 from davylamp.errors import UnknownName
+from davylamp.testing import _cases
 
 pytest_plugins = ["pytester"]
 
@@ -87,6 +89,34 @@ def test_planted_attacks_break_their_promise(attack):
         assert list(found) == ["runs"]
 
 
+def test_an_attack_that_does_nothing_keeps_nothing():
+    def nothing(model, inputs, labels, epsilon):
+        return inputs
+
+    found = states(as_implementation(nothing, norm="linf", random=()))
+    assert "kept" not in found.values()
+    assert found["keeps a budget"] == found["never passes the known optimum"] == "not shown"
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("torchattacks:mi-fgsm", {"decay": "no_such_word"}),
+        ("torchattacks:mi-fgsm", {"samples": "no_such_word"}),
+        ("foolbox:pgd", {"random_start": "no_such_word"}),
+        ("art:deepfool", {"overshoot": "no_such_word"}),
+    ],
+)
+def test_a_mistyped_word_of_a_row_breaks_its_promise(name, params):
+    row = find_implementation(name)
+    norm = next(iter(row.classes))
+    assert check_promise(row, norm, "takes its parameters").state == "kept"
+    wrong = replace(row, params={**row.params, **params})
+    promise = check_promise(wrong, norm, "takes its parameters")
+    assert promise.state == "broken"
+    assert "no_such_word" in promise.detail
+
+
 def test_an_attack_without_a_checkable_norm_is_said_to_be_unchecked():
     (promise,) = check_contract(as_implementation(far, norm="l0"))
     assert promise.state == "not promised"
@@ -133,6 +163,14 @@ def test_the_plug_in_makes_a_test_of_each_promise(pytester):
     assert outcomes.get("failed", 0) == 0
     assert outcomes["passed"] >= 15
     assert outcomes["skipped"] == 1  # it has no targeted mode
+
+
+def test_the_plug_in_skips_a_row_that_cannot_run():
+    row = replace(find_implementation("foolbox:deepfool"), broken="its library is gone")
+    ((name, check),) = _cases(row)
+    assert name == "foolbox:deepfool"
+    with pytest.raises(pytest.skip.Exception, match="its library is gone"):
+        check()
 
 
 def test_the_plug_in_fails_what_is_broken(pytester):

@@ -1,11 +1,14 @@
 """Two Ray nodes on this machine: the records of the local executor, also when one of them is killed mid-run."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
 import warnings
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -102,15 +105,21 @@ def assert_same(folder: Path, other: Path) -> None:
         assert [repr(value) for value in ours[name]] == [repr(value) for value in theirs[name]], name
 
 
-def find_busy_node(cluster, log: Path):
-    """The node of a worker that is between the two gradients of a shard."""
+def hold_busy_node(cluster, log: Path):
+    """A node and its worker, which is stopped between the two gradients of a shard."""
     while True:
-        for pid, lines in Counter(log.read_text().split()).items():
-            if lines % 2:
-                told = subprocess.run(["ps", "-o", "ppid=", "-p", pid], check=False, capture_output=True, text=True)
-                for node in cluster.worker_nodes:
-                    if str(node.all_processes["raylet"][0].process.pid) == told.stdout.strip():
-                        return node
+        for pid in Counter(log.read_text().split()):
+            told = subprocess.run(["ps", "-o", "ppid=", "-p", pid], check=False, capture_output=True, text=True)
+            nodes = [
+                node
+                for node in cluster.worker_nodes
+                if str(node.all_processes["raylet"][0].process.pid) == told.stdout.strip()
+            ]
+            if nodes:
+                os.kill(int(pid), signal.SIGSTOP)  # or it is done before the node is killed
+                if log.read_text().split().count(pid) % 2:
+                    return nodes[0], int(pid)
+                os.kill(int(pid), signal.SIGCONT)
 
 
 def test_a_killed_node_changes_no_record(cluster, tmp_path):
@@ -123,7 +132,10 @@ def test_a_killed_node_changes_no_record(cluster, tmp_path):
     def progress(label: str, images: int) -> None:
         told.append((label, images))
         if len(told) == 3:  # the clean predictions and two of six shards
-            cluster.remove_node(find_busy_node(cluster, log), allow_graceful=False)
+            node, pid = hold_busy_node(cluster, log)
+            cluster.remove_node(node, allow_graceful=False)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     summary = evaluate(plan, ResultsStore(tmp_path / "ray"), executor=executor, progress=progress)
     assert summary.failed == {}
@@ -175,6 +187,7 @@ def test_gpus_are_reserved_for_tasks_that_compute_there(cluster, monkeypatch):
 
     monkeypatch.setattr(cluster_module, "_work", work)
     tasks = [Task("clean", subject, source, plan.data) for plan in [any_plan()] for subject, source in plan.subjects]
+    cluster.wait_for_nodes()  # one may just have been killed
     before = RayCluster(cluster.address).slots
     node = cluster.add_node(num_cpus=4, num_gpus=2)
     cluster.wait_for_nodes()
