@@ -71,7 +71,7 @@ def find_table(name: str) -> PaperTable:
         return known[name]
     if name in refused:
         raise InvalidInput(f"expected a usable table {name}, got one that was refused: {refused[name]}")
-    raise UnknownName("reproduction", name, known)
+    raise UnknownName("reproduction", name, [*known, "path/to/file.py:TABLE"])
 
 
 def _tables_of(point: EntryPoint) -> Iterator[PaperTable]:
