@@ -54,6 +54,29 @@ def test_freed_memory_is_used_again_until_it_is_given_back(monkeypatch: pytest.M
     assert back < 0.6 * full
 
 
+VERBS = """
+import torch
+import davylamp
+from davylamp.memory import keep_freed_memory
+
+images, labels = torch.full((2, 3, 4, 4), 0.5), torch.zeros(2, dtype=torch.long)
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 2))
+torch.nn.init.zeros_(model[1].weight), model[1].bias.data.copy_(torch.tensor([3.0, 0.0]))
+for verb in (davylamp.run_attack, davylamp.compare):
+    keep_freed_memory.cache_clear()
+    verb("torchattacks:fgsm", model, images, labels, norm="linf", epsilon=0.1)
+    print(keep_freed_memory.cache_info().currsize)
+keep_freed_memory.cache_clear()
+davylamp.evaluate(model, images, labels, attacks="torchattacks:fgsm", norm="linf", epsilon=0.1)
+print(keep_freed_memory.cache_info().currsize)
+"""
+
+
+def test_the_verbs_keep_it(tmp_path):
+    outcome = subprocess.run([sys.executable, "-c", VERBS], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert outcome.stdout.split() == ["1", "1", "1"]
+
+
 @linux
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_"])
 def test_what_the_environment_sets_stays(name: str, monkeypatch: pytest.MonkeyPatch):
