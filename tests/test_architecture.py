@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},
     "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
     "testing": {"adapters", "errors"},
-    "verbs": {"metrics", "adapters", "scoring", "engine", "report", "errors"},
+    "verbs": {"metrics", "adapters", "scoring", "engine", "report", "errors", "memory"},
     "cli": {"commands", "errors", "memory"},
 }
 # A room is a folder of a part; "" holds the modules that lie at the root of the part. What a room may import:
