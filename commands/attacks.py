@@ -81,7 +81,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     batch: Annotated[Given, FromConfig(("batch_size",))] = {},  # noqa: B006
-    defaults: Annotated[bool, typer.Option("--defaults", help="each library with its own defaults")] = False,
+    defaults: Annotated[bool, typer.Option("--defaults", help="each library with its defaults")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
     as_json: Json = False,
 ) -> None:
@@ -232,7 +232,7 @@ def quickstart(
     page = _keep_quickstart(out, done, classifier, images, (model, data))
     console.print(f"\nReport: {page}   (open it in a browser; it needs no network)", highlight=False)
     console.print(
-        "Try next: davylamp compare pgd --defaults   (the same attack with each library's own defaults)",
+        "Try next: davylamp compare pgd --defaults   (the same attack with each library's defaults)",
         highlight=False,
     )
 
@@ -261,7 +261,7 @@ def _print_comparison(comparison: Any, title: str, *, defaults: bool = False) ->
     print_comparison(comparison, title, console)
     if defaults:
         norm = comparison.threat_model.norm
-        own = {row.implementation.name: library_defaults(row.implementation, norm) for row in comparison.rows}
-        print_defaults(own, console)
+        defaults_of = {row.implementation.name: library_defaults(row.implementation, norm) for row in comparison.rows}
+        print_defaults(defaults_of, console)
     for line in notes(comparison, FINDINGS):
         console.print(f"- {line}", highlight=False, markup=False)

@@ -36,8 +36,8 @@ def check_results(
     checks = check_folder(outcomes, models=model)
     counts = Counter(check.state for check in checks)
     if as_json:
-        told = {"counts": {state: counts[state] for state in STATES}, "checks": [asdict(check) for check in checks]}
-        print(json.dumps({**told, "notes": notes}, indent=2))  # noqa: T201 - standard output is the product
+        document = {"counts": {state: counts[state] for state in STATES}, "checks": [asdict(check) for check in checks]}
+        print(json.dumps({**document, "notes": notes}, indent=2))  # noqa: T201 - standard output is the product
     else:
         console = make_console()
         title = ", ".join(f"{counts[state]} {state}" for state in ("pass", "warn", "fail", "unknown"))
@@ -53,7 +53,7 @@ def check_results(
 def _probe(outcomes: Any, models: list[str] | None, images: int, device: str) -> Any:
     from ..engine.probes.probe_folder import probe_folder
 
-    cells = sum(models is None or own.cell.subject.model in models for own in outcomes.done)
+    cells = sum(models is None or outcome.cell.subject.model in models for outcome in outcomes.done)
     with show_progress(cells) as progress:
         return probe_folder(outcomes, only=models, images=images, device=device, progress=progress)
 
@@ -64,9 +64,9 @@ def _rows(checks: list[Any]) -> list[list[Any]]:
 
     rows: list[list[Any]] = []
     for state in STATES:
-        own = [check for check in checks if check.state == state]
+        in_state = [check for check in checks if check.state == state]
         groups: dict[Any, list[Any]] = {}
-        for check in own:
+        for check in in_state:
             folded = {"pass": check.name, "unknown": (check.name, check.detail, check.advice)}
             groups.setdefault(folded.get(state, len(groups)), []).append(check)
         for group in groups.values():

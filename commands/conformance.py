@@ -27,8 +27,8 @@ def check_rows(
             raise UnknownName("planted model", name, PLANTS)
     chosen: list[Any] = []
     for name in rows or [None]:
-        found = [find_implementation(name)] if name and ":" in name else choose_rows(name, library, repaired=True)
-        chosen += [row for row in found if row not in chosen]
+        matching = [find_implementation(name)] if name and ":" in name else choose_rows(name, library, repaired=True)
+        chosen += [row for row in matching if row not in chosen]
     console = make_console(stderr=True)
     findings = []
     for finding in check_conformance(

@@ -26,8 +26,8 @@ def check_promises(
 
     rows: list[Any] = []
     for name in names:
-        found = list(LIBRARIES[name].attacks) if name in LIBRARIES else choose_rows(name, None, repaired=True)
-        rows += [row for row in found if row not in rows and not row.broken]
+        matching = list(LIBRARIES[name].attacks) if name in LIBRARIES else choose_rows(name, None, repaired=True)
+        rows += [row for row in matching if row not in rows and not row.broken]
     say_assumed(rows)
     parameters = read_parameters({}, param or [], names) or None
     promises = []
@@ -41,15 +41,15 @@ def check_promises(
                 if lapse.norm in idle and not lapse.complaint:  # what does not run tells no lie, and no truth
                     continue
                 state = "broken" if lapse.complaint else "kept"
-                told = lapse.complaint or lapse.outcome
-                promises.append(Promise(row.name, lapse.norm, f"tells the truth on {lapse.plant}", state, told))
+                detail = lapse.complaint or lapse.outcome
+                promises.append(Promise(row.name, lapse.norm, f"tells the truth on {lapse.plant}", state, detail))
     broken = [promise for promise in promises if promise.state == "broken"]
     if as_json:
         print(json.dumps([promise._asdict() for promise in promises], indent=1))  # noqa: T201 - the product
     else:
         print_table("", ("row", "norm", "promise", "state", "detail"), promises)
         counts = Counter(promise.state for promise in promises)
-        told = ", ".join(f"{count} {state}" for state, count in counts.items())
-        print(f"{len(rows)} attacks: {told}")  # noqa: T201
+        summary = ", ".join(f"{count} {state}" for state, count in counts.items())
+        print(f"{len(rows)} attacks: {summary}")  # noqa: T201
     if broken:
         raise typer.Exit(1)

@@ -56,12 +56,12 @@ def complete(function: Callable[..., Any]) -> Callable[..., Any]:
 
     A parameter marked `FromConfig` gets a dict of its fields' values; one whose type is a dataclass gets an instance.
     """
-    own = inspect.signature(function).parameters
-    marks = {name: _mark_of(parameter.annotation) for name, parameter in own.items()}
+    declared = inspect.signature(function).parameters
+    marks = {name: _mark_of(parameter.annotation) for name, parameter in declared.items()}
     taken = {field for mark in marks.values() if isinstance(mark, FromConfig) for field in mark.names}
     groups: dict[str, dict[str, inspect.Parameter]] = {}
     parameters: dict[str, inspect.Parameter] = {}
-    for name, parameter in own.items():
+    for name, parameter in declared.items():
         mark = marks[name]
         if isinstance(mark, FromConfig):
             groups[name] = _options_of_config(mark.names or None, taken)
@@ -138,7 +138,7 @@ def _options_of_config(names: tuple[str, ...] | None, taken: set[str]) -> dict[s
     from ..engine.plan.config import Config
     from ..engine.plan.schema import option_of_field
 
-    found = {}
+    options = {}
     for name in names or [field.name for field in fields(Config) if field.name not in taken]:
         option = option_of_field(_hints()[name])
         if option is None:
@@ -149,8 +149,8 @@ def _options_of_config(names: tuple[str, ...] | None, taken: set[str]) -> dict[s
         help_text = f"{option.help} (repeatable)" if several else option.help
         asked = typer.Option(option_of(name), help=help_text)
         annotation = Annotated[bool, asked] if kind is bool else Annotated[shown | None, asked]
-        found[name] = _parameter(name, annotation, False if kind is bool else None)
-    return found
+        options[name] = _parameter(name, annotation, False if kind is bool else None)
+    return options
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -23,7 +23,7 @@ class Threat:
     epsilon: Annotated[list[str] | None, typer.Option(help="radius, as 4/255 (repeatable); of --attacks")] = None
     target: Annotated[str | None, typer.Option(help="second-likely, least-likely, random or CLASS")] = None
     param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable); of --attacks")] = None
-    defaults: Annotated[bool, typer.Option("--defaults", help="each library's own defaults; of --attacks")] = False
+    defaults: Annotated[bool, typer.Option("--defaults", help="each library's defaults; of --attacks")] = False
 
     @property
     def is_given(self) -> bool:
@@ -126,11 +126,11 @@ def _choices(attacks: list[str], threat: Threat, where: dict[str, Any]) -> tuple
     from ..engine.plan.config import choice_from
     from ..report.text.console import print_error
 
-    own, notes = spread_parameters(attacks, read_parameters({}, threat.param or [], attacks), **where)
+    parameters_of, notes = spread_parameters(attacks, read_parameters({}, threat.param or [], attacks), **where)
     shared = {"norm": threat.norm, "target": threat.target or "", "defaults": threat.defaults}
     choices = tuple(
         choice_from({**shared, "attack": attack, "epsilon": radius, "parameters": parameters})
-        for attack, parameters in zip(attacks, own, strict=True)
+        for attack, parameters in zip(attacks, parameters_of, strict=True)
         for radius in split_list("--epsilon", threat.epsilon) or [None]
     )
     check_one_norm(choices, **where)
@@ -159,8 +159,8 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
         print_error(line)
     warnings = list_unreachable(plan.cells)
     say_assumed(cell.row for cell in plan.cells)
-    for told in (*describe_preset(plan.config.preset), *warnings):
-        print_error(f"- {told}")
+    for note in (*describe_preset(plan.config.preset), *warnings):
+        print_error(f"- {note}")
     rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:
         with show_progress(plan.images) as progress:
@@ -199,8 +199,8 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     for name, reason in summary.unmeasured.items():
         console.print(f"- not measured: {name}: {reason}", highlight=False, markup=False)
     for name, reason in summary.unknown.items():
-        told = f"- identity unknown: {name}: {reason}; its cells are run again each time, but for --trust-unknown"
-        console.print(told, highlight=False, markup=False)
+        message = f"- identity unknown: {name}: {reason}; its cells are run again each time, but for --trust-unknown"
+        console.print(message, highlight=False, markup=False)
 
 
 def _say_hints(store: Any, plan: Any) -> None:

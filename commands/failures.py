@@ -53,8 +53,8 @@ def explain(error: BaseException) -> int:
     if isinstance(error, MemoryError) or "allocate memory" in str(error) or "out of memory" in str(error):
         print_error("davylamp: out of memory; take fewer images (--limit) or smaller batches (--batch-size)")
         return FAILED
-    told = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    print_error(f"davylamp: {told}; this is a bug; run with DAVYLAMP_DEBUG=1 for the traceback")
+    message = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    print_error(f"davylamp: {message}; this is a bug; run with DAVYLAMP_DEBUG=1 for the traceback")
     return BUG
 
 

@@ -67,8 +67,8 @@ class ProgressLines:
         now = self._clock()
         if now - self._last >= _EVERY:
             self._last, spent = now, now - self._start
-            told = f"{self._done} of {self._done + self._left} images in {duration(spent)}"
-            self._write(f"{told}, about {duration(spent / self._done * self._left)} left; {name}")
+            pace = f"{self._done} of {self._done + self._left} images in {duration(spent)}"
+            self._write(f"{pace}, about {duration(spent / self._done * self._left)} left; {name}")
 
 
 def duration(seconds: float) -> str:

@@ -197,30 +197,30 @@ def _rank_folder(
         raise UnknownName("norm", str(chosen["norm"]), NORMS)
     results = load(folder)
     of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
-    found = build_responses(of_kind, subjects.value, budget, **chosen)
+    responses = build_responses(of_kind, subjects.value, budget, **chosen)
     if options["scoring"] != "irt":
-        found = complete_items(found)
+        responses = complete_items(responses)
     failed = len(results.attrs["failed"])
     notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
-    ranking = rank_matrix(found, **options)
-    size = f"{found.values.shape[1]} items, {len(set(found.images))} images"
+    ranking = rank_matrix(responses, **options)
+    size = f"{responses.values.shape[1]} items, {len(set(responses.images))} images"
     title = f"{subjects.value} of {folder}: {ranking.method}, {size}"
     table = differential = dropped = None
     if ranking.fit is not None:
-        table = describe_items(ranking.fit, found.values, found.images)
+        table = describe_items(ranking.fit, responses.values, responses.images)
         if library is not None:
-            focal = [name.partition(":")[0] == library for name in found.subjects]
-            differential = differential_items(ranking.fit, found.values, focal, found.images)
+            focal = [name.partition(":")[0] == library for name in responses.subjects]
+            differential = differential_items(ranking.fit, responses.values, focal, responses.images)
     if sensitivity:
-        names = np.array(found.subjects)
+        names = np.array(responses.subjects)
 
         def score(kept: Any) -> Any:
-            fewer = found._replace(values=found.values[kept], subjects=tuple(names[kept]))
+            fewer = responses._replace(values=responses.values[kept], subjects=tuple(names[kept]))
             return rank_matrix(fewer, **options).score
 
         if len(names) < 3:
             raise InvalidInput(f"expected at least 3 {subjects.value} for --sensitivity, got {len(names)}")
-        dropped = drop_each(score, found.subjects, axis="subjects")
+        dropped = drop_each(score, responses.subjects, axis="subjects")
     return Ranked(title, ranking, notes, table, differential, dropped)
 
 

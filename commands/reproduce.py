@@ -15,7 +15,7 @@ from .options import Json
 def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     name: Annotated[str | None, typer.Argument(help="of a table, or FILE.py:TABLE; without it they are listed")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="a small part: does it run?")] = False,
-    full: Annotated[bool, typer.Option("--full", help="the paper's own budgets and number of images")] = False,
+    full: Annotated[bool, typer.Option("--full", help="the paper's budgets and number of images")] = False,
     models: Annotated[list[str] | None, typer.Option(help="instead of the default ones (repeatable)")] = None,
     data: Annotated[str | None, typer.Option(help="instead of the default images; digits: scikit-learn's")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,

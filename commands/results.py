@@ -57,11 +57,11 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
             raise InvalidInput("expected --transfer without --by, --metric, --pooled and --defence: it shows the rates")
         from ..engine.tables.transfer_table import build_transfer, transfer_rows
 
-        found = build_transfer(folder, **drawing)
+        rates = build_transfer(folder, **drawing)
         if not form:
-            print_transfer(found)
+            print_transfer(rates)
             return
-        table = transfer_rows(found)
+        table = transfer_rows(rates)
     else:
         table = _build(folder, by, split_list("--metric", metric), defence, pooled=pooled, **drawing)
     if not form:

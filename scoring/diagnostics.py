@@ -35,14 +35,14 @@ class Diagnostics:
     @property
     def problem(self) -> str | None:
         """What keeps the fit from being trusted, in a line; None: nothing does."""
-        found = []
+        problems = []
         if not self.rhat <= RHAT:
-            found.append(f"R-hat {self.rhat:.3f} above {RHAT}")
+            problems.append(f"R-hat {self.rhat:.3f} above {RHAT}")
         if not min(self.bulk_ess, self.tail_ess) >= ESS:
-            found.append(f"{min(self.bulk_ess, self.tail_ess):.0f} effective draws, fewer than {ESS:.0f}")
+            problems.append(f"{min(self.bulk_ess, self.tail_ess):.0f} effective draws, fewer than {ESS:.0f}")
         if self.divergences:
-            found.append(f"{self.divergences} divergent steps")
-        return f"the fit has not converged: {', '.join(found)}; run more draws" if found else None
+            problems.append(f"{self.divergences} divergent steps")
+        return f"the fit has not converged: {', '.join(problems)}; run more draws" if problems else None
 
 
 def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float) -> Diagnostics:
@@ -132,7 +132,7 @@ def effective_draws(draws: np.ndarray) -> float:
 
 
 def _split(draws: np.ndarray) -> np.ndarray:
-    """The first and the second half of each chain as chains of their own."""
+    """The first and the second half of each chain as separate chains."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])
 

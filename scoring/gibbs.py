@@ -44,7 +44,7 @@ class GridGibbs(MCMCKernel):
     same mean as the abilities with far less Monte Carlo noise; and "steepness", the mean log discrimination, (chains,).
 
     Args:
-        chains: moved at once, every one from its own draw of the prior.
+        chains: moved at once, each started from a separate draw of the prior.
         seed: of every random choice; no global state is touched.
     """
 

@@ -170,7 +170,7 @@ def _last(model: ResponseModel) -> tuple[Tensor, Tensor]:
 
 
 def _prior(model: ResponseModel, site: str, points: Tensor, settings: dict[str, Tensor]) -> Prior:
-    """The prior of a site at points of a grid, for each setting of its own mean and spread, which have weights."""
+    """The prior of a site at points of a grid, for each setting of its mean and spread, which have weights."""
     if site == "log_discrimination" and model.name == "1pl":
         return Prior(torch.zeros(1, 1), torch.zeros(1), {})
     if not model.hierarchical:

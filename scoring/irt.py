@@ -36,7 +36,7 @@ class IRTFit:
         diagnostics: of the draws.
         items: posterior draws of the program's sites that belong to items, about a hundred of each chain, with the
             abilities of the same draws: shape (D, M), and (D, N) for "ability"; on the scale of the program.
-        mcmc: Pyro's own object behind the default fit, for `arviz.from_pyro` and the like; None for other fits.
+        mcmc: Pyro's `MCMC` behind the default fit, for `arviz.from_pyro` and the like; None for other fits.
     """
 
     model: ResponseModel

@@ -25,7 +25,7 @@ def sample_nuts(
         model: with its priors.
         values: responses, as `observe` has them, shape (N, M).
         seen: where they are, shape (N, M).
-        chains: each from its own starting point.
+        chains: each from a separate starting point.
         warmup: steps of each chain in which the sampler adapts.
         draws: steps of each chain that are kept.
         seed: of every random choice; the global generators and Pyro's parameter store are left as they were.

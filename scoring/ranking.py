@@ -34,7 +34,7 @@ class Ranking:
         rank_high: worst rank in it, shape (N,).
         rank_probability: P(rank of i is r + 1), shape (N, N).
         beats: P(i ranks above j), a tie counting half, shape (N, N).
-        groups: letters of each subject; two that share a letter cannot be told apart at 95 %.
+        groups: letters of each subject; two that share a letter do not differ significantly at 95 %.
         mean: plain mean response, shape (N,).
         agreement: Kendall's tau with other rankings, by name.
         bootstrap_low: best rank in the 95 % interval of the plain mean when images are resampled, shape (N,).
@@ -113,7 +113,7 @@ def rank_responses(
     Args:
         responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
         subjects: names, length N.
-        clusters: the image of each item, length M, whose responses may hang together; None: every item is its own.
+        clusters: the image of each item, length M, whose responses may hang together; None: every item is a cluster.
         scoring: "irt" by ability; "mean" by the plain mean and "borda" by the Borda count, both with intervals by
             bootstrap.
         model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, else 2PL.
@@ -130,8 +130,8 @@ def rank_responses(
     values = check_responses(responses)
     images = [str(item) for item in range(values.shape[1])] if clusters is None else list(clusters)
     if len(subjects) != len(values) or len(images) != values.shape[1] or len(set(subjects)) < len(values):
-        found = f"{len(set(subjects))} and {len(images)}"
-        raise ValueError(f"expected {len(values)} different subjects and {values.shape[1]} clusters, got {found}")
+        sizes = f"{len(set(subjects))} and {len(images)}"
+        raise ValueError(f"expected {len(values)} different subjects and {values.shape[1]} clusters, got {sizes}")
     if scoring not in ("irt", "mean", "borda"):
         raise ValueError(f"expected scoring irt, mean or borda, got {scoring!r}")
     resampled = bootstrap(plain_mean, values, images, seed=seed)
@@ -233,7 +233,7 @@ def make_ranking(
 
 
 def tie_groups(score: np.ndarray, beats: np.ndarray) -> tuple[str, ...]:
-    """Letters: two subjects share one exactly when all from one to the other, by score, cannot be told apart.
+    """Letters: two subjects share one exactly when all from one to the other, by score, do not differ significantly.
 
     Args:
         score: shape (N,).

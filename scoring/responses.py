@@ -13,7 +13,7 @@ Subjects = Literal["models", "attacks", "implementations", "defences"]
 Per = Literal["attack", "implementation"]
 Unequal = Literal["common", "keep"]
 THREAT = ("norm", "epsilon", "targeted")
-_TOLD = (
+_RUN = (
     "model",
     "original",
     "defence",
@@ -24,8 +24,8 @@ _TOLD = (
     "pixels",
     "target",
     "parameters",
+    "seed",
 )
-_TOLD += ("seed",)
 COLUMNS = ("cell", "model", "attack", "implementation", "image", "attacked", "success", "violated")
 KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
     "white-box": ("white-box",),
@@ -110,14 +110,14 @@ def build_responses(
         rows, parts, value, hidden, beyond = (each[kept] for each in (rows, parts, value, hidden, beyond))
     else:
         left = _uneven(parts)
-    found = _matrix(parts, value.mask(hidden), "min" if of_models else "max")
-    silent = [name for name in parts["own"].unique() if name not in found.subjects]
+    matrix = _matrix(parts, value.mask(hidden), "min" if of_models else "max")
+    silent = [name for name in parts["subject"].unique() if name not in matrix.subjects]
     notes += [*_notes(rows, subjects, per), *left]
     notes += [f"left out: {', '.join(silent)}: no response at all"] if silent else []
     if beyond.any():
         notes.append(f"{beyond.sum()} responses are missing: fooled in a larger ball, not asked about this budget")
     notes += _selective(parts, hidden)
-    return found._replace(notes=tuple(notes), kind=subjects)
+    return matrix._replace(notes=tuple(notes), kind=subjects)
 
 
 def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: str | None = None) -> pd.DataFrame:
@@ -235,7 +235,7 @@ def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
         )
     rest = [name for name, (base, defence) in parted.items() if defence == UNDEFENDED and base not in originals]
     rows = rows[~rows["model"].isin(rest)]
-    base, defence = (rows["model"].map({name: own[place] for name, own in parted.items()}) for place in (0, 1))
+    base, defence = (rows["model"].map({name: pair[place] for name, pair in parted.items()}) for place in (0, 1))
     notes = [f"left out: {_some(rest)}: no model with a defence in front of it"] if rest else []
     return rows.assign(original=base, defence=defence), notes
 
@@ -247,12 +247,12 @@ def _parted(name: str) -> tuple[str, str]:
 
 
 def _named(rows: Any, subjects: str, per: str) -> Any:
-    """Of each row: the subject `own`, the `image`, the `item`, the `attempt` at it, and the `group` of attempts."""
+    """Of each row: the `subject`, the `image`, the `item`, the `attempt` at it, and the `group` of attempts."""
     # Texts are made once for each kind of row and each image: there are far fewer than rows.
-    kind, first = _kinds(rows, _TOLD)
+    kind, first = _kinds(rows, _RUN)
     place, shown = _kinds(rows, ("data", "image"))
     images, labels = _join(shown, ("data", "image")).to_numpy(), _labels(first, subjects, per)
-    columns = {name: _categories(kind, labels[name].to_numpy()) for name in ("own", "group")}
+    columns = {name: _categories(kind, labels[name].to_numpy()) for name in ("subject", "group")}
     columns["image"] = _categories(place, images)
     for name, column in (("item", "other"), ("attempt", "attempt")):
         other, others = pd.factorize(labels[column])
@@ -276,27 +276,27 @@ def _kinds(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
 
 
 def _labels(rows: Any, subjects: str, per: str) -> Any:
-    """Of each kind of row: the subject `own`, the `other` side of an item, the `attempt` and its `group`."""
+    """Of each kind of row: the `subject`, the `other` side of an item, the `attempt` and its `group`."""
     finer = [name for name in ("pixels", "target") if name in rows and rows[name].nunique() > 1]
     if subjects in ("models", "defences"):
         base = ("original",) if subjects == "defences" else ()
-        own = rows["defence" if subjects == "defences" else "model"].map(str)
+        subject = rows["defence" if subjects == "defences" else "model"].map(str)
         attempt = _join(rows, (*base, "implementation", *THREAT, *finer, "parameters", "seed"))
         other, group = attempt, rows["implementation"].map(str).str.cat(_threat(rows), sep=" ")
         if per == "attack":
             other = _join(rows, (*base, "attack", *THREAT, *finer))
             other = _with(other, _sweep(rows, other)).str.cat(_join(rows, ("seed",)), sep=" ")
     else:
-        own = _told_apart(rows, subjects.removesuffix("s"))
+        subject = _distinct_names(rows, subjects.removesuffix("s"))
         library = ("library",) if subjects == "attacks" and per == "implementation" else ()
         other = attempt = _join(rows, ("model", *library, "seed"))
         group = rows["model"].map(str)
-    return pd.DataFrame({"own": own, "other": other, "attempt": attempt, "group": group})
+    return pd.DataFrame({"subject": subject, "other": other, "attempt": attempt, "group": group})
 
 
 def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
     """Rows of attempts that every subject made, (rows,) bool, and a note for what was left out."""
-    place, names = pd.factorize(parts["own"])
+    place, names = pd.factorize(parts["subject"])
     attempt, attempts = pd.factorize(parts["attempt"])
     ran: Any = np.zeros((len(names), len(attempts)), bool)
     ran[place, attempt] = True
@@ -308,11 +308,11 @@ def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
     of_attempt[attempt] = group
     lines = []
     for each, name in enumerate(groups):
-        own = ran[:, of_attempt == each]
-        gone = int((~own.all(0)).sum())
+        of_group = ran[:, of_attempt == each]
+        gone = int((~of_group.all(0)).sum())
         if gone:
-            lacking = _some([str(names[row]) for row in np.flatnonzero(~own.all(1))])
-            what = name if gone == own.shape[1] else f"{gone} of {own.shape[1]} responses to {name}"
+            lacking = _some([str(names[row]) for row in np.flatnonzero(~of_group.all(1))])
+            what = name if gone == of_group.shape[1] else f"{gone} of {of_group.shape[1]} responses to {name}"
             lines.append(f"left out: {what}: no result {'on' if of_models else 'of'} {lacking}")
     if not kept.any():
         raise ValueError(
@@ -326,13 +326,13 @@ def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
 
 def _uneven(parts: Any) -> list[str]:
     """A note if the subjects met different attempts."""
-    counts = parts.drop_duplicates(["own", "attempt"]).groupby("own", sort=False, observed=True).size()
+    counts = parts.drop_duplicates(["subject", "attempt"]).groupby("subject", sort=False, observed=True).size()
     total = parts["attempt"].nunique()
     if (counts == total).all():
         return []
-    told = _some([f"{name} {count / total:.0%}" for name, count in counts.items()])
+    shares = _some([f"{name} {count / total:.0%}" for name, count in counts.items()])
     return [
-        f"subjects met different attacks, kept as asked: {told} of all. A score is biased if what was run hangs on "
+        f"subjects met different attacks, kept as asked: {shares} of all. A score is biased if what was run hangs on "
         "how it would have ended"
     ]
 
@@ -342,13 +342,13 @@ def _matrix(parts: Any, value: Any, strongest: str) -> Responses:
     seen = value.notna()
     if not seen.any():
         raise ValueError("expected results of attacked images, got none")
-    told = parts[seen]
-    place, names = pd.factorize(told["own"])
-    item, items = pd.factorize(told["item"])
+    answered = parts[seen]
+    place, names = pd.factorize(answered["subject"])
+    item, items = pd.factorize(answered["item"])
     values = np.full((len(names), len(items)), np.nan)
     # fmin and fmax prefer a number to NaN.
     (np.fmin if strongest == "min" else np.fmax).at(values, (place, item), value[seen].to_numpy())
-    images = told["image"].to_numpy()[np.unique(item, return_index=True)[1]]
+    images = answered["image"].to_numpy()[np.unique(item, return_index=True)[1]]
     return Responses(values, tuple(map(str, names)), tuple(map(str, items)), tuple(map(str, images)))
 
 
@@ -356,7 +356,7 @@ def _selective(parts: Any, hidden: Any) -> list[str]:
     """A note if the share of missing responses differs between the subjects beyond chance."""
     if not hidden.any():
         return []
-    place, names = pd.factorize(parts["own"])
+    place, names = pd.factorize(parts["subject"])
     image, images = pd.factorize(parts["image"])
     counts = np.zeros((len(names), len(images), 2))
     np.add.at(counts, (place, image), np.stack([hidden.to_numpy(float), np.ones(len(hidden))], 1))
@@ -365,9 +365,9 @@ def _selective(parts: Any, hidden: Any) -> list[str]:
         return []
     shares = counts[..., 0].sum(1) / counts[..., 1].sum(1)
     order = np.argsort(-shares, kind="stable")
-    told = ", ".join(f"{names[one]} {shares[one]:.0%}" for one in (order[0], order[-1]))
+    extremes = ", ".join(f"{names[one]} {shares[one]:.0%}" for one in (order[0], order[-1]))
     return [
-        f"what is missing depends on the subject (most and least: {told}; p = {chance:.1g}): the scores are of the "
+        f"what is missing depends on the subject (most and least: {extremes}; p = {chance:.1g}): the scores are of the "
         "responses that are left, and are biased if the missing ones would have been other ones"
     ]
 
@@ -379,7 +379,7 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
         notes.append(f"{violated} of {len(rows)} responses are missing: the example broke a rule")
     if subjects != "implementations" and "library" in rows:
         libraries = rows.groupby("attack", sort=False)["library"].unique()
-        several = [f"{attack} ({', '.join(sorted(own))})" for attack, own in libraries.items() if len(own) > 1]
+        several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
         if several and per == "attack":
             notes.append(f"an attack counts once, the strongest of its libraries on each image: {'; '.join(several)}")
             if subjects == "attacks" and len(several) < len(libraries):
@@ -396,7 +396,7 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
     return notes
 
 
-def _told_apart(rows: Any, column: str) -> Any:
+def _distinct_names(rows: Any, column: str) -> Any:
     """Names of the column, with as much of threat model and parameters as tells their runs apart."""
     name, threat = _join(rows, (column,)), _threat(rows)
     several = threat.groupby(name).transform("nunique") > 1
@@ -411,16 +411,16 @@ def _sweep(rows: Any, name: Any) -> Any:
     """
     if "parameters" not in rows:
         return pd.Series("", index=rows.index)
-    told: Any = pd.DataFrame({"name": name, "implementation": rows["implementation"], "parameters": rows["parameters"]})
+    runs: Any = pd.DataFrame({"name": name, "implementation": rows["implementation"], "parameters": rows["parameters"]})
     texts = {}
-    for own, settings in told.drop_duplicates().groupby("name", sort=False):
+    for label, settings in runs.drop_duplicates().groupby("name", sort=False):
         each = {text: _read(text) for text in settings["parameters"].unique()}
         varied = set()
         for _, several in settings.groupby("implementation", sort=False)["parameters"]:
             known = [each[text] for text in several]
             varied |= {key for one in known for key in one if len({str(other.get(key)) for other in known}) > 1}
         for text, values in each.items():
-            texts[own, text] = ", ".join(
+            texts[label, text] = ", ".join(
                 f"{key}={value}" if key else str(value) for key, value in values.items() if key in varied
             )
     return pd.Series(
@@ -431,10 +431,10 @@ def _sweep(rows: Any, name: Any) -> Any:
 def _read(parameters: Any) -> dict[str, Any]:
     """Parameters by name; a text that is no JSON object stands for itself."""
     try:
-        found = json.loads(parameters)
+        values = json.loads(parameters)
     except (TypeError, ValueError):
-        found = None
-    return found if isinstance(found, dict) else {"": parameters}
+        values = None
+    return values if isinstance(values, dict) else {"": parameters}
 
 
 def _with(name: Any, detail: Any) -> Any:
@@ -443,12 +443,12 @@ def _with(name: Any, detail: Any) -> Any:
 
 def _threat(rows: Any) -> Any:
     """Norm, radius and goal as one text for each row: "linf 0.03137", "l2", "linf 0.03137 targeted"."""
-    told = {
+    spellings = {
         "norm": str,
         "epsilon": lambda radius: "" if pd.isna(radius) else f" {radius:.4g}",
         "targeted": lambda targeted: " targeted" if targeted else "",
     }
-    texts = [rows[column].map(spell) for column, spell in told.items() if column in rows]
+    texts = [rows[column].map(spell) for column, spell in spellings.items() if column in rows]
     return texts[0].str.cat(texts[1:]) if texts else pd.Series("", index=rows.index)
 
 
