@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from davylamp.benchmarks.calibration.intervals import Scenario, cover, simulate
+from davylamp.benchmarks.calibration.intervals import Scenario, cover, in_exact_set, simulate
 from davylamp.scoring import ResponseModel, fit_irt, rank_responses
 from davylamp.scoring.dependence import design_effect, missing_by_subject
 
@@ -68,8 +68,18 @@ def test_intervals_are_as_wide_as_the_note_says():
 
 def test_intervals_cover_where_five_attacks_share_the_images():
     """Few repeats here; benchmarks/calibration has many."""
-    found = cover(Scenario(6, "1pl", 2.0, 0.1, 8), images=20)
-    assert found.abilities >= 0.9
-    assert found.alone < 0.88
-    assert found.ranks >= 0.95
-    assert found.orders == pytest.approx(found.believed, abs=0.08)
+    shares = cover(Scenario(6, "1pl", 2.0, 0.1, 8), images=20)
+    assert shares.abilities >= 0.9
+    assert shares.alone < 0.88
+    assert shares.ranks >= 0.95
+    assert shares.ranks_exact == pytest.approx(0.95, abs=0.05)
+    assert shares.orders_exact == pytest.approx(0.95, abs=0.05)
+    assert shares.orders == pytest.approx(shares.believed, abs=0.08)
+
+
+def test_an_exact_set_is_worth_what_it_says():
+    """Its expected cover under its own probabilities is the level, whatever they are; certain outcomes are in it."""
+    probability = np.random.default_rng(3).dirichlet(np.full(6, 0.4), size=50)
+    inside = np.stack([in_exact_set(probability, np.full(50, outcome)) for outcome in range(6)], 1)
+    assert (probability * inside).sum(1) == pytest.approx(np.full(50, 0.95))
+    assert in_exact_set(np.array([[0.5, 0.46, 0.04]]), np.array([1])) == pytest.approx([0.45 / 0.46])
