@@ -41,7 +41,9 @@ class Running:
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False
     trust_unknown: Annotated[
         bool,
-        typer.Option("--trust-unknown", help="keep results of a model that is partly unknown: a session"),
+        typer.Option(
+            "--trust-unknown", help="keep results of a model, attack, metric that is partly unknown: a session"
+        ),
     ] = False
 
 

@@ -33,7 +33,8 @@ class UserMetric(NamedTuple):
         name: "path/to/file.py:function", which is its symbol, too.
         function: called with those of `OF_RECORDS` and `OF_IMAGES` that it names, each of shape (n, ...).
         needs: what it names.
-        digest: of its code.
+        digest: of its code, as far as that can be known.
+        unknown: why there may be more to it than the digest says; empty if there is not.
         surroundings: to be entered while it runs.
     """
 
@@ -41,6 +42,7 @@ class UserMetric(NamedTuple):
     function: Any
     needs: tuple[str, ...]
     digest: str
+    unknown: tuple[str, ...]
     surroundings: AbstractContextManager[Any]
 
     @property
@@ -103,7 +105,7 @@ def _load(name: str, path: Path, state: Any) -> UserMetric:
         elif parameter.default is inspect.Parameter.empty:
             known = ", ".join((*OF_RECORDS, *OF_IMAGES))
             raise InvalidInput(f"expected arguments of {name} among {known}, got {parameter.name}")
-    return UserMetric(name, function, tuple(needs), identify_code(function, path).digest, surroundings)
+    return UserMetric(name, function, tuple(needs), *identify_code(function, path), surroundings)
 
 
 def sealed_name(name: str) -> str:

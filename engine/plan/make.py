@@ -18,7 +18,7 @@ from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Un
 from ..attack.best_effort import check_search, combinations
 from ..cell import Cell, ModelOnData
 from ..sources import DataSource, LastLoaded, ModelSource
-from ..user_metrics import sealed_name
+from ..user_metrics import find_metric, plain_name, sealed_name
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 
@@ -33,8 +33,9 @@ class Plan:
         cells: in the order in which they are run: model by model.
         data: where the images come from.
         failed: models and implementations that cannot take part, each with the reason.
-        unknown: by key of a subject, why its identity is unknown: its records hold for this plan alone.
-        name: of this plan, by which it knows the records of such models that it has made itself.
+        unknown: by key of a subject or a cell, what in it (model, attack, metric) cannot be known in full, with why:
+            its records hold for this plan alone.
+        name: of this plan, by which it knows such records that it has made itself.
         choices: by key of a cell, the places in `config.attacks` of those that it runs.
     """
 
@@ -43,7 +44,7 @@ class Plan:
     cells: tuple[Cell, ...]
     data: DataSource
     failed: Mapping[str, str] = field(default_factory=dict)
-    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unknown: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -87,7 +88,8 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
     check_config(config)
     config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
     bench, images = LastLoaded(), DataSource(config.data, config.limit, data)
-    subjects, cells, digests, unknown = [], [], {}, {}
+    subjects, cells, digests = [], [], {}
+    unknown: dict[str, Mapping[str, str]] = {}
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
     for name in config.models:
@@ -107,13 +109,14 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
             digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
         identity = identify_model(classifier, name)
         subject = ModelOnData(name, identity.digest, config.data, digests[id(loaded)][1], len(loaded.labels))
-        unknown |= {subject.key: identity.reasons} if identity.reasons else {}
+        unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
         subjects.append((subject, source))
         cells += list(_cells(config, subject, loaded.inputs[0].numel(), refused))
     unique = {cell.key: cell for _, cell in cells}
     choices: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
         choices[cell.key] = (*choices.get(cell.key, ()), place)
+    unknown |= {key: parts for key, cell in unique.items() if (parts := _unknown_parts(cell))}
     refusals = {**failed, **refused}
     return Plan(config, tuple(subjects), tuple(unique.values()), images, refusals, unknown, choices=choices)
 
@@ -234,11 +237,18 @@ def conditions(device: str) -> dict[str, Any]:
 def version_of(row: Implementation) -> str:
     """Version of the row's library; of a user's attack the digest of its code, and the library that it is built on.
 
-    Code that cannot be known in full gets a version of its own each time: its results are not taken for others'.
+    Where the code cannot be known in full, the digest is of what is known: `Plan.unknown` says that there is more.
     """
     if row.given is None:
         return find_library(row.library).version
-    identity = row.given.identity
-    partly = f" and {uuid.uuid4().hex[:8]}, as part of it is unknown: {identity.reasons[0]}" if identity.reasons else ""
     built_on = f", {row.given.form} {find_library(row.given.form).version}" if row.given.form in LIBRARIES else ""
-    return f"code {identity.digest}{partly}{built_on}"
+    return f"code {row.given.identity.digest}{built_on}"
+
+
+def _unknown_parts(cell: Cell) -> dict[str, str]:
+    """A user's attack and metrics in a cell that cannot be known in full, by name, each with why."""
+    metrics = [find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name)]
+    reasons = {metric.name: metric.unknown for metric in metrics}
+    if cell.row.given is not None:
+        reasons[cell.row.name] = cell.row.given.identity.reasons
+    return {name: "; ".join(why) for name, why in reasons.items() if why}

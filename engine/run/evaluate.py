@@ -8,7 +8,7 @@ from typing import NamedTuple
 from filelock import FileLock
 
 from ...errors import DavylampError, Unavailable
-from ..cell import Cell
+from ..cell import Cell, digest_of
 from ..plan.make import Plan
 from ..store.columns import logits_of, maps_of
 from ..store.examples import read_examples
@@ -33,7 +33,8 @@ class EvaluationSummary(NamedTuple):
         waited: cells that another process did meanwhile.
         seconds: wall time of this call.
         cells: of the plan.
-        unknown: models whose identity is unknown, with why: their cells are not taken from earlier evaluations.
+        unknown: models, attacks and metrics that cannot be known in full, by name, with why: their cells are not taken
+            from earlier evaluations.
         unmeasured: users' metrics that could not be computed in a cell that was run now, with why.
     """
 
@@ -72,13 +73,13 @@ def evaluate(
         store: where the records go.
         executor: where the work is done; None: in this process.
         retry_failed: run failed cells again, and those with two results that differ.
-        trust_unknown: take what is there of models whose identity is unknown for results of this model; else only what
-            was made for this plan.
+        trust_unknown: take what is there of models, attacks and metrics that cannot be known in full for results of
+            these; else only what was made for this plan.
         progress: called with a cell's attack and the number of images just attacked, also for images that were kept.
 
     Raises:
-        Unavailable: if the store cannot be written; it stays as it was. Also if another process evaluates a model here
-            whose identity is unknown.
+        Unavailable: if the store cannot be written; it stays as it was. Also if another process evaluates here
+            what cannot be known in full.
     """
     ledger = Ledger(plan, store, retry_failed=retry_failed, trust_unknown=trust_unknown)
     return _Evaluation(ledger, executor or ThisProcess(), progress or (lambda *_: None)).run()
@@ -122,21 +123,29 @@ class _Evaluation:
         )
 
     def _unknown(self) -> dict[str, str]:
-        subjects = [subject for subject, _ in self.plan.subjects if subject.key in self.plan.unknown]
-        return {subject.model: "; ".join(self.plan.unknown[subject.key]) for subject in subjects}
+        return {name: why for parts in self.plan.unknown.values() for name, why in parts.items()}
 
     def _claim_unknown(self) -> None:
-        """Keep others from a model whose identity is unknown: two at once would each do again what the other did."""
+        """Keep others from what is unknown in part: two at once would each do again what the other did."""
+        if self.ledger.trust_unknown or not self.plan.unknown:
+            return
+        for claim, name in dict(self._unknown_claims()).items():
+            lock = self.store.claim(claim)
+            if lock is None:
+                raise Unavailable(
+                    f"expected to be the only process with {name} in {self.store.folder}: its identity is unknown "
+                    f"({self._unknown()[name]}); wait for the other one"
+                )
+            self.locks[claim] = lock
+
+    def _unknown_claims(self) -> Iterator[tuple[str, str]]:
+        """Claims on what is unknown in part, each with its name: one for each model, as a claim is an open file."""
         for subject, _ in self.plan.subjects:
-            if subject.key in self.plan.unknown and not self.ledger.trust_unknown:
-                name = f"unknown-{subject.key}"
-                lock = self.store.claim(name)
-                if lock is None:
-                    raise Unavailable(
-                        f"expected to be the only process with {subject.model} in {self.store.folder}: its identity is "
-                        f"unknown ({self._unknown()[subject.model]}); wait for the other one"
-                    )
-                self.locks[name] = lock
+            for name in self.plan.unknown.get(subject.key, {}):
+                yield f"unknown-{subject.key}", name
+        for cell in self.plan.cells:
+            for name in self.plan.unknown.get(cell.key, {}):
+                yield f"unknown-{cell.subject.key}-{digest_of(name)}", name
 
     def _work(self, tasks: list[Task]) -> None:
         """Do the tasks; those that another process has are looked at again until they are done or free."""

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, Unavailable
-from ..cell import Cell
+from ..cell import Cell, ModelOnData, digest_of
 from ..plan.chosen import chosen_of_cell
 from ..plan.make import Plan
 from ..store.contents import find_fault
@@ -23,7 +23,7 @@ class Ledger:
         plan: what is to be there.
         store: where.
         retry_failed: whether failed cells, and those with two results that differ, are run again.
-        trust_unknown: whether earlier records of models whose identity is unknown count.
+        trust_unknown: whether earlier records of models, attacks and metrics that cannot be known in full count.
     """
 
     def __init__(self, plan: Plan, store: ResultsStore, *, retry_failed: bool = False, trust_unknown: bool = False):
@@ -103,14 +103,14 @@ class Ledger:
                 self._join(cell)
 
     def _is_ours(self, record: Record) -> bool:
-        """Whether a record is of the model that this plan has: where that is unknown, only what it has made itself."""
-        subjects = (record.meta.get("subject"), record.meta.get("spec", {}).get("subject"))
-        unknown = any(subject in self._unknown() for subject in subjects if subject)
-        mine = record.meta.get("identity", {}).get("plan") == self.plan.name
-        return mine or self.trust_unknown or not unknown
-
-    def _unknown(self) -> list[dict[str, Any]]:
-        return [subject.spec for subject, _ in self.plan.subjects if subject.key in self.plan.unknown]
+        """Whether a record is of what this plan has: where that is unknown in part, only what it has made itself."""
+        if self.trust_unknown or not self.plan.unknown:
+            return True
+        meta = record.meta
+        subjects = (meta.get("subject"), meta.get("spec", {}).get("subject"))
+        keys = [ModelOnData(**subject).key for subject in subjects if subject]
+        keys += [digest_of(meta["spec"])] if "spec" in meta else []
+        return self.plan.unknown.keys().isdisjoint(keys) or meta.get("identity", {}).get("plan") == self.plan.name
 
     def _read_done(self, kind: Kind, key: str) -> Record | None:
         """A record that is not to be computed again."""
@@ -122,9 +122,9 @@ class Ledger:
         task, config = outcome.task, self.plan.config
         chosen = chosen_of_cell(config, task.cell) if task.cell else {}
         meta = describe_run(outcome, preset=config.preset, chosen=chosen)
-        subjects = {task.subject.key, task.cell.subject.key if task.cell else ""}
-        if reasons := [reason for key in subjects for reason in self.plan.unknown.get(key, ())]:
-            meta["identity"] = {"unknown": reasons, "plan": self.plan.name}
+        keys = [task.subject.key, *((task.cell.subject.key, task.cell.key) if task.cell else ())]
+        if unknown := {name: why for key in keys for name, why in self.plan.unknown.get(key, {}).items()}:
+            meta["identity"] = {"unknown": list(unknown.values()), "plan": self.plan.name}
         if task.kind == "attack":
             self._save_attack(outcome, meta)
             return

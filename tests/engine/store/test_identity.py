@@ -208,3 +208,98 @@ def test_results_of_0_1_0_are_never_reused(old, tmp_path):
         cell = Cell.from_spec(ResultsStore(old).read("cells", key).meta["spec"])
         assert cell.key == key
         assert replace(cell, rules=RULES).key not in keys
+
+
+ODD = """
+import torch
+
+SESSION = (number for number in range(3))
+
+
+def attack(model, inputs, labels, epsilon):
+    next(SESSION, 0)
+    return (inputs + epsilon * torch.randn_like(inputs).sign()).clamp(0, 1)
+
+
+class Attack:
+    def __init__(self):
+        self.draws = (number for number in range(3))
+
+    def __call__(self, model, inputs, labels, epsilon):
+        return (inputs + epsilon).clamp(0, 1)
+
+
+instance = Attack()
+attack.norm = instance.norm = "linf"
+
+
+def metric(inputs, adv_inputs):
+    next(SESSION, 0)
+    return (adv_inputs - inputs).abs().flatten(1).sum(1)
+
+
+def build():
+    layer = torch.nn.Linear(48, 4)
+    layer.weight.data = torch.randn(4, 48, generator=torch.Generator().manual_seed(0))
+    layer.bias.data.zero_()
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+"""
+
+
+def _odd_config(folder, attack="foolbox:fgsm", metric=""):
+    (folder / "odd.py").write_text(ODD)
+    attacks = (AttackChoice(attack.replace("odd.py", f"{folder / 'odd.py'}"), "linf", 0.05),)
+    measures = ("effect", f"{folder / 'odd.py'}:metric") if metric else ("effect",)
+    return replace(CONFIG, models=(f"{folder / 'odd.py'}:build",), attacks=attacks, measures=measures)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"attack": "odd.py:attack"}, {"attack": "odd.py:instance"}, {"metric": "odd.py:metric"}]
+)
+def test_an_attack_or_a_metric_that_is_partly_unknown_is_run_again_in_place_unless_it_is_trusted(odd, twelve, tmp_path):
+    store, config = ResultsStore(tmp_path / "out"), _odd_config(tmp_path, **odd)
+
+    def run(**options):
+        return evaluate(make_plan(config, data=twelve), store, **options)
+
+    first = run()
+    (name,) = odd.values()
+    (unknown,) = first.unknown
+    assert unknown.endswith(name)
+    assert "whose content cannot be read" in first.unknown[unknown]
+    assert first[:2] == (1, 0)
+    files = sorted((tmp_path / "out").rglob("*.parquet"))
+    assert run()[:2] == (1, 0)
+    assert sorted((tmp_path / "out").rglob("*.parquet")) == files
+    assert store.read("cells", store.keys("cells")[0]).meta["identity"]["unknown"] == [first.unknown[unknown]]
+    assert run(trust_unknown=True)[:2] == (0, 1)
+    assert run()[:2] == (1, 0)  # trusting once says nothing of the next time
+    (tmp_path / "odd.py").write_text(ODD.replace("import torch\n", "import torch\nNEW = 1\n", 1))
+    assert evaluate(make_plan(config, data=twelve), store, trust_unknown=True)[:2] == (1, 0)  # what is known, changed
+    assert list_damaged(tmp_path / "out") == []
+
+
+def test_what_is_known_of_the_same_plan_is_kept(twelve, tmp_path):
+    """Beside an unknown attack the others resume, and the plan knows its own."""
+    store, config = ResultsStore(tmp_path / "out"), _odd_config(tmp_path, "odd.py:attack")
+    config = replace(config, attacks=(*config.attacks, *CONFIG.attacks))
+    plan = make_plan(config, data=twelve)
+    assert evaluate(plan, store)[:2] == (2, 0)
+    assert evaluate(plan, store)[:2] == (0, 2)
+    assert evaluate(make_plan(config, data=twelve), store)[:2] == (1, 1)
+
+
+def test_two_processes_do_not_share_an_unknown_attack(twelve, tmp_path):
+    store, config = ResultsStore(tmp_path / "out"), _odd_config(tmp_path, "odd.py:attack")
+    plan, claims = make_plan(config, data=twelve), []
+    claim = store.claim
+    store.claim = lambda name: (claims.append(name), claim(name))[1]
+    evaluate(plan, store)
+    (held,) = [name for name in claims if name.startswith("unknown-")]
+    lock = claim(held)
+    with pytest.raises(Unavailable, match=r"expected to be the only process with .*odd\.py:attack in"):
+        evaluate(make_plan(config, data=twelve), store)
+    lock.release()
+    other = replace(config, attacks=CONFIG.attacks)
+    assert evaluate(make_plan(other, data=twelve), store).done == 1
+    assert store.claimed() == set()
