@@ -258,5 +258,5 @@ def _describe(result: AttackResult | DavylampError) -> str:
         return " ".join(str(result).split())[:120]
     kinds = sorted({kind for kinds in result.violations for kind in kinds})
     counts = {name: int(getattr(result, name).sum()) for name in ("success", "robust", "violated")}
-    told = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
-    return told + (f" ({', '.join(kinds)})" if kinds else "")
+    summary = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    return summary + (f" ({', '.join(kinds)})" if kinds else "")

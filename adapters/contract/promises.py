@@ -95,8 +95,8 @@ def check_contract(
     """
     row = row_of(attack)
     if not (norms or norms_of(row)):
-        told = f"{', '.join(row.classes)}: no norm whose least perturbation is known (linf, l2, l1)"
-        yield Promise(row.name, next(iter(row.classes)), "runs", "not promised", f"not checked, {told}")
+        reason = f"{', '.join(row.classes)}: no norm whose least perturbation is known (linf, l2, l1)"
+        yield Promise(row.name, next(iter(row.classes)), "runs", "not promised", f"not checked, {reason}")
     for norm in norms or norms_of(row):
         done: dict[Any, AttackResult] = {}
         for name in PROMISES:
@@ -151,7 +151,7 @@ def _runs(trial: _Trial) -> tuple[State, str]:
 
 
 def _keeps_the_rules(trial: _Trial) -> tuple[State, str]:
-    """In the ball and in [0, 1], finite, of its own image, the model untouched: every violation of its own doing."""
+    """In the ball and in [0, 1], finite, not of another image, the model untouched: every violation that it causes."""
     kinds = [kind for each in trial.run().violations for kind in each if kind not in OF_THE_MODEL]
     return ("broken", ", ".join(sorted(set(kinds)))) if kinds else ("kept", "no violation")
 
@@ -186,9 +186,9 @@ def _alone(trial: _Trial) -> tuple[State, str]:
     margin = _margin(torch.where(fooled[0][:, None], together.adv_logits, alone))
     missed = int((flipped & (margin > _ROUNDING * _margin(together.logits))).sum())
     kept = change <= _ALONE and not missed
-    told = f"distances differ by {change:.2%} at most, success on {int(flipped.sum())} of {len(both)} images"
-    told += f", {missed} of them off the boundary" if flipped.any() else ""
-    return ("kept" if kept else "broken"), f"alone or in a batch, {told}"
+    detail = f"distances differ by {change:.2%} at most, success on {int(flipped.sum())} of {len(both)} images"
+    detail += f", {missed} of them off the boundary" if flipped.any() else ""
+    return ("kept" if kept else "broken"), f"alone or in a batch, {detail}"
 
 
 def _margin(logits: Tensor) -> Tensor:
@@ -259,8 +259,8 @@ def _parameters(trial: _Trial) -> tuple[State, str]:
     if complaint is None:
         return "kept", f"{len(given) + len(trial.words)} parameters given"
     each = {name: _complaint(trial, {name: value}) for name, value in given.items()}
-    told = "; ".join(f"{name}: {reason}" for name, reason in each.items() if reason) or f"all together: {complaint}"
-    return "broken", told[:200]
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in each.items() if reason) or f"all together: {complaint}"
+    return "broken", reasons[:200]
 
 
 def _complaint(trial: _Trial, given: Mapping[str, Any]) -> str | None:

@@ -92,19 +92,19 @@ class Budget:
         if asked.shape[1:] != self._inputs.shape[1:]:
             return  # a resized copy is no example
         asked = asked.to(self._inputs)
-        own, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
+        clean, targets = self._inputs[owners], None if self._targets is None else self._targets[owners]
         margin = _margin(logits, self._labels[owners], targets)
         rules = self._threat_model.of_images(owners)
-        valid = inside_rules(own, asked, rules)
+        valid = inside_rules(clean, asked, rules)
         is_fooled = fooled(logits, self._labels[owners], targets)
         if self._threat_model.epsilon is None:
-            score = norm_of(asked - own, self._threat_model.norm).where(valid & is_fooled, torch.inf)
+            score = norm_of(asked - clean, self._threat_model.norm).where(valid & is_fooled, torch.inf)
         else:
             finite = torch.isfinite(asked).flatten(1).all(1) & ~margin.isnan()
             score = margin.where(~(valid & is_fooled), -torch.inf).where(finite, torch.inf)
             if not valid.all():
                 asked = asked.clone()
-                asked[~valid] = project(own[~valid], asked[~valid], rules.of_images(~valid)).clamp(0, 1)
+                asked[~valid] = project(clean[~valid], asked[~valid], rules.of_images(~valid)).clamp(0, 1)
         self._keep_best(asked, score.to(self._score), owners)
 
     def _keep_best(self, asked: Tensor, score: Tensor, owners: Tensor) -> None:
@@ -119,6 +119,6 @@ class Budget:
 
 def _margin(logits: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
     wanted = labels if targets is None else targets
-    own = logits.gather(1, wanted[:, None])[:, 0]
+    wanted_logit = logits.gather(1, wanted[:, None])[:, 0]
     rest = logits.scatter(1, wanted[:, None], -torch.inf).amax(1)
-    return own - rest if targets is None else rest - own
+    return wanted_logit - rest if targets is None else rest - wanted_logit

@@ -88,7 +88,7 @@ def call_library(
         row: the implementation.
         classifier: the model under attack.
         images: what is attacked, on any device.
-        threat_model: passed to the library; a targeted-only row gets targets of its own under an untargeted one.
+        threat_model: passed to the library; a targeted-only row gets targets under an untargeted one, too.
         kwargs: arguments in the library's words.
         seed: of every random generator during the call.
         allowance: queries that each image may still cost, shape (n,), or None.
@@ -109,15 +109,15 @@ def call_library(
         needs_gradients=attack_of(row).knowledge == "white-box",
         scores=_scores_of(row),
     )
-    found = torch.ones_like(batch.labels, dtype=torch.bool)
+    has_start = torch.ones_like(batch.labels, dtype=torch.bool)
     returned, error, started = batch.inputs, None, time.perf_counter()
     try:
         with _undisturbed(seed), load_context(row)():
             supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
             if "starting_points" in row.params:
-                supplied["starting_points"], found = find_starting_points(counter, *batch, seed)
+                supplied["starting_points"], has_start = find_starting_points(counter, *batch, seed)
             words = {row.params[name]: value for name, value in supplied.items() if name in row.params}
-            returned = _attack_found(row, counter, batch, threat_model, {**words, **kwargs}, found)
+            returned = _attack_with_starts(row, counter, batch, threat_model, {**words, **kwargs}, has_start)
     except BudgetSpent:
         returned = counter.best_examples()
     except BaseException as caught:  # whatever ends a library is a failed attack, with reason
@@ -133,8 +133,10 @@ def call_library(
         forwards=counter.forwards.to(device),
         backwards=counter.backwards.to(device),
         seconds=time.perf_counter() - started,
-        violations=tuple(kind or (() if ok else ("no-start",)) for ok in found.tolist()),
-        denied=torch.zeros_like(found, device=device) if counter.budget is None else counter.budget.denied.to(device),
+        violations=tuple(kind or (() if ok else ("no-start",)) for ok in has_start.tolist()),
+        denied=torch.zeros_like(has_start, device=device)
+        if counter.budget is None
+        else counter.budget.denied.to(device),
         moved=counter.seen.moved.to(device),
         not_finite=counter.seen.not_finite.to(device),
         scored=counter.seen.scored.to(device),
@@ -164,19 +166,19 @@ def _scores_of(row: Implementation) -> Callable[[Tensor], Tensor] | None:
     return (lambda logits: logits.softmax(1)) if row.probabilities else (lambda logits: logits)
 
 
-def _attack_found(
+def _attack_with_starts(
     row: Implementation,
     counter: QueryCounter,
     batch: Images,
     threat_model: ThreatModel,
     kwargs: dict[str, Any],
-    found: Tensor,
+    has_start: Tensor,
 ) -> Tensor:
     """Hand the images that have a starting point (all, if the attack needs none) to the library."""
-    returned, rows = batch.inputs.clone(), found.nonzero()[:, 0]
+    returned, rows = batch.inputs.clone(), has_start.nonzero()[:, 0]
     if not len(rows):
         return returned
-    if len(rows) < len(found):
+    if len(rows) < len(has_start):
         counter.restrict(rows)
         batch, starts = batch.pick(rows), row.params["starting_points"]
         kwargs = kwargs | {starts: kwargs[starts][rows]}

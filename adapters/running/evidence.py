@@ -65,8 +65,8 @@ class Evidence:
             take = self._is_better(rows, verdict, classifier)
         for place, (i, taken) in enumerate(zip(rows.tolist(), take.tolist(), strict=True)):
             if taken:
-                own = () if call.violations[place] else verdict.violations[place]
-                self.violations[i] = (*call.violations[place], *own)
+                judged = () if call.violations[place] else verdict.violations[place]
+                self.violations[i] = (*call.violations[place], *judged)
         self.adv_inputs[rows[take]] = verdict.adv_inputs[take]
         self.may_stay[rows[take]] = may_stay[take]
 
@@ -76,7 +76,7 @@ class Evidence:
         return self.spent + self.forwards + self.backwards
 
     def update_success(self, classifier: Classifier) -> None:
-        """Score what has been found so far: needed between restarts only."""
+        """Score the best examples so far: needed between restarts only."""
         self.success = self._hit(classifier.predict_logits(self.adv_inputs)) & ~self._flagged()
 
     def flag(self, kind: str, images: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The only judge: what a library returns is measured here, and no library's own success flag is ever believed."""
+"""The only judge: what a library returns is measured here, and no library's success flag is ever believed."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -142,9 +142,9 @@ def judge_outcomes(
 def of_another_image(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
     """Which examples belong to another image of the run, shape (N,) bool.
 
-    Less than half as far (l2) from another clean image as from their own, and at least as near to it as what came back
-    for that one: so swapped and repeated examples and the other images themselves are noticed, while an example that is
-    merely far from its clean image is not. Compares every image with every other: one matrix product.
+    Less than half as far (l2) from another clean image as from that of its row, and at least as near to it as what came
+    back for that one: so swapped and repeated examples and the other images themselves are noticed, while an example
+    that is merely far from its clean image is not. Compares every image with every other: one matrix product.
     """
     images, examples = inputs.flatten(1), adv_inputs.flatten(1)
     nearest = (images.square().sum(1) - 2 * examples @ images.T).argmin(1)

@@ -41,7 +41,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
 ) -> AttackResult:
     """Attack the images that the classifier gets right, and judge the result independently of the library.
 
-    Only the parameters that are given are passed on; for the others the library's own defaults hold. The same seed
+    Only the parameters that are given are passed on; for the others the library's defaults hold. The same seed
     gives the same result, in this process or another.
 
     Args:
@@ -61,7 +61,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             them (`takes_radii`). The `step_size` may then be a tensor of one for each image, too.
         logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
         progress: called with the number of images done after each library call.
-        **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's own: `restarts` for a row that
+        **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's: `restarts` for a row that
             draws random numbers, `max_queries`, and `batch_size` (default 32; a row that couples its images gets 1).
 
     Returns:
@@ -131,10 +131,10 @@ def _attack_all(
     places: Tensor,
     progress: Callable[[int], object],
 ) -> None:
-    row, own = evidence.row, dict(settings)
-    batch_size = own.pop("batch_size", DEFAULT_BATCH_SIZE)
-    restarts = 1 if "restarts" in row.params else own.pop("restarts", 1)
-    kwargs = {row.params[name]: value for name, value in own.items() if name in row.params} | dict(row.fixed)
+    row, remaining = evidence.row, dict(settings)
+    batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
+    restarts = 1 if "restarts" in row.params else remaining.pop("restarts", 1)
+    kwargs = {row.params[name]: value for name, value in remaining.items() if name in row.params} | dict(row.fixed)
     calls, error, watch = 0, None, _Watch(classifier, evidence)
     with watch:
         for restart in range(restarts):
@@ -142,10 +142,10 @@ def _attack_all(
                 watch.look()
                 evidence.update_success(classifier)
             still = attacked & ~evidence.success if evidence.threat_model.epsilon is not None else attacked
-            if "max_queries" in own:
-                still = still & (evidence.used < own["max_queries"])
+            if "max_queries" in remaining:
+                still = still & (evidence.used < remaining["max_queries"])
             for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
-                allowance = own["max_queries"] - evidence.used[rows] if "max_queries" in own else None
+                allowance = remaining["max_queries"] - evidence.used[rows] if "max_queries" in remaining else None
                 drawn = call_seed(seed, int(places[rows[0]]), restart)
                 rules = evidence.threat_model.of_images(rows, classifier.device)
                 words = pick_words(kwargs, rows, classifier.device)
@@ -196,7 +196,7 @@ class _Watch:
 
 
 def _batches(row: Implementation, rows: Tensor, evidence: Evidence, batch_size: int) -> Iterator[Tensor]:
-    """The images of each library call; one by one where the row couples images or they could not be told apart."""
+    """The images of each library call; one by one where the row couples images or a batch would mix them up."""
     for batch in rows.split(1 if row.alone else batch_size):
         if (
             row.order == "content"

@@ -24,42 +24,42 @@ def find_starting_points(
         inputs: clean images, shape (N, C, H, W).
         labels: their labels, shape (N,).
         targets: target classes, shape (N,), or None.
-        seed: of the noise; each image has a stream of its own.
+        seed: of the noise; each image has a separate stream.
 
     Returns:
-        The starting points, shape (N, C, H, W) (the clean image where none was found), and whether one was found,
+        The starting points, shape (N, C, H, W) (the clean image where there is none), and whether there is one,
         shape (N,) bool.
     """
     starts = inputs.clone()
-    found = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
+    has_start = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
     generators = [torch.Generator().manual_seed(seed + i) for i in range(len(inputs))]
 
     def try_candidates(candidates: Tensor, owners: Tensor) -> None:
         wanted = None if targets is None else targets[owners]
         hit = fooled(counter.query(candidates, owners), labels[owners], wanted)
         starts[owners[hit]] = candidates[hit]
-        found[owners[hit]] = True
+        has_start[owners[hit]] = True
 
     for _ in range(DRAWS):
-        missing = (~found).nonzero()[:, 0]
+        missing = (~has_start).nonzero()[:, 0]
         if not len(missing):
             break
-        own = (generators[i] for i in missing.tolist())
-        noise = torch.stack([torch.rand(inputs.shape[1:], generator=each, device="cpu") for each in own])
+        streams = (generators[i] for i in missing.tolist())
+        noise = torch.stack([torch.rand(inputs.shape[1:], generator=each, device="cpu") for each in streams])
         try_candidates(noise.to(inputs), missing)
     for other in range(len(inputs)):
-        missing = (~found).nonzero()[:, 0]
+        missing = (~has_start).nonzero()[:, 0]
         missing = missing[missing != other]
         if len(missing):
             try_candidates(inputs[other].expand(len(missing), *inputs.shape[1:]), missing)
-    return _bisect(counter, inputs, starts, labels, targets, found), found
+    return _bisect(counter, inputs, starts, labels, targets, has_start), has_start
 
 
 def _bisect(
-    counter: QueryCounter, inputs: Tensor, starts: Tensor, labels: Tensor, targets: Tensor | None, found: Tensor
+    counter: QueryCounter, inputs: Tensor, starts: Tensor, labels: Tensor, targets: Tensor | None, has_start: Tensor
 ) -> Tensor:
     low, high = torch.zeros(len(inputs), device=inputs.device), torch.ones(len(inputs), device=inputs.device)
-    rows = found.nonzero()[:, 0]
+    rows = has_start.nonzero()[:, 0]
     if not len(rows):
         return starts
     wanted = None if targets is None else targets[rows]

@@ -18,7 +18,7 @@ _SIZES = (1, 7, 64, 2, 3, 33, 5, 16)  # of the batches that the draws are asked 
 def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
     """Whether two images, clean and under noise, get the same logits alone, in another batch, and asked again.
 
-    Known of a classifier once it was found out: it costs seven forward passes.
+    Measured once for each classifier: it costs seven forward passes.
 
     Args:
         classifier: the model.

@@ -42,7 +42,7 @@ def _set_cudnn(flags: tuple[bool, ...]) -> None:
 
 
 def _places() -> tuple[Any, ...]:
-    """What has a precision of float32 of its own."""
+    """What has a separate precision of float32."""
     cuda, mkldnn, cudnn = (getattr(torch.backends, name) for name in ("cuda", "mkldnn", "cudnn"))
     return cuda.matmul, mkldnn.matmul, cudnn.conv, cudnn.rnn
 

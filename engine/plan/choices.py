@@ -86,12 +86,12 @@ def spread_parameters(
         Unsupported: if no attack has one of them.
     """
     rows = [rows_of(AttackChoice(attack), libraries, repaired=repaired) for attack in attacks]
-    own = [{name: v for name, v in parameters.items() if any(accepts(r, name) for r in each)} for each in rows]
+    per_attack = [{name: v for name, v in parameters.items() if any(accepts(r, name) for r in each)} for each in rows]
     notes = []
     for name in parameters:
-        without = [attack for attack, values in zip(attacks, own, strict=True) if name not in values]
+        without = [attack for attack, values in zip(attacks, per_attack, strict=True) if name not in values]
         if len(without) == len(attacks):
             raise Unsupported(f"expected a parameter of {' or '.join(attacks)}, got {name}: none of them has it")
         if without:
             notes.append(f"{', '.join(without)}: no parameter {name}; run without it")
-    return own, notes
+    return per_attack, notes

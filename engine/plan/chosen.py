@@ -43,9 +43,11 @@ def chosen_of_cell(config: Config, cell: Cell) -> dict[str, Any]:
     choice = next((choice for choice in config.attacks if _made(choice, cell)), None)
     if choice is None:
         return {}
-    own = cell.threat_model
-    chosen = chosen_of(choice, cell.row.attack, own, only_targeted=cell.row.targeted == "only")
-    if "epsilon" in chosen and own.epsilon in (preset_radius(config.preset, own.norm, size) for size in (1, 1 << 40)):
+    threat = cell.threat_model
+    chosen = chosen_of(choice, cell.row.attack, threat, only_targeted=cell.row.targeted == "only")
+    if "epsilon" in chosen and threat.epsilon in (
+        preset_radius(config.preset, threat.norm, size) for size in (1, 1 << 40)
+    ):
         chosen["preset"] = config.preset
     return chosen
 
@@ -104,12 +106,12 @@ def _value(value: Any) -> str:
 def _made(choice: AttackChoice, cell: Cell) -> bool:
     """Whether a cell may come from a choice."""
     name = choice.attack.removeprefix("best(").removesuffix(")")
-    own = cell.threat_model
+    threat = cell.threat_model
     return (
         choice.attack.startswith("best(") == cell.is_best
         and name in (cell.row.attack, cell.row.name)
-        and choice.norm in (None, own.norm)
-        and (choice.epsilon is None or choice.epsilon == own.epsilon)
+        and choice.norm in (None, threat.norm)
+        and (choice.epsilon is None or choice.epsilon == threat.epsilon)
         and choice.target == cell.target
         and all(
             cell.parameters.get(key, value) == value for key, value in choice.parameters.items() if key != "step_size"

@@ -48,7 +48,7 @@ class AttackChoice:
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.
-        defaults: each library's own defaults instead of the matched parameters.
+        defaults: each library's defaults instead of the matched parameters.
         row: the implementation itself, for an attack that was handed over.
 
     Raises:
@@ -83,7 +83,7 @@ class Config:
         attacks: what to run on each; a name or a table of plain values becomes an `AttackChoice`.
         data: name of the data.
         limit: only this many images.
-        measures: groups of metrics, and metrics of one's own as "my.py:function".
+        measures: groups of metrics, and user metrics as "my.py:function".
         libraries: only these; empty: all.
         repaired: the repaired rows as well.
         seeds: each cell once with each.
@@ -150,9 +150,9 @@ def read_config(path: str | Path) -> Config:
         InvalidInput: if it is no TOML, or a value has a wrong type.
         UnknownName: if it has a key that means nothing.
     """
-    found = read_toml(path)
+    table = read_toml(path)
     try:
-        return config_from(found)
+        return config_from(table)
     except DavylampError as error:
         error.args = (f"{path}: {error}",)
         raise
@@ -185,9 +185,9 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise InvalidInput(f"expected TOML in {path}, got: {str(error)[:200]}") from error
 
 
-def config_from(found: Mapping[str, Any]) -> Config:
+def config_from(table: Mapping[str, Any]) -> Config:
     """A config from plain values, as TOML holds them."""
-    values = _known("", found, Config)
+    values = _known("", table, Config)
     if values.get("preset"):
         from .presets import find_preset
 
@@ -211,7 +211,7 @@ def choice_from(item: Any, where: str = "") -> AttackChoice:
         values["target"] = str(values["target"])
     if isinstance(values.get("epsilon"), str):
         values["epsilon"] = _prefixed(f"{dot}epsilon", parse_number, values["epsilon"], "a radius")
-    whole = {own.name: own.default for own in fields(AttackChoice)} | {"parameters": {}, "grid": {}} | values
+    whole = {item.name: item.default for item in fields(AttackChoice)} | {"parameters": {}, "grid": {}} | values
     checked = check_record(AttackChoice, whole, where)
     if checked["target"]:
         _prefixed(f"{dot}target", check_target, checked["target"])
@@ -227,7 +227,7 @@ def write_config(config: Config) -> str:
     """The config as TOML that `read_config` reads back."""
     import tomli_w
 
-    empty = {own.name: () if own.default == () else None for own in fields(Config)}
+    empty = {item.name: () if item.default == () else None for item in fields(Config)}
     plain = {name: value for name, value in asdict(config).items() if value not in (None, "") and value != empty[name]}
     plain["attacks"] = [
         {name: value for name, value in choice.items() if value not in (None, "", {}, False)}
@@ -240,10 +240,10 @@ def expand_models(config: Config) -> Config:
     """The config with every `*` in its models replaced by the names that it matches."""
     names: list[str] = []
     for pattern in config.models:
-        found = [pattern] if "*" not in pattern else [name for name in list_models(pattern) if fnmatch(name, pattern)]
-        if not found:
+        matches = [pattern] if "*" not in pattern else [name for name in list_models(pattern) if fnmatch(name, pattern)]
+        if not matches:
             raise UnknownName("model", pattern, known_models())
-        names += [name for name in found if name not in names]
+        names += [name for name in matches if name not in names]
     return replace(config, models=tuple(names))
 
 
@@ -297,12 +297,12 @@ def _read_several(name: str, values: tuple[Any, ...], more: Mapping[str, Paramet
     return tuple(read_parameter(name, value, more) for value in values)
 
 
-def _known(where: str, found: Any, record: type) -> dict[str, Any]:
+def _known(where: str, table: Any, record: type) -> dict[str, Any]:
     """The table as a dict, if every key of it is a field of the record."""
-    if not isinstance(found, Mapping):
-        raise InvalidInput(f"{where}: expected a table, got {show_value(found)}".removeprefix(": "))
+    if not isinstance(table, Mapping):
+        raise InvalidInput(f"{where}: expected a table, got {show_value(table)}".removeprefix(": "))
     names = [item.name for item in fields(record)]
-    for name in found:
+    for name in table:
         if name not in names:
             raise UnknownName(f"key in {where}" if where else "key", str(name), names)
-    return dict(found)
+    return dict(table)

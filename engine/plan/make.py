@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def images(self) -> int:
-        """Images that go through a task, counted once for each: what progress is told of."""
+        """Images that go through a task, counted once for each: the unit of progress."""
         tasks = [subject for subject, _ in (*self.subjects, *self.transfers)]
         return sum(subject.images for subject in (*tasks, *(cell.subject for cell in self.cells)))
 

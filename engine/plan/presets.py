@@ -34,7 +34,7 @@ class Preset:
     radii: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def radius(self, norm: str, components: int) -> float | None:
-        """The radius that the preset has for images of so many components; None: it has none of its own."""
+        """The radius that the preset has for images of so many components; None: it has none."""
         return self.radii[norm][components > SMALL] if norm in self.radii else None
 
     def lines(self) -> list[str]:

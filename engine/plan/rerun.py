@@ -40,9 +40,9 @@ def transfer_of(cells: Sequence[Cell], transfers: Mapping[str, Mapping[str, obje
         return TransferRun("no")
     if tested < len(pairs):
         for name in dict.fromkeys(subject.model for subject in subjects.values()):
-            own = [done for source, target, done in pairs if name in (source, target)]
-            if sum(own) == tested:
-                return TransferRun("simple", name, tested, len(own))
+            tests = [done for source, target, done in pairs if name in (source, target)]
+            if sum(tests) == tested:
+                return TransferRun("simple", name, tested, len(tests))
     return TransferRun("full", "", tested, len(pairs))
 
 
@@ -58,8 +58,8 @@ def configs_of(cells: Iterable[Cell], *, transfer: Transfer = "no", first: str =
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        own = cell.subject
-        shared = [own.data, own.data_digest, own.images, cell.pixels, cell.measures, cell.shard_size]
+        subject = cell.subject
+        shared = [subject.data, subject.data_digest, subject.images, cell.pixels, cell.measures, cell.shard_size]
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(_config(group, transfer, first) for group in groups.values())
 
@@ -83,11 +83,13 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
 
 def _choice(cell: Cell) -> AttackChoice:
     """The attack with every parameter that it ran with: nothing is left to be matched."""
-    own = cell.threat_model
-    return AttackChoice(cell.attack, own.norm, own.epsilon, cell.target, cell.parameters, cell.grid, defaults=True)
+    threat = cell.threat_model
+    return AttackChoice(
+        cell.attack, threat.norm, threat.epsilon, cell.target, cell.parameters, cell.grid, defaults=True
+    )
 
 
 def _plain(cell: Cell) -> list[object]:
-    own = cell.threat_model
+    threat = cell.threat_model
     grid = {name: list(values) for name, values in cell.grid.items()}
-    return [cell.attack, own.norm, own.epsilon, cell.target, dict(cell.parameters), grid]
+    return [cell.attack, threat.norm, threat.epsilon, cell.target, dict(cell.parameters), grid]

@@ -1,4 +1,4 @@
-"""A record checked against its own type hints, by pydantic; the first mistake is one line that names the key."""
+"""A record checked against its type hints, by pydantic; the first mistake is one line that names the key."""
 
 import json
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def option_of_field(hint: Any) -> Option | None:
 
 
 def check_record(record: type, values: Mapping[str, Any], where: str = "") -> dict[str, Any]:
-    """The values of a record's fields in their own types: no text is taken for a number, no number for a flag.
+    """The values of a record's fields in their declared types: no text is taken for a number, no number for a flag.
 
     Args:
         record: a dataclass whose type hints say what its fields hold.
@@ -68,10 +68,10 @@ def _check(model: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     from pydantic import ValidationError
 
     try:
-        found = model.model_validate(_plain(values))
+        checked = model.model_validate(_plain(values))
     except ValidationError as error:
         raise _explain(error.errors(include_url=False)[0], where) from None
-    return {name: getattr(found, name) for name in type(found).model_fields}
+    return {name: getattr(checked, name) for name in type(checked).model_fields}
 
 
 def show_value(value: Any) -> str:

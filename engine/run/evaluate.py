@@ -233,6 +233,6 @@ def _equip(task: Task, ledger: Ledger) -> Task:
 
 
 def _made_alike(record: Record, cell: Cell) -> bool:
-    """Whether clean logits were rounded as the cell's own would be: on that class of device, by that torch."""
+    """Whether clean logits were rounded as those of the cell would be: on that class of device, by that torch."""
     device, torch = str(record.meta.get("device", "")), str(record.meta.get("versions", {}).get("torch", ""))
     return device.partition(":")[0] == cell.device and torch.startswith(f"{cell.torch}.")

@@ -16,13 +16,13 @@ class ThisProcess:
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
         """Do the tasks in their order."""
         for task in tasks:
-            name, told = label_of(task), 0
+            name, reported = label_of(task), 0
 
             def count(images: int, name: str = name) -> None:
-                nonlocal told
-                told += images
+                nonlocal reported
+                reported += images
                 progress(name, images)
 
             outcome = self._bench.do(task, count)
-            progress(name, task.images - told)
+            progress(name, task.images - reported)
             yield outcome

@@ -151,15 +151,15 @@ class Ledger:
     def _join(self, cell: Cell) -> None:
         """Put the pieces of a cell together once all are there."""
         parts = [self.read("parts", f"{cell.key}-{shard}") for shard in range(cell.shards)]
-        found = [part for part in parts if part is not None]
-        if len(found) < cell.shards:
+        present = [part for part in parts if part is not None]
+        if len(present) < cell.shards:
             return
-        meta = dict(found[0].meta)
+        meta = dict(present[0].meta)
         try:
             for name in ("seconds", "attack_seconds"):
-                meta[name] = sum(part.meta[name] for part in found)
-            meta["unmeasured"] = {symbol: why for part in found for symbol, why in part.meta["unmeasured"].items()}
-            table = pa.concat_tables([part.table for part in found], promote_options="default")
+                meta[name] = sum(part.meta[name] for part in present)
+            meta["unmeasured"] = {symbol: why for part in present for symbol, why in part.meta["unmeasured"].items()}
+            table = pa.concat_tables([part.table for part in present], promote_options="default")
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
             reason = f"its pieces do not fit together ({type(error).__name__}: {' '.join(str(error).split())})"[:500]
             table, meta = pa.table({}), {**meta, "status": "failed", "reason": reason}

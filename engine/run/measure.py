@@ -115,8 +115,8 @@ def result_table(
         columns[name] = column_of_values(getattr(result.distances, name))
         columns[f"{name}_8bit"] = column_of_values(getattr(on_grid, name))
     adv_cams = _adv_cams(result, classifier, inputs, cams, usable) if "attention" in measures else {}
-    found, unmeasured = _measure(result, classifier, inputs, measures, adv_cams, usable)
-    columns |= {symbol: column_of_values(values) for symbol, values in found.items()}
+    measured, unmeasured = _measure(result, classifier, inputs, measures, adv_cams, usable)
+    columns |= {symbol: column_of_values(values) for symbol, values in measured.items()}
     columns["adv_logits"] = column_of_logits(result.adv_logits)
     columns["adv_cam"] = column_of_maps(adv_cams.get("predicted_adv_cams"), range(first, first + count))
     columns["adv_picture"] = column_of_pictures(result.adv_inputs, range(first, first + count))
@@ -169,25 +169,25 @@ def _measure(
     weight = _last_weight(classifier, result.logits.shape[1])
     if weight is not None and weight.shape[0] <= 2000:
         given["weight"] = weight
-    found, unmeasured = {}, {}
+    columns, unmeasured = {}, {}
     for symbol in measured_symbols(measures):
         metric = METRICS[symbol]
         values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
         if any(given.get(name) is None for name in _needs(metric)):
             continue
         try:
-            found[symbol] = _values(metric, given, usable, values)
+            columns[symbol] = _values(metric, given, usable, values)
         except (ValueError, FileNotFoundError) as error:  # images too small for it; DISTS without VGG16's weights
-            found[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
-    _correct_outcomes(found, result, usable)
+            columns[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
+    _correct_outcomes(columns, result, usable)
     for measure in measures:
         if not is_file_name(name := plain_name(measure)):
             continue
-        found[name], reason = _users(find_metric(name), {**given, "model": classifier, **_spent(result)}, usable)
+        columns[name], reason = _users(find_metric(name), {**given, "model": classifier, **_spent(result)}, usable)
         if sealed_name(name) != measure:
-            found[name], reason = torch.full_like(found[name], math.nan), f"{name} was edited during the evaluation"
+            columns[name], reason = torch.full_like(columns[name], math.nan), f"{name} was edited during the evaluation"
         unmeasured |= {name: reason} if reason else {}
-    return found, unmeasured
+    return columns, unmeasured
 
 
 def _spent(result: AttackResult) -> dict[str, Tensor]:
@@ -221,19 +221,19 @@ def _values(metric: Metric, given: Mapping[str, Any], usable: Tensor, values: Te
     return values
 
 
-def _correct_outcomes(found: dict[str, Tensor], result: AttackResult, usable: Tensor) -> None:
+def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: Tensor) -> None:
     """Rates over images that prove nothing: neither attack nor model is given credit for a violation.
 
     The nearest example of a minimum-norm attack may lie outside the radius: the model is robust to it.
     """
     for symbol in ("MR", "TAS"):
-        if symbol in found:
-            found[symbol] = found[symbol].where(usable | ~result.attacked, 0.0)
+        if symbol in columns:
+            columns[symbol] = columns[symbol].where(usable | ~result.attacked, 0.0)
     white_box = result.knowledge == "white-box"
     for symbol in ("AAW", "AAB"):
-        if symbol in found:
-            kept = found[symbol].where(usable, result.robust.to(found[symbol]))
-            found[symbol] = kept if (symbol == "AAW") == white_box else torch.full_like(kept, math.nan)
+        if symbol in columns:
+            kept = columns[symbol].where(usable, result.robust.to(columns[symbol]))
+            columns[symbol] = kept if (symbol == "AAW") == white_box else torch.full_like(kept, math.nan)
 
 
 def _arguments(metric: Metric) -> Mapping[str, inspect.Parameter]:

@@ -43,13 +43,13 @@ def describe_run(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, 
 @cache
 def versions() -> dict[str, str]:
     """Of davylamp and of every library here that takes part in the numbers."""
-    found = {"davylamp": __version__}
+    installed = {"davylamp": __version__}
     distributions = {
         name for library in LIBRARIES.values() for name in (library.distribution, library.provider) if name
     }
     for name in (*_VERSIONS, *sorted(distributions)):
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -69,8 +69,8 @@ class RayCluster:
         self._stored: dict[int, tuple[Any, Any]] = {}
         self._connect(address)
         if self._on_gpu and self.slots < 1:
-            found = ray.cluster_resources().get("GPU", 0)
-            raise Unavailable(f"expected {gpus_per_task:g} GPUs for a task in the Ray cluster, got {found:g}")
+            gpus = ray.cluster_resources().get("GPU", 0)
+            raise Unavailable(f"expected {gpus_per_task:g} GPUs for a task in the Ray cluster, got {gpus:g}")
         options = {"num_cpus": 1, "num_gpus": self._share if self._on_gpu else 0, "max_retries": attempts - 1}
         self._remote = ray.remote(**options)(_work)
 
@@ -121,7 +121,9 @@ class RayCluster:
     def _hand_over(self, task: Task, given: tuple[Any, Any]) -> Any:
         light = replace(
             task,
-            device="cuda" if self._on_gpu else task.device,  # of the machine's GPUs, Ray shows a task its own only
+            device="cuda"
+            if self._on_gpu
+            else task.device,  # of the machine's GPUs, Ray shows a task only those assigned to it
             model=replace(task.model, classifier=None),
             data=replace(task.data, data=None),
         )
