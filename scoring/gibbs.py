@@ -91,13 +91,13 @@ class GridGibbs(MCMCKernel):
         """
         tables, generator = self._tables, self._generator
         priors = _priors(tables)
-        item = _draw_items(self._data, tables, self._state, generator)
+        log = weigh_items(self._data, tables, self._state)
+        item = _draw(log, generator, blocks=len(tables.discriminations)).T
         log = _from_items(self._data, item, self._of_item) + priors[0].points[self._state.where][:, None]
         weight = _weigh(log)
         ability = _pick(weight, generator)
         places = (ability, tables.difficulty[item], tables.discrimination[item])
-        settings = (_draw(_given(*each), generator) for each in zip(priors, places, strict=True))
-        self._state = State(ability, item, *settings)
+        self._state = State(ability, item, *draw_settings(tables, places, generator))
         return self._values(self._state, weight @ tables.ability / weight.sum(-1))
 
     def _first(self, items: int) -> State:
@@ -131,6 +131,25 @@ def _priors(tables: Tables) -> tuple[Prior, Prior, Prior]:
     return tables.ability_prior, tables.difficulty_prior, tables.discrimination_prior
 
 
+def draw_settings(
+    tables: Tables, places: tuple[Tensor, Tensor, Tensor], generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Settings of the priors, given what was drawn from them.
+
+    Args:
+        tables: of the model.
+        places: of abilities (C, N), of difficulties and of discriminations (C, M), in the tables.
+        generator: of the draws.
+
+    Returns:
+        Settings for abilities, difficulties and discriminations, each of shape (C,).
+    """
+    first, second, third = (
+        _draw(_given(*each), generator) for each in zip(_priors(tables), places, strict=True)
+    )
+    return first, second, third
+
+
 def _given(prior: Prior, places: Tensor) -> Tensor:
     """Log probability of each setting of a prior, given the points that were drawn from it, (chains, H)."""
     return _tally(places, prior.points.shape[1]) @ prior.points.T + prior.weight
@@ -141,8 +160,17 @@ def _tally(places: Tensor, size: int) -> Tensor:
     return torch.zeros(len(places), size).scatter_add_(1, places, torch.ones(places.shape))
 
 
-def _draw_items(data: Tensor, tables: Tables, state: State, generator: torch.Generator) -> Tensor:
-    """A setting for each item, (C, M), given abilities and priors."""
+def weigh_items(data: Tensor, tables: Tables, state: State) -> Tensor:
+    """Log posterior of the settings of each item, not normalised, given abilities and priors.
+
+    Args:
+        data: statistics of the responses, 0 where missing, shape (K, N, M).
+        tables: of the model.
+        state: of C chains; its items do not matter.
+
+    Returns:
+        Shape (M, C, G).
+    """
     complete = bool((data[-1] == 1).all())  # then the last statistic, whether a response is there, is a constant
     informative = tables.likelihood[: -1 if complete else None]  # (K, T, G)
     hard = tables.difficulty_prior.points[state.hard][:, tables.difficulty]
@@ -151,8 +179,7 @@ def _draw_items(data: Tensor, tables: Tables, state: State, generator: torch.Gen
         prior += _tally(state.ability, len(tables.ability)) @ tables.likelihood[-1]
     by_item = data[: len(informative)].flatten(0, 1).T  # (M, K N)
     table = informative[:, state.ability.T.contiguous()].view(by_item.shape[1], -1)  # (K N, C G)
-    log = (by_item @ table).view(-1, *prior.shape).add_(prior)
-    return _draw(log, generator, blocks=len(tables.discriminations)).T
+    return (by_item @ table).view(-1, *prior.shape).add_(prior)
 
 
 def _from_items(data: Tensor, item: Tensor, of_item: Tensor) -> Tensor:

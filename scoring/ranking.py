@@ -141,13 +141,23 @@ def rank_responses(
         return make_ranking(scoring, subjects, rule(values), draws, values, resampled)
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed)
     draws, effect = fit.ability.reshape(-1, len(values)), design_effect(fit, values, images)
-    draws = draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
+    draws = stretch(draws, effect)
     name = f"{fit.model.name}, {fit.model.response} responses"
     ranking = make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
     if effect < NOTICED:
         return ranking
+    return replace(ranking, notes=(*ranking.notes, stretch_note(effect)))
+
+
+def stretch(draws: np.ndarray, effect: float) -> np.ndarray:
+    """Draws, shape (D, N), that lie as much farther from their means as a design effect asks for."""
+    return draws.mean(0) + np.sqrt(effect) * (draws - draws.mean(0))
+
+
+def stretch_note(effect: float) -> str:
+    """What a design effect has done to the intervals."""
     note = f"responses to one image hang together: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
-    return replace(ranking, notes=(*ranking.notes, f"{note}model's (design effect {effect:.2g}, images as clusters)"))
+    return f"{note}model's (design effect {effect:.2g}, images as clusters)"
 
 
 def rank_matrix(

@@ -56,12 +56,13 @@ class Observed(NamedTuple):
     seen: Tensor
 
 
-def observe(responses: np.ndarray, response: Response) -> Observed:
+def observe(responses: np.ndarray, response: Response, subjects: int | None = None) -> Observed:
     """Responses as the model takes them: for a Beta response off the ends, where its density is not finite.
 
     Args:
         responses: shape (N, M), in [0, 1]; NaN is missing.
         response: distribution of a cell.
+        subjects: how many the scores are shrunk for; None: N.
 
     Returns:
         Values and where they are; after Smithson and Verkuilen (2006) for a Beta response.
@@ -69,7 +70,8 @@ def observe(responses: np.ndarray, response: Response) -> Observed:
     seen = ~np.isnan(responses)
     values = np.where(seen, responses, 0.5)
     if response == "beta":
-        values = (values * (len(values) - 1) + 0.5) / len(values)
+        size = len(values) if subjects is None else subjects
+        values = (values * (size - 1) + 0.5) / size
     return Observed(torch.from_numpy(values), torch.from_numpy(seen))
 
 
