@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ from .engine.run.evaluate import EvaluationSummary
 from .engine.tables.table import By, Table
 from .errors import InvalidInput, UnknownName
 from .memory import keep_freed_memory
-from .scoring import Ranking
+from .scoring import Placement, Ranking
 
 __all__ = ["Evaluation", "compare", "evaluate", "load_data", "load_model", "rank", "run_attack", "table"]
 
@@ -260,10 +260,31 @@ def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
     return build_table(folder, by=by, **options)
 
 
+@overload
+def rank(
+    results: str | Path | pd.DataFrame,
+    subjects: Literal["models", "attacks", "implementations", "defences"] = "models",
+    *,
+    against: None = None,
+    **options: Any,
+) -> Ranking: ...
+
+
+@overload
+def rank(
+    results: str | Path | pd.DataFrame,
+    subjects: Literal["models", "attacks", "implementations", "defences"] = "models",
+    *,
+    against: str | Path | pd.DataFrame,
+    **options: Any,
+) -> tuple[Placement, ...]: ...
+
+
 def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
     results: str | Path | pd.DataFrame,
     subjects: Literal["models", "attacks", "implementations", "defences"] = "models",
     *,
+    against: str | Path | pd.DataFrame | None = None,
     budget: float | None = None,
     per: Literal["attack", "implementation"] = "attack",
     norm: str | None = None,
@@ -271,26 +292,40 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
     unequal: Literal["common", "keep"] = "common",
     original: str | None = None,
     **options: Any,
-) -> Ranking:
+) -> Ranking | tuple[Placement, ...]:
     """Rank models, attacks or defences by item response theory on every image, with uncertainty.
 
     Args:
         results: a results folder, or the frame that `load` makes of one, perhaps filtered.
         subjects: what is ranked.
+        against: results of a baseline: each subject that it lacks is placed among its subjects, one at a time, by the
+            responses that both have; the abilities and items of the baseline stay as they are.
         budget: a radius at which smallest changes count.
         per: what counts once: an attack, by the strongest of its libraries on each image, or every implementation.
         norm: only attacks in this one.
         knowledge: only these attacks.
         unequal: what not every subject met is left out, or kept as missing.
         original: for "defences": the model that all others are defences of, where their names do not say it.
-        **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed.
+        **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed; without scoring for a baseline.
+
+    Returns:
+        The ranking; with a baseline a placement for each newcomer.
 
     Raises:
         InvalidInput: with fewer than two subjects, or a choice that leaves nothing.
     """
-    from .scoring import build_responses, choose_results, rank_matrix
+    from .scoring import build_responses, choose_results, place_results, rank_matrix
 
     frame = results if isinstance(results, pd.DataFrame) else load(results)
+    if against is not None:
+        if options.pop("scoring", "irt") != "irt":
+            raise InvalidInput("expected scoring='irt' with a baseline: means over different images are no ranking")
+        baseline = against if isinstance(against, pd.DataFrame) else load(against)
+        chosen = {"norm": norm, "knowledge": knowledge, "per": per, "unequal": unequal, "original": original}
+        try:
+            return place_results(baseline, frame, subjects, budget, **chosen, **options)
+        except ValueError as error:
+            raise InvalidInput(str(error)) from error
     if unequal == "keep" and options.get("scoring", "irt") != "irt":
         raise InvalidInput(
             f"expected unequal='common' with scoring={options['scoring']!r}: a mean has no missing items"

@@ -85,10 +85,40 @@ class Ranked:
     differential: Any = None
     sensitivity: Any = None
 
+    @property
+    def frame(self) -> Any:
+        """One line for each subject."""
+        return self.ranking.to_frame()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What a reader should know first."""
+        return (*self.ranking.notes, *self.notes)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Everything as one JSON document."""
+        document = {"title": self.title, **self.ranking.to_dict()}
+        document["notes"] += self.notes
+        for name in ("items", "differential"):
+            frame = getattr(self, name)
+            if frame is not None:
+                document[name] = json.loads(frame.to_json(orient="records"))
+        if self.sensitivity is not None:
+            document["sensitivity"] = [record._asdict() for record in self.sensitivity]
+        return document
+
+    def print(self, items: int) -> None:
+        """Notes first, then tables; of the items this many of the hardest and the easiest."""
+        _print(self, items)
+
 
 def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="a results folder, or a CSV table of CANARY's metrics, names first")],
+    against: Annotated[
+        str | None, typer.Option(help="a baseline's folder: place what is new among its subjects")
+    ] = None,
     subjects: Annotated[Subjects, typer.Option(help="what is ranked")] = Subjects.models,
     method: Annotated[Method, typer.Option(help="irt: per image; canary: as published, from metrics")] = Method.irt,
     model: Annotated[Model, typer.Option(help="of the items; auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
@@ -115,27 +145,58 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     chosen: dict[str, Any] = {"norm": norm, "knowledge": None if knowledge is None else knowledge.value}
     chosen |= {"per": per.value, "original": original}
     try:
-        if _of_metrics(folder, method):
+        radius = None if budget is None else parse_number(budget, "budget")
+        if against is not None:
+            options = {"model": model.value, "method": fit.value, "seed": seed}
+            shown: Any = _place(folder, against, subjects, {**chosen, "unequal": unequal.value}, radius, options)
+        elif _of_metrics(folder, method):
             matrix = _read_metrics(folder, subjects, chosen)
-            ranked = _rank_metrics(folder, matrix, subjects, sensitivity=sensitivity, propagate=propagate, seed=seed)
+            shown = _rank_metrics(folder, matrix, subjects, sensitivity=sensitivity, propagate=propagate, seed=seed)
         else:
-            radius = None if budget is None else parse_number(budget, "budget")
             options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
             chosen["unequal"] = unequal.value
-            ranked = _rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)
+            shown = _rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
     say_defaults(context, ("subjects", "method", "per", "seed"))
     if as_json:
-        print(json.dumps(_document(ranked), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
+        print(json.dumps(shown.document, indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
         from ..report.text.console import frame_csv, print_error
 
-        print(frame_csv(ranked.ranking.to_frame()), end="")  # noqa: T201
-        for note in (*ranked.ranking.notes, *ranked.notes):
+        print(frame_csv(shown.frame), end="")  # noqa: T201
+        for note in shown.lines:
             print_error(f"- {note}")
     else:
-        _print(ranked, items)
+        shown.print(items)
+
+
+def _place(
+    folder: Path,
+    against: str,
+    subjects: Subjects,
+    chosen: dict[str, Any],
+    budget: float | None,
+    options: dict[str, Any],
+) -> Any:
+    """Per image: every subject that the baseline lacks, among those of the baseline."""
+    from ..engine import load
+    from ..scoring import place_results
+    from .placement import Placed
+
+    _check_norm(chosen["norm"])
+    new, baseline = load(folder), load(against)
+    placements = place_results(baseline, new, subjects.value, budget, **chosen, **options)
+    failed = len(new.attrs["failed"])
+    notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
+    return Placed(f"{folder} against {against}", placements, notes)
+
+
+def _check_norm(name: str | None) -> None:
+    from ..adapters.threat_model import NORMS
+
+    if name not in (None, *NORMS):
+        raise UnknownName("norm", str(name), NORMS)
 
 
 def _of_metrics(folder: Path, method: Method) -> bool:
@@ -145,6 +206,8 @@ def _of_metrics(folder: Path, method: Method) -> bool:
 
 def _refuse(given: Collection[str], folder: Path, subjects: Subjects, method: Method, unequal: Unequal) -> None:
     """Refuse options that the ranking would ignore."""
+    if "against" in given:
+        _refuse_against(given, method)
     if _of_metrics(folder, method):
         is_file = folder.suffix == ".csv"
         ignored = ["budget", "library", "unequal", "model", "fit"]
@@ -169,6 +232,16 @@ def _refuse(given: Collection[str], folder: Path, subjects: Subjects, method: Me
         raise InvalidInput("expected --original with --subjects defences")
 
 
+def _refuse_against(given: Collection[str], method: Method) -> None:
+    """Refuse options that a placement among the subjects of a baseline would ignore."""
+    if method in (Method.mean, Method.borda):
+        line = f"expected --against without --method {method.value}: means over different images are no ranking"
+        raise InvalidInput(line)
+    ignored = [f"--{name}" for name in ("library", "items", "sensitivity", "propagate") if name in given]
+    if ignored:
+        raise InvalidInput(f"expected --against without {', '.join(ignored)}: the items are the baseline's")
+
+
 def _rank_folder(
     folder: Path,
     subjects: Subjects,
@@ -181,7 +254,6 @@ def _rank_folder(
     """Per image: load, rank, look at the items."""
     import numpy as np
 
-    from ..adapters.threat_model import NORMS
     from ..engine import load
     from ..scoring import (
         build_responses,
@@ -193,8 +265,7 @@ def _rank_folder(
         rank_matrix,
     )
 
-    if chosen["norm"] not in (None, *NORMS):
-        raise UnknownName("norm", str(chosen["norm"]), NORMS)
+    _check_norm(chosen["norm"])
     results = load(folder)
     of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
     responses = build_responses(of_kind, subjects.value, budget, **chosen)
@@ -264,19 +335,6 @@ def _read_metrics(folder: Path, subjects: Subjects, chosen: dict[str, Any]) -> A
         one = subjects.value.removesuffix("s")
         raise InvalidInput(f"one {one}, {matrix.frame.index[0]}: nothing to rank it against")
     return matrix
-
-
-def _document(ranked: Ranked) -> dict[str, Any]:
-    """Everything as one JSON document."""
-    document = {"title": ranked.title, **ranked.ranking.to_dict()}
-    document["notes"] += ranked.notes
-    for name in ("items", "differential"):
-        frame = getattr(ranked, name)
-        if frame is not None:
-            document[name] = json.loads(frame.to_json(orient="records"))
-    if ranked.sensitivity is not None:
-        document["sensitivity"] = [record._asdict() for record in ranked.sensitivity]
-    return document
 
 
 def _print(ranked: Ranked, count: int) -> None:

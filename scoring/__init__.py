@@ -6,6 +6,7 @@ from .dependence import design_effect, missing_by_subject
 from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, choose_model, fit_irt
 from .items import describe_items, differential_items
+from .newcomer import Placement, place_newcomer, place_results
 from .ranking import Ranking, rank_matrix, rank_responses
 from .response_model import ResponseModel
 from .responses import KNOWLEDGE, Responses, build_responses, check_several, choose_results, complete_items
@@ -16,6 +17,7 @@ __all__ = [
     "Diagnostics",
     "Dropped",
     "IRTFit",
+    "Placement",
     "Ranking",
     "ResponseModel",
     "Responses",
@@ -35,6 +37,8 @@ __all__ = [
     "fit_irt",
     "metrics_of",
     "missing_by_subject",
+    "place_newcomer",
+    "place_results",
     "plain_mean",
     "rank_matrix",
     "rank_responses",

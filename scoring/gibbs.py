@@ -144,9 +144,7 @@ def draw_settings(
     Returns:
         Settings for abilities, difficulties and discriminations, each of shape (C,).
     """
-    first, second, third = (
-        _draw(_given(*each), generator) for each in zip(_priors(tables), places, strict=True)
-    )
+    first, second, third = (_draw(_given(*each), generator) for each in zip(_priors(tables), places, strict=True))
     return first, second, third
 
 

@@ -1,134 +1,25 @@
 """A new subject among those of a fitted baseline, whose abilities and items stay as they are (CANARY's fast test)."""
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
+from .alignment import align_results
 from .baselines import bootstrap, plain_mean
 from .dependence import design_effect
-from .gibbs import State, draw_settings, weigh_items
-from .grid import make_tables
 from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
 from .ranking import LEVEL, NOTICED, Ranking, make_ranking, stretch, stretch_note
-from .response_model import observe, statistics
+from .responses import Per, Subjects, Unequal, build_against, check_several, choose_results
 
-FINEST = 400  # items: for more of them the grid of a newcomer's ability is no finer
+if TYPE_CHECKING:
+    from .anchor import Anchor
+
 DRAWS = 4000  # of the newcomer and the baseline together, about
-_BLOCK = 2e7  # numbers in a table at once
-
-
-class Anchor:
-    """A fitted baseline: draws of its abilities, and of each item what its responses leave open given such a draw.
-
-    Given the abilities of the baseline and the priors the items are independent, and each has a posterior on the grid
-    of the sampler. The chance of a response is its mean over that posterior: no item is taken for known, and a response
-    to one says less, the less is known of it. What a newcomer's responses say of the abilities of the baseline is left
-    out: the draws are not weighted by its likelihood (a cut posterior, Plummer 2015).
-
-    Args:
-        fit: of the baseline.
-        responses: that were fitted, shape (N, M); NaN is missing.
-        draws: of the fit that are taken, evenly; None: all D that hold the items.
-        seed: of every draw.
-    """
-
-    def __init__(self, fit: IRTFit, responses: np.ndarray, *, draws: int | None = None, seed: int = 0):
-        self.fit, self.responses = fit, responses
-        total = len(fit.items["ability"])
-        taken = np.linspace(0, total - 1, min(draws or total, total)).round().astype(int)
-        raw, difficulty = fit.items["ability"][taken], fit.items["difficulty"][taken]
-        log_slope = fit.items.get("log_discrimination", np.zeros_like(fit.items["difficulty"]))[taken]
-        self._tables = make_tables(fit.model, len(responses), min(responses.shape[1], FINEST))
-        grids = (self._tables.ability, self._tables.difficulties, self._tables.discriminations)
-        ability, hard, steep = (_nearest(grid, each) for grid, each in zip(grids, (raw, difficulty, log_slope), strict=True))
-        self._generator = torch.Generator().manual_seed(seed)
-        settings = draw_settings(self._tables, (ability, hard, steep), self._generator)
-        self._state = State(ability, torch.zeros(len(taken), 0, dtype=torch.long), *settings)
-        free = fit.model.hierarchical
-        centre = raw.mean(1, keepdims=True) if free else np.zeros((len(taken), 1))
-        factor = np.exp(log_slope.mean(1, keepdims=True)) if free else np.ones((len(taken), 1))
-        self.baseline: np.ndarray = (raw - centre) * factor  # (D, N)
-        self.ability: np.ndarray = (self._tables.ability.double().numpy() - centre) * factor  # (D, T)
-        self.prior: Tensor = self._tables.ability_prior.points[self._state.where]  # (D, T)
-
-    def log_likelihood(self, newcomer: np.ndarray) -> Tensor:
-        """Of a newcomer's responses, at each ability of the grid and for each draw.
-
-        Args:
-            newcomer: shape (M,), in [0, 1]; NaN is missing.
-
-        Returns:
-            Shape (D, T).
-        """
-        seen = np.flatnonzero(~np.isnan(newcomer))
-        value = observe(newcomer[None], self.fit.model.response, len(self.responses)).values[0].numpy()
-        # Items that the baseline and the newcomer answered alike are alike in all that follows.
-        columns = np.vstack([np.nan_to_num(self.responses[:, seen], nan=2.0), value[seen]])
-        _, first, count = np.unique(columns, axis=1, return_index=True, return_counts=True)
-        log = torch.zeros(self.prior.shape)
-        for values in np.unique(value[seen[first]]):
-            alike = value[seen[first]] == values
-            times = torch.from_numpy(count[alike]).float()
-            for part, curves in self._curves(seen[first[alike]], values):
-                log[part] += torch.einsum("u,uct->ct", times, curves.log())
-        return log
-
-    def chances(self, items: Sequence[int] | np.ndarray) -> Tensor:
-        """Probability of a response 1 to items, at each ability of the grid and for each draw.
-
-        Args:
-            items: their places.
-
-        Returns:
-            Shape (items, D, T).
-        """
-        return torch.cat([curves for _, curves in self._curves(np.asarray(items), 1.0)], 1)
-
-    def draw(self, log: Tensor, count: int) -> np.ndarray:
-        """Abilities of a newcomer on the scale of the fit, one in each of as many equal parts of each posterior.
-
-        Args:
-            log: log-likelihood, shape (D, T).
-            count: for each draw of the baseline.
-
-        Returns:
-            Shape (D, count).
-        """
-        weight = self.weigh(log)
-        total = weight.cumsum(1)
-        offset = torch.rand(len(total), count, generator=self._generator, dtype=torch.double)
-        level = (torch.arange(count) + offset) / count
-        place = torch.searchsorted(total, level).clamp_max(total.shape[1] - 1)
-        inside = 1 - (total.gather(1, place) - level) / weight.gather(1, place) - 0.5
-        step = self.ability[:, 1:2] - self.ability[:, :1]
-        return np.take_along_axis(self.ability, place.numpy(), 1) + step * inside.numpy()
-
-    def weigh(self, log: Tensor) -> Tensor:
-        """Posterior of a newcomer's ability on the grid for each draw, shape (D, T), from its log-likelihood."""
-        return (log + self.prior).double().softmax(1)
-
-    def expect(self, log: Tensor) -> float:
-        """Posterior mean of a newcomer's ability on the scale of the fit, from its log-likelihood."""
-        return float((self.weigh(log).numpy() * self.ability).sum(1).mean())
-
-    def _curves(self, items: np.ndarray, value: float) -> Iterator[tuple[slice, Tensor]]:
-        """Chance, or density, of a response to items, (items, C, T), for C draws after the other."""
-        tables, response = self._tables, self.fit.model.response
-        observed = observe(self.responses[:, items], response)
-        data = torch.where(observed.seen, statistics(observed.values, response), 0.0).float()
-        of_value = statistics(torch.tensor(value, dtype=torch.double), response).float()
-        chance = torch.einsum("k,ktg->gt", of_value, tables.likelihood).clamp(min=-80).exp()
-        size = max(1, int(_BLOCK / len(items) / max(chance.shape)))
-        for start in range(0, len(self.prior), size):
-            part = slice(start, start + size)
-            state = State(*(each[part] for each in self._state))
-            yield part, weigh_items(data, tables, state).softmax(-1) @ chance
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,7 +93,7 @@ class Placement:
         return {**self.ranking.to_dict(), "newcomer": self.newcomer, "placed": about, "notes": list(self.notes)}
 
 
-def place_newcomer(
+def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyword
     responses: np.ndarray,
     subjects: Sequence[str],
     newcomer: np.ndarray,
@@ -236,6 +127,8 @@ def place_newcomer(
     Raises:
         ValueError: if the baseline cannot be ranked, or the newcomer answered nothing.
     """
+    from .anchor import Anchor
+
     values = check_responses(responses)
     answers = np.asarray(newcomer, dtype=float)
     seen = ~np.isnan(answers)
@@ -266,7 +159,63 @@ def place_newcomer(
     return Placement(name, ranking, int(seen.sum()), len(set(images[seen])), tuple(notes))
 
 
-def joint_draws(anchor: Anchor, log: Tensor, effect: float, effect_of_newcomer: float) -> np.ndarray:
+def place_results(  # noqa: PLR0913 - the data by position, the choices by keyword
+    baseline: pd.DataFrame,
+    new: pd.DataFrame,
+    subjects: Subjects = "models",
+    budget: float | None = None,
+    *,
+    norm: str | None = None,
+    knowledge: str | None = None,
+    per: Per = "attack",
+    unequal: Unequal = "common",
+    original: str | None = None,
+    model: str = "auto",
+    method: Method = "auto",
+    seed: int = 0,
+) -> tuple[Placement, ...]:
+    """Place each subject of new results among those of a baseline, one at a time.
+
+    Args:
+        baseline: rows of `davylamp.engine.load`.
+        new: rows of the newcomers; what the baseline has is left out.
+        subjects: see `build_against`.
+        budget: see there.
+        norm: see `choose_results`, of both.
+        knowledge: see there.
+        per: see `build_against`.
+        unequal: see there.
+        original: see there.
+        model: see `rank_responses`.
+        method: see there.
+        seed: see there.
+
+    Returns:
+        A placement for each newcomer.
+
+    Raises:
+        ValueError: if the baseline cannot be ranked, nobody is new, or a newcomer shares nothing with the baseline.
+    """
+    aligned = align_results(*(choose_results(rows, norm, knowledge) for rows in (baseline, new)))
+    matrices = build_against(aligned.results, subjects, budget, per=per, unequal=unequal, original=original)
+    fits: dict[bytes, IRTFit] = {}
+    placements = []
+    for matrix in matrices:
+        names, images = matrix.subjects[:-1], np.array(matrix.images)
+        check_several(matrix._replace(subjects=names))
+        told = ~np.isnan(matrix.values[:-1]).all(0)
+        values, images = matrix.values[:, told], images[told].tolist()
+        key = values[:-1].tobytes()
+        if key not in fits:
+            fits[key] = fit_irt(values[:-1], choose_model(values[:-1], model), method=method, seed=seed)
+        placed = place_newcomer(values[:-1], names, values[-1], matrix.subjects[-1], images, seed=seed, fit=fits[key])
+        size = f"{placed.responses} of {values.shape[1]} items answered, {placed.images} of {len(set(images))} images"
+        notes = (*placed.notes, size, *aligned.notes, *matrix.notes)
+        placements.append(replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes)))
+    return tuple(placements)
+
+
+def joint_draws(anchor: "Anchor", log: Tensor, effect: float, effect_of_newcomer: float) -> np.ndarray:
     """Abilities of the baseline and of a newcomer, stretched about their means by the root of a design effect.
 
     Args:
@@ -299,10 +248,3 @@ def _mean_size(clusters: np.ndarray) -> float:
     """How many items share an image, as an item sees it."""
     count = np.unique(clusters, return_counts=True)[1]
     return float((count**2).sum() / count.sum())
-
-
-def _nearest(grid: Tensor, values: np.ndarray) -> Tensor:
-    """Places of values on an even grid."""
-    step = float(grid[1] - grid[0]) if len(grid) > 1 else 1.0
-    place = torch.from_numpy(np.rint((values - float(grid[0])) / step).astype(int))
-    return place.clamp(0, len(grid) - 1)

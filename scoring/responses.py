@@ -98,21 +98,92 @@ def build_responses(
         ValueError: if columns are missing, a choice is unknown, or nothing is left.
     """
     _check(results, subjects, per, unequal, original)
-    rows: Any = results
-    notes: list[str] = []
-    if subjects == "defences":
-        rows, notes = _of_defences(rows, original)
-    of_models = subjects in ("models", "defences")
-    value, hidden, beyond = _judged(rows, budget, of_models=of_models)
-    parts = _named(rows, subjects, per)
+    judged = _read_rows(results, subjects, budget, per, original)
     if unequal == "common":
-        kept, left = _common(parts, of_models=of_models)
-        rows, parts, value, hidden, beyond = (each[kept] for each in (rows, parts, value, hidden, beyond))
-    else:
-        left = _uneven(parts)
-    matrix = _matrix(parts, value.mask(hidden), "min" if of_models else "max")
+        kept, left = _common(judged.parts, of_models=subjects in ("models", "defences"))
+        return _build(judged.only(kept), subjects, per, left)
+    return _build(judged, subjects, per, _uneven(judged.parts))
+
+
+def build_against(
+    results: pd.DataFrame,
+    subjects: Subjects = "models",
+    budget: float | None = None,
+    *,
+    per: Per = "attack",
+    unequal: Unequal = "common",
+    original: str | None = None,
+) -> tuple[Responses, ...]:
+    """The responses of a baseline and of one newcomer, for each newcomer; gaps of the newcomer are missing responses.
+
+    On an item that the newcomer answered, what it tried and what the baseline tried counts: were the strongest of three
+    libraries held against one, a newcomer would look stronger than it is. An item that it did not answer stays as the
+    baseline has it.
+
+    Args:
+        results: as for `build_responses`, with a column `new`: whether the row is of the newcomers.
+        subjects: see there.
+        budget: see there.
+        per: see there.
+        unequal: see there; of the subjects of the baseline.
+        original: see there.
+
+    Returns:
+        A matrix for each newcomer, which is the last of its subjects. A subject with rows of both kinds is no newcomer:
+        its new ones are left out, and a note says so.
+
+    Raises:
+        ValueError: as `build_responses`; if nobody is new, or a newcomer shares nothing with the baseline.
+    """
+    _check(results, subjects, per, unequal, original)
+    judged = _read_rows(results, subjects, budget, per, original)
+    new = judged.rows["new"].to_numpy(bool)
+    names, known = (list(judged.parts["subject"][which].unique()) for which in (new, ~new))
+    both, newcomers = [name for name in names if name in known], [name for name in names if name not in known]
+    if not newcomers:
+        raise ValueError(f"expected {subjects} that the baseline lacks, got {_some(both)}: it has them")
+    matrices = []
+    for name in newcomers:
+        kept, left = _shared(judged.parts, new, name, unequal, of_models=subjects in ("models", "defences"))
+        matrix = _build(judged.only(kept), subjects, per, left)
+        if name not in matrix.subjects:
+            raise ValueError(
+                f"expected a response of {name}, got none: every one is missing ({'; '.join(matrix.notes)})"
+            )
+        order = [*(place for place, other in enumerate(matrix.subjects) if other != name), matrix.subjects.index(name)]
+        notes = (f"left out: the new results of {_some(both)}: the baseline has them",) if both else ()
+        ordered = tuple(matrix.subjects[place] for place in order)
+        matrices.append(matrix._replace(values=matrix.values[order], subjects=ordered, notes=(*matrix.notes, *notes)))
+    return tuple(matrices)
+
+
+class _Rows(NamedTuple):
+    """Rows of results, what `_named` and `_judge` say of each, and notes."""
+
+    rows: Any
+    parts: Any
+    value: Any
+    hidden: Any
+    beyond: Any
+    notes: list[str]
+
+    def only(self, kept: np.ndarray) -> "_Rows":
+        rows, parts, value, hidden, beyond = (each[kept] for each in self[:-1])
+        return _Rows(rows, parts, value, hidden, beyond, self.notes)
+
+
+def _read_rows(results: Any, subjects: Subjects, budget: float | None, per: Per, original: str | None) -> _Rows:
+    rows, notes = _of_defences(results, original) if subjects == "defences" else (results, [])
+    value, hidden, beyond = _judged(rows, budget, of_models=subjects in ("models", "defences"))
+    return _Rows(rows, _named(rows, subjects, per), value, hidden, beyond, notes)
+
+
+def _build(judged: _Rows, subjects: Subjects, per: Per, left: list[str]) -> Responses:
+    """The matrix of rows that can be set against each other, with its notes."""
+    rows, parts, value, hidden, beyond, notes = judged
+    matrix = _matrix(parts, value.mask(hidden), "min" if subjects in ("models", "defences") else "max")
     silent = [name for name in parts["subject"].unique() if name not in matrix.subjects]
-    notes += [*_notes(rows, subjects, per), *left]
+    notes = [*notes, *_notes(rows, subjects, per), *left]
     notes += [f"left out: {', '.join(silent)}: no response at all"] if silent else []
     if beyond.any():
         notes.append(f"{beyond.sum()} responses are missing: fooled in a larger ball, not asked about this budget")
@@ -324,6 +395,47 @@ def _common(parts: Any, *, of_models: bool) -> tuple[np.ndarray, list[str]]:
     return kept, [*lines[:_NAMED], *more, note]
 
 
+def _shared(
+    parts: Any, new: np.ndarray, newcomer: str, unequal: str, *, of_models: bool
+) -> tuple[np.ndarray, list[str]]:
+    """Rows of the baseline and of a newcomer that can be set against each other, (rows,) bool, and notes."""
+    of_newcomer = new & (parts["subject"] == newcomer).to_numpy()
+    attempt, attempts = pd.factorize(parts["attempt"])
+    kept, left = np.zeros(len(parts), bool), []
+    if unequal == "common":
+        kept[~new], left = _common(parts[~new], of_models=of_models)
+    else:
+        kept[~new], left = True, _uneven(parts[~new])
+    of_baseline, tried = (np.zeros(len(attempts), bool) for _ in range(2))
+    of_baseline[attempt[kept]], tried[attempt[of_newcomer]] = True, True
+    both = of_baseline & tried
+    if not both.any():
+        raise ValueError(_apart(parts[kept], parts[of_newcomer], newcomer))
+    item, items = pd.factorize(parts["item"])
+    answered = np.zeros(len(items), bool)
+    answered[item[both[attempt]]] = True
+    counts = np.where(answered[item], both[attempt], of_baseline[attempt])
+    fewer = len(np.unique(attempt[kept & ~counts]))
+    unknown = parts[of_newcomer & ~both[attempt]]
+    kept = counts & (kept | of_newcomer)
+    if fewer:
+        left.append(f"left out: {fewer} results of the baseline at items that {newcomer} answered otherwise")
+    if len(unknown):
+        groups = _some(list(map(str, unknown["group"].unique())))
+        left.append(f"left out: {len(unknown)} results of {newcomer} that the baseline lacks: {groups}")
+    return kept, left
+
+
+def _apart(baseline: Any, new: Any, newcomer: str) -> str:
+    """Why a newcomer shares nothing with a baseline."""
+    for column, what in (("image", "an image"), ("group", "a run"), ("item", "an item")):
+        one, other = (list(map(str, each[column].unique())) for each in (new, baseline))
+        if not set(one) & set(other):
+            have = f"got {_some(one)}; the baseline has {_some(other)}"
+            return f"expected {what} of {newcomer} that the baseline has, too, {have}"
+    return f"expected a result of {newcomer} on an image under an attack that the baseline has, got none"
+
+
 def _uneven(parts: Any) -> list[str]:
     """A note if the subjects met different attempts."""
     counts = parts.drop_duplicates(["subject", "attempt"]).groupby("subject", sort=False, observed=True).size()
@@ -356,6 +468,9 @@ def _selective(parts: Any, hidden: Any) -> list[str]:
     """A note if the share of missing responses differs between the subjects beyond chance."""
     if not hidden.any():
         return []
+    everyone = parts.groupby("attempt", sort=False, observed=True)["subject"].nunique() == parts["subject"].nunique()
+    shared = parts["attempt"].map(everyone).to_numpy(bool)  # who tried less is missing less
+    parts, hidden = parts[shared], hidden[shared]
     place, names = pd.factorize(parts["subject"])
     image, images = pd.factorize(parts["image"])
     counts = np.zeros((len(names), len(images), 2))

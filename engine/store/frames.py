@@ -31,10 +31,10 @@ def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
     """The per-image records of all finished cells of a results folder.
 
     Columns: `cell`, `model`, `implementation`, `attack`, `knowledge`, `minimum_norm`, `library`, `norm`, `epsilon`
-    (NaN: none), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`, then those of the records: `image`, `index`,
-    `label`, `attacked`,
-    `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for
-    each metric, by symbol.
+    (NaN: none), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`, `model_digest`, `data_digest`, `version` (of
+    the library, or of a user's code), then those of the records: `image`, `index`, `label`, `attacked`, `success`,
+    `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for each metric,
+    by symbol.
 
     Args:
         folder: where `davylamp evaluate` put them.
@@ -146,6 +146,9 @@ def about_cell(cell: Cell) -> dict[str, Any]:
         "seed": cell.seed,
         "data": cell.subject.data,
         "pixels": cell.pixels,
+        "model_digest": cell.subject.model_digest,
+        "data_digest": cell.subject.data_digest,
+        "version": cell.version,
     }
 
 

@@ -92,6 +92,48 @@ def test_a_fit_that_failed_is_the_first_line(run, folder, monkeypatch):
     assert out.startswith("the fit has not converged: ")
 
 
+@pytest.fixture(scope="module")
+def newcomers(tmp_path_factory):
+    path = tmp_path_factory.mktemp("newcomers") / "results"
+    write_results(path, attacks=("foolbox:pgd", "art:cw"), images=16, models=("middle", "newcomer"))
+    return path
+
+
+def test_newcomers_against_a_baseline(run, folder, newcomers):
+    code, out, _ = run("rank", newcomers, "--against", folder)
+    assert code == 0
+    assert "of the same name, but not the model of the baseline: middle" in out
+    assert "32 of 72 items answered, 16 of 24 images" in out
+    tables = [line for line in out.splitlines() if line.endswith("1pl, bernoulli responses, items anchored")]
+    assert [line.partition(" of ")[0] for line in tables] == ["middle (new)", "newcomer"]
+    code, out, err = run("rank", newcomers, "--against", folder, "--csv")
+    assert out.splitlines()[0].startswith("newcomer,subject,score,low,high,rank,rank_low,rank_high")
+    assert len(out.splitlines()) == 1 + 2 * 4
+    assert "- 32 of 72 items answered, 16 of 24 images" in err
+    code, out, _ = run("rank", newcomers, "--against", folder, "--json", "--norm", "linf")
+    placed = json.loads(out)["placements"][1]["placed"]
+    assert set(placed["beats"]) == {"weak", "middle", "strong"}
+    assert placed["rank_low"] <= placed["rank"] <= placed["rank_high"]
+    assert placed["responses"] == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--method", "borda"), "expected --against without --method borda"),
+        (("--items", "2", "--sensitivity"), "expected --against without --items, --sensitivity"),
+        (("--norm", "l1"), "expected results in norm l1"),
+        (("--norm", "l7"), "unknown norm 'l7'"),
+        (("--subjects", "attacks"), "expected attacks that the baseline lacks, got cw, pgd: it has them"),
+    ],
+)
+def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, message):
+    code, out, err = run("rank", newcomers, "--against", folder, *arguments)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,0 +1,67 @@
+"""What `davylamp rank NEW --against BASELINE` shows: newcomers among the subjects of a baseline."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Placements of newcomers, with what they are of and what a reader should know."""
+
+    title: str
+    placements: tuple[Any, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def frame(self) -> Any:
+        """One line for each newcomer and each subject that it is placed among."""
+        import pandas as pd
+
+        return pd.concat([each.to_frame() for each in self.placements], ignore_index=True)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What a reader should know first."""
+        return tuple(dict.fromkeys((*self.notes, *(note for each in self.placements for note in each.notes))))
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Everything as one JSON document."""
+        placements = [each.to_dict() for each in self.placements]
+        return {"title": self.title, "notes": list(self.notes), "placements": placements}
+
+    def print(self, _: int) -> None:
+        """For each newcomer its notes, and a table in which it stands among the subjects of the baseline."""
+        from ..report.text.console import make_console
+
+        console = make_console()
+        for note in self.notes:
+            console.print(note, highlight=False, markup=False)
+        for placed in self.placements:
+            _print_one(self.title, placed, console)
+
+
+def _print_one(title: str, placed: Any, console: Any) -> None:
+    from ..report.text.console import print_table
+
+    for note in placed.notes:
+        console.print(note, highlight=False, markup=False)
+    columns = ("rank", "subject", "score", "95 %", "ranks", "P(new above)", "mean", "ranks by bootstrap")
+    rows = [
+        (
+            int(row["rank"]),
+            row["subject"],
+            f"{row['score']:.2f}",
+            f"{row['low']:.2f} to {row['high']:.2f}",
+            f"{row['rank_low']} - {row['rank_high']}",
+            "new" if row["subject"] == placed.newcomer else f"{row['beats']:.2f}",
+            f"{row['mean']:.3f}",
+            f"{row['bootstrap_low']} - {row['bootstrap_high']}",
+        )
+        for row in placed.to_frame().to_dict("records")
+    ]
+    print_table(f"{placed.newcomer} of {title}: {placed.ranking.method}", columns, rows, console)
+    low, high = placed.rank_interval
+    ranks = f"rank {low}" if low == high else f"ranks {low} to {high}"
+    line = f"{placed.newcomer}: {ranks} of {len(rows)} (95 %); means are over what it answered"
+    console.print(line, highlight=False, markup=False)
