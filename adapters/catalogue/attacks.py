@@ -110,6 +110,7 @@ _ALL = (
     ),
     Attack("geoda", "GeoDA", _MINIMUM, _DECISION, "Rahmati et al. 2020", {"max_queries": 1000}),
     Attack("sign-opt", "Sign-OPT", _MINIMUM, _DECISION, "Cheng et al. 2020", {"max_queries": 2000}),
+    Attack("rays", "RayS", _MINIMUM, _DECISION, "Chen and Gu 2020", {"max_queries": 10_000}),
     Attack("pointwise", "Pointwise", _MINIMUM, _DECISION, "Schott et al. 2019", {}),
     Attack(
         "spatial",

@@ -267,7 +267,7 @@ def accepted(row: Implementation) -> list[str]:
     """The canonical parameters that a row takes, its own first."""
     own = [name for name in row.params if name not in SUPPLIED]
     restarts = ["restarts"] if row.random and "restarts" not in own else []
-    return [*own, *restarts, *UNIVERSAL]
+    return [*dict.fromkeys((*own, *restarts, *UNIVERSAL))]
 
 
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:

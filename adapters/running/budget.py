@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from ..criterion import fooled
 from ..threat_model import ThreatModel
-from .judge import fooled, inside_rules, norm_of, project
+from .judge import inside_rules, norm_of, project
 
 IDLE_CALLS = 100  # questions about spent images only, in a row, after which nothing more is to be learned
 

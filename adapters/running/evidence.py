@@ -5,12 +5,13 @@ from torch import Tensor
 
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of
+from ..criterion import fooled
 from ..models.classifier import Classifier
 from ..result import allowed_radii
 from ..threat_model import ThreatModel
 from ..user_code import name_error
 from .call import Images, Returned
-from .judge import OF_THE_MODEL, Verdict, fooled, judge_images, judge_outcomes, norm_of, of_another_image, quantise
+from .judge import OF_THE_MODEL, Verdict, judge_images, judge_outcomes, norm_of, of_another_image, quantise
 from .steadiness import draw_hits
 
 

@@ -43,16 +43,6 @@ class Verdict(NamedTuple):
     violations: tuple[tuple[str, ...], ...]
 
 
-def fooled(logits: Tensor, labels: Tensor, targets: Tensor | None = None) -> Tensor:
-    """Whether each row counts as a success, shape (N,) bool: not the label, or the target if there is one.
-
-    A row with a NaN is never a success.
-    """
-    predicted = logits.argmax(1)
-    hit = predicted != labels if targets is None else predicted == targets
-    return hit & torch.isfinite(logits).all(1)
-
-
 def norm_of(delta: Tensor, norm: Norm) -> Tensor:
     """Norm of each change, shape (N,), in its type; l0 counts components; "unrestricted" is measured in l2."""
     flat = delta.flatten(1)

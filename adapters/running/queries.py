@@ -113,6 +113,10 @@ class QueryCounter(nn.Module):
             logits.register_hook(lambda _: self._count("backwards", owners))
         return logits
 
+    def query_rows(self, inputs: Tensor, rows: Tensor) -> Tensor:
+        """Logits of `inputs`, of which number i is a version of image rows[i] of those that the library was given."""
+        return self.query(inputs, rows if self._rows is None else self._rows[rows])
+
     def _ask(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
         """Logits; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
         self.seen.note_inputs(inputs, owners)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .judge import fooled
+from ..criterion import fooled
 from .queries import QueryCounter
 
 DRAWS = 100

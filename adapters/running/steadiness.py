@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..criterion import fooled
 from ..models.classifier import Classifier
-from .judge import fooled
 from .seeding import seeded
 
 TOLERANCE = 1e-2  # relative to the largest logit: what another batch may change (TF32, half precision)

@@ -1,0 +1,13 @@
+"""davylamp's implementations of published attacks that no other library here has."""
+
+from ..library import Library
+from .attacks import ROWS
+
+LIBRARY = Library(
+    "davylamp",
+    module="davylamp",
+    distribution="davylamp",
+    attacks=ROWS,
+    driver=".driver:run",
+    package=__name__,
+)

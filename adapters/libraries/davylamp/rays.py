@@ -1,0 +1,130 @@
+"""RayS: a search for the nearest boundary over directions of signs, block by block, by decisions alone."""
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from ...criterion import fooled
+from .queries import Model, ask
+
+
+@torch.no_grad()
+def rays(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    targets: Tensor | None = None,
+    max_queries: int = 10_000,
+    tolerance: float = 1e-3,
+) -> Tensor:
+    """RayS (Chen and Gu 2020): the direction in {-1, 1}^d along which the decision boundary is nearest.
+
+    The signs of one block after the other are flipped, and the blocks are halved once all were tried. A flip is kept
+    if the image is fooled at the best distance so far (one query) and nearer (a binary search).
+
+    Every image is at a place of its own in the search, so that each call of the model asks about all images that are
+    not done. An image is done, too, once no single component has anything to gain: for a model whose answers do not
+    change, every further query would be a repetition.
+
+    Args:
+        model: maps images in [0, 1] to logits; only the most likely class is used.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: their labels, shape (n,).
+        targets: target classes, shape (n,), for a targeted attack.
+        max_queries: of each image.
+        tolerance: of the binary search, as an l2 distance.
+
+    Returns:
+        The nearest adversarial image seen of each image, shape (n, C, H, W); the clean image where there was none.
+    """
+    flat, best = inputs.flatten(1), inputs.flatten(1).clone()
+    search = _Search.start(flat)
+    while len(search.rows):
+        attempt = search.directions()
+        points = (flat[search.rows] + search.lengths()[:, None] * attempt).clamp(0, 1)
+        logits = ask(model, points.view(-1, *inputs.shape[1:]), search.rows)
+        wanted = None if targets is None else targets[search.rows]
+        nearer = search.learn(fooled(logits, labels[search.rows], wanted), attempt, tolerance, max_queries)
+        rows = search.rows[nearer]
+        best[rows] = (flat[rows] + search.radius[nearer, None] * attempt[nearer]).clamp(0, 1)
+        search = search.of(~search.is_done(max_queries))
+    return best.view_as(inputs)
+
+
+@dataclass
+class _Search:
+    """Where the search of each image is; every field has one entry for each image that is not done."""
+
+    rows: Tensor  # which image of the batch
+    signs: Tensor  # of the best direction, shape (m, d)
+    radius: Tensor  # l2 distance of the boundary in that direction
+    low: Tensor  # of the binary search in the direction that is tried
+    high: Tensor
+    searching: Tensor  # whether that search is under way
+    level: Tensor  # there are 2 ** level blocks
+    block: Tensor  # the one whose signs are flipped
+    failures: Tensor  # flips of a single component since the last one that was kept
+    queries: Tensor
+
+    @classmethod
+    def start(cls, flat: Tensor) -> "_Search":
+        zero = flat.new_zeros(len(flat))
+        whole = torch.zeros_like(zero, dtype=torch.long)
+        rows = torch.arange(len(flat), device=flat.device)
+        return cls(rows, torch.ones_like(flat), zero + torch.inf, zero, zero, whole.bool(), whole, whole, whole, whole)
+
+    def of(self, images: Tensor) -> "_Search":
+        if images.all():
+            return self
+        return _Search(*(getattr(self, field.name)[images] for field in fields(self)))
+
+    @property
+    def _size(self) -> int:
+        return self.signs.shape[1]
+
+    def _widths(self) -> Tensor:
+        blocks = 2**self.level
+        return (self._size + blocks - 1) // blocks
+
+    def directions(self) -> Tensor:
+        """The unit direction that is tried, shape (m, d): the best one with the signs of one block flipped."""
+        start = (self.block * self._widths())[:, None]
+        place = torch.arange(self._size, device=start.device)
+        inside = (place >= start) & (place < start + self._widths()[:, None])
+        return torch.where(inside, -self.signs, self.signs) / math.sqrt(self._size)
+
+    def lengths(self) -> Tensor:
+        """How far along it the model is asked; infinitely far before anything was adversarial."""
+        return torch.where(self.searching, (self.low + self.high) / 2, self.radius)
+
+    def learn(self, hit: Tensor, attempt: Tensor, tolerance: float, max_queries: int) -> Tensor:
+        """Go on by whether the point was adversarial; which images have just got a nearer one."""
+        self.queries = self.queries + 1
+        middle, began = (self.low + self.high) / 2, ~self.searching & hit
+        low, high = middle.where(self.searching & ~hit, self.low), middle.where(self.searching & hit, self.high)
+        self.low = low.masked_fill(began, 0)
+        self.high = self.radius.clamp(max=math.sqrt(self._size)).where(began, high)
+        close = (self.high - self.low <= tolerance) | (self.queries >= max_queries)
+        ended = self.searching & close | ~self.searching & ~hit
+        nearer = ((self.searching | began) & close) & (self.high < self.radius)
+        self.radius = self.high.where(nearer, self.radius)
+        self.signs = attempt.sign().where(nearer[:, None], self.signs)
+        single = ended & (self._widths() == 1)
+        self.failures = torch.where(single, self.failures + 1, self.failures).masked_fill(nearer, 0)
+        self.searching = (self.searching | began) & ~ended
+        self._advance(ended)
+        return nearer
+
+    def _advance(self, ended: Tensor) -> None:
+        """The next block; after the last one, blocks of half the size."""
+        last = (self.block + 1) * self._widths() >= self._size
+        smaller = (self.level + 1).where(self._widths() > 1, self.level)
+        self.level = smaller.where(ended & last, self.level)
+        self.block = torch.where(ended, (self.block + 1).masked_fill(last, 0), self.block)
+
+    def is_done(self, max_queries: int) -> Tensor:
+        """Whether an image is out of queries, or no component was worth flipping."""
+        return (self.queries >= max_queries) | (self.failures >= self._size)
