@@ -20,7 +20,7 @@ State = Literal["kept", "broken", "weak", "not shown", "not promised"]
 BUDGET = 7  # forward plus backward passes an image
 _MOST = {
     **{"steps": 100, "restarts": 2, "binary_search_steps": 5, "samples": 5, "population": 10, "directions": 200},
-    **{"initial_evaluations": 100, "max_evaluations": 200},
+    **{"initial_evaluations": 100, "max_evaluations": 200, "tolerance": 1e-5},
 }
 _STEPS = 40  # of an attack whose radius is given
 _NEAR = 1.25  # times the least perturbation: what a minimum-norm attack is expected to find

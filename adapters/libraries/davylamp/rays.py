@@ -43,13 +43,12 @@ def rays(
     flat, best = inputs.flatten(1), inputs.flatten(1).clone()
     search = _Search.start(flat)
     while len(search.rows):
-        attempt = search.directions()
-        points = (flat[search.rows] + search.lengths()[:, None] * attempt).clamp(0, 1)
+        points = (flat[search.rows] + search.lengths()[:, None] * search.attempt).clamp(0, 1)
         logits = ask(model, points.view(-1, *inputs.shape[1:]), search.rows)
         wanted = None if targets is None else targets[search.rows]
-        nearer = search.learn(fooled(logits, labels[search.rows], wanted), attempt, tolerance, max_queries)
+        nearer = search.learn(fooled(logits, labels[search.rows], wanted), tolerance, max_queries)
         rows = search.rows[nearer]
-        best[rows] = (flat[rows] + search.radius[nearer, None] * attempt[nearer]).clamp(0, 1)
+        best[rows] = (flat[rows] + search.radius[nearer, None] * search.direction[nearer]).clamp(0, 1)
         search = search.of(~search.is_done(max_queries))
     return best.view_as(inputs)
 
@@ -59,9 +58,10 @@ class _Search:
     """Where the search of each image is; every field has one entry for each image that is not done."""
 
     rows: Tensor  # which image of the batch
-    signs: Tensor  # of the best direction, shape (m, d)
+    direction: Tensor  # the best one so far, of length 1 and with components of one size, shape (m, d)
     radius: Tensor  # l2 distance of the boundary in that direction
-    low: Tensor  # of the binary search in the direction that is tried
+    attempt: Tensor  # the best direction with the signs of one block flipped, shape (m, d)
+    low: Tensor  # of the binary search along the attempt
     high: Tensor
     searching: Tensor  # whether that search is under way
     level: Tensor  # there are 2 ** level blocks
@@ -74,7 +74,8 @@ class _Search:
         zero = flat.new_zeros(len(flat))
         whole = torch.zeros_like(zero, dtype=torch.long)
         rows = torch.arange(len(flat), device=flat.device)
-        return cls(rows, torch.ones_like(flat), zero + torch.inf, zero, zero, whole.bool(), whole, whole, whole, whole)
+        same = torch.full_like(flat, 1 / math.sqrt(flat.shape[1]))
+        return cls(rows, same, zero + torch.inf, -same, zero, zero, whole.bool(), whole, whole, whole, whole)
 
     def of(self, images: Tensor) -> "_Search":
         if images.all():
@@ -83,24 +84,17 @@ class _Search:
 
     @property
     def _size(self) -> int:
-        return self.signs.shape[1]
+        return self.direction.shape[1]
 
     def _widths(self) -> Tensor:
         blocks = 2**self.level
         return (self._size + blocks - 1) // blocks
 
-    def directions(self) -> Tensor:
-        """The unit direction that is tried, shape (m, d): the best one with the signs of one block flipped."""
-        start = (self.block * self._widths())[:, None]
-        place = torch.arange(self._size, device=start.device)
-        inside = (place >= start) & (place < start + self._widths()[:, None])
-        return torch.where(inside, -self.signs, self.signs) / math.sqrt(self._size)
-
     def lengths(self) -> Tensor:
         """How far along it the model is asked; infinitely far before anything was adversarial."""
         return torch.where(self.searching, (self.low + self.high) / 2, self.radius)
 
-    def learn(self, hit: Tensor, attempt: Tensor, tolerance: float, max_queries: int) -> Tensor:
+    def learn(self, hit: Tensor, tolerance: float, max_queries: int) -> Tensor:
         """Go on by whether the point was adversarial; which images have just got a nearer one."""
         self.queries = self.queries + 1
         middle, began = (self.low + self.high) / 2, ~self.searching & hit
@@ -109,9 +103,9 @@ class _Search:
         self.high = self.radius.clamp(max=math.sqrt(self._size)).where(began, high)
         close = (self.high - self.low <= tolerance) | (self.queries >= max_queries)
         ended = self.searching & close | ~self.searching & ~hit
-        nearer = ((self.searching | began) & close) & (self.high < self.radius)
+        nearer = (self.searching | began) & close & (self.high < self.radius)
         self.radius = self.high.where(nearer, self.radius)
-        self.signs = attempt.sign().where(nearer[:, None], self.signs)
+        self.direction[nearer] = self.attempt[nearer]
         single = ended & (self._widths() == 1)
         self.failures = torch.where(single, self.failures + 1, self.failures).masked_fill(nearer, 0)
         self.searching = (self.searching | began) & ~ended
@@ -119,11 +113,16 @@ class _Search:
         return nearer
 
     def _advance(self, ended: Tensor) -> None:
-        """The next block; after the last one, blocks of half the size."""
+        """Try the next block; after the last one, blocks of half the size."""
         last = (self.block + 1) * self._widths() >= self._size
         smaller = (self.level + 1).where(self._widths() > 1, self.level)
         self.level = smaller.where(ended & last, self.level)
         self.block = torch.where(ended, (self.block + 1).masked_fill(last, 0), self.block)
+        images = ended.nonzero()[:, 0]
+        width = self._widths()[images, None]
+        place = torch.arange(self._size, device=width.device) - self.block[images, None] * width
+        best = self.direction[images]
+        self.attempt[images] = torch.where((place >= 0) & (place < width), -best, best)
 
     def is_done(self, max_queries: int) -> Tensor:
         """Whether an image is out of queries, or no component was worth flipping."""
