@@ -1,6 +1,7 @@
 """The command that ranks: a results folder, or a table of metrics, into scores with their uncertainty."""
 
 import json
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
@@ -105,7 +106,10 @@ class Ranked:
             if frame is not None:
                 document[name] = json.loads(frame.to_json(orient="records"))
         if self.sensitivity is not None:
-            document["sensitivity"] = [record._asdict() for record in self.sensitivity]
+            document["sensitivity"] = [
+                {name: None if value != value else value for name, value in record._asdict().items()}  # noqa: PLR0124
+                for record in self.sensitivity
+            ]
         return document
 
     def print(self, items: int) -> None:
@@ -141,7 +145,11 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..adapters.parameters import parse_number
 
     one_format({"csv": as_csv, "json": as_json})
-    _refuse(given_options(context), folder, subjects, method, unequal)
+    given = given_options(context)
+    _refuse(given, folder, subjects, method, unequal)
+    unprinted = [f"--{name}" for name in ("library", "sensitivity", "items") if name in given] if as_csv else []
+    if unprinted:
+        raise InvalidInput(f"expected --json or a table with {', '.join(unprinted)}: CSV is the ranking alone")
     chosen: dict[str, Any] = {"norm": norm, "knowledge": None if knowledge is None else knowledge.value}
     chosen |= {"per": per.value, "original": original}
     try:
@@ -158,7 +166,10 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
             shown = _rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
-    say_defaults(context, ("subjects", "method", "per", "seed"))
+    unused = {"method", "per"} if folder.suffix == ".csv" else set()
+    if subjects is Subjects.implementations or (subjects is Subjects.defences and method is Method.canary):
+        unused.add("per")
+    say_defaults(context, [name for name in ("subjects", "method", "per", "seed") if name not in unused])
     if as_json:
         print(json.dumps(shown.document, indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
@@ -210,7 +221,7 @@ def _refuse(given: Collection[str], folder: Path, subjects: Subjects, method: Me
         _refuse_against(given, method)
     if _of_metrics(folder, method):
         is_file = folder.suffix == ".csv"
-        ignored = ["budget", "library", "unequal", "model", "fit"]
+        ignored = ["budget", "library", "unequal", "model", "fit", "items"]
         ignored += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored += ["method"] if method in (Method.mean, Method.borda) else []
         wrong = [f"--{name}" for name in ignored if name in given]
@@ -224,6 +235,8 @@ def _refuse(given: Collection[str], folder: Path, subjects: Subjects, method: Me
         raise InvalidInput("expected --propagate with --method canary: no other has two layers")
     elif unequal is Unequal.keep and method is not Method.irt:
         raise InvalidInput(f"expected --unequal common with --method {method.value}: a mean has no missing items")
+    elif method is not Method.irt and (wrong := [f"--{name}" for name in ("model", "fit", "items") if name in given]):
+        raise InvalidInput(f"expected {', '.join(wrong)} with --method irt, got --method {method.value}")
     if "library" in given and (subjects is not Subjects.implementations or method is not Method.irt):
         raise InvalidInput("expected --library with --subjects implementations and --method irt")
     if "per" in given and subjects is Subjects.implementations:
@@ -252,8 +265,6 @@ def _rank_folder(
     options: dict[str, Any],
 ) -> Ranked:
     """Per image: load, rank, look at the items."""
-    import numpy as np
-
     from ..engine import load
     from ..scoring import (
         build_responses,
@@ -262,6 +273,7 @@ def _rank_folder(
         describe_items,
         differential_items,
         drop_each,
+        of_subjects,
         rank_matrix,
     )
 
@@ -273,6 +285,8 @@ def _rank_folder(
         responses = complete_items(responses)
     failed = len(results.attrs["failed"])
     notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
+    if library is not None:
+        _check_library(library, responses.subjects)
     ranking = rank_matrix(responses, **options)
     size = f"{responses.values.shape[1]} items, {len(set(responses.images))} images"
     title = f"{subjects.value} of {folder}: {ranking.method}, {size}"
@@ -283,16 +297,22 @@ def _rank_folder(
             focal = [name.partition(":")[0] == library for name in responses.subjects]
             differential = differential_items(ranking.fit, responses.values, focal, responses.images)
     if sensitivity:
-        names = np.array(responses.subjects)
-
-        def score(kept: Any) -> Any:
-            fewer = responses._replace(values=responses.values[kept], subjects=tuple(names[kept]))
-            return rank_matrix(fewer, **options).score
-
+        names = responses.subjects
         if len(names) < 3:
             raise InvalidInput(f"expected at least 3 {subjects.value} for --sensitivity, got {len(names)}")
-        dropped = drop_each(score, responses.subjects, axis="subjects")
+        dropped = drop_each(
+            lambda kept: rank_matrix(of_subjects(responses, kept), **options).score, names, axis="subjects"
+        )
     return Ranked(title, ranking, notes, table, differential, dropped)
+
+
+def _check_library(library: str, implementations: Collection[str]) -> None:
+    """Implementations of this library and of others, or there is nothing to set against one another."""
+    have = list(dict.fromkeys(name.partition(":")[0] for name in implementations))
+    if library not in have:
+        raise UnknownName("library", library, have)
+    if len(have) < 2:
+        raise InvalidInput(f"expected implementations of another library beside --library {library}, got none")
 
 
 def _rank_metrics(
@@ -307,7 +327,9 @@ def _rank_metrics(
     dropped = None
     if sensitivity:
         dropped = drop_each(
-            lambda kept: rank_table(values[:, kept], names, [metrics[each] for each in kept], view=view).score,
+            lambda kept: (
+                rank_table(values[:, kept], names, [metrics[each] for each in kept], view=view, seed=seed).score
+            ),
             metrics,
             axis="items",
         )
@@ -351,7 +373,7 @@ def _print(ranked: Ranked, count: int) -> None:
             int(row["rank"]),
             row["subject"],
             f"{row['score']:.2f}",
-            f"{row['low']:.2f} to {row['high']:.2f}",
+            "-" if math.isnan(row["low"]) else f"{row['low']:.2f} to {row['high']:.2f}",
             f"{row['rank_low']} - {row['rank_high']}",
             f"{row['first']:.2f}",
             row["group"],
@@ -380,7 +402,9 @@ def _print(ranked: Ranked, count: int) -> None:
 
 def _closing(ranking: Any) -> list[str]:
     """How the ranking stands to others, and how good the fit is."""
-    taus = ", ".join(f"{name} {tau:.2f}" for name, tau in ranking.agreement.items())
+    taus = ", ".join(
+        f"{name} {'undefined' if math.isnan(tau) else format(tau, '.2f')}" for name, tau in ranking.agreement.items()
+    )
     lines = [f"Kendall's tau with {taus}; subjects that share a letter cannot be told apart (95 %)"]
     quality = ranking.diagnostics
     if quality is not None:

@@ -9,7 +9,7 @@ from .items import describe_items, differential_items
 from .newcomer import Placement, place_newcomer, place_results
 from .ranking import Ranking, rank_matrix, rank_responses
 from .response_model import ResponseModel
-from .responses import KNOWLEDGE, Responses, build_responses, check_several, choose_results, complete_items
+from .responses import KNOWLEDGE, Responses, build_responses, check_several, choose_results, complete_items, of_subjects
 
 __all__ = [
     "KNOWLEDGE",
@@ -37,6 +37,7 @@ __all__ = [
     "fit_irt",
     "metrics_of",
     "missing_by_subject",
+    "of_subjects",
     "place_newcomer",
     "place_results",
     "plain_mean",

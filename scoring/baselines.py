@@ -6,6 +6,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 
+FEWEST = 5  # images that are resampled
+
 
 def plain_mean(responses: np.ndarray) -> np.ndarray:
     """Mean response of each subject, over the items that it has.
@@ -62,9 +64,12 @@ def bootstrap(
         seed: of the resampling.
 
     Returns:
-        Shape (replicates, N); NaN where a resampling left a subject no response.
+        Shape (replicates, N); NaN where a resampling left a subject no response, and everywhere if there are fewer
+        than `FEWEST` images: so few are too alike when drawn again to say anything about others.
     """
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
+    if len(names) < FEWEST:
+        return np.full((replicates, len(responses)), np.nan)
     members = [np.flatnonzero(cluster == each) for each in range(len(names))]
     generator = np.random.default_rng(seed)
     chosen = generator.integers(len(names), size=(replicates, len(names)))
@@ -76,13 +81,13 @@ class Dropped(NamedTuple):
 
     Attributes:
         name: of what is left out.
-        tau: Kendall's tau-b of the rankings with and without it, of the subjects that both have.
-        moved: largest change of a rank among them.
+        tau: Kendall's tau-b of the rankings with and without it, of the subjects that both have; NaN if one ties all.
+        moved: largest change of a rank among them; NaN if nothing is left to rank by.
     """
 
     name: str
     tau: float
-    moved: int
+    moved: float
 
 
 def drop_each(
@@ -91,22 +96,27 @@ def drop_each(
     """Rank again without each subject, or without each item (or metric), in turn.
 
     Args:
-        score: of each subject that is kept, from the places in `names` that are kept.
+        score: of each subject that is kept, from the places in `names` that are kept; a ValueError says that there is
+            nothing to rank by.
         names: of the subjects or items.
         axis: which of the two they are.
 
     Returns:
-        One record for each name, the most influential first.
+        One record for each name, the most influential first; last those without which nothing can be ranked.
     """
     everything = np.arange(len(names))
     full = score(everything)
     records = []
     for place, name in enumerate(names):
         kept = np.delete(everything, place)
-        before, after = full[kept] if axis == "subjects" else full, score(kept)
+        try:
+            before, after = full[kept] if axis == "subjects" else full, score(kept)
+        except ValueError:
+            records.append(Dropped(name, float("nan"), float("nan")))
+            continue
         moved = np.abs(rankdata(-before) - rankdata(-after)).max()
         records.append(Dropped(name, agreement(before, {"": after})[""], int(np.ceil(moved))))
-    return sorted(records, key=lambda record: record.tau)
+    return sorted(records, key=lambda record: (np.isnan(record.moved), np.isnan(record.tau), record.tau))
 
 
 def agreement(score: np.ndarray, others: Mapping[str, np.ndarray]) -> dict[str, float]:

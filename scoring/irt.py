@@ -103,6 +103,7 @@ def fit_irt(
         ValueError: if the matrix cannot be fitted.
     """
     values = check_responses(responses)
+    check_seed(seed)
     if method not in ("auto", "fast", "nuts"):
         raise ValueError(f"expected a fit auto, fast or nuts, got {method!r}")
     if min(chains - 1, draws // 4) < 1:
@@ -152,7 +153,7 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
         ValueError: if it has fewer than two subjects, no item, values outside [0, 1], a subject or an item without
             any response, or no item on which two subjects differ.
     """
-    values = np.asarray(responses, dtype=float)
+    values = _numbers(responses)
     if values.ndim != 2 or len(values) < 2 or values.shape[1] < 1:
         raise ValueError(f"expected responses of at least 2 subjects to at least 1 item, got shape {values.shape}")
     seen = ~np.isnan(values)
@@ -166,6 +167,29 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
     if (np.nanmax(values, 0) == np.nanmin(values, 0)).all():
         raise ValueError("expected an item on which two subjects differ, got none: there is nothing to rank by")
     return values
+
+
+def _numbers(responses: Any) -> np.ndarray:
+    """The responses as numbers; masked ones are NaN."""
+    if isinstance(responses, np.ma.MaskedArray):
+        responses = np.ma.filled(responses.astype(float), np.nan)
+    try:
+        if np.iscomplexobj(responses):
+            raise TypeError("complex numbers")
+        return np.asarray(responses, dtype=float)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"expected numbers in [0, 1], NaN where a response is missing, got {reason}") from None
+
+
+def check_seed(seed: int) -> None:
+    """A seed that every generator takes.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+        raise ValueError(f"expected a seed from 0 to {2**32 - 1}, got {seed!r}")
 
 
 def _arrays(sites: dict[str, Any]) -> dict[str, np.ndarray]:

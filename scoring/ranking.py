@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from .baselines import agreement, bootstrap, borda, plain_mean
+from .baselines import FEWEST, agreement, bootstrap, borda, plain_mean
 from .dependence import design_effect
 from .diagnostics import Diagnostics
-from .irt import IRTFit, Method, check_responses, choose_model, fit_irt
+from .irt import IRTFit, Method, check_responses, check_seed, choose_model, fit_irt
 from .responses import Responses, check_several, complete_items
 
 Scoring = Literal["irt", "mean", "borda"]
@@ -27,12 +27,12 @@ class Ranking:
         method: how the scores came about.
         subjects: names, length N.
         score: of each subject; higher is better, shape (N,).
-        low: lower end of the 95 % interval of the score, shape (N,).
+        low: lower end of the 95 % interval of the score, shape (N,); NaN where there is none.
         high: upper end, shape (N,).
         rank: by score, shape (N,); equal scores share the better rank.
         rank_low: best rank in the 95 % interval, shape (N,).
         rank_high: worst rank in it, shape (N,).
-        rank_probability: P(rank of i is r + 1), shape (N, N).
+        rank_probability: P(rank of i is r + 1), shape (N, N); a tie gives each of its ranks the same share.
         beats: P(i ranks above j), a tie counting half, shape (N, N).
         groups: letters of each subject; two that share a letter do not differ significantly at 95 %.
         mean: plain mean response, shape (N,).
@@ -128,7 +128,8 @@ def rank_responses(
         ValueError: if the matrix cannot be ranked or the names do not fit it.
     """
     values = check_responses(responses)
-    images = [str(item) for item in range(values.shape[1])] if clusters is None else list(clusters)
+    check_seed(seed)
+    images = [str(item) for item in (range(values.shape[1]) if clusters is None else clusters)]
     if len(subjects) != len(values) or len(images) != values.shape[1] or len(set(subjects)) < len(values):
         sizes = f"{len(set(subjects))} and {len(images)}"
         raise ValueError(f"expected {len(values)} different subjects and {values.shape[1]} clusters, got {sizes}")
@@ -138,15 +139,23 @@ def rank_responses(
     if scoring != "irt":
         rule = plain_mean if scoring == "mean" else borda
         draws = resampled if scoring == "mean" else bootstrap(rule, values, images, seed=seed)
-        return make_ranking(scoring, subjects, rule(values), draws, values, resampled)
+        ranking = make_ranking(scoring, subjects, rule(values), draws, values, resampled)
+        few = len(set(images))
+        if few >= FEWEST:
+            return ranking
+        note = f"{_count(few)}: too few to resample, {FEWEST} are the least; nobody is told apart"
+        return replace(ranking, notes=(*ranking.notes, note))
     fit = fit_irt(values, choose_model(values, model), method=method, seed=seed)
     draws, effect = fit.ability.reshape(-1, len(values)), design_effect(fit, values, images)
     draws = stretch(draws, effect)
     name = f"{fit.model.name}, {fit.model.response} responses"
     ranking = make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
-    if effect < NOTICED:
-        return ranking
-    return replace(ranking, notes=(*ranking.notes, stretch_note(effect)))
+    notes, several = list(ranking.notes), len(set(images))
+    if effect >= NOTICED:
+        notes.append(stretch_note(effect))
+    if several < min(FEWEST, len(images)):
+        notes.append(f"{_count(several)}: too few to know how far images differ; intervals and ranks are too narrow")
+    return replace(ranking, notes=tuple(notes))
 
 
 def stretch(draws: np.ndarray, effect: float) -> np.ndarray:
@@ -158,6 +167,10 @@ def stretch_note(effect: float) -> str:
     """What a design effect has done to the intervals."""
     note = f"responses to one image hang together: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
     return f"{note}model's (design effect {effect:.2g}, images as clusters)"
+
+
+def _count(images: int) -> str:
+    return f"{images} image{'s' if images > 1 else ''}"
 
 
 def rank_matrix(
@@ -181,9 +194,12 @@ def rank_matrix(
     check_several(responses)
     if scoring != "irt":
         responses = complete_items(responses)
-    ranking = rank_responses(
-        responses.values, responses.subjects, responses.images, scoring=scoring, model=model, method=method, seed=seed
-    )
+    options: dict[str, Any] = {"scoring": scoring, "model": model, "method": method, "seed": seed}
+    try:
+        ranking = rank_responses(responses.values, responses.subjects, responses.images, **options)
+    except ValueError as error:
+        why = f" ({'; '.join(responses.notes[:3])})" if responses.notes else ""
+        raise ValueError(f"{error}{why}") from None
     return replace(ranking, notes=(*ranking.notes, *responses.notes))
 
 
@@ -210,12 +226,13 @@ def make_ranking(
     Returns:
         The ranking.
     """
-    ranks, low, high = _rank_interval(draws)
-    _, bootstrap_low, bootstrap_high = _rank_interval(resampled)
-    tail = (1 - LEVEL) / 2
+    best, worst = _rank_bounds(draws)
+    rank_low, rank_high = _rank_interval(best, worst)
+    bootstrap_low, bootstrap_high = _rank_interval(*_rank_bounds(resampled))
+    low, high = _score_interval(draws)
     mean = plain_mean(responses)
     taus = agreement(score, {"mean": mean, "borda": borda(responses)})
-    beats = np.stack([((one[:, None] > draws) + 0.5 * (one[:, None] == draws)).mean(0) for one in draws.T])
+    beats = np.stack([0.5 + 0.5 * ((one[:, None] > draws).mean(0) - (one[:, None] < draws).mean(0)) for one in draws.T])
     problem = fit.diagnostics.problem if fit else None
     notes = [problem] if problem else []
     reversed_pairs = np.sign(score[:, None] - score) * np.sign(mean[:, None] - mean) < 0
@@ -225,11 +242,12 @@ def make_ranking(
         name,
         tuple(subjects),
         score,
-        *np.nanquantile(draws, (tail, 1 - tail), axis=0),
-        rank=_ranks(score[None])[0].astype(int),
-        rank_low=low,
-        rank_high=high,
-        rank_probability=np.stack([(ranks == place).mean(0) for place in range(1, len(score) + 1)], 1),
+        low,
+        high,
+        rank=_rank_bounds(score[None])[0][0],
+        rank_low=rank_low,
+        rank_high=rank_high,
+        rank_probability=_rank_probability(best, worst),
         beats=beats,
         groups=tie_groups(score, beats),
         mean=mean,
@@ -268,17 +286,35 @@ def tie_groups(score: np.ndarray, beats: np.ndarray) -> tuple[str, ...]:
     return tuple(letters)
 
 
-def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Ranks along the last axis, 1 for the highest; equal scores share the better rank."""
-    return 1 + np.stack([(scores > one[:, None]).sum(1) for one in scores.T], 1)
+def _rank_bounds(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Best and worst rank along the last axis, 1 for the highest: equal scores share all ranks from one to the other.
+
+    A score that is not known (NaN) may be any: it is tied with every other.
+    """
+    best = 1 + np.stack([(scores > one[:, None]).sum(1) for one in scores.T], 1)
+    return best, scores.shape[1] - np.stack([(scores < one[:, None]).sum(1) for one in scores.T], 1)
 
 
-def _rank_interval(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ranks of the draws and the smallest and largest rank of each subject's 95 % interval."""
-    ranks = _ranks(draws)
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(ranks, (tail, 1 - tail), axis=0, method="inverted_cdf")
-    return ranks, low.astype(int), high.astype(int)
+def _rank_interval(best: np.ndarray, worst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Smallest and largest rank of each subject's 95 % interval, from the ranks of the draws, (D, N)."""
+    low = np.quantile(best, (1 - LEVEL) / 2, axis=0, method="inverted_cdf")
+    return low, np.quantile(worst, (1 + LEVEL) / 2, axis=0, method="inverted_cdf")
+
+
+def _rank_probability(best: np.ndarray, worst: np.ndarray) -> np.ndarray:
+    """P(rank of i is r + 1), (N, N): those that are tied in a draw have each of its ranks equally often."""
+    share = 1 / (worst - best + 1)
+    places = range(1, best.shape[1] + 1)
+    return np.stack([(share * ((best <= place) & (place <= worst))).mean(0) for place in places], 1)
+
+
+def _score_interval(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the 95 % interval, each (N,); NaN for one of no width: more is possible."""
+    known = ~np.isnan(draws).all(0)
+    ends = np.full((2, draws.shape[1]), np.nan)
+    ends[:, known] = np.nanquantile(draws[:, known], ((1 - LEVEL) / 2, (1 + LEVEL) / 2), axis=0)
+    low, high = np.where(ends[0] < ends[1], ends, np.nan)
+    return low, high
 
 
 def _plain(value: Any) -> Any:

@@ -34,6 +34,7 @@ KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
     "decision": ("decision-based",),
 }
 UNDEFENDED = "none"
+RADIUS_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-4, 1e-6  # of a budget: those within which an attack keeps to its ball
 CHANCE = 0.01  # below this p-value a note says that what is missing depends on the subject
 _NAMED = 4  # that a note names
 
@@ -85,7 +86,8 @@ def build_responses(
             "defences", image x model for "attacks" and "implementations". Models named "ORIGINAL+FILE.py:FUNCTION" are
             defended ones; their originals answer as the defence "none".
         budget: largest distance at which an attack counts as having fooled (column `distance`); None: any. An attack
-            in a larger ball that was not asked for the smallest change says nothing about it: missing.
+            in a larger ball that was not asked for the smallest change says nothing about it: missing. The results are
+            then of one norm.
         per: what counts once: an "attack", or every "implementation" of it (for "attacks": every library).
         unequal: what not every subject met is left out ("common", as CANARY has it), or stays and is a missing response
             of the others ("keep"): right only if what was run does not depend on how it would have ended.
@@ -97,7 +99,7 @@ def build_responses(
     Raises:
         ValueError: if columns are missing, a choice is unknown, or nothing is left.
     """
-    _check(results, subjects, per, unequal, original)
+    _check(results, subjects, budget, per, unequal, original)
     judged = _read_rows(results, subjects, budget, per, original)
     if unequal == "common":
         kept, left = _common(judged.parts, of_models=subjects in ("models", "defences"))
@@ -135,7 +137,7 @@ def build_against(
     Raises:
         ValueError: as `build_responses`; if nobody is new, or a newcomer shares nothing with the baseline.
     """
-    _check(results, subjects, per, unequal, original)
+    _check(results, subjects, budget, per, unequal, original)
     judged = _read_rows(results, subjects, budget, per, original)
     new = judged.rows["new"].to_numpy(bool)
     names, known = (list(judged.parts["subject"][which].unique()) for which in (new, ~new))
@@ -246,6 +248,20 @@ def complete_items(responses: Responses) -> Responses:
     )
 
 
+def of_subjects(responses: Responses, kept: Sequence[int] | np.ndarray) -> Responses:
+    """Some of the subjects, and the items that one of them has a response to.
+
+    Args:
+        responses: of any subjects.
+        kept: places of those that stay.
+    """
+    values = responses.values[np.asarray(kept)]
+    met = np.flatnonzero(~np.isnan(values).all(0))
+    names = tuple(responses.subjects[place] for place in kept)
+    items, images = (tuple(part[place] for place in met) for part in (responses.items, responses.images))
+    return responses._replace(values=values[:, met], subjects=names, items=items, images=images)
+
+
 def check_several(responses: Responses) -> None:
     """Two subjects at least, or a sentence that says why there is no ranking.
 
@@ -265,7 +281,7 @@ def check_several(responses: Responses) -> None:
     )
 
 
-def _check(results: Any, subjects: str, per: str, unequal: str, original: str | None) -> None:
+def _check(results: Any, subjects: str, budget: float | None, per: str, unequal: str, original: str | None) -> None:
     absent = [column for column in COLUMNS if column not in results]
     if absent:
         raise ValueError(f"expected columns {', '.join(COLUMNS)}, got a table without {', '.join(absent)}")
@@ -274,8 +290,21 @@ def _check(results: Any, subjects: str, per: str, unequal: str, original: str | 
         if given not in get_args(known):
             *others, last = get_args(known)
             raise ValueError(f"expected {name} {', '.join(others)} or {last}, got {given!r}")
+    if budget is not None:
+        _check_budget(results, budget)
     if original is not None and subjects != "defences":
         raise ValueError(f"expected an original model with subjects defences, got it with {subjects}")
+
+
+def _check_budget(results: Any, budget: Any) -> None:
+    """A distance means something in one norm."""
+    if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)) or not 0 < budget < np.inf:
+        raise ValueError(f"expected a budget as a positive number, got {budget!r}")
+    if "distance" not in results:
+        raise ValueError("expected a column distance to hold against the budget, got a table without")
+    norms = sorted(set(results["norm"])) if "norm" in results else []
+    if len(norms) > 1:
+        raise ValueError(f"expected results in one norm with a budget, got {', '.join(norms)}: choose by norm")
 
 
 def _judged(rows: Any, budget: float | None, *, of_models: bool) -> tuple[Any, Any, Any]:
@@ -283,7 +312,8 @@ def _judged(rows: Any, budget: float | None, *, of_models: bool) -> tuple[Any, A
     attacked, fooled = rows["attacked"].astype(bool), rows["success"].astype(bool)
     beyond = pd.Series(data=False, index=rows.index)
     if budget is not None:
-        far = fooled & (rows["distance"] > budget)
+        # float32 moves an example that is on the sphere past it: as far as an attack may end, it has kept the budget.
+        far = fooled & (rows["distance"] > budget * (1 + RADIUS_TOLERANCE) + ABSOLUTE_TOLERANCE)
         fooled &= ~far
         if "minimum_norm" in rows:
             beyond = far & ~rows["minimum_norm"].astype(bool)

@@ -95,7 +95,9 @@ def _attacked(
 ) -> pa.Table:
     labels = head["label"]
     count, attacked = len(labels), predicted == labels
-    distance = np.exp(reach / 2) if cell.threat_model.epsilon is None else np.full(count, cell.threat_model.epsilon)
+    radius = cell.threat_model.epsilon
+    # On the sphere, a rounding beyond it: examples are float32.
+    distance = np.exp(reach / 2) if radius is None else np.full(count, float(np.float32(radius)))
     success = attacked & ((reach < 0.5) if cell.threat_model.epsilon is not None else (reach < 2))
     adv_predicted = np.where(success, (labels + 3) % classes, predicted)
     own = np.where(success, distance, math.nan)

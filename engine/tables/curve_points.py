@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from ...adapters.result import allowed_radius
 from ...errors import Unsupported
 from ...metrics import empirical_half_distortion, half_distortion
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
@@ -85,7 +86,7 @@ def make_run(group: Group, *, queries: bool, grey: bool) -> Run:
             spent = np.where(columns["success"], columns["forwards"] + columns["backwards"], math.inf)
             falls.append(np.where(columns["attacked"], spent, 0.0))
         else:
-            falls.append(columns["distance"] * grey_scale(outcome, grey=grey))
+            falls.append(_distances_of(outcome) * grey_scale(outcome, grey=grey))
     return Run({name: group.labels[name] for name in _LABELS}, repeats, falls, limit)
 
 
@@ -98,6 +99,15 @@ def searched_to(outcome: Outcome) -> float:
     if "searched" in columns:
         return float(columns["searched"][left].min())
     return math.inf if cell.threat_model.epsilon is None else cell.threat_model.epsilon
+
+
+def _distances_of(outcome: Outcome) -> np.ndarray:
+    """The distance at which each image falls: at most the radius, where float32 moved an example past it."""
+    distance, threat_model = outcome.columns["distance"], outcome.cell.threat_model
+    if threat_model.epsilon is None:
+        return distance
+    inside = distance <= allowed_radius(threat_model)
+    return np.where(inside, np.minimum(distance, threat_model.epsilon), distance)
 
 
 def make_points(groups: Sequence[Group], *, grey: bool) -> list[Points]:

@@ -43,7 +43,7 @@ def test_json_holds_everything(run, folder):
 
 
 def test_csv_of_a_ranking_without_a_model(run, folder, tmp_path):
-    code, out, _ = run("rank", folder, "--method", "borda", "--csv", "--budget", "0.05")
+    code, out, _ = run("rank", folder, "--method", "borda", "--csv", "--norm", "linf", "--budget", "0.05")
     assert code == 0
     (tmp_path / "ranking.csv").write_text(out)
     table = pd.read_csv(tmp_path / "ranking.csv")
@@ -155,6 +155,11 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--subjects", "defences"), "expected defended models as NAME+FILE.py:FUNCTION"),
         (("--subjects", "defences", "--method", "canary"), "expected defended models beside their originals"),
         (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
+        (("--budget", "4/255"), "expected results in one norm with a budget, got l2, linf: choose by norm"),
+        (("--norm", "l2", "--budget", "-1"), "expected a budget as a positive number, got -1.0"),
+        (("--subjects", "implementations", "--library", "artt"), "unknown library 'artt'"),
+        (("--method", "mean", "--model", "3pl", "--fit", "nuts"), "expected --model, --fit with --method irt"),
+        (("--csv", "--sensitivity"), "expected --json or a table with --sensitivity: CSV is the ranking alone"),
         (("--propagate",), "expected --propagate with --method canary"),
         (
             ("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"),
@@ -177,3 +182,25 @@ def test_no_folder_and_unknown_metric_are_one_line(run, tmp_path):
     (tmp_path / "odd.csv").write_text("model,XYZ\na,1\nb,2\n")
     code, _, err = run("rank", tmp_path / "odd.csv", "--method", "canary")
     assert "got XYZ" in err
+
+
+def test_a_budget_equal_to_the_radius_changes_nothing(run, tmp_path):
+    """Examples are float32: they end a rounding beyond 4/255."""
+    write_results(tmp_path / "results", attacks=("art:fgsm", "art:pgd"), images=24)
+    rankings = []
+    for options in ((), ("--budget", "4/255")):
+        code, out, err = run("rank", tmp_path / "results", "--norm", "linf", *options, "--json")
+        assert code == 0, err
+        rankings.append(json.loads(out)["rows"])
+    assert rankings[0] == rankings[1]
+
+
+def test_sensitivity_where_a_subject_alone_answered_an_item(run, tmp_path):
+    """Without the subject nobody has the item: it goes, and the others are ranked."""
+    write_results(tmp_path / "results", attacks=("art:fgsm",), images=24)
+    write_results(tmp_path / "results", attacks=("art:pgd",), images=24, models=("model-a",))
+    code, out, err = run("rank", tmp_path / "results", "--unequal", "keep", "--sensitivity", "--json")
+    assert code == 0, err
+    found = json.loads(out)["sensitivity"]
+    assert {record["name"] for record in found} == {"model-a", "model-b", "model-c"}
+    assert all(record["tau"] is not None for record in found)

@@ -140,3 +140,85 @@ def test_names_must_fit():
         rank_responses(np.eye(3, 4), ["a", "b", "c"], ["x"])
     with pytest.raises(ValueError, match="got 'elo'"):
         rank_responses(np.eye(3), ["a", "b", "c"], scoring="elo")
+
+
+@pytest.mark.parametrize("scoring", ["mean", "borda"])
+def test_a_tie_has_all_of_its_ranks(scoring):
+    """Two subjects that answer alike are tied in every draw: neither is first more often than the other."""
+    responses = np.array([[1.0, 1, 1, 0, 1, 1], [1, 1, 1, 0, 1, 1], [0, 0, 0, 0, 1, 0]])
+    ranking = rank_responses(responses, list("abc"), scoring=scoring)
+    assert ranking.rank.tolist() == [1, 1, 3]
+    assert list(zip(ranking.rank_low, ranking.rank_high, strict=True))[:2] == [(1, 2), (1, 2)]
+    assert list(zip(ranking.bootstrap_low, ranking.bootstrap_high, strict=True))[:2] == [(1, 2), (1, 2)]
+    assert ranking.rank_probability.sum(0) == pytest.approx(np.ones(3))
+    assert ranking.rank_probability.sum(1) == pytest.approx(np.ones(3))
+    assert ranking.rank_probability[0] == pytest.approx(ranking.rank_probability[1])
+    assert ranking.beats[0, 1] == 0.5
+
+
+def test_a_subject_without_a_response_in_a_resample_may_have_any_rank():
+    """Five of a hundred images: now and then none of them is drawn, which must not make the subject the best."""
+    generator = np.random.default_rng(0)
+    responses = (generator.random((3, 40)) < [[0.1], [0.5], [0.9]]).astype(float)
+    responses[0, 3:] = np.nan
+    responses[0, :3] = 0
+    ranking = rank_responses(responses, list("abc"), method="fast")
+    draws = bootstrap(plain_mean, responses, [str(item) for item in range(40)])
+    unknown = np.isnan(draws[:, 0]).mean()
+    assert 0.025 < unknown < 0.1
+    assert (ranking.bootstrap_low[0], ranking.bootstrap_high[0]) == (1, 3)  # nothing is known of it in 5 % of them
+    assert ranking.bootstrap_high[2] == 2  # nor is it behind all others there
+    drawn = make_ranking("mean", list("abc"), plain_mean(responses), draws, responses, draws)
+    assert drawn.beats + drawn.beats.T == pytest.approx(np.ones((3, 3)))
+    assert drawn.beats[0, 2] == pytest.approx(unknown / 2)
+
+
+@pytest.mark.parametrize("scoring", ["mean", "borda", "irt"])
+def test_few_images_tell_nobody_apart(scoring):
+    responses = np.repeat([[1.0, 1], [0, 0], [1, 0]], 6, axis=1)
+    images = ["x"] * 6 + ["y"] * 6
+    ranking = rank_responses(responses, list("abc"), images, scoring=scoring)
+    assert ranking.bootstrap_low.tolist() == [1] * 3
+    assert ranking.bootstrap_high.tolist() == [3] * 3
+    if scoring == "irt":
+        assert "2 images: too few to know how far images differ; intervals and ranks are too narrow" in ranking.notes
+    else:
+        assert set(ranking.groups) == {"a"}
+        assert np.isnan(ranking.low).all()
+        assert ranking.rank_probability == pytest.approx(np.full((3, 3), 1 / 3))
+        assert ranking.notes == ("2 images: too few to resample, 5 are the least; nobody is told apart",)
+    assert json.dumps(ranking.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("responses", "options", "message"),
+    [
+        ([["a", "b"], ["c", "d"]], {}, "expected numbers in"),
+        (np.array([[1, {}], [0, 1]], object), {}, "expected numbers in"),
+        (np.eye(2) + 0j, {}, "got complex numbers"),
+        (np.eye(2), {"seed": -1}, "expected a seed from 0 to 4294967295, got -1"),
+        (np.eye(2), {"seed": 1.5}, "expected a seed"),
+        (np.eye(2), {"seed": None}, "expected a seed"),
+    ],
+)
+def test_wrong_types_are_one_line(responses, options, message):
+    with pytest.raises(ValueError, match=message):
+        rank_responses(responses, ["a", "b"], **options)
+
+
+def test_masked_responses_are_missing_and_images_may_be_named_by_anything():
+    responses = np.ma.masked_array([[1.0, 0, 0], [0, 1, 1]], mask=[[0, 1, 1], [0, 0, 0]])
+    assert rank_responses(responses, ["a", "b"]).mean == pytest.approx([1, 2 / 3])
+    assert rank_responses(np.eye(3), list("abc"), [("x", 1), None, 3]).subjects == ("a", "b", "c")
+
+
+def test_leaving_one_out_may_leave_nothing_to_rank_by():
+    def score(kept):
+        if 0 not in kept:
+            raise ValueError("nothing to rank by")
+        return np.arange(3.0)[kept]
+
+    found = drop_each(score, list("abc"), axis="subjects")
+    assert [record.name for record in found] == ["b", "c", "a"]
+    assert np.isnan(found[-1].tau)
+    assert np.isnan(found[-1].moved)

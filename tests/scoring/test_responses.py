@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from davylamp.scoring import build_responses, check_several, choose_results, complete_items
+from davylamp.scoring import build_responses, check_several, choose_results, complete_items, of_subjects
 
 EVERY = {"per": "implementation", "unequal": "keep"}
 
@@ -253,3 +253,33 @@ def test_a_defence_is_set_against_others_on_the_same_original():
 def test_settings_that_are_not_in_the_parameters_make_other_items():
     both = pd.concat([results(pixels=True), results(pixels=False)], ignore_index=True)
     assert len(build_responses(both, "models").items) == 2 * len(build_responses(results(), "models").items)
+
+
+@pytest.mark.parametrize("radius", [4 / 255, 8 / 255, 0.05, 0.1, 0.3])
+def test_an_example_on_the_sphere_is_within_the_budget(radius):
+    """Examples are float32: most end a rounding beyond the radius that they were given."""
+    rows = results(epsilon=radius, minimum_norm=False, distance=float(np.float32(radius)))
+    found = build_responses(rows, "models", radius, **EVERY)
+    assert as_dict(found) == as_dict(build_responses(rows, "models", **EVERY))
+    rows = results(norm="l2", epsilon=1.0, minimum_norm=False, distance=1.00005)  # as the judge allows in l2
+    assert as_dict(build_responses(rows, "models", 1.0, **EVERY)) == as_dict(build_responses(rows, "models", **EVERY))
+
+
+def test_a_budget_is_a_distance_in_one_norm():
+    rows = results()
+    rows.loc[0, "norm"] = "l2"
+    with pytest.raises(ValueError, match="expected results in one norm with a budget, got l2, linf"):
+        build_responses(rows, "models", 0.1)
+    for budget in (0, -1, np.nan, np.inf, "4/255", True):
+        with pytest.raises(ValueError, match="expected a budget as a positive number"):
+            build_responses(results(), "models", budget)
+    with pytest.raises(ValueError, match="expected a column distance"):
+        build_responses(results().drop(columns="distance"), "models", 0.1)
+
+
+def test_fewer_subjects_have_the_items_that_they_met():
+    found = of_subjects(build_responses(results(), "models", **EVERY), [1])
+    assert found.subjects == ("two",)
+    assert found.items == ("x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0")
+    assert found.images == ("x", "y")
+    assert found.values.tolist() == [[1, 0]]

@@ -93,3 +93,13 @@ def test_violations_are_right_at_no_budget_but_0_and_a_note_says_so(points):
     (curve,) = (own for own in curves.curves if own.labels["implementation"] == "foolbox:ddn")
     assert curve.accuracy[0] == 1
     assert curve.accuracy[1] <= 1 - 3 / N
+
+
+def test_what_ends_on_the_sphere_has_fallen_at_the_radius(writer):
+    """A search that was given a radius: its last example is float32 and ends a rounding beyond it."""
+    subject = writer.clean("a", RIGHT, LABELS)
+    past = torch.full((N,), float(torch.tensor(0.1, dtype=torch.float32)), dtype=torch.double)
+    assert past[0] > 0.1
+    writer.cell(subject, "best(foolbox:fgsm)", RIGHT, HALF, LABELS, sizes=past, norm="linf", epsilon=0.1)
+    (curve,) = build_curves(writer.store.folder, budgets=[0.05, 0.1], bootstrap=0).curves
+    assert dict(zip(curve.budgets, curve.accuracy, strict=True))[0.1] == 0.5
