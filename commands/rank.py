@@ -231,18 +231,27 @@ def _refuse(given: Collection[str], folder: Path, subjects: Subjects, method: Me
             raise InvalidInput(f"expected {what} without {', '.join(wrong)}: {why}")
         if subjects is Subjects.defences and "per" in given:
             raise InvalidInput("expected --method canary --subjects defences without --per: libraries are averaged")
-    elif "propagate" in given:
-        raise InvalidInput("expected --propagate with --method canary: no other has two layers")
-    elif unequal is Unequal.keep and method is not Method.irt:
-        raise InvalidInput(f"expected --unequal common with --method {method.value}: a mean has no missing items")
-    elif method is not Method.irt and (wrong := [f"--{name}" for name in ("model", "fit", "items") if name in given]):
-        raise InvalidInput(f"expected {', '.join(wrong)} with --method irt, got --method {method.value}")
+    else:
+        _refuse_of_responses(given, method, unequal)
     if "library" in given and (subjects is not Subjects.implementations or method is not Method.irt):
         raise InvalidInput("expected --library with --subjects implementations and --method irt")
     if "per" in given and subjects is Subjects.implementations:
         raise InvalidInput("expected --per without --subjects implementations: each counts there")
     if "original" in given and subjects is not Subjects.defences:
         raise InvalidInput("expected --original with --subjects defences")
+
+
+def _refuse_of_responses(given: Collection[str], method: Method, unequal: Unequal) -> None:
+    """Refuse options that a ranking by responses to images would ignore."""
+    if "propagate" in given:
+        raise InvalidInput("expected --propagate with --method canary: no other has two layers")
+    if method is Method.irt:
+        return
+    if unequal is Unequal.keep:
+        raise InvalidInput(f"expected --unequal common with --method {method.value}: a mean has no missing items")
+    wrong = [f"--{name}" for name in ("model", "fit", "items") if name in given]
+    if wrong:
+        raise InvalidInput(f"expected {', '.join(wrong)} with --method irt, got --method {method.value}")
 
 
 def _refuse_against(given: Collection[str], method: Method) -> None:
