@@ -5,19 +5,21 @@ Two layers of item response models: an ability for each category of metrics, the
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from .baselines import bootstrap, plain_mean
 from .diagnostics import Diagnostics
-from .irt import IRTFit, fit_irt
+from .irt import IRTFit, check_seed, fit_irt
 from .ranking import Ranking, make_ranking
 from .response_model import Curve, ResponseModel
 
 View = Literal["model", "attack", "defence"]
 CHAINS, WARMUP, DRAWS = 32, 50, 300
 IMPUTATIONS = 16
+ROUNDING = 1e-4  # by which a metric may be beyond its range
 
 
 class Rule(NamedTuple):
@@ -27,11 +29,13 @@ class Rule(NamedTuple):
         category: that it belongs to.
         scale: maps it into [0, 1].
         complement: the views that take 1 minus that.
+        between: least and largest possible value of the metric.
     """
 
     category: str
     scale: Callable[[np.ndarray], np.ndarray]
     complement: tuple[View, ...]
+    between: tuple[float, float] = (0, 1)
 
 
 def _as_is(value: np.ndarray) -> np.ndarray:
@@ -57,17 +61,21 @@ OF_VIEW: dict[View, tuple[str, ...]] = {
 OTR = ("OTR", "model")  # in no view of models: the program has it for attacks alone
 RULES: dict[str, Rule] = {
     **{symbol: Rule(CAPABILITY, _as_is, ()) for symbol in ("CA", "CF", "CC")},
-    **{symbol: Rule(EFFECTS, _as_is, ("model",)) for symbol in ("MR", "AIAC", "ARTC", "OTR")},
+    **{symbol: Rule(EFFECTS, _as_is, ("model",)) for symbol in ("MR", "OTR")},
+    **{symbol: Rule(EFFECTS, _as_is, ("model",), (-1, 1)) for symbol in ("AIAC", "ARTC")},
     **{symbol: Rule(EFFECTS, lambda value: 2 * value - 1, ("attack",)) for symbol in ("ACAMC_A", "ACAMC_T")},
     "APCR": Rule(DISTURBANCE, _as_is, ("attack",)),
     **{symbol: Rule(DISTURBANCE, _capped(10.0), ("attack",)) for symbol in ("AED", "FDL", "FDH")},
     "AMD": Rule(DISTURBANCE, _capped(255 / 32), ("attack",)),
-    **{symbol: Rule(DISTURBANCE, _capped(2.5), ("attack",)) for symbol in ("ADMS", "ALMS")},
-    "QN": Rule(COMPUTING, _capped(1 / 50_000), ("attack",)),
-    "CTC": Rule(COMPUTING, lambda value: 0.9 - 0.2 * value, ()),  # its five levels, 0 the fastest
-    **{symbol: Rule(DEFENCE, _signed, ()) for symbol in ("CAV", "FV", "CV", "ARAC", "AITC")},
-    **{symbol: Rule(DEFENCE, _signed, ()) for symbol in ("AMDV", "AEDV", "APCRV", "ADMSV", "ALMSV")},
-    "MRV": Rule(DEFENCE, _signed, ("defence",)),
+    "ADMS": Rule(DISTURBANCE, _capped(2.5), ("attack",), (0, 2)),
+    "ALMS": Rule(DISTURBANCE, _capped(2.5), ("attack",), (0, inf)),
+    "QN": Rule(COMPUTING, _capped(1 / 50_000), ("attack",), (0, inf)),
+    "CTC": Rule(COMPUTING, lambda value: 0.9 - 0.2 * value, (), (0, 4)),  # its five levels, 0 the fastest
+    **{symbol: Rule(DEFENCE, _signed, (), (-1, 1)) for symbol in ("CAV", "FV", "CV", "ARAC", "AITC")},
+    **{symbol: Rule(DEFENCE, _signed, (), (-1, 1)) for symbol in ("AMDV", "AEDV", "APCRV")},
+    "ADMSV": Rule(DEFENCE, _signed, (), (-2, 2)),
+    "ALMSV": Rule(DEFENCE, _signed, (), (-inf, inf)),
+    "MRV": Rule(DEFENCE, _signed, ("defence",), (-1, 1)),
     "CRR": Rule(DEFENCE, _as_is, ()),
     "CSR": Rule(DEFENCE, _as_is, ("defence",)),
 }
@@ -99,7 +107,8 @@ def rank_table(
 
     3PL with theta ~ N(0, 1), log a ~ N(0, 1), b ~ N(0, 1), c ~ Beta(5, 17), fractional Bernoulli likelihood. Metrics
     are brought to [0, 1] by `RULES`, then max-min normalised and rounded to two decimals; one that is the same for
-    every subject stays as it is. The abilities of each category are max-min normalised, but not rounded as in the
+    every subject stays as it is. A category in which no two subjects differ, or whose metrics cancel out, is left out,
+    with a note. The abilities of each category are max-min normalised, but not rounded as in the
     published program: that would make of a noise of 0.001 one of 0.01. The posterior is that of the published program,
     which draws from it by Metropolis steps; here every conditional draw is exact.
 
@@ -123,27 +132,32 @@ def rank_table(
         and the bootstrap is over the metrics.
 
     Raises:
-        ValueError: if a metric has no rule or the table cannot be ranked.
+        ValueError: if a metric has no rule or is out of its range, or the table cannot be ranked: one subject, or none
+            that differ.
     """
     values = np.asarray(values, dtype=float)
     if values.shape != (len(subjects), len(metrics)) or len(set(metrics)) < len(metrics):
         raise ValueError(f"expected shape {(len(subjects), len(set(metrics)))}, got {values.shape}")
+    if len(subjects) < 2:
+        raise ValueError(f"expected at least 2 subjects, got {len(subjects)}")
+    check_seed(seed)
     responses = scaled(values, metrics, view)
     model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)
-    names = list(dict.fromkeys(RULES[metric].category for metric in metrics))
-    layers: list[IRTFit] = []
-    for place, name in enumerate(names):
-        columns = [RULES[metric].category == name for metric in metrics]
-        layers.append(_fit(responses[:, columns], model, seed + place))
-    second = np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
+    layers, notes = _first_layer(responses, subjects, metrics, view, model, seed)
     if len(layers) > 1:
-        layers.append(_fit(second, model, seed + len(names)))
+        second = np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
+        layers.append(_fit(second, model, seed + len(layers)))
     final = layers[-1]
+    if not _differs(final):
+        raise ValueError(
+            "expected subjects whose abilities differ by more than the error of their simulation, got none: what some "
+            "metrics say for one others say for another"
+        )
     draws = _propagated(layers[:-1], model, seed) if propagate and len(layers) > 1 else final.ability
     low, high = final.expected.min(), final.expected.max()
     kept = draws.reshape(-1, len(subjects))
     resampled = bootstrap(plain_mean, responses, metrics, seed=seed)
-    return make_ranking(
+    ranking = make_ranking(
         f"CANARY, {curve} curve",
         subjects,
         (final.expected - low) / (high - low),
@@ -152,6 +166,47 @@ def rank_table(
         resampled,
         replace(final, diagnostics=_worst(layers)),
     )
+    return replace(ranking, notes=(*notes, *ranking.notes))
+
+
+def _first_layer(
+    responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
+) -> tuple[list[IRTFit], list[str]]:
+    """The fit of each category that tells subjects apart, and notes on those that do not or are not there.
+
+    Max-min normalised, abilities that are equal up to the error of their simulation would fill [0, 1] with that error.
+    """
+    about = [RULES[metric].category for metric in metrics]
+    layers, notes = [], []
+    absent = [name for name in OF_VIEW[view] if name not in about]
+    if absent:
+        notes.append(
+            f"no metric of {' or '.join(absent)}: the scores are of {' and '.join(dict.fromkeys(about))} alone"
+        )
+    for place, name in enumerate(dict.fromkeys(about)):
+        columns = [category == name for category in about]
+        chosen = responses[:, columns]
+        for subject in np.flatnonzero(np.isnan(chosen).all(1)):
+            which = ", ".join(metric for metric, column in zip(metrics, columns, strict=True) if column)
+            raise ValueError(f"expected a value of {subjects[subject]} in {name} ({which}), got none")
+        if (np.nanmax(chosen, 0) == np.nanmin(chosen, 0)).all():
+            notes.append(f"left out: {name}: no two subjects differ in it")
+            continue
+        layer = _fit(chosen, model, seed + place)
+        if _differs(layer):
+            layers.append(layer)
+        else:
+            notes.append(f"left out: {name}: what some of its metrics say for one subject others say for another")
+    if not layers:
+        raise ValueError(f"expected a category of metrics that tells subjects apart, got none: {'; '.join(notes)}")
+    return layers, notes
+
+
+def _differs(fit: IRTFit) -> bool:
+    """Whether the largest difference of two abilities is beyond three standard errors of its simulation."""
+    first, last = np.argmin(fit.expected), np.argmax(fit.expected)
+    by_chain = (fit.ability[:, :, last] - fit.ability[:, :, first]).mean(1)
+    return fit.expected[last] - fit.expected[first] > 3 * by_chain.std(ddof=1) / np.sqrt(len(by_chain))
 
 
 def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
@@ -163,10 +218,10 @@ def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray
         view: of models, attacks or defences.
 
     Returns:
-        Shape (N, M), in [0, 1] where the metrics are in their range.
+        Shape (N, M), in [0, 1].
 
     Raises:
-        ValueError: if a metric has no rule, or is not about what is to be scored.
+        ValueError: if a metric has no rule, is not about what is to be scored, or has a value outside its range.
     """
     unknown = [metric for metric in metrics if metric not in RULES]
     if unknown:
@@ -175,8 +230,13 @@ def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray
     if foreign:
         about = ", ".join(dict.fromkeys(RULES[metric].category for metric in foreign))
         raise ValueError(f"expected no {', '.join(foreign)} in the view of {view}s: they are about {about}")
+    values = np.asarray(values, dtype=float)
     columns = {}
-    for metric, column in zip(metrics, np.asarray(values, dtype=float).T, strict=True):
+    for metric, column in zip(metrics, values.T, strict=True):
+        low, high = RULES[metric].between
+        wrong = column[(column < low - ROUNDING) | (column > high + ROUNDING)]
+        if len(wrong):
+            raise ValueError(f"expected {metric} from {low:g} to {high:g}, got {wrong[0]:g} (a share is no percentage)")
         response = RULES[metric].scale(column)
         if metric.startswith("ACAMC"):  # both hang on the map of the adversarial label
             map_moved = values[:, list(metrics).index("ACAMC_A")] if "ACAMC_A" in metrics else column

@@ -14,6 +14,7 @@ from ...adapters.threat_model import NORMS
 from ...adapters.user_file import is_file_name
 from ...adapters.words import labels_text
 from ...errors import InvalidInput, UnknownName, Unsupported
+from ...metrics import METRICS
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from .defence_table import build_defence
 from .groups import differing, model_names, setting_of, threat_labels
@@ -184,6 +185,10 @@ def read_matrix(path: Path) -> MetricMatrix:
         InvalidInput: if it is no such table, or names something twice.
     """
     head, body = _read_cells(path)
+    if head[0] in METRICS or head[0] == "QN":
+        raise InvalidInput(f"expected names in the first column of {path}, got the metric {head[0]}")
+    if body[0].isna().any():
+        raise InvalidInput(f"expected a name in each row of {path}, got none in row {body[0].isna().argmax() + 2}")
     names = [str(entry).strip() for entry in body[0]]
     for kind, entry in (("subject", names), ("metric", head[1:])):
         twice = next((name for name in entry if entry.count(name) > 1), None)

@@ -6,6 +6,7 @@ import pytest
 from davylamp.benchmarks import Options
 from davylamp.benchmarks.canary.table9 import compare_scores, metrics_under
 from davylamp.benchmarks.shared.paper_numbers import load_rows
+from davylamp.metrics import METRICS
 from davylamp.scoring import RULES, metrics_of, rank_table
 from davylamp.scoring import canary as tables
 from davylamp.scoring.canary import scaled
@@ -124,3 +125,46 @@ def test_tables_that_cannot_be_ranked():
         rank_table(np.eye(2), ["a", "b"], ["CA", "MR", "CF"])
     with pytest.raises(ValueError, match="at least 2 subjects"):
         rank_table(np.array([[0.5, 0.5]]), ["a"], ["CA", "CF"])
+
+
+def test_noise_is_not_ranked():
+    """What cancels out leaves equal abilities: max-min normalised, the error of the simulation would be 0 and 1."""
+    table = np.array([[0.9, 0.4], [0.5, 0.3]])
+    with pytest.raises(ValueError, match="abilities differ by more than the error of their simulation"):
+        rank_table(table, ["a", "b"], ["CA", "MR"])
+    with pytest.raises(ValueError, match="attack effects: what some of its metrics say for one subject"):
+        rank_table(np.array([[0.9, 0.3], [0.5, 0.4]]), ["a", "b"], ["MR", "AIAC"])
+
+
+def test_a_category_that_says_nothing_is_left_out():
+    """Every model is fooled by everything: the order is that of the rest, as if the category were not there."""
+    table = np.array([[0.9, 0.9, 1.0], [0.7, 0.8, 1.0], [0.3, 0.2, 1.0]])
+    ranking = rank_table(table, list("abc"), ["CA", "CF", "MR"])
+    alone = rank_table(table[:, :2], list("abc"), ["CA", "CF"])
+    assert ranking.score == pytest.approx(alone.score)
+    assert ranking.notes[:2] == (
+        "no metric of disturbance cost: the scores are of model capability and attack effects alone",
+        "left out: attack effects: no two subjects differ in it",
+    )
+    # Metrics of one category that cancel out: the other decides alone.
+    cancelling = np.array([[0.9, 0.2, 0.9], [0.3, 0.9, 0.2]])
+    found = rank_table(cancelling, ["a", "b"], ["CA", "MR", "AIAC"])
+    assert found.score.tolist() == [1, 0]
+    assert any(note.startswith("left out: attack effects: what some") for note in found.notes)
+
+
+def test_a_subject_without_a_category_is_named():
+    table = np.array([[0.9, np.nan], [0.7, 0.2]])
+    with pytest.raises(ValueError, match=r"expected a value of a in disturbance cost \(AED\), got none"):
+        rank_table(table, ["a", "b"], ["CA", "AED"])
+
+
+def test_ranges_are_those_of_the_metrics():
+    """Percentages, negative counts and a sixth level of time are no values of theirs."""
+    assert all(rule.between == METRICS[symbol].between for symbol, rule in RULES.items() if symbol in METRICS)
+    for metric, value in (("CA", 92.0), ("MR", -0.1), ("AED", 5.0)):
+        with pytest.raises(ValueError, match=f"expected {metric} from 0 to 1, got {value:g}"):
+            scaled(np.array([[0.5], [value]]), [metric], "model")
+    for metric, value in (("QN", -5.0), ("CTC", 5.0)):
+        with pytest.raises(ValueError, match=f"expected {metric} from 0 to"):
+            scaled(np.array([[1.0], [value]]), [metric], "attack")

@@ -193,6 +193,8 @@ def test_a_table_as_a_file(tmp_path):
         ("model,MR\na,1\nb,inf\n", "a number for MR of b.*'inf'"),
         ("model,MR\na,1\nb,1,2,3\n", "Expected 2 fields"),
         ("model,MR\na,1\n", "at least 2 subjects"),
+        ("MR,CA\n0.5,1\n0.2,1\n", "names in the first column.*the metric MR"),
+        ("model,MR\na,1\n,0.5\n", "a name in each row.*none in row 3"),
         ("model,MR\n", "at least 2 subjects"),
         ("model,MR,CA\na,,1\nb,,1\n", "a value of MR.*got none"),
         (b"\xff\xfe\x00\x01", "a CSV table of metrics"),
