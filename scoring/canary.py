@@ -186,7 +186,7 @@ def _first_layer(
     for place, name in enumerate(dict.fromkeys(about)):
         columns = [category == name for category in about]
         chosen = responses[:, columns]
-        for subject in np.flatnonzero(np.isnan(chosen).all(1)):
+        for subject in np.flatnonzero(np.isnan(chosen).all(1)).tolist():
             which = ", ".join(metric for metric, column in zip(metrics, columns, strict=True) if column)
             raise ValueError(f"expected a value of {subjects[subject]} in {name} ({which}), got none")
         if (np.nanmax(chosen, 0) == np.nanmin(chosen, 0)).all():
