@@ -1,6 +1,7 @@
 """From results to responses, by hand."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 
 from davylamp.scoring import build_responses, check_several, choose_results, complete_items, of_subjects
 
-EVERY = {"per": "implementation", "unequal": "keep"}
+EVERY: dict[str, Any] = {"per": "implementation", "unequal": "keep"}
 
 
 def results(**changes):
@@ -270,7 +271,8 @@ def test_a_budget_is_a_distance_in_one_norm():
     rows.loc[0, "norm"] = "l2"
     with pytest.raises(ValueError, match="expected results in one norm with a budget, got l2, linf"):
         build_responses(rows, "models", 0.1)
-    for budget in (0, -1, np.nan, np.inf, "4/255", True):
+    budgets: tuple[Any, ...] = (0, -1, np.nan, np.inf, "4/255", True)
+    for budget in budgets:
         with pytest.raises(ValueError, match="expected a budget as a positive number"):
             build_responses(results(), "models", budget)
     with pytest.raises(ValueError, match="expected a column distance"):
