@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_bootstrap_resamples_whole_images():
     of_image = generator.random((2, 50))
     repeated = np.repeat(of_image, 8, axis=1)  # eight items of an image say the same
     images = np.repeat([str(place) for place in range(50)], 8)
-    spread = bootstrap(plain_mean, repeated, images, seed=0).std(0)
+    spread = bootstrap(plain_mean, repeated, images, seed=0).std(0)  # type: ignore[arg-type]
     assert spread == pytest.approx(of_image.std(1) / np.sqrt(50), rel=0.15)
     alone = bootstrap(plain_mean, repeated, [str(place) for place in range(400)], seed=0).std(0)
     assert (alone < 0.5 * spread).all()
@@ -139,7 +140,7 @@ def test_names_must_fit():
     with pytest.raises(ValueError, match="got 3 and 1"):
         rank_responses(np.eye(3, 4), ["a", "b", "c"], ["x"])
     with pytest.raises(ValueError, match="got 'elo'"):
-        rank_responses(np.eye(3), ["a", "b", "c"], scoring="elo")
+        rank_responses(np.eye(3), ["a", "b", "c"], scoring="elo")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scoring", ["mean", "borda"])
@@ -207,9 +208,10 @@ def test_wrong_types_are_one_line(responses, options, message):
 
 
 def test_masked_responses_are_missing_and_images_may_be_named_by_anything():
-    responses = np.ma.masked_array([[1.0, 0, 0], [0, 1, 1]], mask=[[0, 1, 1], [0, 0, 0]])
+    responses: Any = np.ma.masked_array([[1.0, 0, 0], [0, 1, 1]], mask=np.array([[0, 1, 1], [0, 0, 0]], bool))
+    images: Any = [("x", 1), None, 3]
     assert rank_responses(responses, ["a", "b"]).mean == pytest.approx([1, 2 / 3])
-    assert rank_responses(np.eye(3), list("abc"), [("x", 1), None, 3]).subjects == ("a", "b", "c")
+    assert rank_responses(np.eye(3), list("abc"), images).subjects == ("a", "b", "c")
 
 
 def test_leaving_one_out_may_leave_nothing_to_rank_by():

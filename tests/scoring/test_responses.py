@@ -100,7 +100,7 @@ def test_tables_that_hold_nothing():
     with pytest.raises(ValueError, match="got a table without image, violated"):
         build_responses(results().drop(columns=["image", "violated"]))
     with pytest.raises(ValueError, match="got 'people'"):
-        build_responses(results(), "people")
+        build_responses(results(), "people")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="attacked images, got none"):
         build_responses(results(violated=True))
 
