@@ -126,7 +126,7 @@ def test_score_and_decision_are_kinds_of_black_box(fill):
         ("decision", {"a": 1, "b": 0}),
         ("black-box", {"a": 0.5, "b": 0.25}),
     ):
-        assert build_matrix(folder, ["MR"], knowledge=kind).frame["MR"].to_dict() == expected
+        assert build_matrix(folder, ["MR"], knowledge=kind).frame["MR"].to_dict() == expected  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="expected white-box attacks, got decision-based, score-based ones only"):
         build_matrix(folder, ["MR"], knowledge="white-box")
 
