@@ -74,9 +74,9 @@ def _check(row: Any, norm: Any, name: str, done: dict[Any, Any]) -> None:
         pytest.fail(f"{promise.implementation} {norm}, {name}: {promise.detail}", pytrace=False)
 
 
-def _plant(row: Any, norm: str, plant: str) -> None:
+def _plant(row: Any, norm: Any, plant: str) -> None:
     from .adapters.contract.conformance import check_conformance
 
-    for lapse in check_conformance([row], plants=[plant]):
-        if lapse.norm == norm and lapse.complaint:
+    for lapse in check_conformance([row], plants=[plant], norms=[norm]):
+        if lapse.complaint:
             pytest.fail(f"{lapse.implementation} {norm}, on {plant}: {lapse.complaint}", pytrace=False)

@@ -2,9 +2,7 @@
 
 import hashlib
 import importlib
-import os
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -13,11 +11,9 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-import numpy as np
-import torch
-
 from ..errors import Unavailable, UnknownName
 from .paths import expand_path
+from .switches import OF_FILES, switches_kept
 from .user_code import user_code
 
 
@@ -174,24 +170,10 @@ def process_kept(arguments: list[str] | None = None) -> Iterator[None]:
     Args:
         arguments: the command line that the code sees; None: as it is.
     """
-    folder, before = _working_folder(), sys.argv
-    dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    sys.argv = before if arguments is None else arguments
-    try:
-        with warnings.catch_warnings(), np.errstate():
+    before = sys.argv
+    with switches_kept(OF_FILES):
+        sys.argv = before if arguments is None else arguments
+        try:
             yield
-    finally:
-        sys.argv = before
-        if folder and _working_folder() != folder:
-            os.chdir(folder)
-        if torch.get_default_dtype() != dtype:
-            torch.set_default_dtype(dtype)
-        if torch.get_default_device() != device:
-            torch.set_default_device(None if device.type == "cpu" else device)
-
-
-def _working_folder() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:  # it was deleted
-        return ""
+        finally:
+            sys.argv = before

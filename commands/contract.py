@@ -6,12 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import InvalidInput, UnknownName
 from .options import Json, choose_rows, read_parameters, say_assumed
 
 
 def check_promises(
     names: Annotated[list[str], typer.Argument(help="foolbox:pgd, my_attack.py:MyAttack, or a whole library: foolbox")],
     param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable), in place of quick ones")] = None,
+    norm: Annotated[list[str] | None, typer.Option(help="only in this norm (repeatable): linf, l2, l1, l0")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="without the models planted to make it lie")] = False,
     as_json: Json = False,
 ) -> None:
@@ -22,22 +24,31 @@ def check_promises(
     from ..adapters import LIBRARIES
     from ..adapters.contract.conformance import check_conformance
     from ..adapters.contract.promises import Promise, check_contract
+    from ..adapters.threat_model import NORMS
     from ..report.text.console import make_console, print_table
 
+    for each in norm or []:
+        if each not in NORMS:
+            raise UnknownName("norm", each, NORMS)
     rows: list[Any] = []
     for name in names:
         matching = list(LIBRARIES[name].attacks) if name in LIBRARIES else choose_rows(name, None, repaired=True)
         rows += [row for row in matching if row not in rows and not row.broken]
+    have = dict.fromkeys(each for row in rows for each in row.classes)
+    rows = [row for row in rows if not norm or {*norm} & {*row.classes}]
+    if not rows and norm:
+        raise InvalidInput(f"expected a norm of {', '.join(names)} ({', '.join(have)}), got {', '.join(norm)}")
     say_assumed(rows)
     parameters = read_parameters({}, param or [], names) or None
     promises = []
     with make_console(stderr=True).status("") as status:
         for row in rows:
             status.update(row.name)
-            checked = list(check_contract(row, parameters=parameters))
+            norms = [each for each in row.classes if not norm or each in norm]
+            checked = list(check_contract(row, norms=norms, parameters=parameters))
             idle = {each.norm for each in checked if (each.promise, each.state) == ("runs", "broken")}
             promises += checked
-            for lapse in [] if quick else check_conformance([row], parameters=parameters):
+            for lapse in [] if quick else check_conformance([row], norms=norms, parameters=parameters):
                 if lapse.norm in idle and not lapse.complaint:  # what does not run tells no lie, and no truth
                     continue
                 state = "broken" if lapse.complaint else "kept"

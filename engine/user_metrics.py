@@ -15,9 +15,9 @@ from ..adapters.models.identity.digest import identify_code
 from ..adapters.models.identity.source_files import state_of_code
 from ..adapters.models.restoring import StateGuard
 from ..adapters.running.seeding import seeded
-from ..adapters.running.switches import switches_kept
+from ..adapters.switches import switches_kept
 from ..adapters.user_code import user_code
-from ..adapters.user_file import load_object, process_kept, split_file_name
+from ..adapters.user_file import load_object, split_file_name
 from ..errors import InvalidInput, ModelFailed
 
 # What a stored record still has of every image, and what is there only while it is attacked.
@@ -59,7 +59,7 @@ class UserMetric(NamedTuple):
         """
         guard = StateGuard(given["model"]) if "model" in self.needs else None
         try:
-            with seeded(0), switches_kept(), process_kept(), self.surroundings, user_code(self.name, descriptors=True):
+            with seeded(0), switches_kept(), self.surroundings, user_code(self.name, descriptors=True):
                 returned = self.function(**{name: given[name] for name in self.needs})
         finally:
             changed = guard is not None and guard.restore(lambda: given["model"](given["inputs"][:1]))

@@ -6,16 +6,15 @@ import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import Tensor, nn
+from torch import nn
 
 from davylamp import cli
-from davylamp.adapters.contract.linear import LinearCase, make_linear_case
-from davylamp.adapters.models.classifier import Classifier
+from davylamp.adapters.contract.linear import ContractCase, make_linear_case
 
 torch.set_num_threads(1)
 
@@ -23,25 +22,10 @@ torch.set_num_threads(1)
 DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}
 
 
-class Case(NamedTuple):
-    """A module with images (n, 3, 16, 16) or (n, 3, 8, 8) that it classifies correctly."""
-
-    module: nn.Module
-    inputs: Tensor
-    labels: Tensor
-
-    @property
-    def classifier(self) -> Classifier:
-        return Classifier(self.module)
-
-    def first(self, count: int) -> "Case":
-        return Case(self.module, self.inputs[:count], self.labels[:count])
-
-
 @pytest.fixture(scope="session")
-def digits() -> Case:
+def digits() -> ContractCase:
     """A CNN trained on digits (3 x 16 x 16, pixels in [0.05, 0.95]) and 16 test images that it gets right."""
-    data = load_digits()
+    data: Any = load_digits()
     images = torch.tensor(data.images / 16, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1) * 0.9 + 0.05
     images = nn.functional.interpolate(images, scale_factor=2)
     labels = torch.tensor(data.target)
@@ -63,11 +47,11 @@ def digits() -> Case:
                 optimiser.step()
     net.eval().requires_grad_(False)
     right = (net(images[1400:]).argmax(1) == labels[1400:]).nonzero()[:16, 0] + 1400
-    return Case(net, images[right].contiguous(), labels[right])
+    return ContractCase(net, images[right].contiguous(), labels[right])
 
 
 @pytest.fixture(scope="session")
-def linear() -> LinearCase:
+def linear() -> ContractCase:
     """A linear model whose least perturbations are known in closed form."""
     return make_linear_case()
 

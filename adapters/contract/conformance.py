@@ -172,6 +172,7 @@ def check_conformance(
     *,
     plants: Sequence[str] | None = None,
     every_norm: bool = True,
+    norms: Sequence[Norm] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[Lapse]:
     """Run rows on planted models and hold what they report against the truth.
@@ -180,6 +181,7 @@ def check_conformance(
         rows: implementations or their names; None: all that can run.
         plants: names of `PLANTS`; None: all.
         every_norm: all norms of a row instead of its first.
+        norms: only these of them; None: whichever they are.
         parameters: canonical parameters in place of quick ones, for the rows that take them.
 
     Yields:
@@ -195,7 +197,8 @@ def check_conformance(
         if row.broken:
             continue
         for norm in list(row.classes)[: None if every_norm else 1]:
-            yield from _check_row(row, norm, setting, plants or list(PLANTS), parameters or {})  # type: ignore[arg-type]
+            if norms is None or norm in norms:
+                yield from _check_row(row, norm, setting, plants or list(PLANTS), parameters or {})  # type: ignore[arg-type]
 
 
 def _check_row(

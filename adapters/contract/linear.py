@@ -1,5 +1,6 @@
 """A linear model whose least perturbations are known in closed form: the ground that the contract is tested on."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -7,25 +8,31 @@ from torch import Tensor, nn
 
 from ..models.classifier import Classifier
 
+_COUNTING = 6  # components of the coarse case that have a weight
 DUAL = {"linf": 1, "l2": 2, "l1": float("inf")}
 
 
-class LinearCase(NamedTuple):
-    """A linear model on (n, 3, 8, 8) grey-ish images, the box far away, and each image's least perturbation."""
+class ContractCase(NamedTuple):
+    """A model with images (n, C, H, W) that it gets right, and by norm each image's least perturbation, if known."""
 
     module: nn.Module
     inputs: Tensor
     labels: Tensor
-    least: dict[str, Tensor]
+    least: Mapping[str, Tensor] = {}
 
     @property
     def classifier(self) -> Classifier:
         """The model as an attack sees it."""
         return Classifier(self.module)
 
+    def first(self, count: int) -> "ContractCase":
+        """The same with its first images only."""
+        least = {norm: sizes[:count] for norm, sizes in self.least.items()}
+        return ContractCase(self.module, self.inputs[:count], self.labels[:count], least)
 
-def make_linear_case() -> LinearCase:
-    """Four classes; the least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm.
+
+def make_linear_case() -> ContractCase:
+    """Four classes on images of 3 x 8 x 8, the box far away.
 
     The weights are large so that cross-entropy follows the nearest competitor instead of the mean of all three.
     """
@@ -34,6 +41,25 @@ def make_linear_case() -> LinearCase:
     layer.weight.data = 100 * torch.randn(4, 192, generator=generator)
     inputs = 0.5 + 0.02 * torch.randn(4, 3, 8, 8, generator=generator)
     layer.bias.data = -(layer.weight.data @ inputs.flatten(1).mean(0))
+    return _case(layer, inputs)
+
+
+def make_coarse_case() -> ContractCase:
+    """The same for attacks that move in grey levels of 8 bits: the least linf perturbations are five to twenty of them.
+
+    Few components count, so that a search at random among whole levels comes upon what is there.
+    """
+    generator = torch.Generator().manual_seed(1)
+    layer = nn.Linear(192, 4)
+    layer.weight.data = 50 * torch.randn(4, 192, generator=generator)
+    layer.weight.data[:, _COUNTING:] = 0
+    inputs = 0.5 + 0.1 * layer.weight.data.sign().view(4, 3, 8, 8)
+    layer.bias.data = -(layer.weight.data @ inputs.flatten(1).mean(0))
+    return _case(layer, inputs)
+
+
+def _case(layer: nn.Linear, inputs: Tensor) -> ContractCase:
+    """The least perturbation to class k is (z_y - z_k) / |w_y - w_k| in the dual norm."""
     module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
     logits = module(inputs)
     labels = logits.argmax(1)
@@ -43,4 +69,4 @@ def make_linear_case() -> LinearCase:
         gaps = logits.gather(1, labels[:, None]) - logits
         sizes = torch.linalg.vector_norm(weight[labels][:, None] - weight, ord=dual, dim=2)
         least[norm] = (gaps / sizes.clamp(min=1e-12)).masked_fill(gaps == 0, float("inf")).amin(1)
-    return LinearCase(module, inputs, labels, least)
+    return ContractCase(module, inputs, labels, least)

@@ -1,4 +1,4 @@
-"""What every attack promises, held against a linear model whose least perturbations are known."""
+"""What every attack promises, held against a linear model whose least perturbations are known, and against itself."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -6,15 +6,19 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ...errors import DavylampError, MissingLibrary
+from ...errors import DavylampError, InvalidInput, MissingLibrary
 from ..attack import Implementation, Parameter
 from ..catalogue.lookup import UNIVERSAL, accepted, accepts, attack_of, check_support, library_defaults, row_of
+from ..models.classifier import Classifier
 from ..parameters import PARAMETERS
 from ..result import AttackResult
+from ..running.call import Returned
 from ..running.judge import OF_THE_MODEL
 from ..running.run import run_attack
+from ..running.seeding import reseeded, seeded
 from ..threat_model import Norm, ThreatModel
-from .linear import DUAL, LinearCase, make_linear_case
+from .linear import DUAL, ContractCase, make_coarse_case, make_linear_case
+from .watching import Tally, counting
 
 State = Literal["kept", "broken", "weak", "not shown", "not promised"]
 BUDGET = 7  # forward plus backward passes an image
@@ -24,6 +28,8 @@ _MOST = {
 }
 _STEPS = 40  # of an attack whose radius is given
 _NEAR = 1.25  # times the least perturbation: what a minimum-norm attack is expected to find
+_SEED = 1_866_453_297  # that nobody's code seeds anything with
+_GREY_LEVELS = "truncates-levels"  # the finding of an attack that moves in whole grey levels of 8 bits
 _IDLE = {"unchanged", "barely-moved"}
 _TOLERANCE = 1e-4
 _ALONE = 0.05  # relative: rounding differs with the size of a batch, and iterations may go on from there
@@ -44,35 +50,85 @@ class Promise(NamedTuple):
     detail: str
 
 
+class _CallSeen(NamedTuple):
+    """One library call: forward and backward passes as counted and as the model saw them; what it left changed."""
+
+    counted: tuple[int, int]
+    seen: tuple[int, int]
+    changed: tuple[str, ...]
+
+
+class _Run(NamedTuple):
+    result: AttackResult
+    calls: tuple[_CallSeen, ...]
+
+
 class _Trial(NamedTuple):
     row: Implementation
     norm: Norm
     words: Mapping[str, Any]
-    case: LinearCase
-    done: dict[Any, AttackResult]  # runs that several promises look at
+    case: ContractCase
+    epsilon: float | None
+    done: dict[Any, _Run]  # runs that several promises look at
 
     @property
     def bound(self) -> bool:
-        return attack_of(self.row).kind == "fixed-budget"
+        return attack_of(self.row).kind == "fixed-budget" and self.norm != "unrestricted"
 
-    def run(self, times: float = 2.0, *, images: slice = slice(None), **more: Any) -> AttackResult:
-        """The attack at a radius of so many least perturbations (of the image that takes most)."""
-        return self.run_at(times * float(self.case.least[self.norm][images].max()), images, **more)
+    @property
+    def least(self) -> Tensor:
+        """The least perturbation of each image, shape (N,)."""
+        if self.norm not in self.case.least:
+            raise InvalidInput(f"expected a model whose least {self.norm} perturbations are known")
+        return self.case.least[self.norm]
 
     @property
     def idle(self) -> bool:
         """Whether the attack hands every image back, more or less: it keeps rules that it never came near."""
         return all(_IDLE & set(kinds) for kinds in self.run().violations)
 
-    def run_at(self, radius: float, images: slice = slice(None), **more: Any) -> AttackResult:
+    @property
+    def radius(self) -> float:
+        """That of the trial: enough for every image, where the least perturbations are known."""
+        if self.epsilon is not None or not self.bound:
+            return self.epsilon or 0.0
+        return 2 * float(self.least.max())
+
+    def run(self, times: float | None = None, *, images: slice = slice(None), **more: Any) -> AttackResult:
+        """The attack at the radius of the trial, or at so many least perturbations (of the image that takes most)."""
+        radius = self.radius if times is None else times * float(self.least[images].max())
+        return self.watched(radius, images, **more).result
+
+    def watched(self, radius: float | None = None, images: slice = slice(None), **more: Any) -> _Run:
         """The attack at a radius, if it takes one; targeted if there are `targets`."""
-        rules = ThreatModel(self.norm, radius if self.bound else None, "targets" in more)
-        inputs, labels = self.case.inputs[images], self.case.labels[images]
-        words = {**self.words, **more, "first": images.start or 0}  # the place seeds an image: alone as in the batch
-        key = radius, str(images), repr(sorted(words.items()))
+        rules = ThreatModel(self.norm, (radius or self.radius) if self.bound else None, "targets" in more)
+        # The place seeds an image: alone as in the batch.
+        words = {"seed": _SEED, **self.words, **more, "first": images.start or 0}
+        key = rules.epsilon, str(images), repr(sorted(words.items()))
         if key not in self.done:
-            self.done[key] = run_attack(self.row, self.case.classifier, inputs, labels, rules, **words)
+            self.done[key] = self._attack(rules, images, words)
         return self.done[key]
+
+    def again(self) -> AttackResult:
+        """The run of the trial once more, out of another state of the random generators."""
+        with seeded(_SEED + 1):
+            rules = ThreatModel(self.norm, self.radius if self.bound else None)
+            return self._attack(rules, slice(None), {"seed": _SEED, **self.words}).result
+
+    def _attack(self, rules: ThreatModel, images: slice, words: Mapping[str, Any]) -> _Run:
+        inputs, labels = self.case.inputs[images], self.case.labels[images]
+        tally, calls = Tally(), []
+        classifier = Classifier(counting(self.case.module, tally))
+        classifier.steady = True  # nor are the clean logits asked for: what the model sees is the attack alone
+
+        def watch(call: Returned) -> None:
+            counted = int(call.forwards.sum()), int(call.backwards.sum())
+            calls.append(_CallSeen(counted, tally.take(), (*call.put_back, *reseeded(*call.generators))))
+
+        with torch.no_grad():
+            logits = self.case.module(inputs)
+        result = run_attack(self.row, classifier, inputs, labels, rules, logits=logits, watch=watch, **words)
+        return _Run(result, tuple(calls))
 
 
 def check_contract(
@@ -82,7 +138,8 @@ def check_contract(
 
     Args:
         attack: a row, its name, or a user's attack.
-        norms: of these; None: all of the row that are balls (l0 and unrestricted ones have no closed form).
+        norms: of these alone; None: of all that the row has. Those that are no balls (l0, unrestricted) have no closed
+            form, and are not checked.
         parameters: in place of quick ones.
 
     Yields:
@@ -94,11 +151,13 @@ def check_contract(
         Unsupported: if it cannot run at all.
     """
     row = row_of(attack)
-    if not (norms or norms_of(row)):
-        reason = f"{', '.join(row.classes)}: no norm whose least perturbation is known (linf, l2, l1)"
-        yield Promise(row.name, next(iter(row.classes)), "runs", "not promised", f"not checked, {reason}")
-    for norm in norms or norms_of(row):
-        done: dict[Any, AttackResult] = {}
+    chosen: list[Norm] = [norm for norm in norms_of(row) if norms is None or norm in norms]
+    if not chosen:
+        first, *_ = asked = list(row.classes) if norms is None else norms
+        reason = f"{', '.join(asked)}: no norm whose least perturbation is known (linf, l2, l1)"
+        yield Promise(row.name, first, "runs", "not promised", f"not checked, {reason}")
+    for norm in chosen:
+        done: dict[Any, Any] = {}
         for name in PROMISES:
             promise = check_promise(row, norm, name, parameters=parameters, done=done)
             yield promise
@@ -117,17 +176,29 @@ def check_promise(
     name: str,
     *,
     parameters: Mapping[str, Any] | None = None,
-    done: dict[Any, AttackResult] | None = None,
+    case: ContractCase | None = None,
+    epsilon: float | None = None,
+    done: dict[Any, Any] | None = None,
 ) -> Promise:
-    """One promise of an attack, one of `PROMISES`; arguments and errors as for `check_contract`.
+    """One promise of an attack, one of `PROMISES`; errors as for `check_contract`.
 
-    `done` keeps runs that several promises of one attack in one norm look at.
+    Args:
+        attack: a row, its name, or a user's attack.
+        norm: one of its norms; linf, l2 or l1 without a `case`.
+        name: of the promise.
+        parameters: in place of quick ones.
+        case: a model and its images; None: a linear one. Where the least perturbations are not known, no promise about
+            the optimum can be checked, and a fixed-budget attack needs an epsilon.
+        epsilon: radius of a fixed-budget attack; None: twice the least perturbation.
+        done: keeps runs that several promises of one attack in one norm, with one case and epsilon, look at.
     """
     row = row_of(attack)
     words = _quick(row) if parameters is None else dict(parameters)
-    check_support(row, ThreatModel(norm, 0.1 if attack_of(row).kind == "fixed-budget" else None), words)
+    if case is None:
+        case = make_coarse_case() if _GREY_LEVELS in row.findings else make_linear_case()
+    trial = _Trial(row, norm, words, case, epsilon, {} if done is None else done)
+    check_support(row, ThreatModel(norm, trial.radius if trial.bound else None), words)
     try:
-        trial = _Trial(row, norm, words, make_linear_case(), {} if done is None else done)
         state, detail = _CHECKS[name](trial)
         if state == "kept" and trial.idle:
             state, detail = "not shown", f"the attack did nothing; {detail}"
@@ -157,9 +228,7 @@ def _keeps_the_rules(trial: _Trial) -> tuple[State, str]:
 
 
 def _repeats(trial: _Trial) -> tuple[State, str]:
-    first = trial.run(seed=5)
-    trial.done.clear()
-    second = trial.run(seed=5)
+    first, second = trial.run(), trial.again()
     same = torch.equal(first.adv_inputs, second.adv_inputs) and torch.equal(first.forwards, second.forwards)
     return ("kept", "the same seed gives the same images and counts") if same else (
         "broken", "two runs with one seed differ: name its sources in `random`, or take `seed`"
@@ -173,9 +242,8 @@ def _alone(trial: _Trial) -> tuple[State, str]:
             "not promised",
             "it draws random numbers" if trial.row.random else "it looks for one perturbation for all",
         )
-    radius = 2.0 * float(trial.case.least[trial.norm].max())
-    together = trial.run_at(radius)
-    single = [trial.run_at(radius, slice(place, place + 1)) for place in range(len(trial.case.labels))]
+    together = trial.run()
+    single = [trial.watched(None, slice(place, place + 1)).result for place in range(len(trial.case.labels))]
     sizes = torch.stack([together.distance, torch.cat([one.distance for one in single])])
     fooled = torch.stack([together.success, torch.cat([one.success for one in single])])
     both = torch.ones_like(together.success) if trial.bound else fooled.all(0)
@@ -206,9 +274,34 @@ def _budget(trial: _Trial) -> tuple[State, str]:
     )
 
 
+def _honest_count(trial: _Trial) -> tuple[State, str]:
+    """Every pass of the model is counted, call by call: of the batch, of an image alone, and within a budget."""
+    whole = trial.watched()
+    alone, limited = trial.watched(None, slice(0, 1)), trial.watched(max_queries=BUDGET)
+    runs = [(whole, "forward"), (whole, "backward"), (alone, "forward"), (alone, "backward"), (limited, "forward")]
+    for run, kind in runs:  # within a budget gradients of zero go through the model beside granted ones, uncounted
+        for call in run.calls:
+            counted, seen = call.counted[kind == "backward"], call.seen[kind == "backward"]
+            if counted != seen:
+                return "broken", f"of {seen} {kind} passes of images through the model {counted} were counted"
+    total = [sum(call.seen[place] for call in whole.calls) for place in (0, 1)]
+    return "kept", f"the model saw the {total[0]} forward and {total[1]} backward passes that were counted"
+
+
+def _restores(trial: _Trial) -> tuple[State, str]:
+    """The process is left as it was; drawing from the global generators is fine, seeding them is not."""
+    first, later = trial.watched(), trial.watched(None, slice(0, 1))
+    changed = dict.fromkeys(name for run in (first, later) for call in run.calls for name in call.changed)
+    if not any("warning filters" in call.changed for call in later.calls):
+        changed.pop("warning filters", None)  # by a module that the first call imported, once
+    if changed:
+        return "broken", f"it changed {', '.join(changed)} (davylamp puts the process back)"
+    return "kept", "switches of torch and NumPy, seeds, warning filters and the working folder are as they were"
+
+
 def _nothing_impossible(trial: _Trial) -> tuple[State, str]:
     """No success where there is none, no distance below the least one."""
-    least = trial.case.least[trial.norm]
+    least = trial.least
     if trial.bound:
         impossible = trial.run(times=0.9 * float(least.min() / least.max()))
         count = int(impossible.success.sum())
@@ -219,7 +312,7 @@ def _nothing_impossible(trial: _Trial) -> tuple[State, str]:
 
 
 def _finds_it(trial: _Trial) -> tuple[State, str]:
-    least = trial.case.least[trial.norm]
+    least = trial.least
     if trial.bound:
         each = [trial.run(times=1.1, images=slice(place, place + 1)) for place in range(len(least))]
         count = sum(int(result.success.sum()) for result in each)
@@ -234,8 +327,8 @@ def _finds_it(trial: _Trial) -> tuple[State, str]:
 def _aims(trial: _Trial) -> tuple[State, str]:
     if trial.row.targeted == "no":
         return "not promised", "it has no targeted mode"
-    targets = (trial.case.labels + 1) % 4
-    result = trial.run(times=4.0, targets=targets)
+    targets = (trial.case.labels + 1) % trial.run().logits.shape[1]
+    result = trial.run(times=None if trial.epsilon else 4.0, targets=targets)
     hit = result.adv_logits.argmax(1)[result.success] == targets[result.success]
     wrong = int((~hit).sum())
     state: State = "broken" if wrong else "kept" if result.success.any() else "weak"
@@ -275,7 +368,7 @@ def _complaint(trial: _Trial, given: Mapping[str, Any]) -> str | None:
 def _some_value(trial: _Trial, name: str) -> Any:
     """A value of a parameter that has no default; None: there is no telling which."""
     if name == "step_size":
-        return 0.2 * float(trial.case.least[trial.norm].max())
+        return 0.1 * (trial.radius or 2 * float(trial.least.max()))
     parameter = _parameter(trial, name)
     if parameter.type is float:
         return min(parameter.high, 0.5)
@@ -291,7 +384,9 @@ _CHECKS: Mapping[str, Callable[[_Trial], tuple[State, str]]] = {
     "keeps the rules": _keeps_the_rules,
     "repeats with its seed": _repeats,
     "attacks each image alone": _alone,
+    "restores global state": _restores,
     "keeps a budget": _budget,
+    "honest query count": _honest_count,
     "takes its parameters": _parameters,
     "never passes the known optimum": _nothing_impossible,
     "finds the known optimum": _finds_it,

@@ -16,12 +16,12 @@ from ...errors import ModelFailed
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of, load_class, load_context, load_driver
 from ..models.classifier import Classifier
+from ..switches import switches_kept
 from ..threat_model import ThreatModel
 from ..user_code import describe_error, guarded, was_interrupted
 from .queries import BudgetSpent, QueryCounter
-from .seeding import seeded
+from .seeding import Generators, seeded, states_of_generators
 from .starting_points import find_starting_points
-from .switches import switches_kept
 
 
 class Images(NamedTuple):
@@ -47,6 +47,9 @@ class Returned(NamedTuple):
     By image, shape (n,): whether it was `denied` a query, `moved` (asked about at another point than the clean image),
     answered with what is `not_finite`, `scored` (a score-based attack saw a difference); how many of its `gradients`
     were not zero.
+
+    Of the process: what the call changed and davylamp `put_back`, by name, and the states of the random `generators`
+    right before and right after it.
     """
 
     adv_inputs: Tensor
@@ -59,6 +62,8 @@ class Returned(NamedTuple):
     not_finite: Tensor
     scored: Tensor
     gradients: Tensor
+    put_back: tuple[str, ...]
+    generators: tuple[Generators, ...]
     error: BaseException | None
 
 
@@ -111,8 +116,9 @@ def call_library(
     )
     has_start = torch.ones_like(batch.labels, dtype=torch.bool)
     returned, error, started = batch.inputs, None, time.perf_counter()
+    process = _Process([], [])
     try:
-        with _undisturbed(seed), load_context(row)():
+        with _undisturbed(seed, process), load_context(row)():
             supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
             if "starting_points" in row.params:
                 supplied["starting_points"], has_start = find_starting_points(counter, *batch, seed)
@@ -141,6 +147,8 @@ def call_library(
         not_finite=counter.seen.not_finite.to(device),
         scored=counter.seen.scored.to(device),
         gradients=counter.seen.gradients.to(device),
+        put_back=tuple(process.put_back),
+        generators=tuple(process.generators),
         error=error,
     )
 
@@ -209,12 +217,24 @@ def _aim(counter: QueryCounter, inputs: Tensor, labels: Tensor, aims_at: str) ->
     return logits.scatter(1, labels[:, None], -torch.inf).argmax(1)
 
 
+class _Process(NamedTuple):
+    """What a call did to the process, once it is over: see `Returned`."""
+
+    put_back: list[str]
+    generators: list[Generators]
+
+
 @contextmanager
-def _undisturbed(seed: int) -> Iterator[None]:
-    """A fixed seed, no prints and no warnings; afterwards generators and torch's switches are as they were."""
-    with guarded(), seeded(seed), switches_kept(), warnings.catch_warnings(), redirect_stdout(StringIO()):
+def _undisturbed(seed: int, process: _Process) -> Iterator[None]:
+    """A fixed seed, no prints and no warnings; afterwards generators and switches are as they were."""
+    with guarded(), seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
-        yield
+        with switches_kept(put_back=process.put_back):
+            process.generators.append(states_of_generators())
+            try:
+                yield
+            finally:
+                process.generators.append(states_of_generators())
 
 
 def _describe(value: Any) -> str:

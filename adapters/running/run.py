@@ -13,7 +13,7 @@ from ..models.classifier import Classifier, check_images, check_labels
 from ..models.restoring import StateGuard
 from ..result import AttackResult
 from ..threat_model import ThreatModel, pick_words
-from .call import Images, call_library
+from .call import Images, Returned, call_library
 from .evidence import Evidence
 from .judge import distances_of
 from .queries import NoGradients, distinguishable
@@ -37,6 +37,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     radii: Tensor | None = None,
     logits: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
+    watch: Callable[[Returned], object] | None = None,
     **parameters: Any,
 ) -> AttackResult:
     """Attack the images that the classifier gets right, and judge the result independently of the library.
@@ -61,6 +62,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             them (`takes_radii`). The `step_size` may then be a tensor of one for each image, too.
         logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
         progress: called with the number of images done after each library call.
+        watch: called with what each library call gave back, right after it and before it is judged.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's: `restarts` for a row that
             draws random numbers, `max_queries`, and `batch_size` (default 32; a row that couples its images gets 1).
 
@@ -96,8 +98,15 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         attacked = logits.argmax(1) == labels
         rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
         evidence = Evidence(Images(inputs, labels, targets), rules, row, spent)
+
+        def note(call: Returned) -> None:
+            if watch is not None:
+                watch(call)
+            if progress is not None:
+                progress(len(call.adv_inputs))
+
         steady = is_steady(classifier, inputs, logits, seed)
-        _attack_all(classifier, evidence, attacked, settings, seed, places, progress or (lambda _: None))
+        _attack_all(classifier, evidence, attacked, settings, seed, places, note)
         adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
         return AttackResult(
             implementation=row.name,
@@ -129,7 +138,7 @@ def _attack_all(
     settings: Mapping[str, Any],
     seed: int,
     places: Tensor,
-    progress: Callable[[int], object],
+    note: Callable[[Returned], object],
 ) -> None:
     row, remaining = evidence.row, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
@@ -150,10 +159,10 @@ def _attack_all(
                 rules = evidence.threat_model.of_images(rows, classifier.device)
                 words = pick_words(kwargs, rows, classifier.device)
                 call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, allowance)
+                note(call)
                 calls, error = calls + 1, call.error or error
                 watch.note(rows, call.error)
                 evidence.merge(rows, call, classifier, first=restart == 0)
-                progress(len(rows))
     if calls and len(evidence.errors) == calls:
         if isinstance(error, ModelFailed):
             raise error

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from ...threat_model import ThreatModel
 from ...user_code import descriptor_diverted
-from ...user_file import process_kept
 from .given import Given
 
 
@@ -53,7 +52,7 @@ def run(
         TypeError: if it returns no images.
     """
     # What it prints is for the user to see, but standard output is our caller's.
-    with given.surroundings, process_kept(), redirect_stdout(sys.stderr), descriptor_diverted():
+    with given.surroundings, redirect_stdout(sys.stderr), descriptor_diverted():
         returned = _CALLS[given.form](given, _Call(model, inputs, labels, threat_model, targets, kwargs))
     if isinstance(returned, np.ndarray) and returned.dtype != object:
         returned = torch.from_numpy(np.ascontiguousarray(returned))

@@ -1,16 +1,33 @@
 """The contract itself: sound rows keep it, planted ones break the promise that they are planted to break."""
 
+import copy
 import itertools
 import json
+import os
+import random
+import re
+import warnings
 from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
 from davylamp.adapters import as_implementation, find_implementation
-from davylamp.adapters.contract.promises import PROMISES, check_contract, check_promise
+from davylamp.adapters.contract.linear import make_coarse_case
+from davylamp.adapters.contract.promises import PROMISES, check_contract, check_promise, norms_of
+from davylamp.adapters.running import seeding
+from davylamp.adapters.running.queries import QueryCounter
 from davylamp.errors import UnknownName
 from davylamp.testing import _cases
+
+with warnings.catch_warnings():  # Foolbox imports what SciPy has renamed
+    warnings.simplefilter("ignore")
+    import art.attacks
+    import foolbox
+    from torchattacks.attack import Attack as TorchattacksAttack
 
 pytest_plugins = ["pytester"]
 
@@ -27,7 +44,7 @@ def states(attack, **options):
 
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_rows_break_nothing(name):
-    found = list(check_contract(name, norms=[next(iter(find_implementation(name).classes))]))
+    found = list(check_contract(name, norms=norms_of(name)[:1]))
     assert [promise.promise for promise in found] == list(PROMISES)
     assert [promise for promise in found if promise.state == "broken"] == []
 
@@ -89,6 +106,171 @@ def test_planted_attacks_break_their_promise(attack):
         assert list(found) == ["runs"]
 
 
+def _sign_step(model, asked, inputs, labels, epsilon):
+    """One honest step on the model as it is handed over, after a pass of `asked`."""
+    with torch.no_grad():
+        asked(inputs)
+    return _step(model, inputs, labels, epsilon)
+
+
+def through_the_module(model, inputs, labels, epsilon):
+    return _sign_step(model, model.classifier.model, inputs, labels, epsilon)
+
+
+def through_the_classifier(model, inputs, labels, epsilon):
+    return _step(model.classifier, inputs, labels, epsilon)
+
+
+def through_a_layer(model, inputs, labels, epsilon):
+    layer = next(part for part in model.modules() if isinstance(part, torch.nn.Linear))
+    return _sign_step(model, lambda images: layer(images.flatten(1)), inputs, labels, epsilon)
+
+
+def through_a_copy(model, inputs, labels, epsilon):
+    return _sign_step(model, copy.deepcopy(model), inputs, labels, epsilon)
+
+
+def honest(model, inputs, labels, epsilon):
+    return _sign_step(model, model, inputs, labels, epsilon)
+
+
+def _counts(attack, **said):
+    row = as_implementation(attack, norm="linf", random=(), **said)
+    return check_promise(row, "linf", "honest query count")
+
+
+@pytest.mark.parametrize(
+    ("attack", "numbers"),
+    [
+        (through_the_module, "of 8 forward passes of images through the model 4 were counted"),
+        (through_the_classifier, "of 4 forward passes of images through the model 0 were counted"),
+        (through_a_layer, "of 8 forward passes of images through the model 4 were counted"),
+        (through_a_copy, "of 8 forward passes of images through the model 4 were counted"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_an_attack_that_reaches_past_the_counter_is_noticed(attack, numbers):
+    assert _counts(honest)[3:] == ("kept", "the model saw the 8 forward and 4 backward passes that were counted")
+    assert _counts(attack)[3:] == ("broken", numbers)
+
+
+def _layers(module):
+    return next(part for part in module.modules() if isinstance(part, torch.nn.Sequential))
+
+
+class PastTorchattacks(TorchattacksAttack):
+    def __init__(self, model, eps=0.1, honest=False):
+        super().__init__("PastTorchattacks", model)
+        self.eps, self.honest = eps, honest
+
+    def forward(self, images, labels):
+        return _step(self.model if self.honest else _layers(self.model), images, labels, self.eps)
+
+
+class PastFoolbox(foolbox.attacks.base.FixedEpsilonAttack):
+    distance = foolbox.distances.linf  # type: ignore[assignment]
+
+    def __init__(self, honest=False):
+        self.honest = honest
+
+    def run(self, model, inputs, criterion, *, epsilon, **_):
+        held = [cell.cell_contents for cell in model._model.__closure__]  # Foolbox wraps the module in a function
+        asked = model if self.honest else _layers(next(each for each in held if isinstance(each, torch.nn.Module)))
+        return type(inputs)(_step(asked, inputs.raw.clone(), criterion.labels.raw, epsilon))
+
+
+class PastART(art.attacks.EvasionAttack):
+    attack_params: ClassVar[list[str]] = [*art.attacks.EvasionAttack.attack_params, "eps", "honest"]
+    _estimator_requirements = ()
+
+    def __init__(self, estimator, eps=0.1, honest=False):
+        super().__init__(estimator=estimator)
+        self.eps, self.honest = eps, honest
+
+    def generate(self, x, y=None, **_):
+        module = next(part for part in self.estimator.model.modules() if isinstance(part, QueryCounter))
+        asked = module if self.honest else _layers(module)
+        return _step(asked, torch.tensor(x), torch.tensor(y).argmax(1), self.eps).numpy()
+
+
+@pytest.mark.parametrize("kind", [PastTorchattacks, PastFoolbox, PastART])
+def test_attacks_of_every_form_are_watched(kind):
+    row = as_implementation(kind, norm="linf", random=())
+    words = {"honest": True}
+    promise = check_promise(row, "linf", "honest query count", parameters=words)
+    assert promise.state == "kept", promise
+    promise = check_promise(row, "linf", "honest query count")
+    seen, counted = map(int, re.findall("[0-9]+", promise.detail))
+    assert (promise.state, seen - counted) == ("broken", 4), promise
+
+
+SETTERS = {
+    "torch's default dtype": lambda: torch.set_default_dtype(torch.float64),
+    "torch's gradient mode": lambda: torch.set_grad_enabled(False),
+    "torch's number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "torch's deterministic mode": lambda: torch.use_deterministic_algorithms(True),
+    "cuDNN's flags": lambda: setattr(torch.backends.cudnn, "benchmark", not torch.backends.cudnn.benchmark),
+    "NumPy's errors": lambda: np.seterr(all="raise"),
+    "warning filters": lambda: warnings.simplefilter("error"),
+    "the working folder": lambda: os.chdir("/"),
+    "the seed of Python's random generator": lambda: random.seed(3),
+    "the seed of NumPy's random generator": lambda: (np.random.seed(3), np.random.rand(10_000)),
+    "the seed of torch's random generator": lambda: (torch.manual_seed(0), torch.rand(10)),
+}
+
+
+@pytest.mark.parametrize("name", SETTERS)
+def test_an_attack_that_changes_the_process_is_named_and_the_process_is_put_back(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(seeding, "_FOLLOWED", 10**7)  # less than a second's worth
+
+    def setting(model, inputs, labels, epsilon):
+        images = _step(model, inputs, labels, epsilon)
+        SETTERS[name]()
+        return images
+
+    before = torch.get_default_dtype(), torch.get_num_threads(), np.geterr(), Path.cwd(), list(warnings.filters)
+    promise = check_promise(as_implementation(setting, norm="linf", random=()), "linf", "restores global state")
+    assert promise[3:] == ("broken", f"it changed {name} (davylamp puts the process back)")
+    after = torch.get_default_dtype(), torch.get_num_threads(), np.geterr(), Path.cwd(), list(warnings.filters)
+    assert after == before
+
+
+def test_drawing_is_no_change_of_the_process_and_neither_is_what_an_attack_puts_back():
+    def drawing(model, inputs, labels, epsilon):
+        random.gauss(0, 1)
+        [random.random() for _ in range(5000)]
+        np.random.standard_normal(100_000)
+        torch.randn(1000)
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(3)
+        return _step(model, inputs, labels, epsilon)
+
+    promise = check_promise(as_implementation(drawing, norm="linf"), "linf", "restores global state")
+    assert promise.state == "kept"
+
+
+def test_an_attack_on_whole_grey_levels_is_judged_on_a_model_that_needs_several():
+    case = make_coarse_case()
+    assert float(case.least["linf"].min()) > 5 / 255
+    moved = case.inputs + 0.999 * case.least["linf"].view(-1, 1, 1, 1) * _away(case)
+    assert torch.equal(case.module(moved).argmax(1), case.labels)
+    moved = case.inputs + 1.001 * case.least["linf"].view(-1, 1, 1, 1) * _away(case)
+    assert (case.module(moved).argmax(1) != case.labels).all()
+    words = {"steps": 2}
+    for name in ("runs", "keeps the rules", "never passes the known optimum"):
+        assert check_promise("art:threshold", "linf", name, parameters=words, case=case.first(2)).state == "kept"
+
+
+def _away(case):
+    """The direction in which the nearest other class is, by trying them all."""
+    weight, logits = case.module[1].weight, case.module(case.inputs)
+    sizes = (weight[case.labels][:, None] - weight).abs().sum(2)
+    gaps = logits.gather(1, case.labels[:, None]) - logits
+    other = (gaps / sizes.clamp(min=1e-9)).masked_fill(gaps == 0, torch.inf).argmin(1)
+    return (weight[other] - weight[case.labels]).sign().view_as(case.inputs)
+
+
 def test_an_attack_that_does_nothing_keeps_nothing():
     def nothing(model, inputs, labels, epsilon):
         return inputs
@@ -109,7 +291,7 @@ def test_an_attack_that_does_nothing_keeps_nothing():
 )
 def test_a_mistyped_word_of_a_row_breaks_its_promise(name, params):
     row = find_implementation(name)
-    norm = next(iter(row.classes))
+    norm = norms_of(row)[0]
     assert check_promise(row, norm, "takes its parameters").state == "kept"
     wrong = replace(row, params={**row.params, **params})
     promise = check_promise(wrong, norm, "takes its parameters")
@@ -142,6 +324,16 @@ def test_the_command(run, tmp_path):
     assert code == 1
     assert "out-of-ball" in out
     assert "1 attacks:" in out
+
+
+def test_the_command_takes_norms(run):
+    code, out, err = run("contract", "foolbox:fgsm", "foolbox:fgm", "--norm", "l2", "--quick", "--json")
+    assert code == 0, err
+    assert {(promise["implementation"], promise["norm"]) for promise in json.loads(out)} == {("foolbox:fgm", "l2")}
+    code, _, err = run("contract", "foolbox:fgsm", "--norm", "l2")
+    assert (code, "expected a norm of foolbox:fgsm (linf), got l2" in err) == (1, True)
+    code, _, err = run("contract", "foolbox:fgsm", "--norm", "l3")
+    assert (code, "unknown norm 'l3'" in err) == (1, True)
 
 
 CONFTEST = 'pytest_plugins = ["davylamp.testing"]'

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from copy import deepcopy
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.models.restoring import StateGuard
 from davylamp.adapters.running.seeding import seeded
-from davylamp.adapters.running.switches import switches_kept
+from davylamp.adapters.switches import switches_kept
 from davylamp.engine.run.measure import _spent
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -121,7 +122,7 @@ def test_tf32_in_the_older_way_is_put_back():
 def test_a_default_device_is_not_where_our_numbers_are_made(digits, name, rules):
     """`torch.set_default_device("cuda")` is in many scripts; on "meta" nothing can be read back."""
     case = digits.first(4)
-    words = {"steps": 2} | ({"max_queries": 40} if rules is L2 else {})
+    words: dict[str, Any] = {"steps": 2} | ({"max_queries": 40} if rules is L2 else {})
     expected = run_attack(name, case.classifier, case.inputs, case.labels, rules, **words)
     with torch.device("meta"):
         result = run_attack(name, case.classifier, case.inputs, case.labels, rules, **words)
