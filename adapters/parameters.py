@@ -56,6 +56,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "directions": Parameter(int, 1, _INFINITY, "random directions tried"),
     "target_value": Parameter(float, 0, 1, "grey value that the image fades to"),
     "max_sigma": Parameter(float, 0, _INFINITY, "largest standard deviation of the blur, pixels"),
+    "quantise": Parameter(bool, 0, 1, "round every image that the model is asked about to 8 bits"),
     "tolerance": Parameter(float, 0, _INFINITY, "l2 distance at which a binary search for the boundary ends", 0),
     "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is kept"),
 }

@@ -53,6 +53,7 @@ _ALL = (
     # Momentum and input variations, made for transfer.
     Attack("mi-fgsm", "MI-FGSM", _FIXED, _WHITE, "Dong et al. 2018", _MOMENTUM),
     Attack("ni-fgsm", "NI-FGSM", _FIXED, _WHITE, "Lin et al. 2020", _MOMENTUM),
+    Attack("si-fgsm", "SI-FGSM", _FIXED, _WHITE, "Lin et al. 2020", {**_MOMENTUM, "scales": 5}),
     Attack("si-ni-fgsm", "SI-NI-FGSM", _FIXED, _WHITE, "Lin et al. 2020", {**_MOMENTUM, "scales": 5}),
     Attack("vmi-fgsm", "VMI-FGSM", _FIXED, _WHITE, "Wang and He 2021", {**_MOMENTUM, "samples": 5}),
     Attack("vni-fgsm", "VNI-FGSM", _FIXED, _WHITE, "Wang and He 2021", {**_MOMENTUM, "samples": 5}),
@@ -87,6 +88,7 @@ _ALL = (
     Attack("jsma", "JSMA", _FIXED, _WHITE, "Papernot et al. 2016", {"theta": 1.0}),
     Attack("sparsefool", "SparseFool", _MINIMUM, _WHITE, "Modas et al. 2019", {"steps": 10, "overshoot": 0.02}),
     Attack("wasserstein", "Wasserstein", _MINIMUM, _WHITE, "Wong et al. 2019", {"steps": 100}),
+    Attack("bp", "Boundary projection", _MINIMUM, _WHITE, "Zhang et al. 2020", {"steps": 100}),
     # By scores.
     Attack(
         "square", "Square", _FIXED, _SCORE, "Andriushchenko et al. 2020", {"steps": 1000, "initial_probability": 0.8}
@@ -110,6 +112,7 @@ _ALL = (
     ),
     Attack("geoda", "GeoDA", _MINIMUM, _DECISION, "Rahmati et al. 2020", {"max_queries": 1000}),
     Attack("sign-opt", "Sign-OPT", _MINIMUM, _DECISION, "Cheng et al. 2020", {"max_queries": 2000}),
+    Attack("surfree", "SurFree", _MINIMUM, _DECISION, "Maho et al. 2021", {"max_queries": 5000}),
     Attack("rays", "RayS", _MINIMUM, _DECISION, "Chen and Gu 2020", {"max_queries": 10_000}),
     Attack("pointwise", "Pointwise", _MINIMUM, _DECISION, "Schott et al. 2019", {}),
     Attack(

@@ -26,7 +26,7 @@ NAMES: Mapping[str, str] = {
     "mi-fgsm": "MI-FGSM",
     "vmi-fgsm": "VMI-FGSM",
     "ni-fgsm": "NI-FGSM",
-    "si-ni-fgsm": "SI-FGSM",
+    "si-fgsm": "SI-FGSM",
     "boundary": "BA",
     "spatial": "SA",
     "spsa": "SPSA",
@@ -50,8 +50,8 @@ FAMILIES: Mapping[str, str] = {
     "swin": "SwinT",
     "convnext": "ConvNeXt",
 }
-STAND_INS: Mapping[str, str] = {"SI-FGSM": "SI-NI-FGSM"}  # of the paper -> what is run
-TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-ni-fgsm")
+STAND_INS: Mapping[str, str] = {}  # of the paper -> what is run
+TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-fgsm")
 PRESET = find_preset("canary")
 _DEFAULT = {"steps": 8, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3}
 _QUICK = {"steps": 3, "binary_search_steps": 1, "candidates": 3, "samples": 1, "translations": 2, "rotations": 2}

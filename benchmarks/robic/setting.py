@@ -16,7 +16,10 @@ from ..shared.reproduction import PaperLine, Setting, SettingRun, Size, run_sett
 
 NAMES: Mapping[str, str] = {
     "best(foolbox:pgd)": "PGD, best effort",
+    "davylamp:bp": "BP",
     "foolbox:cw": "CW",
+    "davylamp:surfree": "SurFree",
+    "davylamp:rays": "RayS",
     "foolbox:hopskipjump": "HopSkipJump (not in the paper)",
     "art:geoda": "GeoDA",
 }

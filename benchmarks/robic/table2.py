@@ -8,7 +8,7 @@ from ..shared.paper_table import Options
 from ..shared.reproduction import PaperLine, Setting, Size, build_rows, run_setting
 from .setting import READINGS, choose, half_distortions
 
-_SYMBOLS: Mapping[str, str] = {"best(foolbox:pgd)": "D_half_white", "foolbox:hopskipjump": "D_half_black"}
+_SYMBOLS: Mapping[str, str] = {"davylamp:bp": "D_half_white", "davylamp:surfree": "D_half_black"}
 _SETTING = Setting(
     choose(tuple(_SYMBOLS)),
     default=Size(("demo:*",), 4, {"steps": 10, "max_queries": 300}),
@@ -21,9 +21,7 @@ _FAMILIES = {
     "mobilenet_v2": "MobileNetV2",
     "resnet50": "ResNet50 (torchvision)",
 }
-_STAND_INS = (
-    "white-box: PGD in the best-effort mode for BP, black-box: HopSkipJump for SurFree, which no library here has"
-)
+_ATTACKS = "white-box: BP with RoBIC's step size, black-box: SurFree"
 
 
 def compare_models(table: str, options: Options) -> dict[str, Any]:
@@ -41,7 +39,7 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
             symbol, model = _SYMBOLS[cell.attack], cell.subject.model
             lines.append(PaperLine(model, symbol, estimate, *_beside(table, model, symbol)))
         lines.sort(key=lambda line: line.row)
-        readings = {**READINGS, "D_half_white, D_half_black": _STAND_INS}
+        readings = {**READINGS, "D_half_white, D_half_black": _ATTACKS}
         return own.report(table, lines, readings=readings, left_out={}, notes=notes)
 
 

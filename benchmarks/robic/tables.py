@@ -10,7 +10,7 @@ TABLES = (
         ".robic.setting:compare_budgets",
         {
             "figure": "1",
-            "attacks": ("art:geoda", "foolbox:hopskipjump"),  # the decision-based ones that a library has
+            "attacks": ("davylamp:surfree", "davylamp:rays", "art:geoda", "foolbox:hopskipjump"),
             "parameter": "max_queries",
             "budgets": {"quick": (15, 60), "default": (100, 300, 600), "full": (500, 1000, 2000, 3000, 5000)},
             "images": 3,
@@ -23,7 +23,7 @@ TABLES = (
         ".robic.setting:compare_budgets",
         {
             "figure": "2",
-            "attacks": ("best(foolbox:pgd)", "foolbox:cw"),
+            "attacks": ("best(foolbox:pgd)", "foolbox:cw", "davylamp:bp"),
             "parameter": "steps",
             "budgets": {"quick": (2, 4), "default": (5, 10, 20), "full": (10, 20, 50, 100, 200)},
             "images": 8,

@@ -86,14 +86,12 @@ _EAD = {  # two forward passes and one backward a step: the 10 000 and 5000 of T
 }
 _ITERATED = {"steps": 100, "step_size": "2.5 epsilon / steps"}
 _TRANSFERABLE = tuple(
-    AttackChoice(
-        f"torchattacks:{attack}", "linf", epsilon, "", {**_ITERATED, "step_size": "2 epsilon / steps", **extra}
-    )
+    AttackChoice(attack, "linf", epsilon, "", {**_ITERATED, "step_size": "2 epsilon / steps", **extra})
     for attack, extra in (
-        ("mi-fgsm", {}),
-        ("vmi-fgsm", {"samples": 20}),
-        ("ni-fgsm", {}),
-        ("si-ni-fgsm", {"scales": 3}),
+        ("torchattacks:mi-fgsm", {}),
+        ("torchattacks:vmi-fgsm", {"samples": 20}),
+        ("torchattacks:ni-fgsm", {}),
+        ("davylamp:si-fgsm", {"scales": 3}),
     )
     for epsilon in (_SMALL, _LARGE)
 )
@@ -124,9 +122,9 @@ _CANARY = Preset(
         *("APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS"),
     ),
     "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; parameters from its authors' Canary_Master",
-    ("SI-FGSM", "SSAH", "AdvGAN", "LSA", "TREMBA"),
+    ("SSAH", "AdvGAN", "LSA", "TREMBA"),
     (
-        "SI-NI-FGSM is run where the paper has SI-FGSM: no library here has its scaled copies without Nesterov's step",
+        "SI-FGSM averages the gradients of its copies, as its paper has it; CANARY's program averages their logits",
         "JSMA may change 1 % of the components, the paper gives no limit; 1000 images for black boxes, too, where the "
         "paper has 600",
     ),
@@ -134,7 +132,7 @@ _CANARY = Preset(
         **_BLACK,
         **_SPSA,
         "largest-gradients": "the other library with JSMA compares all pairs of components: too much memory",
-        "nan-momentum": "only an image with a gradient of exactly zero; no other library has all four",
+        "nan-momentum": "only an image with a gradient of exactly zero; no other library has all three",
         "fitness-logit": "no other library has GenAttack",
     },
 )
@@ -144,7 +142,10 @@ _ROBIC = Preset(
         preset="robic",
         attacks=(
             AttackChoice("best(foolbox:pgd)", "l2", None, "", {"steps": 40}),
+            _choice("davylamp:bp", "l2", steps=100),
             _choice("foolbox:cw", "l2", steps=100),
+            _choice("davylamp:surfree", "l2", max_queries=5000, quantise=True),
+            _choice("davylamp:rays", "l2", max_queries=5000),
             _choice("art:geoda", "l2", max_queries=5000),
             _choice("foolbox:hopskipjump", "l2", max_queries=5000),
         ),
@@ -153,7 +154,7 @@ _ROBIC = Preset(
     ),
     ("MR", "RMSD", "PSNR", "D_half", "QNC_F", "QNC_B", "R8"),
     "RoBIC (Maho et al. 2021), section 5: best effort, 8-bit images, 5000 queries",
-    ("SurFree", "RayS", "QEBA", "BP"),
+    ("QEBA",),
     (
         "HopSkipJump stands for QEBA, which builds on it, with the 5000 queries of Figure 1",
         _MATCHED,

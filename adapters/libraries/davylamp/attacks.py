@@ -1,14 +1,43 @@
 """The rows of davylamp's attacks: one function each, in the module of its name."""
 
+from functools import partial
+from typing import Any
+
 from ...attack import Implementation
 
-_RAYS = Implementation(
-    "rays",
-    "davylamp",
-    {"linf": ".rays:rays"},
-    {"max_queries": "max_queries", "tolerance": "tolerance"},
-    targeted="yes",
-    failure="input",
-)
+_row = partial(Implementation, library="davylamp", targeted="yes")
+_MINIMUM: dict[str, Any] = {"failure": "input"}
 
-ROWS: tuple[Implementation, ...] = (_RAYS,)
+ROWS: tuple[Implementation, ...] = (
+    _row(
+        "si-fgsm",
+        classes={"linf": ".si_fgsm:si_fgsm"},
+        params={"steps": "steps", "step_size": "step_size", "decay": "decay", "scales": "scales"},
+        own_radii=True,
+    ),
+    _row(
+        "bp",
+        classes={"l2": ".bp:bp"},
+        params={"steps": "steps", "step_size": "step_size", "gamma": "gamma", "quantise": "quantise"},
+        **_MINIMUM,
+    ),
+    _row(
+        "surfree",
+        classes={"l2": ".surfree:surfree"},
+        params={
+            "max_queries": "max_queries",
+            "trials": "trials",
+            "quantise": "quantise",
+            "starting_points": "starting_points",
+        },
+        random=("torch",),
+        **_MINIMUM,
+    ),
+    # It makes the change small in linf; RoBIC measures it in l2.
+    _row(
+        "rays",
+        classes=dict.fromkeys(("linf", "l2"), ".rays:rays"),
+        params={"max_queries": "max_queries", "tolerance": "tolerance"},
+        **_MINIMUM,
+    ),
+)

@@ -11,7 +11,7 @@ _LEAST_MOVE = 0.1  # l2 length below which a move back across the boundary would
 _HALVINGS = 10
 
 
-def bp(
+def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
     model: Model,
     inputs: Tensor,
     labels: Tensor,

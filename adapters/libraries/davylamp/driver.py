@@ -26,13 +26,14 @@ def run(
         model: maps images to logits.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm and radius are passed to the functions that take `norm` and `epsilon`.
+        threat_model: its radius is passed to the functions that take `epsilon`.
         targets: target classes, shape (n,), if targeted.
         **kwargs: in the function's words.
 
     Returns:
         The images that it returns, shape (n, C, H, W).
     """
-    words = {"norm": threat_model.norm, "epsilon": threat_model.radius, "targets": targets}
+    radius = threat_model.radius if threat_model.reach is None else threat_model.reach
+    words = {"epsilon": radius, "targets": targets}
     taken = inspect.signature(attack).parameters
     return attack(model, inputs, labels, **{word: value for word, value in words.items() if word in taken}, **kwargs)

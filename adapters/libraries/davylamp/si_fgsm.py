@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from .queries import Model
 
 
-def si_fgsm(
+def si_fgsm(  # noqa: PLR0913 - the parameters of the attack, by keyword
     model: Model,
     inputs: Tensor,
     labels: Tensor,

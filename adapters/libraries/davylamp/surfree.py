@@ -19,7 +19,7 @@ _TO_BOUNDARY, _SIGN, _ANGLE, _LAST, _DONE = range(5)
 
 
 @torch.no_grad()
-def surfree(
+def surfree(  # noqa: PLR0913 - the parameters of the attack, by keyword
     model: Model,
     inputs: Tensor,
     labels: Tensor,
@@ -28,7 +28,7 @@ def surfree(
     starting_points: Tensor | None = None,
     max_queries: int = 5000,
     angle: float = 30.0,
-    trials: int = 3,
+    trials: int = 1,
     quantise: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -106,7 +106,7 @@ class _Walk:
         better = hit & (distance < self.nearest[rows])
         self.best[rows[better]], self.nearest[rows[better]] = asked[better], distance[better]
 
-    def start(self, query, points: Tensor | None) -> None:  # noqa: ANN001 - a function of points and rows
+    def start(self, query, points: Tensor | None) -> None:
         """Begin at the given points, or at noisy copies; an image for which none is adversarial is done."""
         if points is not None:
             self.point = points.clone()

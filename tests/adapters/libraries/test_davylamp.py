@@ -4,11 +4,16 @@ The tables hold what the programs returned on the linear model of the contract, 
 its program is from.
 """
 
+from functools import partial
+
 import pytest
 import torch
+from scipy.fft import dctn, idctn
 
 from davylamp.adapters import ThreatModel, run_attack
+from davylamp.adapters.libraries.davylamp.bp import bp
 from davylamp.adapters.libraries.davylamp.rays import rays
+from davylamp.adapters.libraries.davylamp.surfree import surfree
 
 
 class Counted:
@@ -26,6 +31,19 @@ def one_by_one(attack, case, **parameters):
     """The images of an attack that gets them one at a time."""
     each = zip(case.inputs, case.labels, strict=True)
     return torch.cat([attack(case.module, image[None], label[None], **parameters) for image, label in each])
+
+
+def l2(change):
+    return change.flatten(1).norm(dim=1)
+
+
+def others(case):
+    """For each image one of another class."""
+    return case.inputs[torch.stack([(case.labels != label).nonzero()[0, 0] for label in case.labels])]
+
+
+def is_on_the_grid(images):
+    return torch.allclose(images * 255, (images * 255).round(), atol=1e-4)
 
 
 def linf(change):
@@ -68,7 +86,7 @@ def test_an_attack_by_decisions_returns_the_image_where_nothing_fools(digits):
     def constant(points):
         return torch.eye(10)[digits.labels[:1]].expand(len(points), -1)
 
-    for attack in (rays,):
+    for attack in (rays, partial(surfree, starting_points=digits.inputs[1:2]), surfree):
         assert torch.equal(attack(constant, digits.inputs[:1], digits.labels[:1], max_queries=50), digits.inputs[:1])
 
 
@@ -79,3 +97,74 @@ def test_queries_are_counted_for_their_image_within_run_attack(digits):
     assert torch.equal(result.forwards, counted.queries)
     assert result.backwards.sum() == 0
     assert torch.equal(result.adv_inputs, best)
+
+
+def test_si_fgsm_without_momentum_is_si_ni_fgsm_without_it(digits):
+    given = {"steps": 4, "step_size": 0.02, "decay": 0.0, "scales": 3}
+    case = (digits.classifier, digits.inputs, digits.labels, ThreatModel("linf", 0.06))
+    ours, theirs = (run_attack(name, *case, **given) for name in ("davylamp:si-fgsm", "torchattacks:si-ni-fgsm"))
+    assert (ours.adv_inputs - theirs.adv_inputs).abs().lt(1e-6).float().mean() > 0.999
+    assert torch.equal(ours.forwards, torch.full_like(ours.forwards, 12))
+    assert torch.equal(ours.backwards, ours.forwards)
+
+
+def test_si_fgsm_of_one_copy_is_mi_fgsm(digits):
+    given = {"steps": 4, "step_size": 0.02, "decay": 0.8}
+    case = (digits.classifier, digits.inputs, digits.labels, ThreatModel("linf", 0.06))
+    ours = run_attack("davylamp:si-fgsm", *case, scales=1, **given)
+    theirs = run_attack("torchattacks:mi-fgsm", *case, **given)
+    assert (ours.adv_inputs - theirs.adv_inputs).abs().lt(1e-6).float().mean() > 0.999
+
+
+def test_bp_crosses_the_boundary_of_a_linear_model_in_a_third_of_its_steps(linear):
+    fooled = []
+
+    def model(points):
+        logits = linear.module(points)
+        fooled.append((logits.argmax(1) != linear.labels).all().item())
+        return logits
+
+    bp(model, linear.inputs, linear.labels, steps=30, quantise=False)
+    assert len(fooled) == 30
+    assert fooled.index(True) in (9, 10, 11)
+
+
+def test_bp_is_as_near_as_ddn_and_on_the_grid(digits):
+    case = (digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"))
+    ddn = run_attack("foolbox:ddn", *case, steps=50).distance.median()
+    for quantise in (True, False):
+        result = run_attack("davylamp:bp", *case, steps=50, quantise=quantise)
+        assert result.success.all()
+        assert result.distance.median() < 1.1 * ddn
+        assert (result.forwards == 50).all()
+        assert (result.backwards == 49).all()
+        assert is_on_the_grid(result.adv_inputs) == quantise
+
+
+def test_surfree_comes_near_the_least_perturbation_of_low_frequencies(linear):
+    weights = linear.module[1].weight.view(4, 3, 8, 8)
+    spectrum = torch.from_numpy(dctn(weights.numpy(), axes=(2, 3), norm="ortho"))
+    place = torch.arange(8)[:, None] + torch.arange(8)
+    low = torch.from_numpy(idctn((spectrum * (place <= 7)).numpy(), axes=(2, 3), norm="ortho")).flatten(1)
+    gaps = linear.module(linear.inputs).gather(1, linear.labels[:, None]) - linear.module(linear.inputs)
+    sizes = (low[linear.labels][:, None] - low).norm(dim=2)
+    least = (gaps / sizes.clamp(min=1e-12)).masked_fill(gaps == 0, torch.inf).amin(1)
+    generator = torch.Generator().manual_seed(0)
+    best = surfree(linear.module, linear.inputs, linear.labels, max_queries=600, generator=generator)
+    assert (l2(best - linear.inputs) < 1.5 * least).all()
+    assert (l2(best - linear.inputs) > linear.least["l2"]).all()
+
+
+@pytest.mark.parametrize("quantise", [False, True])
+def test_surfree_spends_its_budget_on_adversarial_images_that_come_nearer(digits, quantise):
+    few, distances = digits.first(6), []
+    for queries in (30, 150):
+        counted, generator = Counted(few), torch.Generator().manual_seed(0)
+        given = {"starting_points": others(few), "quantise": quantise, "generator": generator}
+        best = surfree(counted, few.inputs, few.labels, max_queries=queries, **given)
+        assert counted.queries.tolist() == [queries] * 6
+        assert (few.module(best).argmax(1) != few.labels).all()
+        assert not quantise or is_on_the_grid(best)
+        distances.append(l2(best - few.inputs))
+    assert (distances[1] < distances[0]).all()
+    assert (distances[1] / distances[0]).mean() < 0.85

@@ -197,7 +197,7 @@ def printed_and_counted(digits, name):
         ("foolbox:bim", (100, 100), (101, 100)),  # Foolbox looks at its result once more
         ("torchattacks:mi-fgsm", (100, 100), (100, 100)),
         ("torchattacks:vmi-fgsm", (2000, 2000), (2100, 2100)),  # 20 samples and the image itself, in 100 steps
-        ("torchattacks:si-ni-fgsm", (300, 300), (300, 300)),
+        ("davylamp:si-fgsm", (300, 300), (300, 300)),
     ],
 )
 def test_an_attack_of_canary_costs_what_its_table_5_prints(digits, name, printed, counted):

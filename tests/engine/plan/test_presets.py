@@ -34,11 +34,15 @@ def test_autoattack_has_the_radii_of_robustbench(side, linf, l2):
     assert all(cell.row.fixed["steps"] == 100 for cell in plan.cells)
 
 
-def test_stand_ins_bear_their_own_name():
-    assert (paper_name("torchattacks:si-ni-fgsm"), run_name("torchattacks:si-ni-fgsm")) == ("SI-FGSM", "SI-NI-FGSM")
+def test_attacks_of_canary_bear_their_name():
+    assert paper_name("davylamp:si-fgsm") == run_name("davylamp:si-fgsm") == "SI-FGSM"
     assert run_name("foolbox:pgd") == "PGD"
-    assert "SI-FGSM" in PRESETS["canary"].missing
-    assert any(line.startswith("SI-NI-FGSM") for line in PRESETS["canary"].lines())
+    assert "SI-FGSM" not in PRESETS["canary"].missing
+
+
+def test_robic_runs_the_attacks_of_its_benchmark():
+    assert {"davylamp:bp", "davylamp:surfree"} <= {choice.attack for choice in PRESETS["robic"].config.attacks}
+    assert PRESETS["robic"].missing == ("QEBA",)
 
 
 def test_aisafety_has_foolbox_in_l1():
