@@ -1,6 +1,7 @@
 """SurFree: circles through the boundary point in random low-frequency planes, by decisions alone."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -106,7 +107,7 @@ class _Walk:
         better = hit & (distance < self.nearest[rows])
         self.best[rows[better]], self.nearest[rows[better]] = asked[better], distance[better]
 
-    def start(self, query, points: Tensor | None) -> None:
+    def start(self, query: Callable[[Tensor, Tensor], Tensor], points: Tensor | None) -> None:
         """Begin at the given points, or at noisy copies; an image for which none is adversarial is done."""
         if points is not None:
             self.point = points.clone()
