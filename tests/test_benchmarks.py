@@ -1,5 +1,7 @@
 """Every reproduction on tiny models: labels, nulls, resuming, numbers again by other means; the small models."""
 
+# pyright: reportPrivateImportUsage=false
+
 import importlib
 import io
 import json
@@ -159,7 +161,7 @@ def test_half_distortion_is_in_grey_levels(results, folder):
         records = load(part)
         if set(records["attack"]) != {"bp", "surfree"}:
             continue
-        for (model, attack), own in records.groupby(["model", "attack"]):
+        for (model, attack), own in records.groupby(["model", "attack"]):  # pyright: ignore[reportGeneralTypeIssues]
             symbol = "D_half_white" if attack == "bp" else "D_half_black"
             distances = torch.tensor(own["distance"].to_numpy()) * 255 / math.sqrt(3 * 16 * 16)
             wanted = float(half_distortion(distances).value)
@@ -295,11 +297,11 @@ def test_the_command_lists_runs_and_refuses(capsys, monkeypatch):
             code = stop.code or 0
         return code, *capsys.readouterr()
 
-    assert set(TABLES) == set(json.loads(run("--json")[1]))
+    assert set(TABLES) == set(json.loads(str(run("--json")[1])))
     code, out, _ = run("checks", "--json")
     assert code == 0
-    assert json.loads(out)["held"] > 70
-    assert "misprint" in run("checks")[1]
+    assert json.loads(str(out))["held"] > 70
+    assert "misprint" in str(run("checks")[1])
     for arguments in (("checks", "--limit", "3"), ("canary-table4", "--quick", "--full"), ("canary-table44",)):
         code, out, errors = run(*arguments)
         assert code == 1

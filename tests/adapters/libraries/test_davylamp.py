@@ -22,6 +22,9 @@ class Counted:
     def __init__(self, case):
         self.module, self.queries = case.module, torch.zeros(len(case.inputs), dtype=torch.long)
 
+    def __call__(self, points):
+        return self.query_rows(points, torch.arange(len(points)))
+
     def query_rows(self, points, rows):
         self.queries.index_add_(0, rows, torch.ones_like(rows))
         return self.module(points)
@@ -93,7 +96,8 @@ def test_an_attack_by_decisions_returns_the_image_where_nothing_fools(digits):
 def test_queries_are_counted_for_their_image_within_run_attack(digits):
     counted = Counted(digits)
     best = rays(counted, digits.inputs, digits.labels, max_queries=100)
-    result = run_attack("davylamp:rays", digits.classifier, *digits[1:], ThreatModel("linf"), max_queries=100)
+    case = (digits.classifier, digits.inputs, digits.labels, ThreatModel("linf"))
+    result = run_attack("davylamp:rays", *case, max_queries=100)
     assert torch.equal(result.forwards, counted.queries)
     assert result.backwards.sum() == 0
     assert torch.equal(result.adv_inputs, best)

@@ -19,6 +19,7 @@ def test_no_row_with_a_known_finding_without_a_reason(name):
     for choice in preset.config.attacks:
         row = find_implementation(strip_best(choice.attack))
         assert not row.broken
+        assert choice.norm is not None
         assert choice.norm in row.classes
         met |= set(findings_of(row, choice.norm))
     assert met == set(preset.findings)
