@@ -420,10 +420,10 @@ def _labels(labels: Any) -> Tensor:
 
 
 def _data(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
-    told = [str(place) for place in range(len(inputs))] if names is None else list(names)
-    if len(told) != len(inputs):
-        raise InvalidInput(f"expected {len(inputs)} names, got {len(told)}")
-    return Data(inputs, labels.long(), told)
+    texts = [str(place) for place in range(len(inputs))] if names is None else list(names)
+    if len(texts) != len(inputs):
+        raise InvalidInput(f"expected {len(inputs)} names, got {len(texts)}")
+    return Data(inputs, labels.long(), texts)
 
 
 def _tuple(value: Any) -> Any:

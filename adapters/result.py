@@ -85,10 +85,10 @@ class AttackResult:
         more = "".join(f"; {note}" for note in self.notes)
         low, high = share_interval(fooled, attacked)
         rate = f" (MR {fooled / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
-        told = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
+        summary = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
         spent = (float(count.double().mean()) for count in (self.forwards, self.backwards))
         passes = "{:.4g} forward and {:.4g} backward passes an image".format(*spent)
-        return f"AttackResult: {head}: {told}, {violated} violations; {passes}; seed {self.seed}{more}"
+        return f"AttackResult: {head}: {summary}, {violated} violations; {passes}; seed {self.seed}{more}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html(max_rows=10)}"

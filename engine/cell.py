@@ -113,9 +113,9 @@ class Cell:
             attack = attack_of(row)
         except UnknownName:
             return {}
-        told = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
-        told |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": row.variant}
-        return {**told, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
+        facts = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
+        facts |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": row.variant}
+        return {**facts, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
 
     @property
     def is_best(self) -> bool:

@@ -135,16 +135,18 @@ def of_record(
         adv_logits: (n, K).
     """
     count = len(columns["label"])
-    found = np.full(count, np.nan)
+    values = np.full(count, np.nan)
     given = {"labels": torch.tensor(columns["label"]), "adv_logits": adv_logits, "logits": logits}
     given |= {name: torch.tensor(columns[name]) for name in ("success", "forwards", "backwards", "seconds", "distance")}
     if "targets" in metric.needs:
         if columns["target"].dtype == object or np.isnan(columns["target"].astype(float)).any():
-            return found
+            return values
         given["targets"] = torch.tensor(columns["target"].astype(np.int64))
     if any(given[name] is None for name in metric.needs):
-        return found
+        return values
     if usable.any():
         kept = torch.tensor(usable)
-        found[usable] = metric.values({name: value[kept] for name, value in given.items() if value is not None}).numpy()
-    return found
+        values[usable] = metric.values(
+            {name: value[kept] for name, value in given.items() if value is not None}
+        ).numpy()
+    return values

@@ -169,11 +169,11 @@ def _layer(model: nn.Module, layer: str | nn.Module | None) -> nn.Module:
             return model.get_submodule(layer)
         except AttributeError as error:
             raise ValueError(f"expected the name of a layer of {type(model).__name__}, got {layer!r}") from error
-    found = next(_known_layers(model), None)
-    if found is None:
+    known_layer = next(_known_layers(model), None)
+    if known_layer is None:
         known = ", ".join(LAYERS)
         raise ValueError(f"expected layer=, the name of a layer, or one of {known}; got {type(model).__name__}")
-    return found
+    return known_layer
 
 
 def _layout(model: nn.Module, layout: Layout | None) -> Layout | None:
@@ -229,16 +229,16 @@ def _gradients(
         raise ValueError(f"expected a layer that sees each of {len(logits)} images once, got {passes} outputs")
     with torch.enable_grad():
         scores = (logits if score == "logit" else logits.softmax(1)).gather(1, classes).sum(0)
-        gradients = [_gradient(own, caught, keep=place + 1 < len(scores)) for place, own in enumerate(scores)]
+        gradients = [_gradient(each, caught, keep=place + 1 < len(scores)) for place, each in enumerate(scores)]
     return torch.cat(caught).detach(), gradients
 
 
 def _gradient(score: Tensor, outputs: list[Tensor], *, keep: bool) -> Tensor:
     """Gradient of a score with respect to a layer's outputs, joined over the passes; the graph is kept for others."""
-    found: tuple[Tensor | None, ...] = (None,)
+    gradients: tuple[Tensor | None, ...] = (None,)
     if score.requires_grad:
-        found = torch.autograd.grad(score, outputs, retain_graph=keep, allow_unused=True)
-    known = [gradient for gradient in found if gradient is not None]
+        gradients = torch.autograd.grad(score, outputs, retain_graph=keep, allow_unused=True)
+    known = [gradient for gradient in gradients if gradient is not None]
     if len(known) < len(outputs):
         raise ValueError("expected a layer that the scores depend on, got another")
     return torch.cat(known)

@@ -47,11 +47,11 @@ def check(
         if not isinstance(value, Tensor):
             raise TypeError(f"expected {name} to be a torch.Tensor, got {type(value).__name__}")
         names = dims.split()
-        found = dict(zip(names, value.shape, strict=False)) | sizes
-        if [found.get(each) for each in names] != list(value.shape):
+        known = dict(zip(names, value.shape, strict=False)) | sizes
+        if [known.get(each) for each in names] != list(value.shape):
             shape = ", ".join(str(sizes.get(each, each)) for each in names)
             raise ValueError(f"expected {name} of shape ({shape}), got {tuple(value.shape)}")
-        sizes = found
+        sizes = known
         _check_elements(name, value, kind, within)
     return sizes
 

@@ -265,9 +265,9 @@ def takes_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -
 
 def accepted(row: Implementation) -> list[str]:
     """The canonical parameters that a row takes, its own first."""
-    own = [name for name in row.params if name not in SUPPLIED]
-    restarts = ["restarts"] if row.random and "restarts" not in own else []
-    return [*dict.fromkeys((*own, *restarts, *UNIVERSAL))]
+    names = [name for name in row.params if name not in SUPPLIED]
+    restarts = ["restarts"] if row.random and "restarts" not in names else []
+    return [*dict.fromkeys((*names, *restarts, *UNIVERSAL))]
 
 
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:

@@ -30,13 +30,13 @@ def resolve_step(parameters: Mapping[str, Any], epsilon: float | Tensor | None) 
     step = parameters.get("step_size")
     if not isinstance(step, str):
         return dict(parameters)
-    found = _RELATIVE.fullmatch(step)
-    if found is None:
+    match = _RELATIVE.fullmatch(step)
+    if match is None:
         raise InvalidInput(f"expected step_size as a number, 'K epsilon' or 'K epsilon / steps', got {step!r}")
-    if found[2] and "steps" not in parameters:
+    if match[2] and "steps" not in parameters:
         raise InvalidInput(f"expected steps together with a step_size of {step!r}, got none")
     rest = {name: value for name, value in parameters.items() if name != "step_size"}
     if epsilon is None:
         return rest
-    steps = check_parameter("steps", parameters["steps"]) if found[2] else 1
-    return {**rest, "step_size": float(found[1]) * epsilon / steps}
+    steps = check_parameter("steps", parameters["steps"]) if match[2] else 1
+    return {**rest, "step_size": float(match[1]) * epsilon / steps}

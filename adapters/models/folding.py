@@ -90,8 +90,8 @@ def _candidates(classifier: Classifier) -> list[nn.Module]:
 def _takes_part(layer: nn.Module) -> bool:
     """Whether a layer is a convolution or plain batch normalisation by fixed statistics, in float32."""
     if isinstance(layer, nn.Conv2d):
-        own = dict(layer.named_parameters(recurse=False)).get("weight")  # none where it is computed from others
-        return own is not None and own.dtype == torch.float32
+        weight = dict(layer.named_parameters(recurse=False)).get("weight")  # none where it is computed from others
+        return weight is not None and weight.dtype == torch.float32
     plain = type(layer) is nn.BatchNorm2d or type(layer).__name__ == _WITH_ACTIVATION
     return plain and layer.running_mean is not None and not layer.training
 

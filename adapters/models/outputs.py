@@ -77,13 +77,13 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
         if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
             return "it fails on some images only"
         return "it takes one image at a time; make it take batches"
-    own = (channels, height, width)
+    given = (channels, height, width)
     shapes = [(other, height, width) for other in (1, 3, 4)]
     shapes += [(channels, side, side) for side in _SIDES]
     shapes += [(other, side, side) for other in (1, 3) for side in _SIDES]
     for shape in dict.fromkeys(shapes):
-        if shape != own and _answers(ask, inputs.new_full((1, *shape), 0.5)):
-            return f"it works on images of {' x '.join(map(str, shape))}, got {' x '.join(map(str, own))}"
+        if shape != given and _answers(ask, inputs.new_full((1, *shape), 0.5)):
+            return f"it works on images of {' x '.join(map(str, shape))}, got {' x '.join(map(str, given))}"
     return ""
 
 

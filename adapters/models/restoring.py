@@ -78,9 +78,11 @@ class _Module:
     def __init__(self, module: nn.Module):
         self.module, self.kind, self.training = module, type(module), module.training
         self.forward = module.__dict__.get("forward", _ABSENT)
-        own = module.__dict__
+        attributes = module.__dict__
         self.tables: dict[str, dict[Any, Any]] = {  # those of TorchScript are no dictionaries
-            name: dict(own[name]) if own[name] else _EMPTY for name in _TABLES if isinstance(own.get(name), dict)
+            name: dict(attributes[name]) if attributes[name] else _EMPTY
+            for name in _TABLES
+            if isinstance(attributes.get(name), dict)
         }
         self.plain = {name: value for name, value in module.__dict__.items() if isinstance(value, Tensor)}
 
@@ -170,9 +172,9 @@ def _of_other_bits(pairs: Iterable[tuple[int, Tensor, Tensor]]) -> list[int]:
             suspects.append(key)
         else:
             flags.setdefault(now.device, []).append((key, (now.view(word) != before.view(word)).any()))
-    for own in flags.values():
-        differ = torch.stack([flag for _, flag in own]).tolist()
-        suspects += [key for (key, _), other in zip(own, differ, strict=True) if other]
+    for of_device in flags.values():
+        differ = torch.stack([flag for _, flag in of_device]).tolist()
+        suspects += [key for (key, _), other in zip(of_device, differ, strict=True) if other]
     return suspects
 
 

@@ -128,22 +128,27 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     def attack(rows: Tensor, radii: Tensor, number: int, spent: Tensor) -> AttackResult:
         ball = replace(threat_model, epsilon=float(radii.max()))
         aims = None if start.targets is None else start.targets[rows]
-        own: dict[str, Any] = {"targets": aims, "seed": seed, "first": places[rows.to(places.device)], "spent": spent}
+        options: dict[str, Any] = {
+            "targets": aims,
+            "seed": seed,
+            "first": places[rows.to(places.device)],
+            "spent": spent,
+        }
         if bool((radii == ball.epsilon).all()):
-            own |= resolve_step(settings[number], ball.epsilon)
+            options |= resolve_step(settings[number], ball.epsilon)
         else:
-            own |= {"radii": radii, **resolve_step(settings[number], radii)}
-        return run_attack(row, classifier, inputs[rows], start.labels[rows], ball, logits=start.logits[rows], **own)
+            options |= {"radii": radii, **resolve_step(settings[number], radii)}
+        return run_attack(row, classifier, inputs[rows], start.labels[rows], ball, logits=start.logits[rows], **options)
 
-    mixed = [takes_radii(row, threat_model.norm, own) for own in scaled]
+    mixed = [takes_radii(row, threat_model.norm, values) for values in scaled]
     search = Bisection(start, attack, inputs, nodes, mixed=mixed, pixels=pixels, progress=progress)
     largest = largest_change(threat_model.norm, inputs[0].numel())
     wider = [] if threat_model.epsilon is not None else wider_radii(nodes, largest)
     for stage in (nodes, *wider):
         if stage is not nodes and not search.extend(stage):
             break
-        for number, own in enumerate(settings):
-            search.descend(number, own.get("max_queries"))
+        for number, values in enumerate(settings):
+            search.descend(number, values.get("max_queries"))
     names = {"implementation": f"best({row.name})", "threat_model": threat_model, "parameters": parameters}
     result = SearchResult(
         **{**vars(search.finish()), **names},
@@ -172,7 +177,7 @@ def check_search(
     """
     radii = radii_of(row, threat_model, components, rounds)
     top = replace(threat_model, epsilon=radii.upper)
-    return radii, [check_support(row, top, resolve_step(own, radii.upper)) for own in settings]
+    return radii, [check_support(row, top, resolve_step(values, radii.upper)) for values in settings]
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -214,11 +219,11 @@ def largest_change(norm: str, components: int) -> float:
 
 def wider_radii(radii: Radii, largest: float) -> list[Radii]:
     """The grids of twice the radius, and so on, up to the largest change there can be."""
-    found, upper = [], radii.upper
+    wider, upper = [], radii.upper
     while upper < largest:
         upper = min(2 * upper, largest)
-        found.append(radii._replace(upper=upper))
-    return found
+        wider.append(radii._replace(upper=upper))
+    return wider
 
 
 def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:

@@ -72,7 +72,7 @@ class Bisection:
         self.searched = torch.zeros_like(self._distance).masked_fill(best.attacked, radii.upper)
         self._failed_at = 0  # the node that images were run at before, without success; above 0 after `extend`
         self._progress, self._planned = progress or (lambda _: None), (radii.halvings + 1) * len(mixed)
-        self._mixed, self._done, self._told = mixed, 0, 0
+        self._mixed, self._done, self._reported = mixed, 0, 0
         self._keep(torch.arange(len(best.labels), device=best.labels.device), self.node - 1, 0, best)
         self._count(best.attacked.nonzero()[:, 0])
 
@@ -129,8 +129,8 @@ class Bisection:
             if len(nodes.unique()) > 1:  # one radius may be to blame: each for itself
                 hit = torch.zeros_like(self._closed[rows])
                 for node in nodes.unique():
-                    own = nodes == node
-                    hit[own] = self._attempt(rows[own], nodes[own], number)
+                    at_node = nodes == node
+                    hit[at_node] = self._attempt(rows[at_node], nodes[at_node], number)
                 return hit
             self._errors.append(str(error))
             self._closed[rows] = self._crashed[rows] = True
@@ -146,7 +146,7 @@ class Bisection:
 
     def finish(self) -> AttackResult:
         """Report the images that needed fewer runs than planned; the best, with the radius of each image's node."""
-        self._progress(int(self.best.attacked.sum()) - self._told)
+        self._progress(int(self.best.attacked.sum()) - self._reported)
         budget = self._reached.where(self.best.attacked, 0.0)
         violations, errors = tuple(self._violations), tuple(self._errors)
         return replace(self.best, violations=violations, errors=errors, budget=budget)
@@ -155,10 +155,10 @@ class Bisection:
         """Count one more run of these images, and report progress in whole images."""
         self.runs[rows] += 1
         self._done += len(rows)
-        new = min(self._done // self._planned, int(self.best.attacked.sum())) - self._told
+        new = min(self._done // self._planned, int(self.best.attacked.sum())) - self._reported
         if new > 0:
             self._progress(new)
-            self._told += new
+            self._reported += new
 
     def _keep(self, rows: Tensor, nodes: Tensor, number: int, result: AttackResult) -> Tensor:
         """Take what is nearer than the best so far; which images succeeded, shape (rows,) bool."""
@@ -168,11 +168,11 @@ class Bisection:
             shift = distances_of(quantise(self._inputs[rows]), quantise(result.adv_inputs))
             distance = getattr(shift, result.threat_model.norm)
         nearer = hit & (distance < self._distance[rows])
-        own = rows[nearer]
-        self._distance[own] = distance[nearer]
+        improved = rows[nearer]
+        self._distance[improved] = distance[nearer]
         pairs = [(getattr(self.best, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
-        for mine, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
-            mine[own] = new[nearer]
+        for kept, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
+            kept[improved] = new[nearer]
         below = hit & (nodes < self.node[rows])
         lower = rows[below]
         self.node[lower] = nodes[below]

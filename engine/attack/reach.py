@@ -65,13 +65,13 @@ def list_unreachable(cells: Iterable[Cell]) -> list[str]:
     Args:
         cells: of a plan.
     """
-    found: dict[str, None] = {}
+    lines: dict[str, None] = {}
     for cell in cells:
         for values in _settings(cell):
             line = warn_unreachable(cell.row, cell.threat_model, values)
             if line is not None:
-                found[line] = None
-    return list(found)
+                lines[line] = None
+    return list(lines)
 
 
 def reaching(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -84,8 +84,8 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     settings = [check_support(row, ball, resolve_step(parameters, ball.epsilon)) for ball in balls]
     shared: dict[str, Any] = {"targets": targets, "seed": seed, "progress": progress}
     ratios = []
-    for ball, own in zip(balls, settings, strict=True):
-        result = run_attack(row, classifier, inputs, labels, ball, **shared, **own)
+    for ball, values in zip(balls, settings, strict=True):
+        result = run_attack(row, classifier, inputs, labels, ball, **shared, **values)
         if not result.attacked.any():
             raise InvalidInput("expected at least one image that the classifier gets right, got none")
         ratios.append(int(result.success.sum()) / int(result.attacked.sum()))

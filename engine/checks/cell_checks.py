@@ -59,15 +59,17 @@ def _older_rules(outcome: Outcome) -> Check:
         "robust although the model's logits are not finite": robust & silent,
         "robust although nothing was changed": gave_up,
     }
-    told = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
+    parts = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]
     doubtful = np.logical_or.reduce(list(doubts.values()))
     detail = f"judged by rules {outcome.cell.rules} of today's {RULES} (davylamp 0.1.0), " + (
-        f"{int(doubtful.sum())} of {int(attacked.sum())} images wrongly: {', '.join(told)}; "
-        if told
+        f"{int(doubtful.sum())} of {int(attacked.sum())} images wrongly: {', '.join(parts)}; "
+        if parts
         else "no image visibly wrong; "
     )
     detail += "edited code and attributes of the model, and changes that an attack made to it, were not noticed then"
-    return make_check("older-rules", "fail" if told else "warn", *about, detail, images=pick(_names(outcome), doubtful))
+    return make_check(
+        "older-rules", "fail" if parts else "warn", *about, detail, images=pick(_names(outcome), doubtful)
+    )
 
 
 def _bounds(outcome: Outcome) -> Check:
@@ -79,8 +81,8 @@ def _bounds(outcome: Outcome) -> Check:
         outside = columns["success"] & ~(columns["distance"] <= allowed_radius(threat_model))
         counts["counted as a success outside"] = int(outside.sum())
         broken = broken | outside
-    told = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number)
-    detail = f"{int(broken.sum())} of {_attacked(outcome)} images" + (f": {told}" if told else "")
+    summary = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number)
+    detail = f"{int(broken.sum())} of {_attacked(outcome)} images" + (f": {summary}" if summary else "")
     return _shared("bounds", outcome, broken, detail)
 
 
@@ -105,10 +107,13 @@ def _returns(outcome: Outcome) -> Check:
 def _evidence(outcome: Outcome) -> Check:
     """Images about which the run says nothing although what came back is inside the rules."""
     flags = {kind: _kinds(outcome, kind) & outcome.columns["attacked"] for kind in _NO_EVIDENCE}
-    told = ", ".join(f"{int(images.sum())} {kind} ({KINDS[kind]})" for kind, images in flags.items() if images.any())
+    summary = ", ".join(f"{int(images.sum())} {kind} ({KINDS[kind]})" for kind, images in flags.items() if images.any())
     broken = np.logical_or.reduce(list(flags.values()))
     return _shared(
-        "evidence", outcome, broken, f"{int(broken.sum())} of {_attacked(outcome)} images" + (told and f": {told}")
+        "evidence",
+        outcome,
+        broken,
+        f"{int(broken.sum())} of {_attacked(outcome)} images" + (summary and f": {summary}"),
     )
 
 

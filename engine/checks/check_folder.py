@@ -38,12 +38,12 @@ def check_folder(folder: str | Path | Outcomes, *, models: Sequence[str] | None 
     check_models(outcomes, models)
     records = read_records(outcomes.store, "checks")
     probes = {key: record.meta["probes"] for key, record in records if not isinstance(record, Damaged)}
-    found = list(_model_by_model(outcomes, probes))
+    by_model = list(_model_by_model(outcomes, probes))
     over_cells = list(beaten_checks(outcomes)), list(growth_checks(outcomes))
     over_cells += list(seed_checks(outcomes)), list(library_checks(outcomes))
     keys = {of_model.cell.key: of_model.cell.subject.key for of_model in outcomes.done}
     checks = []
-    for subject, of_model in found:
+    for subject, of_model in by_model:
         if models is None or subject.model in models:
             checks += of_model
             checks += [check for group in over_cells for check in group if keys[check.cell] == subject.key]

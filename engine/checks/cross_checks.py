@@ -165,15 +165,15 @@ def _growth(group: Sequence[Outcome]) -> Check:
 
 def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
     """The pair that differs most decides; Bonferroni over the pairs; violations of either are left out."""
-    found, least = [], least_decisive(SIGNIFICANT / len(pairs))
+    comparisons, least = [], least_decisive(SIGNIFICANT / len(pairs))
     for a, b in pairs:
         attacked = a.columns["attacked"] & ~side_of(a).violated & ~side_of(b).violated
         first, second = reach(a, a.cell), reach(b, a.cell)
         ahead, behind = wins(first, second) & attacked, wins(second, first) & attacked
         net = abs(int(ahead.sum()) - int(behind.sum())) / max(1, int(attacked.sum()))
         ordered = (a, b) if ahead.sum() >= behind.sum() else (b, a)
-        found.append((mcnemar(ahead, behind), -net, ordered, ahead | behind, int(attacked.sum())))
-    p, net, (strong, weak), apart, compared = min(found, key=lambda item: item[:2])
+        comparisons.append((mcnemar(ahead, behind), -net, ordered, ahead | behind, int(attacked.sum())))
+    p, net, (strong, weak), apart, compared = min(comparisons, key=lambda item: item[:2])
     state: State = "fail" if p * len(pairs) < SIGNIFICANT else "warn" if -net > NET_DISAGREEMENT else "pass"
     kind = "fooled" if weak.cell.threat_model.epsilon is not None else "fooled, or nearer,"
     detail = f"{int(apart.sum())} of {compared} images are {kind} by one of "
@@ -190,7 +190,7 @@ def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
 
 def _reach_transfers(outcome: Outcome, outcomes: Outcomes) -> list[tuple[str, np.ndarray]]:
     """What the examples made on other models reach on the model of this outcome."""
-    found = []
+    transfers = []
     for made in outcomes.done:
         predicted = (outcomes.transfers or {}).get(made.cell.key, {}).get(outcome.cell.subject.key)
         if predicted is None or _goal(made.cell) != _goal(outcome.cell) or made.cell.threat_model.targeted:
@@ -198,8 +198,8 @@ def _reach_transfers(outcome: Outcome, outcomes: Outcomes) -> list[tuple[str, np
         columns, norm = made.columns, outcome.cell.threat_model.norm
         fooled = (predicted != columns["label"]) & ~np.isnan(predicted) & ~columns["violated"]
         distance = np.where(fooled, columns[measured_norm(norm)], np.inf)
-        found.append((f"{made.cell.attack} from {made.cell.subject.model}", _in_ball(distance, outcome.cell)))
-    return found
+        transfers.append((f"{made.cell.attack} from {made.cell.subject.model}", _in_ball(distance, outcome.cell)))
+    return transfers
 
 
 def _describe(cell: Cell) -> str:
@@ -235,7 +235,7 @@ def _others(cell: Cell) -> set[str]:
 
 
 def _grouped(done: Iterable[Outcome], key: Any) -> list[list[Outcome]]:
-    found: dict[Any, list[Outcome]] = {}
+    groups: dict[Any, list[Outcome]] = {}
     for outcome in done:
-        found.setdefault(key(outcome.cell), []).append(outcome)
-    return list(found.values())
+        groups.setdefault(key(outcome.cell), []).append(outcome)
+    return list(groups.values())

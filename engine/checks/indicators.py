@@ -195,9 +195,9 @@ def make_check(
     name: str, state: State, subject: str, cell: str, detail: str, *, images: Iterable[str] = (), advice: str = ""
 ) -> Check:
     """A check of a known indicator; `advice` in place of the indicator's own."""
-    own = INDICATORS[name]
-    advice = "" if state == "pass" else advice or (own.advice if state in ("warn", "fail") else "")
-    return Check(name, own.title, state, subject, cell, tuple(map(str, images)), detail, advice, own.source)
+    indicator = INDICATORS[name]
+    advice = "" if state == "pass" else advice or (indicator.advice if state in ("warn", "fail") else "")
+    return Check(name, indicator.title, state, subject, cell, tuple(map(str, images)), detail, advice, indicator.source)
 
 
 def pick(names: np.ndarray, mask: np.ndarray) -> list[str]:

@@ -96,8 +96,8 @@ class Comparison:
         return "\n".join([head, *rates, *verdicts])
 
     def _repr_html_(self) -> str:
-        told = "; ".join((f"{self.attack}, {threat_text(self.threat_model)}", *self.notes))
-        head = f"<p>{html.escape(told)}</p>"
+        summary = "; ".join((f"{self.attack}, {threat_text(self.threat_model)}", *self.notes))
+        head = f"<p>{html.escape(summary)}</p>"
         pairs = pd.DataFrame([(pair.a, pair.b, pair.verdict) for pair in self.pairs], columns=["a", "b", "verdict"])
         return f"{head}{self.to_frame().to_html(index=False)}{pairs.to_html(index=False)}"
 
@@ -110,9 +110,9 @@ class Comparison:
         for row in self.rows:
             numbers = {name: value for name, value in row.metrics.items() if not isinstance(value, (tuple, dict))}
             low, high = row.metrics.get("MR_interval", (math.nan, math.nan))
-            told = {"findings": " ".join(row.findings), "error": row.error}
+            remarks = {"findings": " ".join(row.findings), "error": row.error}
             name = {"implementation": row.implementation.name}
-            lines.append({**name, **numbers, "MR_low": low, "MR_high": high, **told})
+            lines.append({**name, **numbers, "MR_low": low, "MR_high": high, **remarks})
         return pd.DataFrame(lines)
 
 

@@ -62,15 +62,15 @@ def keep_comparison(
 
 
 def _cell(subject: ModelOnData, comparison: Comparison, row: Row, device: str) -> Cell:
-    own = row.implementation
+    implementation = row.implementation
     return Cell(
         subject=subject,
-        attack=own.name,
+        attack=implementation.name,
         threat_model=comparison.threat_model,
-        parameters={name: value for name, value in comparison.parameters.items() if accepts(own, name)},
+        parameters={name: value for name, value in comparison.parameters.items() if accepts(implementation, name)},
         seed=comparison.seed,
         measures=MEASURES,
-        version=version_of(own),
-        implementation=own if own.given is not None else None,
+        version=version_of(implementation),
+        implementation=implementation if implementation.given is not None else None,
         **conditions(device),
     )

@@ -122,8 +122,8 @@ def plant(classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed
 
 def _interpolate(features: Tensor) -> tuple[Tensor, float]:
     """The smallest read-out that gives -1 on all rows but the last, and 1 on that one; then moved by CLOSENESS."""
-    own = features.double().cpu()
-    centre = own[:-1].mean(0)
-    wanted = torch.cat([torch.zeros(len(own) - 1), torch.full((1,), 2.0)]).double()
-    weight = torch.linalg.pinv(own - centre, rtol=1e-10) @ wanted
+    points = features.double().cpu()
+    centre = points[:-1].mean(0)
+    wanted = torch.cat([torch.zeros(len(points) - 1), torch.full((1,), 2.0)]).double()
+    weight = torch.linalg.pinv(points - centre, rtol=1e-10) @ wanted
     return weight.float(), float(-1 - CLOSENESS - centre @ weight)

@@ -68,7 +68,7 @@ class _CellProbe:
     def run(self) -> dict[str, Any]:
         base = self.attack(self.cell)
         self.queries = float((base.forwards + base.backwards).double().mean())
-        self.base = self.told(base)
+        self.base = self.outcome_of(base)
         self.radius = self.cell.threat_model.epsilon
         if self.radius is None and self.base["distances"]:
             self.radius = median(self.base["distances"])
@@ -79,22 +79,24 @@ class _CellProbe:
             "active-test": self.active_test,
         }
         epsilon = self.cell.threat_model.epsilon
-        found: dict[str, Any] = {"images": self.places, "epsilon": epsilon, "base": self.base}
+        answers: dict[str, Any] = {"images": self.places, "epsilon": epsilon, "base": self.base}
         for name, ask in asked.items():
             try:
-                found[name] = {"reason": "", **ask()}
+                answers[name] = {"reason": "", **ask()}
             except DavylampError as error:  # one question that this attack cannot be asked leaves the others
-                found[name] = {"reason": " ".join(str(error).split())[:300]}
-        return found
+                answers[name] = {"reason": " ".join(str(error).split())[:300]}
+        return answers
 
     def more_steps(self) -> dict[str, Any]:
-        row, own = self.cell.row, dict(self.cell.parameters)
-        steps = own.get("steps") or library_defaults(row, self.cell.threat_model.norm).get("steps")
+        row, settings = self.cell.row, dict(self.cell.parameters)
+        steps = settings.get("steps") or library_defaults(row, self.cell.threat_model.norm).get("steps")
         if not accepts(row, "steps") or not isinstance(steps, int):
             raise Unsupported("the attack has no number of steps to raise")
         self.check_cost(TIMES)
-        own |= {name: TIMES * own[name] for name in ("max_queries",) if name in own} | {"steps": TIMES * steps}
-        return {"times": TIMES, **self.told(self.attack(replace(self.cell, parameters=own)))}
+        settings |= {name: TIMES * settings[name] for name in ("max_queries",) if name in settings} | {
+            "steps": TIMES * steps
+        }
+        return {"times": TIMES, **self.outcome_of(self.attack(replace(self.cell, parameters=settings)))}
 
     def unbounded(self) -> dict[str, Any]:
         threat_model = self.cell.threat_model
@@ -104,11 +106,11 @@ class _CellProbe:
             raise Unsupported("a single step is not expected to reach every image")
         self.check_cost(1)
         wide = largest_radius(threat_model, self.components)
-        own = dict(self.cell.parameters)
-        if isinstance(own.get("step_size"), float):
-            own["step_size"] *= wide / threat_model.epsilon
-        cell = replace(self.cell, threat_model=replace(threat_model, epsilon=wide), parameters=own)
-        return {"radius": wide, **self.told(self.attack(cell))}
+        settings = dict(self.cell.parameters)
+        if isinstance(settings.get("step_size"), float):
+            settings["step_size"] *= wide / threat_model.epsilon
+        cell = replace(self.cell, threat_model=replace(threat_model, epsilon=wide), parameters=settings)
+        return {"radius": wide, **self.outcome_of(self.attack(cell))}
 
     def random_noise(self) -> dict[str, Any]:
         radius, fooled = self.need_radius(), []
@@ -126,15 +128,15 @@ class _CellProbe:
         return {"radius": radius, "draws": 2 * half, "fooled": fooled}
 
     def active_test(self) -> dict[str, Any]:
-        radius, found = self.need_radius(), {"planted": [], "found": [], "easy": [], "not separable": []}
+        radius, places = self.need_radius(), {"planted": [], "found": [], "easy": [], "not separable": []}
         norm, targeted = self.cell.threat_model.norm, self.cell.threat_model.targeted
-        own = dict(self.cell.parameters)
-        own |= {"candidates": 2} if "candidates" in own else {}
+        settings = dict(self.cell.parameters)
+        settings |= {"candidates": 2} if "candidates" in settings else {}
         label, target = (torch.tensor([place], device=self.inputs.device) for place in (0, 1))
         for place, image in zip(self.places, self.inputs, strict=True):
             planted = plant(self.classifier, image, norm, radius, self.cell.seed + place)
             if not planted["separable"] or planted["easy"]:
-                found["easy" if planted["separable"] else "not separable"].append(place)
+                places["easy" if planted["separable"] else "not separable"].append(place)
                 continue
             result = run_attack(
                 self.cell.row,
@@ -145,19 +147,19 @@ class _CellProbe:
                 targets=target if targeted else None,
                 seed=self.cell.seed,
                 first=place,
-                **own,
+                **settings,
             )
-            found["planted"].append(place)
-            found["found"] += [place] if bool(result.success[0]) else []
-        if not found["planted"]:
-            lost = f"{len(found['not separable'])} not separable, {len(found['easy'])} found by chance"
+            places["planted"].append(place)
+            places["found"] += [place] if bool(result.success[0]) else []
+        if not places["planted"]:
+            lost = f"{len(places['not separable'])} not separable, {len(places['easy'])} found by chance"
             raise Unsupported(f"no example could be planted: {lost}")
-        return {"radius": radius, **found}
+        return {"radius": radius, **places}
 
     def attack(self, cell: Cell) -> AttackResult:
         return attack_shard(cell, self.classifier, self.inputs, self.labels)
 
-    def told(self, result: AttackResult) -> dict[str, Any]:
+    def outcome_of(self, result: AttackResult) -> dict[str, Any]:
         """Which images were fooled, and from what distance."""
         hits = result.success.nonzero()[:, 0].tolist()
         distances = [float(result.distance[place]) for place in hits]
@@ -191,5 +193,5 @@ def _fixed(cell: Cell, components: int) -> Cell:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)
     threat_model = replace(cell.threat_model, epsilon=epsilon)
-    own = resolve_step(cell.parameters, threat_model.epsilon)
-    return replace(cell, attack=strip_best(cell.attack), threat_model=threat_model, parameters=own, grid={})
+    settings = resolve_step(cell.parameters, threat_model.epsilon)
+    return replace(cell, attack=strip_best(cell.attack), threat_model=threat_model, parameters=settings, grid={})

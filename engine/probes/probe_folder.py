@@ -89,15 +89,15 @@ def _load(
 ) -> tuple[Classifier, Data]:
     """The subject's model and images; Unavailable if they are not those that were evaluated."""
     classifier = bench.model(source, device)
-    own = bench.data(images, classifier)
+    data = bench.data(images, classifier)
     if digest_model(classifier, source.name) != subject.model_digest:
         raise Unavailable(
             "expected the model that was evaluated, got one with other weights, layers, attributes, code or "
             "preprocessing (or results of davylamp 0.1.0, which did not look at code); evaluate it again"
         )
-    if digest_data(own.inputs, own.labels) != subject.data_digest:
+    if digest_data(data.inputs, data.labels) != subject.data_digest:
         raise Unavailable(f"expected the images that were evaluated, got other ones as {subject.data}")
-    return classifier, own
+    return classifier, data
 
 
 def _probe_subject(outcomes: Outcomes, subject: ModelOnData, classifier: Classifier, data: Data) -> None:

@@ -44,14 +44,14 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         "gradients": lambda: probe_gradients(classifier, few, few_labels),
         "normalisation": lambda: probe_normalisation(classifier, inputs[:LABELLED], labels[:LABELLED], logits),
     }
-    found = {}
+    answers = {}
     with torch.random.fork_rng(devices=[]), classifier.frozen():
         for name, ask in questions.items():
             try:
-                found[name] = ask()
+                answers[name] = ask()
             except Exception as error:  # a model that cannot answer must not stop the evaluation; the reason is shown
-                found[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}
-    return found
+                answers[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}
+    return answers
 
 
 def probe_mode(classifier: Classifier) -> dict[str, Any]:
@@ -80,20 +80,20 @@ def probe_outputs(logits: Tensor) -> dict[str, Any]:
 
 def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
     """The gradient of cross-entropy with respect to each image."""
-    found: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
+    answer: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
     leaf = inputs.detach().clone().requires_grad_(True)
     try:
         with torch.enable_grad():
             loss = cross_entropy(classifier(leaf), labels, reduction="sum")
             (gradient,) = torch.autograd.grad(loss, leaf)
     except RuntimeError as error:  # the graph is cut between the output and the input
-        return {**found, "unavailable": " ".join(str(error).split())[:200]}
+        return {**answer, "unavailable": " ".join(str(error).split())[:200]}
     flat = gradient.flatten(1)
     finite = torch.isfinite(flat).all(1)
     zero = finite & (flat == 0).all(1)
     usable = flat[finite & ~zero]
     constant = len(usable) > 1 and torch.allclose(usable, usable[:1].expand_as(usable), rtol=1e-6, atol=0)
-    return {**found, "zero": _places(zero), "not_finite": _places(~finite), "constant": bool(constant)}
+    return {**answer, "zero": _places(zero), "not_finite": _places(~finite), "constant": bool(constant)}
 
 
 def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
     """
     logits, labels = logits[: len(inputs)].cpu(), labels.cpu()
     hits = logits.argmax(1) == labels
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "images": len(labels),
         "classes": logits.shape[1],
         "right": int(hits.sum()),
@@ -113,13 +113,13 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
     }
     others = _other_normalisations(classifier, inputs)
     if 2 * 0.5 ** int((~hits).sum()) * len(others) >= SIGNIFICANT:  # even if it corrected every mistake
-        return found
+        return answer
     for name, changed in others.items():
         with torch.no_grad():
             chunks = [classifier.model(chunk).float().cpu() for chunk in changed.split(16)]
         right = torch.cat(chunks).argmax(1) == labels
-        found["tried"][name] = {"right": int(right.sum()), "p": mcnemar(right, hits)}
-    return found
+        answer["tried"][name] = {"right": int(right.sum()), "p": mcnemar(right, hits)}
+    return answer
 
 
 def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:
@@ -128,12 +128,12 @@ def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, T
     given = pixels
     if classifier.mean is not None and classifier.std is not None:
         given = (pixels - classifier.mean) / classifier.std
-    found = {"[0, 1], not normalised": pixels, "[-1, 1]": 2 * pixels - 1, "[0, 255]": 255 * pixels}
+    variants = {"[0, 1], not normalised": pixels, "[-1, 1]": 2 * pixels - 1, "[0, 255]": 255 * pixels}
     if inputs.shape[1] == 3:
         mean, std = (torch.tensor(values).to(pixels).view(1, 3, 1, 1) for values in _IMAGENET)
-        found["ImageNet's mean and std"] = (pixels - mean) / std
-        found["blue and red swapped"] = given.flip(1)
-    return {name: changed for name, changed in found.items() if not torch.equal(changed, given)}
+        variants["ImageNet's mean and std"] = (pixels - mean) / std
+        variants["blue and red swapped"] = given.flip(1)
+    return {name: changed for name, changed in variants.items() if not torch.equal(changed, given)}
 
 
 def _differ(first: Tensor, second: Tensor) -> dict[str, Any]:

@@ -67,8 +67,8 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
     counts = np.ones((replicates + 1, images), np.uint8)
     for rows in _groups(replicates, images):
         drawn = generator.integers(images, size=(len(rows), images)) + images * np.arange(len(rows))[:, None]
-        found = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
-        counts[rows.start + 1 : rows.stop + 1] = found.clip(max=255)
+        multiplicities = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        counts[rows.start + 1 : rows.stop + 1] = multiplicities.clip(max=255)
     return counts
 
 

@@ -91,5 +91,5 @@ def _worth(entry: np.ndarray, whole: np.ndarray, known: np.ndarray, part: np.nda
     mean = (part * means).sum(0)
     between = ((entry * (whole - means)).sum(1) ** 2).sum(0)
     added = square / count * (mean**2 + (1 - mean) ** 2)
-    found = mean * (1 - mean) / (between + added) * (count + 2) / count
-    return np.clip(found, 1 / square, 1 / (entry**2).sum((0, 1)))
+    worth = mean * (1 - mean) / (between + added) * (count + 2) / count
+    return np.clip(worth, 1 / square, 1 / (entry**2).sum((0, 1)))

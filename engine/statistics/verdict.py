@@ -70,7 +70,7 @@ class Side(NamedTuple):
     @property
     def complaint(self) -> str:
         """Kinds of violation with their numbers: "no-gradient: 8 of 8 images"; empty: there is none."""
-        kinds = [kind for own, hit in zip(self.violations, self.attacked, strict=True) if hit for kind in set(own)]
+        kinds = [kind for names, hit in zip(self.violations, self.attacked, strict=True) if hit for kind in set(names)]
         total = int(self.attacked.sum())
         return ", ".join(f"{kind}: {kinds.count(kind)} of {total} images" for kind in sorted(set(kinds)))
 
@@ -150,7 +150,7 @@ def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.n
     only_a, only_b, images = int((first & ~second).sum()), int((second & ~first).sum()), int(paired.sum())
     least = least_decisive(SIGNIFICANT / tests)
     broken = " and ".join(side.name for side in (a, b) if side.is_broken)
-    found = Judgement(
+    numbers = Judgement(
         "no difference found",
         images=images,
         left_out=left_out,
@@ -164,12 +164,12 @@ def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.n
         needed=least,
         reason="" if images else _why_nothing(a, b),
     )
-    verdict, weaker = _decide(found, (a.name, b.name), minimum_norm, signed_rank_sum(near, far))
+    verdict, weaker = _decide(numbers, (a.name, b.name), minimum_norm, signed_rank_sum(near, far))
     if broken:
         verdict, weaker = "broken", broken
     elif images and same[paired].all() and (moved is None or moved[paired].any()):
         verdict, weaker = "identical", ""
-    return Judgement(**{**vars(found), "verdict": verdict, "weaker": weaker})
+    return Judgement(**{**vars(numbers), "verdict": verdict, "weaker": weaker})
 
 
 def judge_rates(names: tuple[str, str], first: np.ndarray, second: np.ndarray) -> Judgement:
@@ -192,18 +192,18 @@ def not_compared(broken: str, reason: str) -> Judgement:
     return Judgement("broken" if broken else "undecided", broken, reason=reason)
 
 
-def _decide(found: Judgement, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
+def _decide(numbers: Judgement, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
     """What the tests say; `ranks`: the sum of signed ranks of the distances, positive if the first's are larger."""
     tests = 2 if minimum_norm else 1
-    if found.p_success * tests < SIGNIFICANT:
-        return "weaker", names[0] if found.only_a < found.only_b else names[1]
-    if minimum_norm and found.p_distance * tests < SIGNIFICANT:
+    if numbers.p_success * tests < SIGNIFICANT:
+        return "weaker", names[0] if numbers.only_a < numbers.only_b else names[1]
+    if minimum_norm and numbers.p_distance * tests < SIGNIFICANT:
         return "weaker", names[0] if ranks > 0 else names[1]
-    if found.images < found.needed:
+    if numbers.images < numbers.needed:
         return "undecided", ""
-    alike = found.difference.low > -MARGIN and found.difference.high < MARGIN
+    alike = numbers.difference.low > -MARGIN and numbers.difference.high < MARGIN
     if minimum_norm:
-        alike &= found.ratio.low > 1 / (1 + DISTANCE_MARGIN) and found.ratio.high < 1 + DISTANCE_MARGIN
+        alike &= numbers.ratio.low > 1 / (1 + DISTANCE_MARGIN) and numbers.ratio.high < 1 + DISTANCE_MARGIN
     return ("equivalent", "") if alike else ("no difference found", "")
 
 

@@ -102,18 +102,18 @@ def list_cells(folder: str | Path) -> list[CellState]:
     """Every cell of a folder with its state: "done", "failed", "running" (a process has it) or "waiting" (none has)."""
     store = ResultsStore(folder, create=False)
     running = {name.partition("-")[0] for name in store.claimed()}
-    found = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
+    states = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
     for key, record in read_records(store, "parts"):
         if not isinstance(record, Damaged):
             cell_key, meta = key.partition("-")[0], dict(record.meta)
-            found[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
-    found = {key: state._replace(status="running") if key in running else state for key, state in found.items()}
+            states[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
+    states = {key: state._replace(status="running") if key in running else state for key, state in states.items()}
     for key, record in read_records(store, "cells"):
         if isinstance(record, Damaged):
             continue
         meta, cell = dict(record.meta), Cell.from_record(record.meta)
-        found[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
-    return sorted(found.values(), key=lambda state: order_of(state.cell))
+        states[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
+    return sorted(states.values(), key=lambda state: order_of(state.cell))
 
 
 def list_damaged(folder: str | Path) -> list[str]:

@@ -112,10 +112,10 @@ class Outcomes:
     def subjects(self) -> dict[str, ModelOnData]:
         """Every model on its images by key, ordered by name."""
         cells = [*(known.cell for known in self.done), *(cell for cell, _ in self.failed)]
-        found = {
+        subjects = {
             known.key: known for known in (*(each.subject for each in self.clean.values()), *(c.subject for c in cells))
         }
-        return dict(sorted(found.items(), key=lambda item: (item[1].model, item[1].data, item[1].images, item[0])))
+        return dict(sorted(subjects.items(), key=lambda item: (item[1].model, item[1].data, item[1].images, item[0])))
 
     @property
     def users_symbols(self) -> tuple[str, ...]:

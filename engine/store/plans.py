@@ -53,20 +53,20 @@ def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable
 def find_failed(store: ResultsStore) -> dict[str, str]:
     """Models and implementations that could not take part in an evaluation so far, each with the reason."""
     try:
-        found = dict(store.read("plans", _FAILED).meta["failed"])
+        failed = dict(store.read("plans", _FAILED).meta["failed"])
     except (FileNotFoundError, Damaged, DavylampError, KeyError, TypeError, ValueError):
         return {}
-    return {str(name): str(reason) for name, reason in found.items()}
+    return {str(name): str(reason) for name, reason in failed.items()}
 
 
 def find_missing(store: ResultsStore) -> dict[str, Cell]:
     """Cells by key that an evaluation was asked for and that have no file, in its order."""
     there = set(store.keys("cells"))
-    found: dict[str, Cell] = {}
+    missing: dict[str, Cell] = {}
     for _, record in store.read_all("plans"):
         if not isinstance(record, Damaged):
-            found.update({key: cell for key, cell in _read_plan(record) if key not in there})
-    return found
+            missing.update({key: cell for key, cell in _read_plan(record) if key not in there})
+    return missing
 
 
 def _read_plan(record: Record) -> Iterator[tuple[str, Cell]]:

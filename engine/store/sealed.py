@@ -95,8 +95,8 @@ def unseal(data: bytes, name: str) -> tuple[Record, list[str]]:
 
 def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
     """12 hexadecimal digits of a hash over what was found: every number but the times."""
-    found = {name: value for name, value in meta.items() if name not in _OF_THE_RUN}
-    digest = hashlib.sha256(json.dumps(found, sort_keys=True, default=str).encode())
+    content = {name: value for name, value in meta.items() if name not in _OF_THE_RUN}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode())
     for name in sorted(set(table.column_names) - {"seconds"}):
         digest.update(f"{name} {table.schema.field(name).type}".encode())
         values = _numbers(table[name])

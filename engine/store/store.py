@@ -197,7 +197,7 @@ class ResultsStore:
             raise Unavailable(f"could not write {path} ({error}); free space and run it again: it resumes") from error
 
     def _by_key(self, kind: Kind) -> dict[str, list[Path]]:
-        found: dict[str, list[Path]] = {}
+        files: dict[str, list[Path]] = {}
         try:
             names = sorted(os.listdir(self.folder / kind))  # noqa: PTH208 - names alone, of thousands of files
         except (FileNotFoundError, NotADirectoryError):
@@ -206,8 +206,8 @@ class ResultsStore:
             raise Unavailable(f"could not read {self.folder / kind} ({error})") from error
         for name in names:
             if name.endswith(".parquet") and name[0] != ".":
-                found.setdefault(name.partition(".")[0], []).append(self.folder / kind / name)
-        return found
+                files.setdefault(name.partition(".")[0], []).append(self.folder / kind / name)
+        return files
 
     def _files(self, kind: Kind, key: str) -> list[Path]:
         return self._by_key(kind).get(key, [])
@@ -233,26 +233,26 @@ class ResultsStore:
             Damaged: if all are; `Conflict` if they say different things.
             FileNotFoundError: if there is none (any more).
         """
-        found: dict[Path, Record] = {}
+        records: dict[Path, Record] = {}
         replaced: set[str] = set()
         damage: Damaged | None = None
         for path in files:
             try:
-                found[path], before = self._read_one(path, kind, key)
+                records[path], before = self._read_one(path, kind, key)
                 replaced |= set(before) - {_content_in(path)}
             except Damaged as error:
                 damage = error
             except FileNotFoundError:
                 continue
-        if not found:
+        if not records:
             raise damage or FileNotFoundError(f"{kind}/{key}")
-        left = {path: record for path, record in found.items() if _content_in(path) not in replaced} or found
+        left = {path: record for path, record in records.items() if _content_in(path) not in replaced} or records
         left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
         (first, record), *others = left.items()
         for path, other in others:
             if columns := differing_columns(record.table, other.table):
-                told = f"they differ in {', '.join(columns[:3])}{' and more' if len(columns) > 3 else ''}"
-                raise Conflict(f"{first} and {path.name} are two results of one key: {told}; {WRONG_ONE}")
+                difference = f"they differ in {', '.join(columns[:3])}{' and more' if len(columns) > 3 else ''}"
+                raise Conflict(f"{first} and {path.name} are two results of one key: {difference}; {WRONG_ONE}")
         return record
 
 

@@ -159,15 +159,15 @@ def _choose(outcomes: Outcomes, norm: str | None, models: Sequence[str] | None) 
         if model not in names.values():
             raise UnknownName("model", model, set(names.values()))
     groups = group_cells(replace(outcomes, failed=()), "pairs")
-    found = [
+    chosen = [
         group
         for group in groups
         if norm in (None, group.labels["norm"]) and (not models or group.labels["model"] in models)
     ]
-    if not found:
+    if not chosen:
         have = ", ".join(sorted({group.labels["norm"] for group in groups})) or "no finished cell"
         raise Unsupported(f"nothing here to draw: the folder has {have}")
-    return sorted(found, key=lambda group: NORMS.index(group.labels["norm"]))
+    return sorted(chosen, key=lambda group: NORMS.index(group.labels["norm"]))
 
 
 def _top(runs: Sequence[Run], points: Sequence[Points]) -> float:

@@ -112,7 +112,7 @@ def _distances_of(outcome: Outcome) -> np.ndarray:
 
 def make_points(groups: Sequence[Group], *, grey: bool) -> list[Points]:
     """Fixed-budget attacks at every epsilon they were run at; a step size relative to epsilon is one setting."""
-    loose, found = {}, []
+    loose, sweeps = {}, []
     for group in groups:
         loose.setdefault(_bundle_key(group, relative=False), []).append(group)
     for members in loose.values():
@@ -121,10 +121,10 @@ def make_points(groups: Sequence[Group], *, grey: bool) -> list[Points]:
             bundles = {}
             for group in members:
                 bundles.setdefault(_bundle_key(group, relative=True), []).append(group)
-        found += [sorted(bundle, key=lambda group: group.labels["epsilon"]) for bundle in bundles.values()]
-    settings = _settings(found)
+        sweeps += [sorted(bundle, key=lambda group: group.labels["epsilon"]) for bundle in bundles.values()]
+    settings = _settings(sweeps)
     points = []
-    for bundle, setting in zip(found, settings, strict=True):
+    for bundle, setting in zip(sweeps, settings, strict=True):
         labels = {name: bundle[0].labels[name] for name in _LABELS} | {"epsilon": math.nan, "setting": setting}
         labels["violations"] = sum(group.labels["violations"] for group in bundle)
         runs = [
@@ -158,8 +158,8 @@ def grey_scale(outcome: Outcome, *, grey: bool) -> float:
         return 255.0
     if norm not in ("l2", "unrestricted"):
         raise Unsupported(f"{norm} has no grey levels: expected linf, l2 or unrestricted")
-    rms, own = outcome.columns.get("AED"), outcome.columns["l2"]
-    known = np.zeros(0) if rms is None else (rms[own > 0] / own[own > 0])
+    rms, l2 = outcome.columns.get("AED"), outcome.columns["l2"]
+    known = np.zeros(0) if rms is None else (rms[l2 > 0] / l2[l2 > 0])
     known = known[np.isfinite(known)]
     return 255 * float(np.median(known)) if len(known) else math.nan
 
@@ -175,19 +175,19 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
     """
     images = len(run.falls[0])
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
-    own_counts, half, optimality = counts(images), [], []
+    weights, half, optimality = counts(images), [], []
     # A violation says nothing: such an image is right at 0 only, and the numbers that sum the curve up leave it out.
     proven = [~each.columns["violated"] for each in run.repeats]
     for outcome, falls, kept in zip(run.repeats, run.falls, proven, strict=True):
         if best is not None and kept.any():
-            drawn, nearest = own_counts[:, kept], best[rivals(outcome)][kept]
+            drawn, nearest = weights[:, kept], best[rivals(outcome)][kept]
             half.append(draw_half_distortion(drawn, falls[kept]))
             optimality.append(draw_optimality(drawn, outcome.columns["distance"][kept], nearest))
     right = [
         np.stack([(falls > budget) & (kept | (budget == 0)) for falls, kept in zip(run.falls, proven, strict=True)], 1)
         for budget in grid
     ]
-    curve = _curve(run.labels, "distances", grid, right, banded=len(own_counts) > 1)
+    curve = _curve(run.labels, "distances", grid, right, banded=len(weights) > 1)
     tensors = [torch.tensor(falls[kept]) for falls, kept in zip(run.falls, proven, strict=True) if kept.any()]
     if not tensors:
         return curve
@@ -259,9 +259,9 @@ def _settings(bundles: Sequence[list[Group]]) -> list[str]:
     alike: dict[tuple[object, ...], list[int]] = {}
     for place, bundle in enumerate(bundles):
         alike.setdefault((rivals(bundle[0].parts[0][0]), bundle[0].labels["implementation"]), []).append(place)
-    found = [""] * len(bundles)
+    settings = [""] * len(bundles)
     for places in alike.values():
         texts = differing([details(bundles[place][0].parts[0][0].cell) for place in places])
         for place, text in zip(places, texts, strict=True):
-            found[place] = text
-    return found
+            settings[place] = text
+    return settings

@@ -80,15 +80,15 @@ def build_defence(
         read = [_sides_of(item) for item in pairs]
         each = [_draw_pair(item, two, labels, counts, asked) for item, two in zip(pairs, read, strict=True)]
         shares.append([_shares(two, labels, item) for item, two in zip(pairs, read, strict=True)])
-        drawn.append({symbol: aggregate([[found[symbol] for found in each]]) for symbol in asked})
+        drawn.append({symbol: aggregate([[draws[symbol] for draws in each]]) for symbol in asked})
         violations = int(sum(item.columns["violated"].sum() for two in pairs for item in two))
         counted = sum(int((_counts(two[0]) & _counts(two[1])).sum()) for two in pairs)
-        own_labels = {"examples": group.labels["implementation"], "images": counted, "violations": violations}
-        rows.append({name: own_labels.get(name, group.labels.get(name)) for name in _LABELS})
-    kept = [symbol for symbol in asked if metrics is not None or any(found[symbol].n for found in drawn)]
+        known = {"examples": group.labels["implementation"], "images": counted, "violations": violations}
+        rows.append({name: known.get(name, group.labels.get(name)) for name in _LABELS})
+    kept = [symbol for symbol in asked if metrics is not None or any(draws[symbol].n for draws in drawn)]
     lines = tuple(
-        TableRow(item, {symbol: _estimate(symbol, found[symbol], columns if bootstrap else []) for symbol in kept})
-        for item, found, columns in zip(rows, drawn, shares, strict=True)
+        TableRow(item, {symbol: _estimate(symbol, draws[symbol], columns if bootstrap else []) for symbol in kept})
+        for item, draws, columns in zip(rows, drawn, shares, strict=True)
     )
     return Table("defence", _LABELS, tuple(kept), lines, tuple(outcomes.notes))
 
@@ -112,16 +112,16 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
 
 def _find_pair(outcomes: Outcomes, original: str, defended: str) -> tuple[Clean, Clean]:
     names = {key: name for key, name in model_names(outcomes).items() if key in outcomes.clean}
-    found = []
+    sides = []
     for name in (original, defended):
         each = [outcomes.clean[key] for key, known in names.items() if known == name]
         if not each:
             raise UnknownName("model", name, set(names.values()))
-        found.append(each)
+        sides.append(each)
     same = [
         (a, b)
-        for a in found[0]
-        for b in found[1]
+        for a in sides[0]
+        for b in sides[1]
         if (a.subject.data, a.subject.images) == (b.subject.data, b.subject.images)
         and np.array_equal(a.columns["label"], b.columns["label"])
     ]
@@ -138,30 +138,30 @@ def _common(outcomes: Outcomes, pair: tuple[Clean, Clean]) -> list[tuple[Group, 
     """The attacks that both models met, with their outcomes paired by seed."""
     keys = [each.subject.key for each in pair]
     mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
-    found = []
+    common = []
     for group in group_cells(replace(outcomes, done=mine, failed=()), "attacks"):
         of = {(each.cell.subject.key, each.cell.seed): each for part in group.parts for each in part}
         seeds = [seed for key, seed in of if key == keys[0] and (keys[1], seed) in of]
         if seeds:
-            found.append((group, [(of[keys[0], seed], of[keys[1], seed]) for seed in seeds]))
-    return found
+            common.append((group, [(of[keys[0], seed], of[keys[1], seed]) for seed in seeds]))
+    return common
 
 
 def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Sequence[str]) -> dict[str, Draws]:
     """The metrics of two models' outputs on examples, NaN for the others."""
     original, defended = sides
-    both, found = original.counts & defended.counts, {}
+    both, draws = original.counts & defended.counts, {}
     for symbol in symbols:
         if symbol in _OUTPUTS:
             values = METRICS[symbol].function(original.logits, defended.logits, labels, reduction="none")
-            found[symbol] = draw_means(counts, np.where(both, values.double().numpy(), np.nan)[:, None])[0]
+            draws[symbol] = draw_means(counts, np.where(both, values.double().numpy(), np.nan)[:, None])[0]
         elif symbol == "FV":
             truth = labels.numpy()[both]
             scores = [draw_macro_f1(counts[:, both], truth, side.logits.argmax(1).numpy()[both]) for side in sides]
-            found[symbol] = draws_of(scores[1] - scores[0], int(both.sum()))
+            draws[symbol] = draws_of(scores[1] - scores[0], int(both.sum()))
         else:
-            found[symbol] = draws_of(np.full(len(counts), np.nan), 0)
-    return found
+            draws[symbol] = draws_of(np.full(len(counts), np.nan), 0)
+    return draws
 
 
 def _shares(sides: Any, labels: Tensor, two: tuple[Outcome, Outcome] | None = None) -> dict[str, np.ndarray]:
@@ -171,23 +171,23 @@ def _shares(sides: Any, labels: Tensor, two: tuple[Outcome, Outcome] | None = No
         right[1] & ~right[0], right[0] & ~right[1]
     ))  # fmt: skip
     nothing = np.zeros(len(gained))
-    found = {"CRR": (gained, nothing), "CSR": (lost, nothing), "CAV": (gained, lost)}
+    shares = {"CRR": (gained, nothing), "CSR": (lost, nothing), "CAV": (gained, lost)}
     if two is not None and all("MR" in each.columns for each in two):
-        found["MRV"] = two[1].columns["MR"].astype(float), two[0].columns["MR"].astype(float)
-    return {symbol: np.stack(columns, axis=1) for symbol, columns in found.items()}
+        shares["MRV"] = two[1].columns["MR"].astype(float), two[0].columns["MR"].astype(float)
+    return {symbol: np.stack(columns, axis=1) for symbol, columns in shares.items()}
 
 
 def _estimate(symbol: str, draws: Draws, shares: Sequence[dict[str, np.ndarray]]) -> Estimate:
     """The estimate with the interval of a share, or of a difference of shares, where it is one."""
-    found = interval(draws.ratio, draws.n, draws.different)
+    estimate = interval(draws.ratio, draws.n, draws.different)
     known = [each[symbol] for each in shares if symbol in each]
     if symbol not in (*_SHARES, *_OF_SHARES) or not known:
-        return found
+        return estimate
     added, taken = (clustered_interval(np.stack([each[:, side] for each in known], axis=1)) for side in (0, 1))
     plus, minus = ((float(each.value), float(each.low), float(each.high)) for each in (added, taken))
     alike = discordant_correlation(plus[0], minus[0]) if symbol == "CAV" else 0.0
     low, high = plus[1:] if symbol in _SHARES else difference_ends(plus, minus, alike)
-    return found._replace(low=low, high=high)
+    return estimate._replace(low=low, high=high)
 
 
 def _sides_of(two: tuple[Outcome, Outcome]) -> list[_Side]:
@@ -198,17 +198,17 @@ def _draw_pair(
     two: tuple[Outcome, Outcome], sides: list[_Side], labels: Tensor, counts: np.ndarray, symbols: Sequence[str]
 ) -> dict[str, Draws]:
     """Every metric of one attack on both models."""
-    found, both = _draw_outputs(sides, labels, counts, symbols), sides[0].counts & sides[1].counts
+    draws, both = _draw_outputs(sides, labels, counts, symbols), sides[0].counts & sides[1].counts
     for symbol in symbols:
         if symbol in _ATTACKED:
             given = [sides[0].logits, sides[1].logits, *([labels] if symbol == "AITC" else [])]
             values = METRICS[symbol].function(*given, reduction="none").double().numpy()
-            found[symbol] = draw_means(counts, np.where(both, values, np.nan)[:, None])[0]
+            draws[symbol] = draw_means(counts, np.where(both, values, np.nan)[:, None])[0]
         elif symbol in _DIFFERENCES and all(_DIFFERENCES[symbol] in outcome.columns for outcome in two):
             columns = np.stack([outcome.columns[_DIFFERENCES[symbol]].astype(float) for outcome in two], axis=1)
             before, after = draw_means(counts, columns)
-            found[symbol] = draws_of(after.ratio - before.ratio, min(before.n, after.n))
-    return found
+            draws[symbol] = draws_of(after.ratio - before.ratio, min(before.n, after.n))
+    return draws
 
 
 def _counts(outcome: Outcome) -> np.ndarray:

@@ -23,8 +23,8 @@ class Group(NamedTuple):
 def differing(options: Sequence[Mapping[str, str]]) -> list[str]:
     """For each of several settings, what it has that not all of them have: "steps=5, step_size=0.02"."""
     names = list(dict.fromkeys(name for option in options for name in option))
-    told = [name for name in names if len({option.get(name) for option in options}) > 1]
-    return [", ".join(f"{name}={option[name]}" for name in told if option.get(name)) for option in options]
+    varied = [name for name in names if len({option.get(name) for option in options}) > 1]
+    return [", ".join(f"{name}={option[name]}" for name in varied if option.get(name)) for option in options]
 
 
 def model_names(outcomes: Outcomes) -> dict[str, str]:

@@ -36,12 +36,12 @@ class About:
 
 def about_cells(cells: Iterable[Cell]) -> dict[tuple[str, str], About]:
     """By implementation, "foolbox:pgd" or "best(foolbox:pgd)", and norm."""
-    found: dict[tuple[str, str], About] = {}
+    notes: dict[tuple[str, str], About] = {}
     for cell in cells:
         key = (cell.attack, cell.threat_model.norm)
-        if key not in found:
-            found[key] = _about(cell)
-    return found
+        if key not in notes:
+            notes[key] = _about(cell)
+    return notes
 
 
 def _about(cell: Cell) -> About:

@@ -79,13 +79,13 @@ def build_matrix(
     done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
     names = model_names(outcomes)
     if per == "attack" and rows == "attacks":
-        done, told = _strongest(done)
-        notes += told
+        done, joined = _strongest(done)
+        notes += joined
     done, dropped = _common(done, names, rows)
     notes += dropped
     if per == "attack" and rows == "models":
-        done, told = _strongest(done)
-        notes += told
+        done, joined = _strongest(done)
+        notes += joined
     violations = int(sum(outcome.columns["violated"].sum() for outcome in done))
     if violations:
         notes.append(f"{violations} violations are missing: they count neither as fooled nor as robust")
@@ -133,11 +133,11 @@ def build_defence_matrix(
     for (defence, base), name in _defended(sorted(set(model_names(outcomes).values())), original).items():
         for row in build_defence(outcomes, base, name, bootstrap=0).rows:
             clean = row.labels["examples"] == "clean"
-            told = "" if clean else _name({"implementation": row.labels["examples"], **row.labels})
-            about = {"defence": defence, "original": base, "attack": told.partition(":")[2], "try": told}
+            run = "" if clean else _name({"implementation": row.labels["examples"], **row.labels})
+            about = {"defence": defence, "original": base, "attack": run.partition(":")[2], "try": run}
             records += [
-                {**about, "symbol": symbol, "value": own.value}
-                for symbol, own in row.metrics.items()
+                {**about, "symbol": symbol, "value": estimate.value}
+                for symbol, estimate in row.metrics.items()
                 if symbol in symbols and (symbol in _OF_CLEAN_PAIR) == clean
             ]
     columns, gone = {}, []
@@ -165,17 +165,17 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
         if original not in names:
             raise UnknownName("model", original, names)
         return {(name, original): name for name in names if name != original}
-    found = {}
+    defended = {}
     for name in names:
         base, plus, defence = name.rpartition("+")
         if plus and base in names and is_file_name(defence):
-            found[defence, base] = name
-    if not found:
+            defended[defence, base] = name
+    if not defended:
         raise InvalidInput(
             "expected defended models beside their originals, named NAME+FILE.py:FUNCTION (`davylamp evaluate "
             "--defence`), got none; give --original NAME if all other models are defences of it"
         )
-    return found
+    return defended
 
 
 def read_matrix(path: Path) -> MetricMatrix:
@@ -282,14 +282,14 @@ def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
         settings.setdefault((outcome.cell.attack, _rules_of(outcome)), {})[setting_of(outcome.cell)] = details(
             outcome.cell
         )
-    told = {
+    texts = {
         setting: text
         for several in settings.values()
         for setting, text in zip(several, differing(list(several.values())), strict=True)
     }
     attacks: dict[Any, list[Outcome]] = {}
     for outcome in done:
-        attacks.setdefault((_plain_name(outcome), _rules_of(outcome), told[setting_of(outcome.cell)]), []).append(
+        attacks.setdefault((_plain_name(outcome), _rules_of(outcome), texts[setting_of(outcome.cell)]), []).append(
             outcome
         )
     merged, joined = [], {}
@@ -319,12 +319,12 @@ def _best(tries: list[Outcome]) -> Outcome:
     """On each image what came of the strongest try: fooled and nearest, else kept the rules, else the first."""
     if len(tries) == 1:
         return tries[0]
-    lost = [np.where(own.columns["violated"], 2, np.where(own.columns["success"], 0, 1)) for own in tries]
-    order = np.lexsort((np.stack([own.columns["distance"] for own in tries]), np.stack(lost)), axis=0)
+    lost = [np.where(attempt.columns["violated"], 2, np.where(attempt.columns["success"], 0, 1)) for attempt in tries]
+    order = np.lexsort((np.stack([attempt.columns["distance"] for attempt in tries]), np.stack(lost)), axis=0)
     best, images = order[0], np.arange(order.shape[1])
-    names = [name for name in tries[0].columns if all(name in own.columns for own in tries)]
-    columns = {name: np.stack([own.columns[name] for own in tries])[best, images] for name in names}
-    silent = np.stack([np.zeros(len(images), bool) if own.silent is None else own.silent for own in tries])
+    names = [name for name in tries[0].columns if all(name in attempt.columns for attempt in tries)]
+    columns = {name: np.stack([attempt.columns[name] for attempt in tries])[best, images] for name in names}
+    silent = np.stack([np.zeros(len(images), bool) if attempt.silent is None else attempt.silent for attempt in tries])
     return replace(tries[0], columns=columns, silent=silent[best, images], examples=(), adv_logits=None)
 
 

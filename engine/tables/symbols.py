@@ -115,13 +115,13 @@ def draw_cells(outcomes: Outcomes, symbols: Sequence[str], counts: Mapping[int, 
     for outcome in outcomes.done:
         weights = counts[outcome.cell.subject.images]
         columns = np.stack([column_of(outcome, outcomes, symbol) for symbol in symbols], axis=1)
-        found = draw_means(weights, columns)
+        draws = draw_means(weights, columns)
         for place, symbol in enumerate(symbols):
             special = (
                 clean.get(outcome.cell.subject.key) if symbol == "CF" else _draw_special(outcome, symbol, weights, best)
             )
-            found[place] = found[place] if special is None else special
-        drawn[outcome.cell.key] = found
+            draws[place] = draws[place] if special is None else special
+        drawn[outcome.cell.key] = draws
     return drawn
 
 
@@ -152,19 +152,19 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     clean = outcomes.clean.get(outcome.cell.subject.key)
     if symbol in ("CA", "CC") and clean is not None:
         return clean.columns[symbol]
-    found = columns.get(symbol)
-    return np.full(images, np.nan) if found is None or found.dtype == object else found.astype(float)
+    column = columns.get(symbol)
+    return np.full(images, np.nan) if column is None or column.dtype == object else column.astype(float)
 
 
 def _draw_clean(outcomes: Outcomes, counts: Mapping[int, np.ndarray]) -> dict[str, Draws]:
     """CF by subject: the same for every attack on it."""
     attacked = {outcome.cell.subject.key for outcome in outcomes.done}
-    found = {}
+    draws = {}
     for key, clean in outcomes.clean.items():
         if key in attacked:
             columns, n = clean.columns, clean.subject.images
-            found[key] = draws_of(draw_macro_f1(counts[n], columns["label"], columns["predicted"]), n)
-    return found
+            draws[key] = draws_of(draw_macro_f1(counts[n], columns["label"], columns["predicted"]), n)
+    return draws
 
 
 def _draw_special(

@@ -120,21 +120,21 @@ def build_table(
     groups = group_cells(outcomes, by)
     rows: list[dict[str, Draws]] = []
     for group in groups:
-        found = {
+        draws = {
             symbol: aggregate([[drawn[each.cell.key][place] for each in part] for part in group.parts], pooled=pooled)
             for place, symbol in enumerate(inner)
         }
         seen = {each.cell.subject.key: each.cell.subject.images for part in group.parts for each in part}
         for symbol in set(OF_CLEAN) & set(symbols):  # an image counts once, however many attacks it met
-            found[symbol] = found[symbol]._replace(n=sum(seen.values()))
+            draws[symbol] = draws[symbol]._replace(n=sum(seen.values()))
         if "RA_worst" in symbols and group.parts:
-            found["RA_worst"] = _draw_worst(group.parts, counts)
-        rows.append(found)
+            draws["RA_worst"] = _draw_worst(group.parts, counts)
+        rows.append(draws)
     if "CTC" in symbols:
         _rank_times(groups, rows)
     lines = []
-    for group, found in zip(groups, rows, strict=True):
-        estimates = {symbol: interval(each.ratio, each.n, each.different) for symbol, each in found.items()}
+    for group, draws in zip(groups, rows, strict=True):
+        estimates = {symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()}
         for symbol in filter(is_share, symbols if bootstrap else ()):
             columns = [[_shares_of(each, outcomes, symbol) for each in part] for part in group.parts]
             columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
@@ -171,8 +171,8 @@ def share_ends(parts: list[list[np.ndarray]], *, pooled: bool = False) -> tuple[
         weights += [float((~np.isnan(column)).sum()) if pooled else 1 / len(part) for column in part]
     if not columns:
         return math.nan, math.nan
-    found = clustered_interval(np.stack(columns, axis=1), weights)
-    return float(found.low), float(found.high)
+    ends = clustered_interval(np.stack(columns, axis=1), weights)
+    return float(ends.low), float(ends.high)
 
 
 def _shares_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
@@ -208,13 +208,13 @@ def _draw_worst(parts: list[list[Outcome]], counts: Mapping[int, np.ndarray]) ->
 def _rank_times(groups: list[Group], rows: list[dict[str, Draws]]) -> None:
     """CTC: levels among the attacks of the table, or on one model among those on it."""
     models: dict[Any, list[dict[str, Draws]]] = {}
-    for group, found in zip(groups, rows, strict=True):
+    for group, draws in zip(groups, rows, strict=True):
         if group.parts:
-            models.setdefault(group.labels.get("model", ""), []).append(found)
+            models.setdefault(group.labels.get("model", ""), []).append(draws)
     for peers in models.values():
-        levels = draw_levels(np.stack([found["seconds"].ratio for found in peers], axis=1))
-        for place, found in enumerate(peers):
-            found["CTC"] = draws_of(levels[:, place], found["seconds"].n)
+        levels = draw_levels(np.stack([draws["seconds"].ratio for draws in peers], axis=1))
+        for place, draws in enumerate(peers):
+            draws["CTC"] = draws_of(levels[:, place], draws["seconds"].n)
 
 
 def _why_empty(outcomes: Outcomes, symbols: Sequence[str]) -> list[str]:

@@ -57,10 +57,10 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     if not outcomes.done:
         reasons = "; ".join(f"{cell.attack}: {reason}" for cell, reason in outcomes.failed[:3])
         raise Unavailable(f"expected finished cells in {path}, got {len(outcomes.failed)} failed ({reasons})")
-    own: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
+    drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     symbols = present_symbols(folder)
-    pairs = build_table(outcomes, by="pairs", metrics=symbols, **own)
-    attacks, models = (build_table(outcomes, by=by, **own) for by in ("attacks", "models"))
+    pairs = build_table(outcomes, by="pairs", metrics=symbols, **drawing)
+    attacks, models = (build_table(outcomes, by=by, **drawing) for by in ("attacks", "models"))
     about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
     judged = judge_all(outcomes.done, about)
     return [
@@ -69,10 +69,10 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
         write_agreement(folder, judged, about),
         write_leaderboard(pairs),
         write_curves(
-            _or_why(lambda: build_curves(outcomes, **own)),
-            _or_why(lambda: build_curves(outcomes, against="queries", **own)),
+            _or_why(lambda: build_curves(outcomes, **drawing)),
+            _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),
         ),
-        write_transfer(_or_why(lambda: build_transfer(outcomes, **own))),
+        write_transfer(_or_why(lambda: build_transfer(outcomes, **drawing))),
         write_metrics(attacks, models, pairs, folder),
         write_gallery(folder, judged),
         write_hardness(folder),

@@ -99,9 +99,9 @@ class LiveReport:
         working = len(list((self.folder / "locks").glob("*.lock")))
         counts = Counter(state for state, _, _ in states)
         shown = counts + Counter(waiting=len(set(find_missing(self._store)) - set(parts)))
-        told = ", ".join(f"{shown[name]} {name}" for name in ("done", "failed", "damaged", "waiting") if shown[name])
+        summary = ", ".join(f"{shown[name]} {name}" for name in ("done", "failed", "damaged", "waiting") if shown[name])
         claimed = f"; {working} pieces of work claimed by runs (under way, or killed)" if working else ""
-        blocks: list[Any] = [Text(f"{told or 'No cell is finished'}{claimed}.", "lead")]
+        blocks: list[Any] = [Text(f"{summary or 'No cell is finished'}{claimed}.", "lead")]
         rows = [
             (
                 badge("unknown", "running"),

@@ -140,7 +140,7 @@
   all(".heat").forEach((box) => {
     const data = JSON.parse(box.querySelector("script").textContent);
     const cells = all("tbody tr", box).map((row) => all("td", row));
-    const told = box.querySelector(".told");
+    const legend = box.querySelector(".direction");
     const select = box.querySelector("select");
     const show = (symbol) => {
       const values = data.values[symbol];
@@ -163,7 +163,7 @@
         cell.append(make("span", `${format(entry[1])} to ${format(entry[2])}`, { class: "interval" }));
       }));
       all("thead th", box).forEach((head) => head.removeAttribute("aria-sort"));
-      told.textContent = `${about.told || "neither direction speaks for the model"}; stronger colour is more`;
+      legend.textContent = `${about.direction || "neither direction speaks for the model"}; stronger colour is more`;
     };
     select.addEventListener("change", () => show(select.value));
     box.querySelector(".choice").hidden = false;
@@ -197,9 +197,9 @@
   // What a heading or a cell means, for the keyboard as well as for the pointer.
   const explain = document.getElementById("explain");
   const tell = (target) => {
-    const told = target.closest && target.closest("[data-explain]");
-    explain.textContent = told ? told.dataset.explain : "";
-    explain.hidden = !told;
+    const explained = target.closest && target.closest("[data-explain]");
+    explain.textContent = explained ? explained.dataset.explain : "";
+    explain.hidden = !explained;
   };
   document.addEventListener("focusin", (event) => tell(event.target));
   document.addEventListener("focusout", () => { explain.hidden = true; });

@@ -38,10 +38,10 @@ class Names:
 
     def status(self, header: str | None) -> str:
         """The status of the answer to a request with this Host; "" if it may be answered."""
-        found = _HOST.fullmatch(header or "")
-        if found is None:
+        match = _HOST.fullmatch(header or "")
+        if match is None:
             return "400 Bad Request"
-        name = _plain(found[1] or found[2])
+        name = _plain(match[1] or match[2])
         return "" if name in self._names or (self._anywhere and _is_address(name)) else "403 Forbidden"
 
 

@@ -179,8 +179,8 @@ def entry(value: Any, *, kind: str = "", title: str = "") -> Entry:
         )
     if isinstance(value, np.generic):
         value = value.item()
-    own = _finite(value) if isinstance(value, float) else value
-    return Entry(format_cell(value), own, kind=kind, title=title)
+    number = _finite(value) if isinstance(value, float) else value
+    return Entry(format_cell(value), number, kind=kind, title=title)
 
 
 def make_table(

@@ -237,14 +237,14 @@ def _to_svg(figure: Any, name: str, caption: str, tips: Mapping[str, str]) -> Ma
         text = text.replace(stand_in, variable)
     used = set(re.findall(r"(?:url\(|href=\")#([^)\"]+)", text))
     kept = used | set(tips)
-    text = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in kept else "", text)
-    for own in used:
-        text = text.replace(f'"{own}"', f'"{name}-{own}"').replace(f"#{own}", f"#{name}-{own}")
-    for own, tip in tips.items():
-        text = text.replace(f' id="{own}">', f' class="tip"><title>{escape(tip)}</title>')
+    text = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in kept else "", text)
+    for key in used:
+        text = text.replace(f'"{key}"', f'"{name}-{key}"').replace(f"#{key}", f"#{name}-{key}")
+    for key, tip in tips.items():
+        text = text.replace(f' id="{key}">', f' class="tip"><title>{escape(tip)}</title>')
     text = re.sub(r"<!--.*?-->|<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r"font-family: [^\"]*?; ", "", text)
-    text = re.sub(r'="[^"]*"', lambda found: re.sub(r"(\d\.\d\d)\d+", r"\1", found[0]), text)
+    text = re.sub(r'="[^"]*"', lambda match: re.sub(r"(\d\.\d\d)\d+", r"\1", match[0]), text)
     text = re.sub(r">\s+<", "><", text)
     width, height = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)[0]
     box = f'viewBox="0 0 {width} {height}" style="--width: {width}"'

@@ -26,8 +26,8 @@ def write_caveats(outcomes: Outcomes) -> list[str]:
     if failed:
         reasons = Counter(f"{cell.attack} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
         more = f"; and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
-        told = "; ".join(list(reasons)[:_REASONS])
-        lines.append(f"{_many(failed, 'cell')} failed and count for nobody ({told}{more}).")
+        examples = "; ".join(list(reasons)[:_REASONS])
+        lines.append(f"{_many(failed, 'cell')} failed and count for nobody ({examples}{more}).")
     finished = {outcome.cell.subject.key for outcome in outcomes.done}
     for key in dict.fromkeys(cell.subject.key for cell, _ in outcomes.failed):
         if key not in finished:
@@ -39,12 +39,12 @@ def write_caveats(outcomes: Outcomes) -> list[str]:
 
 def find_chance(outcomes: Outcomes) -> list[str]:
     """Keys of the subjects whose clean accuracy cannot be told from guessing, or is below it."""
-    found = []
+    keys = []
     for key, clean in outcomes.clean.items():
         right = clean.columns["predicted"] == clean.columns["label"]
         if share_interval(int(right.sum()), len(right))[0] <= 1 / clean.logits.shape[1]:
-            found.append(key)
-    return found
+            keys.append(key)
+    return keys
 
 
 def judge_first_places(outcomes: Outcomes) -> list[str]:
@@ -78,8 +78,8 @@ def _judge_first(groups: Sequence[Group], guessing: Collection[str], subjects: C
     first, *rest = sorted(sound, key=lambda group: -robust_to_all(group).mean())
     if not rest:
         others = len(subjects) - 1
-        told = "it is the only model" if not others else f"{_many(others, 'other model')} cannot be compared with it"
-        return f"{first.labels['model']} keeps {_share(first)} of its images in the worst case; {told}."
+        rivals = "it is the only model" if not others else f"{_many(others, 'other model')} cannot be compared with it"
+        return f"{first.labels['model']} keeps {_share(first)} of its images in the worst case; {rivals}."
     return _compare(first, rest[0])
 
 
@@ -97,15 +97,15 @@ def _compare(first: Group, second: Group) -> str:
     outcome = judge_rates((name, other), *robust)
     p, n = outcome.p_success, outcome.images
     if outcome.verdict == "weaker":
-        told = f"{name} leads with {_share(first)}, distinguishable from {other} ({_share(second)}): "
-        return f"{told}exact McNemar p = {p:.2g}, n = {n}.{unequal}"
+        sentence = f"{name} leads with {_share(first)}, distinguishable from {other} ({_share(second)}): "
+        return f"{sentence}exact McNemar p = {p:.2g}, n = {n}.{unequal}"
     if _share(first) == _share(second):
-        told = f"{name} and {other} both keep {_share(first)}"
+        sentence = f"{name} and {other} both keep {_share(first)}"
     else:
-        told = f"{name} leads with {_share(first)}, not distinguishable from {other} ({_share(second)})"
+        sentence = f"{name} leads with {_share(first)}, not distinguishable from {other} ({_share(second)})"
     if outcome.verdict == "equivalent":
-        told += f", equivalent within {MARGIN:.0%}"
-    return f"{told}: exact McNemar p = {p:.2g}; {outcome.power}.{unequal}"
+        sentence += f", equivalent within {MARGIN:.0%}"
+    return f"{sentence}: exact McNemar p = {p:.2g}; {outcome.power}.{unequal}"
 
 
 def _share(group: Group) -> str:

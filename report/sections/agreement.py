@@ -51,9 +51,9 @@ def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping
         why = "No attack was run through two or more libraries here. Evaluate `pgd` rather than `foolbox:pgd` for this."
         return Section("agreement", title, lead, (Text(why, "note"),))
     counts = Counter(pair.judgement.verdict for pair in pairs)
-    told = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    summary = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     bundles = list(shared_attacks(folder.outcomes.done))
-    blocks: list[Any] = [Text(f"{len(pairs)} pairs: {told}.", "lead"), _matrix(folder, pairs)]
+    blocks: list[Any] = [Text(f"{len(pairs)} pairs: {summary}.", "lead"), _matrix(folder, pairs)]
     blocks.append(Fold("Every implementation in numbers", (_rows_table(folder, bundles, about),)))
     blocks.append(Fold("Every pair, image by image", (_pairs_table(folder, pairs),)))
     blocks += _defaults(bundles, about)
@@ -100,11 +100,11 @@ def _same_numbers(a: Outcome, b: Outcome) -> np.ndarray:
 def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
     """A row for each pair of implementations and threat model, a column for each model."""
     models = list(dict.fromkeys(folder.model(pair.a) for pair in pairs))
-    found: dict[tuple[str, str, str], dict[str, list[PairVerdict]]] = {}
+    by_attack: dict[tuple[str, str, str], dict[str, list[PairVerdict]]] = {}
     for pair in pairs:
         key = (pair.a.cell.attack, pair.b.cell.attack, threat_text(pair.a.cell.threat_model))
-        found.setdefault(key, {}).setdefault(folder.model(pair.a), []).append(pair)
-    rows = [(*key, *(_verdicts(verdicts.get(model, [])) for model in models)) for key, verdicts in found.items()]
+        by_attack.setdefault(key, {}).setdefault(folder.model(pair.a), []).append(pair)
+    rows = [(*key, *(_verdicts(verdicts.get(model, [])) for model in models)) for key, verdicts in by_attack.items()]
     return make_table(
         "agreement-pairs", "Verdict on each pair", ("a", "b", "threat model", *models), rows, note=_note(pairs)
     )
@@ -120,11 +120,10 @@ def _verdicts(pairs: Sequence[PairVerdict]) -> Entry:
     worst = max(pairs, key=lambda pair: list(_STATE).index(pair.judgement.verdict), default=None)
     if worst is None:
         return Entry("-")
-    own = worst.judgement
-    title = (
-        f"p success {own.p_success:.2g}, p distance {own.p_distance:.2g}, agree on {worst.agreeing:.0%}; {own.power}"
-    )
-    return Entry(own.text, own.text, kind=_STATE[own.verdict], title=title)
+    verdict = worst.judgement
+    tests = f"p success {verdict.p_success:.2g}, p distance {verdict.p_distance:.2g}"
+    title = f"{tests}, agree on {worst.agreeing:.0%}; {verdict.power}"
+    return Entry(verdict.text, verdict.text, kind=_STATE[verdict.verdict], title=title)
 
 
 def _rows_table(folder: Folder, bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], About]) -> PageTable:
@@ -210,15 +209,15 @@ def _interval(interval: Interval) -> Entry:
 
 def _defaults(bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], About]) -> list[Any]:
     """A table of the defaults that differ, for each attack and norm."""
-    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    by_attack: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for bundle in bundles:
         for item in bundle:
             norm = item.cell.threat_model.norm
             key = (f"{about[item.cell.attack, norm].title}, {norm}", item.cell.row.attack)
-            found.setdefault(key, {})[item.cell.row.library] = about[item.cell.attack, norm].defaults
-    libraries = sorted({library for item in found.values() for library in item})
+            by_attack.setdefault(key, {})[item.cell.row.library] = about[item.cell.attack, norm].defaults
+    libraries = sorted({library for item in by_attack.values() for library in item})
     rows = []
-    for (title, _), item in found.items():
+    for (title, _), item in by_attack.items():
         for name in dict.fromkeys(name for defaults in item.values() for name in defaults):
             values = [item[library].get(name, "-") if library in item else "" for library in libraries]
             if len({str(value) for library, value in zip(libraries, values, strict=True) if library in item}) > 1:

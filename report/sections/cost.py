@@ -17,7 +17,7 @@ _DRAWN = 6  # drawings; the table has all
 class Price(NamedTuple):
     """A cell's success among the attacked images, passes and seconds per image; `front`: on the Pareto front."""
 
-    own: Outcome
+    outcome: Outcome
     success: float
     passes: float
     seconds: float
@@ -38,7 +38,7 @@ def write_cost(folder: Folder) -> Section:
         if len(prices) > 2 and len(blocks) < _DRAWN:
             libraries = sorted({outcome.cell.row.library for outcome in folder.outcomes.done})
             dots = [
-                Dot(p.own.cell.attack, p.passes, p.success, libraries.index(p.own.cell.row.library), p.front)
+                Dot(p.outcome.cell.attack, p.passes, p.success, libraries.index(p.outcome.cell.row.library), p.front)
                 for p in prices
             ]
             caption = f"{model}, {threat}: success against queries; filled: on the Pareto front"
@@ -88,8 +88,8 @@ def _price(outcome: Outcome) -> Price:
 
 
 def _row(folder: Folder, model: str, threat: str, price: Price) -> tuple[Any, ...]:
-    columns, attacked = price.own.columns, price.own.columns["attacked"]
+    columns, attacked = price.outcome.columns, price.outcome.columns["attacked"]
     most = int((columns["forwards"] + columns["backwards"])[attacked].max())
     means = [float(np.mean(columns[name][attacked])) for name in ("forwards", "backwards")]
-    name = folder.title(price.own)
+    name = folder.title(price.outcome)
     return model, threat, name, price.success, *means, price.passes, most, price.seconds, price.front

@@ -40,16 +40,16 @@ def _figures(curves: Curves) -> list[Any]:
     for curve in curves.curves:
         panels.setdefault((curve.labels["norm"], curve.labels["model"]), []).append(curve)
     names = list(dict.fromkeys(_name(curve) for curve in curves.curves))
-    found = []
-    for place, ((norm, model), own) in enumerate(panels.items()):
-        lines = [_line(curve, names.index(_name(curve))) for curve in own if len(curve.budgets) > 1]
+    figures = []
+    for place, ((norm, model), in_panel) in enumerate(panels.items()):
+        lines = [_line(curve, names.index(_name(curve))) for curve in in_panel if len(curve.budgets) > 1]
         if lines:
             caption = f"{model}: accuracy against {curves.against}{f' ({norm})' if norm else ''}"
             unit = curves.unit.get(norm, "")
             axis = f"{curves.against}{f', {unit}' if unit else ''}"
             log = curves.against == "queries"
-            found.append(draw_curves(f"curve-{curves.against}-{place}", lines, x_axis=axis, caption=caption, log=log))
-    return found
+            figures.append(draw_curves(f"curve-{curves.against}-{place}", lines, x_axis=axis, caption=caption, log=log))
+    return figures
 
 
 def _line(curve: Curve, place: int) -> Line:
@@ -59,7 +59,11 @@ def _line(curve: Curve, place: int) -> Line:
         moves[[0, -1]] = True
         x, rest = x[moves], [values[moves] for values in rest]
     return Line(
-        _name(curve), *(own.tolist() for own in (x, *rest)), steps=curve.kind == "distances", series=place, dash=place
+        _name(curve),
+        *(column.tolist() for column in (x, *rest)),
+        steps=curve.kind == "distances",
+        series=place,
+        dash=place,
     )
 
 
@@ -91,7 +95,7 @@ def _share(value: Any) -> float:
 
 
 def _name(curve: Curve) -> str:
-    own = curve.labels
-    radius = "" if math.isnan(own["epsilon"]) else f" {radius_text(own['norm'], own['epsilon'])}"
-    parts: Sequence[str] = (f"{own['implementation']} {own['norm']}{radius}", own["setting"])
+    labels = curve.labels
+    radius = "" if math.isnan(labels["epsilon"]) else f" {radius_text(labels['norm'], labels['epsilon'])}"
+    parts: Sequence[str] = (f"{labels['implementation']} {labels['norm']}{radius}", labels["setting"])
     return ", ".join(part for part in parts if part)

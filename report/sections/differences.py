@@ -92,7 +92,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
     if not changes:
         raise Unavailable(f"expected finished cells that both {a} and {b} have, found none: nothing can be paired")
     counts = Counter(change.verdict for change in changes)
-    told = f"{len(changes)} cells: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    summary = f"{len(changes)} cells: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     least = least_decisive(SIGNIFICANT / _count_tests(changes))
     facts = Facts((("first folder", str(a)), ("second folder", str(b)), ("page made by", f"davylamp {__version__}")))
     rule = (
@@ -101,7 +101,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
         f"difference of {least} images or more in a cell could be seen; fewer images than that are undecided. "
         "Violations are left out of the tests. No difference found is no proof that there is none."
     )
-    blocks = (Text(f"{told}.", "lead"), Text(rule, "note"), facts, _table(changes))
+    blocks = (Text(f"{summary}.", "lead"), Text(rule, "note"), facts, _table(changes))
     apart = (_alone("a-only", f"Only in {a}", first, second), _alone("b-only", f"Only in {b}", second, first))
     return [
         Section("moved", "What moved", "", blocks),
@@ -146,14 +146,14 @@ def _compare(a: Outcome, b: Outcome) -> Change:
 
 def _differing(a: Outcome, b: Outcome) -> list[str]:
     one, two = a.cell, b.cell
-    found = []
+    differences = []
     if one.subject.model_digest != two.subject.model_digest:
-        found.append("model (structure, weights or preprocessing)")
+        differences.append("model (structure, weights or preprocessing)")
     if one.subject.data_digest != two.subject.data_digest:
-        found.append("images")
+        differences.append("images")
     if one.version != two.version:
-        found.append(f"{one.row.library} {one.version or '?'} to {two.version or '?'}")
-    return found
+        differences.append(f"{one.row.library} {one.version or '?'} to {two.version or '?'}")
+    return differences
 
 
 def _table(changes: Sequence[Change]) -> PageTable:

@@ -48,5 +48,5 @@ def count_survivals(folder: Folder) -> pd.DataFrame:
         parts.append(frame[~columns["violated"]])
     every = pd.concat(parts, ignore_index=True)
     grouped = every.groupby(["data", "index", "image", "label"], sort=False)
-    found = grouped.agg(survived=("survived", "sum"), wrong=("wrong", "sum"), cells=("survived", "size")).reset_index()
-    return found.assign(share=found["survived"] / found["cells"])
+    counts = grouped.agg(survived=("survived", "sum"), wrong=("wrong", "sum"), cells=("survived", "size")).reset_index()
+    return counts.assign(share=counts["survived"] / counts["cells"])

@@ -32,18 +32,18 @@ def write_leaderboard(pairs: Table) -> Section:
     """The heat map, from the table by pairs."""
     title, lead = "Leaderboard", "Every attack on every model. Choose a metric; press a heading to sort by it."
     models = list(dict.fromkeys(row.labels["model"] for row in pairs.rows))
-    found: dict[str, dict[str, TableRow]] = {}
+    by_attack: dict[str, dict[str, TableRow]] = {}
     for row in pairs.rows:
-        found.setdefault(_attack_name(row), {})[row.labels["model"]] = row
+        by_attack.setdefault(_attack_name(row), {})[row.labels["model"]] = row
     shown = [symbol for symbol in pairs.symbols if symbol not in ("CA", "CC", "CF")]
     first = FIRST if FIRST in shown else shown[0]
     rows = [
         (Entry(name, name), *(_heat_entry(by_model.get(model), first) for model in models))
-        for name, by_model in found.items()
+        for name, by_model in by_attack.items()
     ]
     table = make_table("leaderboard-table", "Every attack on every model", ("attack", *models), rows)
     values = {
-        symbol: [[_number(by_model.get(model), symbol) for model in models] for by_model in found.values()]
+        symbol: [[_number(by_model.get(model), symbol) for model in models] for by_model in by_attack.values()]
         for symbol in shown
     }
     data = {"first": first, "values": plain(values), "about": {symbol: _direction(symbol) for symbol in shown}}
@@ -84,9 +84,9 @@ def _direction(symbol: str) -> dict[str, Any]:
     known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
     low, high = known.between if known else ((0.0, 1.0) if symbol.startswith("RA") else (0.0, math.inf))
     robust = known.robust_when if known else ("higher" if symbol not in ("seconds",) else None)
-    told = {"higher": "more speaks for the model", "lower": "less speaks for the model"}.get(robust or "", "")
+    direction = {"higher": "more speaks for the model", "lower": "less speaks for the model"}.get(robust or "", "")
     whole = (low, high) == (0, 1)
-    return {"robust": robust, "low": 0 if whole else None, "high": 1 if whole else None, "told": told}
+    return {"robust": robust, "low": 0 if whole else None, "high": 1 if whole else None, "direction": direction}
 
 
 def _metric_table(name: str, caption: str, table: Table) -> PageTable:
@@ -143,9 +143,8 @@ def _tooltip(symbol: str) -> str:
     known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
     if known is None:
         return meaning
-    return (
-        f"{title}. {meaning} {_direction(symbol)['told'] or 'Neither direction speaks for the model'}. {known.source}"
-    )
+    direction = _direction(symbol)["direction"] or "Neither direction speaks for the model"
+    return f"{title}. {meaning} {direction}. {known.source}"
 
 
 def _attack_name(row: TableRow) -> str:

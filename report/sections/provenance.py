@@ -54,13 +54,13 @@ def collect(states: list[CellState], name: str) -> str:
 
 def collect_versions(states: list[CellState]) -> dict[str, str]:
     """Library -> version, or several with how many cells have each."""
-    found: dict[str, Counter[str]] = {}
+    versions: dict[str, Counter[str]] = {}
     for state in states:
         for name, version in state.meta.get("versions", {}).items():
-            found.setdefault(name, Counter())[version] += 1
+            versions.setdefault(name, Counter())[version] += 1
     return {
         name: ", ".join(v if len(counts) == 1 else f"{v} ({number} cells)" for v, number in counts.most_common())
-        for name, counts in found.items()
+        for name, counts in versions.items()
     }
 
 
@@ -89,18 +89,18 @@ def _again(folder: Folder) -> list[Any]:
     cells = [state.cell for state in folder.states.values()]
     tested = transfer_of([outcome.cell for outcome in folder.outcomes.done], folder.outcomes.transfers or {})
     configs = configs_of(cells, transfer=tested.rule, first=tested.first)
-    found: list[Any] = []
+    blocks: list[Any] = []
     if tested.tested < tested.asked:
         text = f"{tested.tested} of {tested.asked} transfer runs are here; this configuration makes all."
-        found.append(Text(text, "note"))
+        blocks.append(Text(text, "note"))
     for place, config in enumerate(configs):
         name = "again.toml" if len(configs) == 1 else f"again-{place + 1}.toml"
         label = f"Configuration: save as {name}. Every parameter that the cells ran with is in it"
-        found.append(Code(f"config-{place}", label, write_config(config)))
+        blocks.append(Code(f"config-{place}", label, write_config(config)))
         devices = Counter(str(state.meta.get("device", "cpu")) for state in folder.states.values() if state.meta)
         line = ["davylamp", "evaluate", name, "--device", devices.most_common(1)[0][0], "-o", "again"]
-        found.append(Code(f"command-{place}", "Run it again", shlex.join(line)))
-    return found
+        blocks.append(Code(f"command-{place}", "Run it again", shlex.join(line)))
+    return blocks
 
 
 def _subjects(folder: Folder) -> PageTable:

@@ -60,7 +60,7 @@ def _blocks(ranking: Ranking, notes: Sequence[str]) -> list[Any]:
     bars = [Bar(ranking.subjects[i], *_score(ranking, i)[:3], int(i)) for i in order]
     axis = "mean response" if means else "ability (logits)"
     caption = f"Models: {axis} with 95 % intervals"
-    blocks: list[Any] = [Text(told, "warn") for told in ranking.notes]
+    blocks: list[Any] = [Text(note, "warn") for note in ranking.notes]
     blocks += [Text(note, "note") for note in notes]
     blocks.append(draw_intervals("ranking-models", bars, axis=axis, caption=caption, whole=means))
     columns = (
@@ -70,8 +70,8 @@ def _blocks(ranking: Ranking, notes: Sequence[str]) -> list[Any]:
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
     taus = ", ".join(f"{name} {tau:.2f}" for name, tau in ranking.agreement.items())
-    told = f"Method: {ranking.method}. Kendall's tau with other rankings: {taus}."
-    blocks.append(make_table("ranking-table", "Ranking of models", columns, rows, note=told))
+    method = f"Method: {ranking.method}. Kendall's tau with other rankings: {taus}."
+    blocks.append(make_table("ranking-table", "Ranking of models", columns, rows, note=method))
     blocks.append(_beats(ranking, order))
     return blocks
 

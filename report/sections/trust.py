@@ -15,7 +15,7 @@ def write_trust(checks: Sequence[Check]) -> Section:
     counts = Counter(check.state for check in checks)
     fired = [check for check in checks if check.state in ("fail", "warn")]
     quiet = [check for check in checks if check.state not in ("fail", "warn")]
-    told = summarise_checks(checks)
+    summary = summarise_checks(checks)
     if fired:
         first: Any = _table("trust-fired", "Indicators that fired", fired)
     else:
@@ -26,8 +26,8 @@ def write_trust(checks: Sequence[Check]) -> Section:
         Fold(f"Passed or unknown ({len(quiet)})", (_table("trust-quiet", "The rest", quiet),)),
     )
     lead = (
-        f"Can these numbers be believed? {told}. Indicators of a broken evaluation, named as in Pintor et al. 2022 and "
-        "Carlini et al. 2019 where they have a name there. What only a run can tell is filled in by "
+        f"Can these numbers be believed? {summary}. Indicators of a broken evaluation, named as in Pintor et al. 2022 "
+        "and Carlini et al. 2019 where they have a name there. What only a run can tell is filled in by "
         "`davylamp check FOLDER --run`."
     )
     alarm = counts["fail"] + counts["warn"]
@@ -42,11 +42,11 @@ def summarise_checks(checks: Sequence[Check]) -> str:
 
 def _overview(checks: Sequence[Check]) -> PageTable:
     """A row for each indicator, with how often it is in each state."""
-    found: dict[str, list[Check]] = {}
+    by_title: dict[str, list[Check]] = {}
     for check in checks:
-        found.setdefault(check.title, []).append(check)
+        by_title.setdefault(check.title, []).append(check)
     rows = []
-    for title, members in found.items():
+    for title, members in by_title.items():
         counts = Counter(check.state for check in members)
         worst = next(state for state in STATES if counts[state])
         rows.append((badge(worst), title, *(counts[state] for state in STATES), members[0].source))

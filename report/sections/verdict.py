@@ -32,12 +32,12 @@ def write_verdict(folder: Folder, table: Table, warnings: str) -> Section:
     models = list(folder.models.values())
     for place, rows in enumerate(_by_threat(table)):
         bars = [
-            Bar(name, own.value, own.low, own.high, models.index(name))
+            Bar(name, estimate.value, estimate.low, estimate.high, models.index(name))
             for row in rows
-            for name, own in [(row.labels["model"], row.metrics["RA_worst"])]
+            for name, estimate in [(row.labels["model"], row.metrics["RA_worst"])]
         ]
-        own = rows[0].labels
-        threat = _threat_of(groups, own)
+        labels = rows[0].labels
+        threat = _threat_of(groups, labels)
         caption = f"Worst-case robust accuracy under {threat}: images that no attack of it fools"
         blocks.append(draw_intervals(f"worst-{place}", bars, axis="share of all images", caption=caption))
     return Section("verdict", "Verdict", "", (*blocks, _table(table, groups)))

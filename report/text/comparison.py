@@ -94,8 +94,8 @@ def verdict_notes(comparison: Comparison) -> list[str]:
 
 def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:
     """Print the parameters whose defaults differ between the implementations, `defaults` by name and parameter."""
-    names = list(dict.fromkeys(name for own in defaults.values() for name in own))
-    rows = [(name, *(own.get(name) for own in defaults.values())) for name in names]
+    names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
+    rows = [(name, *(parameters.get(name) for parameters in defaults.values())) for name in names]
     differing = [row for row in rows if len({str(value) for value in row[1:]}) > 1]
     print_table("Defaults that differ", ("parameter", *defaults), differing, console)
 
@@ -141,11 +141,11 @@ def _row_cells(row: Row) -> list[Any]:
 
 
 def _pair_cells(pair: Pair) -> list[Any]:
-    own = pair.judgement
-    difference = own.difference
+    judgement = pair.judgement
+    difference = judgement.difference
     ends = "-" if math.isnan(difference.low) else f"{difference.low:.2f} to {difference.high:.2f}"
-    numbers = own.images, difference.value, ends, own.p_success, own.p_distance, pair.max_difference
-    return [pair.a, pair.b, own.text, *numbers]
+    numbers = judgement.images, difference.value, ends, judgement.p_success, judgement.p_distance, pair.max_difference
+    return [pair.a, pair.b, judgement.text, *numbers]
 
 
 def _row_document(row: Row) -> dict[str, Any]:
@@ -161,25 +161,25 @@ def _row_document(row: Row) -> dict[str, Any]:
 
 
 def _pair_document(pair: Pair) -> dict[str, Any]:
-    own = pair.judgement
+    judgement = pair.judgement
     return {
         "a": pair.a,
         "b": pair.b,
-        "verdict": own.verdict,
-        "weaker": own.weaker or None,
-        "images": own.images,
-        "left_out": own.left_out,
-        "only_a": own.only_a,
-        "only_b": own.only_b,
-        "p_success": own.p_success,
-        "p_distance": own.p_distance,
-        "difference": {**own.difference._asdict(), "level": 0.9, "margin": MARGIN},
-        "distance_ratio": {**own.ratio._asdict(), "level": 0.9, "margin": DISTANCE_MARGIN},
+        "verdict": judgement.verdict,
+        "weaker": judgement.weaker or None,
+        "images": judgement.images,
+        "left_out": judgement.left_out,
+        "only_a": judgement.only_a,
+        "only_b": judgement.only_b,
+        "p_success": judgement.p_success,
+        "p_distance": judgement.p_distance,
+        "difference": {**judgement.difference._asdict(), "level": 0.9, "margin": MARGIN},
+        "distance_ratio": {**judgement.ratio._asdict(), "level": 0.9, "margin": DISTANCE_MARGIN},
         "max_difference": pair.max_difference,
-        "detectable": own.detectable or None,
-        "needed": own.needed or None,
-        "power": own.power,
-        "reason": own.reason or None,
+        "detectable": judgement.detectable or None,
+        "needed": judgement.needed or None,
+        "power": judgement.power,
+        "reason": judgement.reason or None,
     }
 
 

@@ -82,8 +82,8 @@ def print_results(table: Table, console: Console | None = None) -> None:
     for block, symbols in (blocks or {"Cells": []}).items():
         labels = shown if first else [name for name in shown if name not in _COUNTED]
         rows = [[*_label_cells(row, labels), *(_text(row.metrics[symbol]) for symbol in symbols)] for row in table.rows]
-        told = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
-        print_table(f"{block}: {_MEANS[table.by]}; {told}", [*labels, *symbols], rows, console)
+        heading = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
+        print_table(f"{block}: {_MEANS[table.by]}; {heading}", [*labels, *symbols], rows, console)
         first = False
     print_notes(table.notes, console)
 
@@ -91,19 +91,19 @@ def print_results(table: Table, console: Console | None = None) -> None:
 def print_transfer(transfer: Transfer, console: Console | None = None) -> None:
     """Print a matrix for each attack, with CANARY's means at its edges, and the threat to each model."""
     console = console or make_console()
-    for own in transfer.tables:
-        for place, labels in enumerate(own.attacks):
-            told = ", ".join(
-                format_cell(labels[name]) for name in ("norm", "epsilon", "setting") if _told(labels[name])
+    for table in transfer.tables:
+        for place, labels in enumerate(table.attacks):
+            threat = ", ".join(
+                format_cell(labels[name]) for name in ("norm", "epsilon", "setting") if _is_given(labels[name])
             )
-            title = f"{labels['implementation']}, {told}{', targeted' if labels['targeted'] else ''}"
+            title = f"{labels['implementation']}, {threat}{', targeted' if labels['targeted'] else ''}"
             rows = [
-                [name, *map(_text, own.rates[place][i]), _text(own.by_source[place][i])]
-                for i, name in enumerate(own.models)
+                [name, *map(_text, table.rates[place][i]), _text(table.by_source[place][i])]
+                for i, name in enumerate(table.models)
             ]
-            rows.append(["mean", *map(_text, own.by_target[place]), _text(own.of_attack[place])])
-            print_table(f"Transfer of {title}", ["made on / tested on", *own.models, "mean (OTR)"], rows, console)
-        _print_threat(own, console)
+            rows.append(["mean", *map(_text, table.by_target[place]), _text(table.of_attack[place])])
+            print_table(f"Transfer of {title}", ["made on / tested on", *table.models, "mean (OTR)"], rows, console)
+        _print_threat(table, console)
     print_notes(transfer.notes, console)
 
 
@@ -115,7 +115,7 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
         shown = sorted({*budgets, *points})
         names = ["model", "implementation", "epsilon", "targeted", "setting", "images", "violations"]
-        names = [name for name in names if any(_told(curve.labels[name]) for curve in mine)]
+        names = [name for name in names if any(_is_given(curve.labels[name]) for curve in mine)]
         columns = [*names, *(f"{budget:.4g}" for budget in shown)]
         queries = curves.against == "queries"
         columns += ["half at"] if queries else ["half at", "D_half", "R^2", "OPT"]
@@ -127,7 +127,7 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
 
 def curves_json(curves: Curves) -> str:
     """The curves at all their budgets; undefined and infinite numbers are null."""
-    found = [
+    documents = [
         {
             **{name: _plain(value) for name, value in curve.labels.items()},
             "kind": curve.kind,
@@ -141,7 +141,7 @@ def curves_json(curves: Curves) -> str:
         }
         for curve in curves.curves
     ]
-    return json.dumps({"against": curves.against, "curves": found, "notes": list(curves.notes)}, indent=2)
+    return json.dumps({"against": curves.against, "curves": documents, "notes": list(curves.notes)}, indent=2)
 
 
 def curves_csv(curves: Curves) -> str:
@@ -166,13 +166,13 @@ def print_notes(notes: Sequence[str], console: Console) -> None:
         console.print(f"- {line}", highlight=False, markup=False)
 
 
-def _print_threat(own: TransferTable, console: Console) -> None:
-    lines, counts = (*own.threat_from, own.threat), (*own.threat_from_attacks, own.threat_attacks)
+def _print_threat(table: TransferTable, console: Console) -> None:
+    lines, counts = (*table.threat_from, table.threat), (*table.threat_from_attacks, table.threat_attacks)
     rows = []
-    for name, line, attacks in zip((*own.models, "mean"), lines, counts, strict=True):
+    for name, line, attacks in zip((*table.models, "mean"), lines, counts, strict=True):
         cells = zip(line, attacks, strict=True)
-        rows.append([name, *(_text(e) + _of_all(count, len(own.attacks)) for e, count in cells)])
-    print_table("Threat: mean over the attacks", ["made on / tested on", *own.models], rows, console)
+        rows.append([name, *(_text(e) + _of_all(count, len(table.attacks)) for e, count in cells)])
+    print_table("Threat: mean over the attacks", ["made on / tested on", *table.models], rows, console)
 
 
 def _of_all(count: int, attacks: int) -> str:
@@ -200,16 +200,18 @@ def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
 
 
 def _shown_labels(table: Table) -> list[str]:
-    return [name for name in table.labels if any(_told(row.labels[name]) for row in table.rows) or name == "violations"]
+    return [
+        name for name in table.labels if any(_is_given(row.labels[name]) for row in table.rows) or name == "violations"
+    ]
 
 
 def _label_cells(row: TableRow | Curve, names: Sequence[str]) -> list[Any]:
     return [
-        f"{value:.4g}" if isinstance(value := row.labels[name], float) and _told(value) else value for name in names
+        f"{value:.4g}" if isinstance(value := row.labels[name], float) and _is_given(value) else value for name in names
     ]
 
 
-def _told(value: Any) -> bool:
+def _is_given(value: Any) -> bool:
     return value not in ("", False, 0, None) and not (isinstance(value, float) and math.isnan(value))
 
 
@@ -221,7 +223,7 @@ def _block(symbol: str) -> str:
 
 
 def _has_intervals(table: Table) -> bool:
-    return any(not math.isnan(own.low) for row in table.rows for own in row.metrics.values())
+    return any(not math.isnan(estimate.low) for row in table.rows for estimate in row.metrics.values())
 
 
 def _text(estimate: Estimate, *, n: bool = True) -> str:

@@ -151,8 +151,8 @@ class HopSkipJump(hop_skip_jump.HopSkipJump):
     """Ends with the projection onto the boundary that every other step begins with."""
 
     def _attack(self, initial_sample, original_sample, target, mask, clip_min, clip_max):  # type: ignore[override]
-        found = super()._attack(initial_sample, original_sample, target, mask, clip_min, clip_max)
-        return self._binary_search(found, original_sample, target, self.norm, clip_min, clip_max)
+        boundary = super()._attack(initial_sample, original_sample, target, mask, clip_min, clip_max)
+        return self._binary_search(boundary, original_sample, target, self.norm, clip_min, clip_max)
 
 
 class CarliniLInfMethod(carlini.CarliniLInfMethod):

@@ -72,16 +72,16 @@ def _set_up(instance: Any, words: dict[str, Any]) -> Any:
 def _by_norm(attack_class: Any, threat_model: ThreatModel, inputs: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The constructor's and the call's words, with those that follow from the norm or that the class requires."""
     taken = inspect.signature(attack_class.__init__).parameters
-    own = dict(kwargs)
+    words = dict(kwargs)
     if "constraint" in taken:
-        own["constraint"] = threat_model.norm
+        words["constraint"] = threat_model.norm
     if "l2_binary_search" in taken:
-        own["l2_binary_search"] = threat_model.norm == "l2"
-    if own.get("abs_stepsize") is not None and _moves_components(attack_class):
+        words["l2_binary_search"] = threat_model.norm == "l2"
+    if words.get("abs_stepsize") is not None and _moves_components(attack_class):
         power = {"l2": 0.5, "l1": 1.0}[threat_model.norm]
-        own["abs_stepsize"] = own["abs_stepsize"] / inputs[0].numel() ** power
+        words["abs_stepsize"] = words["abs_stepsize"] / inputs[0].numel() ** power
     required = {word for word, parameter in taken.items() if parameter.default is inspect.Parameter.empty}
-    return {word: value for word, value in _REQUIRED.items() if word in required} | own
+    return {word: value for word, value in _REQUIRED.items() if word in required} | words
 
 
 def _moves_components(attack_class: Any) -> bool:

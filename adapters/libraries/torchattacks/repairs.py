@@ -130,7 +130,7 @@ class CW(torchattacks.CW):
         return super().inverse_tanh_space(x.clamp(1e-6, 1 - 1e-6))
 
 
-class _OwnReference(_EAD):
+class _FixedReference(_EAD):
     """EAD that measures distances from a copy of the image, and a margin of logits that are all positive."""
 
     reference: Tensor
@@ -157,11 +157,11 @@ class _OwnReference(_EAD):
         return super().EAD_loss(_positive(output), *rest)
 
 
-class EADEN(_OwnReference, torchattacks.EADEN):
+class EADEN(_FixedReference, torchattacks.EADEN):
     """EAD, elastic-net rule, with the repairs of `_OwnReference`."""
 
 
-class EADL1(_OwnReference, torchattacks.EADL1):
+class EADL1(_FixedReference, torchattacks.EADL1):
     """EAD, l1 rule, with the repairs of `_OwnReference`."""
 
 

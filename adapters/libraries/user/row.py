@@ -142,21 +142,21 @@ def _said(given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
     for word in said:
         if word not in (*_SAYS, *texts):
             raise InvalidInput(f"expected one of {', '.join((*_SAYS, *texts))} for {given.where}, got {word}")
-    found = {word: value for word in (*_SAYS, *texts) if (value := _attribute(given, word)) is not None} | dict(said)
+    stated = {word: value for word in (*_SAYS, *texts) if (value := _attribute(given, word)) is not None} | dict(said)
     for word, choices in _SAYS.items():
-        if word in found and found[word] not in choices:
+        if word in stated and stated[word] not in choices:
             raise InvalidInput(
-                f"expected {word} of {given.where} as {' or '.join(map(str, choices))}, got {found[word]!r}"
+                f"expected {word} of {given.where} as {' or '.join(map(str, choices))}, got {stated[word]!r}"
             )
-    if "norm" in found or "norms" in found:
-        norms = found.pop("norms", None) or found.pop("norm")
-        found["norms"] = tuple(
+    if "norm" in stated or "norms" in stated:
+        norms = stated.pop("norms", None) or stated.pop("norm")
+        stated["norms"] = tuple(
             _norm(norm, given) for norm in (tuple(norms) if isinstance(norms, (list, tuple)) else (norms,))
         )
-        found.pop("norm", None)
-    if isinstance(found.get("random"), str):
-        found["random"] = (found["random"],)
-    return found
+        stated.pop("norm", None)
+    if isinstance(stated.get("random"), str):
+        stated["random"] = (stated["random"],)
+    return stated
 
 
 def _attribute(given: Given, word: str) -> Any:
@@ -240,8 +240,10 @@ def _norms(
         default = {**settings, **_call(given)}["norm"].default
         first = _LP.get(default, str(default).lower())
         return tuple(sorted(_BALLS, key=lambda norm: norm != first)), True
-    if given.form == "torchattacks" and (told := re.search(r"Distance Measure *: *(\w+)", inspect.getdoc(thing) or "")):
-        return (_norm(told.group(1), given),), True
+    if given.form == "torchattacks" and (
+        measure := re.search(r"Distance Measure *: *(\w+)", inspect.getdoc(thing) or "")
+    ):
+        return (_norm(measure.group(1), given),), True
     kind = getattr(thing, "__name__", type(thing).__name__).lower()
     named: list[Norm] = [norm for norm in NORMS if norm in kind]
     if len(named) == 1:

@@ -98,7 +98,10 @@ class CodeEncoder:
                 self.put("closed over", variable)
                 self.add(_content(cell), f"{variable}, which {name} closes over,")
         if origin in ("local", "unknown"):
-            self.add({key: own for key, own in vars(value).items() if key != "__wrapped__"}, f"an attribute of {name}")
+            self.add(
+                {key: attribute for key, attribute in vars(value).items() if key != "__wrapped__"},
+                f"an attribute of {name}",
+            )
             if origin == "unknown":
                 self._add_body(value)
             self._add_globals(value)

@@ -250,11 +250,11 @@ def _has_python_code(kind: type) -> bool:
 
 
 def _slots(kind: type) -> list[str]:
-    found: list[str] = []
+    slots: list[str] = []
     for each in kind.__mro__:
         names = vars(each).get("__slots__", ())
-        found += [names] if isinstance(names, str) else list(names)
-    return [name for name in found if name not in ("__dict__", "__weakref__")]
+        slots += [names] if isinstance(names, str) else list(names)
+    return [name for name in slots if name not in ("__dict__", "__weakref__")]
 
 
 def _unrolled(reduced: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -154,16 +154,16 @@ def _imported_files(path: Path) -> list[Path]:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found = []
+    files = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                found += _locate(alias.name, path, 0)
+                files += _locate(alias.name, path, 0)
         elif isinstance(node, ast.ImportFrom):
-            found += _locate(node.module or "", path, node.level)
+            files += _locate(node.module or "", path, node.level)
             for alias in node.names:
-                found += _locate(f"{node.module}.{alias.name}" if node.module else alias.name, path, node.level)
-    return found
+                files += _locate(f"{node.module}.{alias.name}" if node.module else alias.name, path, node.level)
+    return files
 
 
 def _locate(name: str, importer: Path, level: int) -> list[Path]:
@@ -176,12 +176,12 @@ def _locate(name: str, importer: Path, level: int) -> list[Path]:
     else:
         roots = [importer.parent, *(Path(entry or ".") for entry in sys.path)]
     for root in roots:
-        found = []
+        files = []
         for depth in range(1, len(parts) + 1):
             base = root.joinpath(*parts[:depth])
-            found += [file for file in (base / "__init__.py", base.with_name(f"{base.name}.py")) if file.is_file()]
-        if found:
-            return [] if _is_installed(found[0]) else [_resolved(file) for file in found]
+            files += [file for file in (base / "__init__.py", base.with_name(f"{base.name}.py")) if file.is_file()]
+        if files:
+            return [] if _is_installed(files[0]) else [_resolved(file) for file in files]
     return []
 
 
