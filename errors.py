@@ -42,7 +42,7 @@ class Unavailable(DavylampError, OSError):
 
 
 class AttackFailed(DavylampError, RuntimeError):
-    """The attack library crashed; its own error is the cause (`__cause__`)."""
+    """The attack library crashed; its error is the cause (`__cause__`)."""
 
 
 class ModelFailed(InvalidInput, RuntimeError):

@@ -1,4 +1,4 @@
-"""A pytest plug-in for those who write attacks: the contract that davylamp's own rows are held to, as tests.
+"""A pytest plug-in for those who write attacks: the contract that davylamp's rows are held to, as tests.
 
     # conftest.py
     pytest_plugins = ["davylamp.testing"]

@@ -111,9 +111,9 @@ def compare(  # noqa: PLR0913 - as run_attack
         epsilon: see there.
         target: see there.
         libraries: only these; empty: all.
-        beside: implementations or attacks of one's own to compare with.
+        beside: implementations or user attacks to compare with.
         repaired: the repaired rows as well.
-        defaults: every library with its own defaults.
+        defaults: every library with its defaults.
         seed: of every random choice.
         **parameters: canonical ones, for every implementation.
 

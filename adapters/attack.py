@@ -27,7 +27,7 @@ class Parameter:
 class Attack:
     """A canonical attack: what the field calls it, whatever the library.
 
-    `matched` holds the parameters that `compare` gives to every library unless told otherwise. Its `step_size` may be
+    `matched` holds the parameters that `compare` gives to every library unless others are given. Its `step_size` may be
     relative to the radius: "2.5 epsilon / steps" (Madry et al. 2018: an iterate can cross the ball) or "2 epsilon",
     with any number.
     """
@@ -48,7 +48,7 @@ class Implementation:
         attack: name of the canonical attack.
         library: name of its record, `Library.name`; or the file that a user's attack is from.
         classes: norm -> "module:Class". A leading dot means a module of the library record's package.
-        params: canonical parameter -> the library's own word. `seed`, `num_classes` and `starting_points` are
+        params: canonical parameter -> the library's word. `seed`, `num_classes` and `starting_points` are
             supplied by `run_attack` to the rows that name them.
         fixed: arguments in the library's words that are always passed: what makes the class this attack.
         variant: "repaired" for a row whose algorithm differs from what the library ships.

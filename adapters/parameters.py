@@ -24,7 +24,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "initial_const": Parameter(
         float, 0, _INFINITY, "first trade-off constant between distance and misclassification", 0
     ),
-    "learning_rate": Parameter(float, 0, _INFINITY, "step of the optimiser in its own variable", 0),
+    "learning_rate": Parameter(float, 0, _INFINITY, "step of the optimiser in its variable", 0),
     "regularization": Parameter(float, 0, _INFINITY, "weight of the l1 term of the elastic net"),
     "overshoot": Parameter(float, 0, _INFINITY, "how far past the boundary to go, relative to the perturbation"),
     "candidates": Parameter(int, 2, _INFINITY, "number of most likely classes that are considered"),
@@ -99,7 +99,7 @@ def find_parameter(name: str, more: Mapping[str, Parameter] | None = None) -> Pa
 
 
 def check_parameter(name: str, value: Any, more: Mapping[str, Parameter] | None = None) -> Any:
-    """Return `value` as the parameter's own type.
+    """Return `value` as the parameter's type.
 
     Args:
         name: of the vocabulary, or of `more`.

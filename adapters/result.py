@@ -117,7 +117,7 @@ class AttackResult:
 
 
 def measured_norm(norm: Norm) -> str:
-    """The norm that distances are measured in under a threat model: its own, l2 where that is unrestricted."""
+    """The norm that distances are measured in under a threat model: its norm, l2 where that is unrestricted."""
     return "l2" if norm == "unrestricted" else norm
 
 
@@ -142,7 +142,7 @@ def allowed_radius(threat_model: ThreatModel) -> float:
 
 
 def allowed_radii(threat_model: ThreatModel) -> float | Tensor:
-    """`allowed_radius`; where every image has a radius of its own, of each, shape (n,)."""
+    """`allowed_radius`; where every image has a separate radius, of each, shape (n,)."""
     radius = threat_model.exact_radius
     return float("inf") if radius is None else _with_tolerance(radius, threat_model.norm)
 

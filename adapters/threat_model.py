@@ -65,7 +65,7 @@ class ThreatModel:
 
     @property
     def reach(self) -> Tensor | None:
-        """The radii as lengths of a step, shape (n, 1, 1, 1), where every image has a radius of its own; else None."""
+        """The radii as lengths of a step, shape (n, 1, 1, 1), where every image has a separate radius; else None."""
         return None
 
     def of_images(self, rows: Tensor, device: torch.device | None = None) -> "ThreatModel":
@@ -96,7 +96,7 @@ class ThreatModel:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _PerImage(ThreatModel):
-    """Every image of a call has a radius of its own, at most epsilon; shape (n,), float64."""
+    """Every image of a call has a separate radius, at most epsilon; shape (n,), float64."""
 
     radii: Tensor
 

@@ -172,7 +172,7 @@ class _Guard:
         if not depth and thread == threading.main_thread().ident:
             self.interrupted = False
             handler = signal.getsignal(signal.SIGINT)
-            if callable(handler):  # else ignored, or the system's own: nothing reaches Python
+            if callable(handler):  # else ignored, or the system's default: nothing reaches Python
                 self._handler = handler
                 signal.signal(signal.SIGINT, self._note_interrupt)
 

@@ -1,4 +1,4 @@
-"""A user's own metric: a function of the images, logits and counts of an attack, in a Python file."""
+"""A user's metric: a function of the images, logits and counts of an attack, in a Python file."""
 
 import inspect
 from collections.abc import Mapping

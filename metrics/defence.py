@@ -247,7 +247,7 @@ def misclassification_variance(
         labels: true classes, shape (N,), int64.
 
     Returns:
-        A scalar; a difference of fractions, each over the clean images that its own model gets right (how many:
+        A scalar; a difference of fractions, each over the clean images that its model gets right (how many:
         `summarise` of `misclassification_ratio` with `reduction="none"`), NaN if there are none; 0 for equal models.
 
     Raises:

@@ -32,7 +32,7 @@ def adversarial_confidence_drop(
 ) -> Tensor:
     """Probability of the prediction under attack on the original model minus that on the defended one.
 
-    To the letter each model's own prediction; with a working defence the defended one predicts the true class.
+    To the letter the prediction of each model; with a working defence the defended one predicts the true class.
 
     Args:
         adv_logits: of the original model on its adversarial images, shape (N, K).
@@ -280,6 +280,6 @@ def multi_scale_gmsd_variance(
 def _check(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor, defended_adv_inputs: Tensor, defended_success: Tensor
 ) -> None:
-    """Check the arguments of a difference of distortions under their own names."""
+    """Check the arguments of a difference of distortions under the names that the caller knows."""
     sizes = check_images(inputs=inputs, adv_inputs=adv_inputs, defended_adv_inputs=defended_adv_inputs)
     check_success(sizes, success=success, defended_success=defended_success)

@@ -157,6 +157,6 @@ def simple_transfer_threat(rates: Tensor, source: int) -> Tensor:
 
 
 def _without_diagonal(rates: Tensor, fill: float) -> Tensor:
-    """Checked rates with another value where a model is tested on its own examples."""
+    """Checked rates with another value where a model is tested on the examples made on it."""
     check({"rates": rates}, "A M M", within=None)
     return rates.masked_fill(torch.eye(rates.shape[1], dtype=torch.bool, device=rates.device), fill)

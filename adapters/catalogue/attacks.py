@@ -1,6 +1,6 @@
 """The canonical attacks: what the field calls them, whoever implements them.
 
-The last argument holds the parameters that `compare` gives to every library unless told otherwise.
+The last argument holds the parameters that `compare` gives to every library unless others are given.
 """
 
 from collections.abc import Mapping

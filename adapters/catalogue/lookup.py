@@ -107,7 +107,7 @@ def row_of(attack: Any) -> Implementation:
 
 
 def attack_of(row: Implementation) -> Attack:
-    """The canonical attack of a row; a row outside the catalogue brings its own description."""
+    """The canonical attack of a row; a row outside the catalogue brings its description."""
     return row.described or find_attack(row.attack)
 
 
@@ -173,14 +173,14 @@ def _load_object(path: str, library: Library) -> Any:
     module, _, name = absolute_path(path, library).partition(":")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a library's own imports have to say is not the user's business
+            warnings.simplefilter("ignore")  # warnings from a library's imports are not the user's business
             return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise _missing(library, error.name or module, f"needed by {library.name}") from error
 
 
 def check_support(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters in their own types, if the row can do what is asked; nothing is computed.
+    """The parameters in their declared types, if the row can do what is asked; nothing is computed.
 
     Raises:
         Unsupported: if the row is broken, or lacks the norm, the targeted mode or a parameter, or needs an epsilon.
@@ -206,7 +206,7 @@ def check_support(row: Implementation, threat_model: ThreatModel, parameters: Ma
 def check_settings(
     row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any], radii: Tensor | None
 ) -> dict[str, Any]:
-    """The parameters in their own types, as `check_support` gives them; the `step_size` may be one for each radius.
+    """The parameters in their types, as `check_support` gives them; the `step_size` may be one for each radius.
 
     Raises:
         Unsupported: if the row cannot do what is asked, or takes no radius for each image.
@@ -258,20 +258,20 @@ def check_parameter_names(
 
 
 def takes_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -> bool:
-    """Whether one call of the row can give every image a radius of its own."""
+    """Whether one call of the row can give every image another radius."""
     start = "random_start"
     return row.own_radii and not {**library_defaults(row, norm), **parameters}.get(start, False)
 
 
 def accepted(row: Implementation) -> list[str]:
-    """The canonical parameters that a row takes, its own first."""
+    """The canonical parameters that a row takes, those of its class first."""
     names = [name for name in row.params if name not in SUPPLIED]
     restarts = ["restarts"] if row.random and "restarts" not in names else []
     return [*dict.fromkeys((*names, *restarts, *UNIVERSAL))]
 
 
 def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
-    """The library's own defaults in canonical words, read from the installed class; MissingLibrary if it is not there.
+    """The library's defaults in canonical words, read from the installed class; MissingLibrary if it is not there.
 
     A parameter that the class requires, or sets without telling, is left out. A step size that follows from the radius
     is a text, "0.03333 epsilon".
@@ -290,7 +290,7 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
 def describe(row: Implementation) -> dict[str, Any]:
     """All that the catalogue knows of a row, as plain values; `defaults` is None where the library is not installed.
 
-    `defaults` are the library's own, by norm where the norms differ.
+    `defaults` are the library's, by norm where the norms differ.
     """
     attack = attack_of(row)
     try:

@@ -21,7 +21,7 @@ class Finding(NamedTuple):
 class Library:
     """An attack library: what it is called, what it has, and how it is called.
 
-    A package of its own brings one by an entry point of the group "davylamp.libraries" that names a `Library`. The
+    A separate package brings one by an entry point of the group "davylamp.libraries" that names a `Library`. The
     module that holds the record is imported with davylamp, so it should import nothing heavy; the driver and the
     classes are loaded when an attack runs.
 
@@ -34,7 +34,7 @@ class Library:
             **kwargs)` for each batch and returning the adversarial images, see `docs/add-a-library.md`.
         package: where a leading dot in `driver`, `classes` and `within` starts: `__name__` of the record's package.
         extra: of davylamp that installs it; empty: `pip install DISTRIBUTION` does.
-        introduces: canonical attacks of its rows that davylamp's own catalogue does not have.
+        introduces: canonical attacks of its rows that davylamp's catalogue does not have.
         findings: known defects by id, which its rows may name; besides the common ones.
         preload: modules that workers import once before they start.
         provider: distribution that brings this record, set for those that an entry point brings.

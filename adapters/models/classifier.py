@@ -21,7 +21,7 @@ PASS_SIZE = 64  # images of a pass without gradients
 class Classifier(nn.Module):
     """A model that takes images in [0, 1] and returns float32 logits, in evaluation mode whenever it is asked.
 
-    The input is cast to the model's own dtype and device, so a library that hands over float64 arrays (ART's decision
+    The input is cast to the model's dtype and device, so a library that hands over float64 arrays (ART's decision
     based attacks under NumPy 2) works on a float32 model, and a half-precision model works everywhere. `train()` has
     no effect: no library can switch dropout or batch statistics on. The module that is passed in is used, not copied,
     and making a classifier of it changes nothing in it: in evaluation mode, with no parameter that requires gradients,

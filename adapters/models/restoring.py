@@ -189,7 +189,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 def frozen(module: nn.Module) -> Iterator[None]:
     """In the block a module is in evaluation mode and no parameter requires gradients; then both are as they were.
 
-    Where the module's class has a `train` of its own (one that merges weights), it is called as torch would.
+    Where the module's class overrides `train` (one that merges weights), it is called as torch would.
     """
     modes = [(part, part.training) for part in module.modules()]
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad and parameter.is_leaf]

@@ -29,7 +29,7 @@ def attack_shard(
         classifier: the cell's model.
         inputs: clean images, shape (N, C, H, W).
         labels: shape (N,).
-        first: place of the first of them in the data; with it a shard draws random numbers of its own.
+        first: place of the first of them in the data; with it every shard draws different random numbers.
         logits: of these images, if they are known.
         progress: called with the number of images just attacked.
 

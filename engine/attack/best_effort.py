@@ -95,8 +95,8 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
         grid: further parameters, and the values to try of each.
         pixels: success and distance count on the examples rounded to 8 bits, and those are returned.
         progress: called with the number of images that the work since the last call amounts to.
-        reach: where the library's own step size, times the steps, is shorter than the largest radius and none is given,
-            it is "2.5 epsilon / steps"; the result's parameters say so. False: the library's own, whatever it reaches.
+        reach: where the library's step size, times the steps, is shorter than the largest radius and none is given,
+            it is "2.5 epsilon / steps"; the result's parameters say so. False: the library's, whatever it reaches.
         **parameters: canonical parameters; `max_queries` holds for the whole search of an image. `step_size` may be
             relative to the radius: "2.5 epsilon / steps" or "2 epsilon", with any number.
 

@@ -17,7 +17,7 @@ _LENGTH = {"spsa": "learning_rate"}
 def reach_of(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> float | None:
     """How far a row can move from where it starts, in units of the radius: steps x step size / epsilon.
 
-    What is not given is the library's own default. A search has no radius: an absolute step is not compared with one.
+    What is not given is the library's default. A search has no radius: an absolute step is not compared with one.
 
     Args:
         row: of a fixed-budget attack.
@@ -49,7 +49,7 @@ def warn_unreachable(row: Implementation, threat_model: ThreatModel, parameters:
     Args:
         row: of any attack.
         threat_model: norm and radius.
-        parameters: that it gets; what is not given is the library's own default.
+        parameters: that it gets; what is not given is the library's default.
     """
     reach = reach_of(row, threat_model, parameters)
     if reach is None or reach >= 1 - 1e-6:
@@ -75,7 +75,7 @@ def list_unreachable(cells: Iterable[Cell]) -> list[str]:
 
 
 def reaching(row: Implementation, threat_model: ThreatModel, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a search, with a step size that reaches every ball where the library's own does not.
+    """The parameters of a search, with a step size that reaches every ball where the library's default does not.
 
     A step size that is given stays.
 

@@ -76,7 +76,7 @@ def seed_checks(outcomes: Outcomes) -> Iterator[Check]:
         share = float(mixed.mean()) if len(mixed) else 0.0
         state: State = "fail" if share > SEED_FAIL else "warn" if share > SEED_WARN else "pass"
         if mixed.any() and not cell.row.random:
-            state = "fail"  # without random numbers of its own, the model's must have moved it
+            state = "fail"  # the attack draws no random numbers: those of the model must have moved it
         detail = f"success {rates.min():.3g} to {rates.max():.3g} over {len(group)} seeds; {int(mixed.sum())} of "
         detail += f"{len(mixed)} images depend on the seed"
         yield make_check("seeds", state, *about, detail, images=pick(first["image"][first["attacked"]], mixed))

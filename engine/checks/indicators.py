@@ -194,7 +194,7 @@ INDICATORS: Mapping[str, Indicator] = {indicator.name: indicator for indicator i
 def make_check(
     name: str, state: State, subject: str, cell: str, detail: str, *, images: Iterable[str] = (), advice: str = ""
 ) -> Check:
-    """A check of a known indicator; `advice` in place of the indicator's own."""
+    """A check of a known indicator; `advice` in place of the indicator's."""
     indicator = INDICATORS[name]
     advice = "" if state == "pass" else advice or (indicator.advice if state in ("warn", "fail") else "")
     return Check(name, indicator.title, state, subject, cell, tuple(map(str, images)), detail, advice, indicator.source)

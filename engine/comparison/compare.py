@@ -146,10 +146,10 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
-        parameters: canonical parameters for every library; they win over the attack's own matched ones. A library
+        parameters: canonical parameters for every library; they win over the matched ones of the attack. A library
             that lacks one runs without it, and its row says so.
         rows: the implementations; None: all that are as shipped and have the norm.
-        defaults: every library with its own defaults; only `parameters` are passed on.
+        defaults: every library with its defaults; only `parameters` are passed on.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: of every random choice.
         progress: called with an implementation's name and the number of images that it has just done.

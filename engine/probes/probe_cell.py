@@ -43,7 +43,7 @@ def probe_cell(cell: Cell, classifier: Classifier, inputs: Tensor, labels: Tenso
     Returns:
         JSON types; images by place in the data. "images", "epsilon" (of the attack as it was probed), "base" (the
         attack as it is: "fooled", "distances"), and by name of the indicator a dict with "reason" (why it could not be
-        run, or "") and its own numbers.
+        run, or "") and its numbers.
 
     Raises:
         InvalidInput: if no image is classified correctly, or `images` < 1.

@@ -110,7 +110,7 @@ def _probe_subject(outcomes: Outcomes, subject: ModelOnData, classifier: Classif
 
 
 def _probe(store: ResultsStore, cell: Cell, classifier: Classifier, data: Data, images: int) -> Iterator[str]:
-    """Probe a cell and store what it told; yields a line if that could not be done."""
+    """Probe a cell and store the answers; yields a line if that could not be done."""
     lock = store.claim(f"checks-{cell.key}")
     if lock is None:
         yield f"{cell.attack} on {cell.subject.model}: another process is at it"

@@ -111,7 +111,7 @@ def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
         return math.nan
     if not difference.any():
         return 1.0
-    # Exact for small samples without ties, as SciPy decides; a zero difference is dropped (Wilcoxon's own rule).
+    # Exact for small samples without ties, as SciPy decides; a zero difference is dropped (Wilcoxon's rule).
     return float(np.asarray(scipy.stats.wilcoxon(difference, zero_method="wilcox"))[1])
 
 

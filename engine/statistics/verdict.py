@@ -63,7 +63,7 @@ class Side(NamedTuple):
 
     @property
     def is_broken(self) -> bool:
-        """Whether more than a tenth of the attacked images are violations through the library's own doing."""
+        """Whether more than a tenth of the attacked images are violations that the library itself caused."""
         guilty = np.array([not OF_THE_MODEL.issuperset(kinds) for kinds in self.violations], bool)
         return float((guilty & self.attacked).sum()) > TOO_MANY_VIOLATIONS * max(1, int(self.attacked.sum()))
 

@@ -30,7 +30,7 @@ class ResultsStore:
 
     `clean/` has the predictions on clean images by subject, `cells/` the records by cell, `parts/` the finished pieces
     of cells under way, `transfer/` the same examples on other models, `checks/` what running a cell again on a few
-    images told, `images/` adversarial images, `plans/` what is still to be run, `locks/` who is at work on what.
+    images gave, `images/` adversarial images, `plans/` what is still to be run, `locks/` who is at work on what.
 
     A record is `KIND/KEY.CONTENT.parquet`, where CONTENT is a hash over what was found, without the times (davylamp
     0.1.0: `KEY.parquet`). So a copy never replaces a record by one that says something else: both are there then, and

@@ -47,7 +47,7 @@ def build_defence(
 
     The first row is on the clean images: what the defence costs. Then one for each attack that was run on both models,
     on the examples made on each; CAV, CRR... are of those, over the images that are wrong when clean or whose examples
-    keep the rules on both. MRV, AMDV... are differences of the two models' means, each over its own images. Repeats
+    keep the rules on both. MRV, AMDV... are differences of the two models' means, each over its images. Repeats
     with other seeds are paired and averaged. Labels: `examples` ("clean" or the implementation), `norm`, `epsilon`,
     `targeted`, `setting`, `images` (that count), `violations` (of both models).
 
@@ -212,5 +212,5 @@ def _draw_pair(
 
 
 def _counts(outcome: Outcome) -> np.ndarray:
-    """Examples that keep the rules, and images that are wrong when clean: they are their own examples, (n,) bool."""
+    """Examples that keep the rules, and images that are wrong when clean: they count unchanged, (n,) bool."""
     return outcome.usable | ~outcome.columns["attacked"]

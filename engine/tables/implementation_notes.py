@@ -22,7 +22,7 @@ class About:
         source: paper of its attack.
         findings: known defects, id -> sentence; the row runs as the library ships it.
         repairs: what is mended from outside.
-        defaults: the library's own, by canonical parameter; empty if the library or the row is not here.
+        defaults: of the library, by canonical parameter; empty if the library or the row is not here.
     """
 
     title: str

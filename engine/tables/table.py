@@ -94,7 +94,7 @@ def build_table(
         folder: a results folder, or what was read of it.
         by: what a row is about.
         metrics: symbols: those of `METRICS`, "FR@10" for any K, `MEASUREMENTS` ("RA", "RA_worst", "seconds", ...), and
-            metrics of one's own, "my.py:function"; None: the table's own and the user's, as far as the folder has them.
+            user metrics, "my.py:function"; None: those of the table and the user's, as far as the folder has them.
         pooled: see above.
         bootstrap: replicates; 0: no intervals.
         seed: of the resampling.

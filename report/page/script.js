@@ -67,8 +67,8 @@
       const { v, low, high } = cell.dataset;
       const interval = low === undefined ? "" : ` [${format(Number(low))}, ${format(Number(high))}]`;
       if (!full) return [text(cell) + interval];
-      const own = v === undefined ? text(cell) : v;
-      return wide[place] ? [own, low ?? "", high ?? ""] : [own];
+      const value = v === undefined ? text(cell) : v;
+      return wide[place] ? [value, low ?? "", high ?? ""] : [value];
     }));
     return [head, ...lines];
   };

@@ -1,4 +1,4 @@
-"""Where the live page listens, and to which requests it answers: an address that was given, and its own names only."""
+"""Where the live page listens, and to which requests it answers: a given address, and the names of this machine."""
 
 import re
 import socket
@@ -17,7 +17,7 @@ _SMALL = {"max_request_header_size": 1 << 14, "max_request_body_size": 1}  # the
 
 
 class Names:
-    """The names under which a server may be asked: a page elsewhere cannot read along under a name of its own.
+    """The names under which a server may be asked: a page elsewhere cannot read along under a name that it registered.
 
     That a name of the attacker's leads to this machine (DNS rebinding) is seen from the request's Host. An address
     written in numbers is nobody's name: if the server listens at every address, it answers to each of them.

@@ -192,7 +192,7 @@ def make_table(
 
 
 def badge(state: str, text: str = "") -> Entry:
-    """A word with a colour and a sign of its own: pass, warn, fail or unknown."""
+    """A word with a colour and a sign: pass, warn, fail or unknown."""
     return Entry(text or state, state, kind=state)
 
 

@@ -1,4 +1,4 @@
-"""Drawings as inline SVG by Matplotlib: text stays text, colours are the page's own, points say what they are.
+"""Drawings as inline SVG by Matplotlib: text stays text, colours are those of the page, points say what they are.
 
 Matplotlib rather than Vega: measured on the same line chart, 29 KB of SVG that shows without a script (before it is
 shortened here) against 907 KB for Vega inlined once, which is blank without one.
@@ -30,7 +30,7 @@ _VARIABLES: Mapping[str, str] = {
 
 
 class Bar(NamedTuple):
-    """A value with its interval, on a line of its own."""
+    """A value with its interval, on a separate line."""
 
     label: str
     value: float

@@ -153,7 +153,7 @@ def _thumbnail(pixels: np.ndarray, *, nearest: bool = False) -> str:
 
 
 def _spotlight(cam: np.ndarray) -> str:
-    """A map as a picture of its own few pixels, dark where the model did not look; the browser smooths it."""
+    """A map as a picture of as few pixels as it has, dark where the model did not look; the browser smooths it."""
     cam = np.nan_to_num(cam)
     span = float(cam.max() - cam.min())
     share = (cam - cam.min()) / span if span > 0 else np.zeros_like(cam)

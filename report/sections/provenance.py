@@ -65,7 +65,7 @@ def collect_versions(states: list[CellState]) -> dict[str, str]:
 
 
 def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple[str, str], ...]:
-    states = [state for state in states if state.meta]  # cells under way have told nothing yet
+    states = [state for state in states if state.meta]  # cells under way have no record yet
     written = sorted(str(state.meta["written"]) for state in states)
     seconds = sum(float(state.meta.get("seconds", 0)) for state in states)
     versions = collect_versions(states)

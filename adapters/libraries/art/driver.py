@@ -87,7 +87,7 @@ def _build(
         "norm": _NORMS.get(threat_model.norm),
         "eps": threat_model.epsilon,
         "targeted": threat_model.targeted,
-        # For one image ART's own default holds: attacks on decisions ask about many candidates of it at once.
+        # For one image ART's default holds: attacks on decisions ask about many candidates of it at once.
         "batch_size": len(inputs) if len(inputs) > 1 else None,
         "verbose": False,
     }
@@ -127,7 +127,7 @@ def _count_of_starts(words: dict[str, Any], *_: Any) -> dict[str, Any]:
 
 
 def _silently(words: dict[str, Any], *_: Any) -> dict[str, Any]:
-    """The attack inside a universal perturbation draws no progress bar of its own."""
+    """The attack inside a universal perturbation draws no progress bar."""
     return {"attacker_params": {"verbose": False}, **words}
 
 

@@ -60,7 +60,7 @@ class _NumpyWithMat:
 
 @contextmanager
 def geoda_on_numpy_2() -> Iterator[None]:
-    """GeoDA's own names for NumPy and the file system, for the length of a call; its endless search gets an end."""
+    """GeoDA's names for NumPy and the file system, for the length of a call; its endless search gets an end."""
     module = importlib.import_module(_GEODA)
     is_adversarial = module.GeoDA._is_adversarial
     misses = [0]

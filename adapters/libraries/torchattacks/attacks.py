@@ -12,7 +12,7 @@ _REPAIRS = ".repairs:"
 def _row(
     attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **rest: Any
 ) -> Implementation:
-    """A row; a class without a module is torchattacks' own."""
+    """A row; a class without a module is of torchattacks."""
     paths = {norm: path if ":" in path else f"torchattacks:{path}" for norm, path in classes.items()}
     return Implementation(attack, "torchattacks", paths, params or {}, **rest)
 

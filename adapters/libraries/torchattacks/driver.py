@@ -31,7 +31,7 @@ def run(
         model: maps images to logits and has `num_classes`.
         inputs: clean images in [0, 1], shape (n, C, H, W).
         labels: ground truth, shape (n,).
-        threat_model: norm and epsilon, passed where the class takes them, in its own words and units.
+        threat_model: norm and epsilon, passed where the class takes them, in its words and units.
         targets: target classes, shape (n,), if targeted.
         **kwargs: in torchattacks' words; "epsilon" as a value stands for the radius. `steps` also reaches the inner
             attacks of AutoAttack.
@@ -70,7 +70,7 @@ def run(
 
 
 def _words_of_budget(name: str, inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
-    """Norm and radius in every word that torchattacks has for them; each class takes its own."""
+    """Norm and radius in every word that torchattacks has for them; each class takes those it knows."""
     channels, components = inputs.shape[1], inputs[0].numel()
     if name in _THREE_CHANNELS and channels != 3:
         raise ValueError(f"expected images with 3 channels for torchattacks' {name}, got {channels}")

@@ -43,7 +43,7 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: norm, epsilon and mode, passed where the attack has words for them.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in the attack's own words.
+        **kwargs: in the attack's words.
 
     Returns:
         The images that it returns, shape (n, C, H, W).

@@ -45,7 +45,7 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
         thing: a function `(model, inputs, labels, ...) -> adv_inputs` that may name `epsilon`, `norm`, `targets`,
             `seed` and parameters; a class or object called like one; or a class or instance of torchattacks' `Attack`,
             Foolbox's `Attack` or ART's `EvasionAttack`. An instance stays as it is: a copy is run.
-        name: of the attack; empty: its own.
+        name: of the attack; empty: that of the function or class.
         **said: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge` ("white-box", "score-based",
             "decision-based"), `targeted`, `random` (sources of randomness), `failure`, `order`, `alone`, `title`,
             `source`; see `Implementation`.
@@ -160,7 +160,7 @@ def _said(given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _attribute(given: Given, word: str) -> Any:
-    """What the user's own code says; attributes that a library's class brings are not the user's."""
+    """What the user's code says; attributes that a library's class brings are not the user's."""
     thing = given.thing
     if not isinstance(thing, type) and given.form == "function":
         return getattr(thing, word, None)

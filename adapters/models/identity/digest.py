@@ -104,7 +104,7 @@ def digest_data(inputs: Tensor, labels: Tensor) -> str:
 
 
 def _add_changes(encoder: Encoder, classifier: Classifier) -> None:
-    """What a class of the user's own, or a replaced method, adds to a plain classifier."""
+    """What a user's class, or a replaced method, adds to a plain classifier."""
     attributes = vars(classifier)
     if type(classifier) is not Classifier:
         encoder.put("classifier")

@@ -63,7 +63,7 @@ def state_of_code(path: Path) -> tuple[str, ...]:
 def origin_of(name: str) -> Origin:
     """Where a module comes from, by its name."""
     top = name.partition(".")[0]
-    # The judge's rules, in davylamp itself, have a version of their own.
+    # The judge's rules, in davylamp itself, have a separate version.
     if (top in sys.stdlib_module_names and top != "__main__") or name.startswith((f"{_OURS}.adapters", f"{_OURS}.err")):
         return "standard"
     if top == "torch":

@@ -32,7 +32,7 @@ def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifi
         with user_code(f"{path}:{factory}", descriptors=True):
             made = function if isinstance(function, nn.Module) else function()
     if isinstance(made, nn.Module):
-        with neighbours, user_code(f"{path}:{factory}"):  # which may have an eval() or to() of its own
+        with neighbours, user_code(f"{path}:{factory}"):  # which may override eval() or to()
             classifier = (made if isinstance(made, Classifier) else Classifier(made, name=name)).to(device).freeze()
         classifier.surroundings = neighbours
         return classifier

@@ -64,7 +64,7 @@ def check_reachable(url: str, name: str, file: Path) -> int | None:
         with urlopen(Request(url, method="HEAD"), timeout=_PROBE_SECONDS) as answer:
             length = answer.headers.get("Content-Length", "")
             return int(length) if length.isdecimal() else None
-    except HTTPError as error:  # the server is there; whether it gives the file, the loader's own request decides
+    except HTTPError as error:  # the server is there; whether it gives the file, the loader's request decides
         error.close()
         return None
     except (OSError, HTTPException) as error:
