@@ -13,8 +13,8 @@ _COMPONENTS = 3 * 32 * 32  # of an image of CIFAR-10
 def check_aisafety() -> Iterator[PaperCheck]:
     """CAV = CRR - CSR, CAV against Table II, and the radii that Tables VIII and IX amount to."""
     for row in load_rows("aisafety_table4"):
-        told = f"CAV = CRR - CSR, {row['dataset']} {row['model']}"
-        yield PaperCheck("AISafety, Table IV", told, row["CAV"], row["CRR"] - row["CSR"], 1.5e-3)
+        statement = f"CAV = CRR - CSR, {row['dataset']} {row['model']}"
+        yield PaperCheck("AISafety, Table IV", statement, row["CAV"], row["CRR"] - row["CSR"], 1.5e-3)
     for row in load_rows("aisafety_table4"):
         name = {"NAT": "SAT"}.get(row["model"], row["model"])
         defended, original = (
@@ -25,8 +25,8 @@ def check_aisafety() -> Iterator[PaperCheck]:
             continue  # RAND is not in Table II
         computed = defended - original
         note = "" if abs(computed - row["CAV"]) <= 1.5e-3 else "misprint in Table II or IV; CRR - CSR agrees with IV"
-        told = f"CAV = CA - CA(VANILLA), {row['dataset']} {row['model']}"
-        yield PaperCheck("AISafety, Tables II and IV", told, row["CAV"], computed, 1.5e-3, note)
+        statement = f"CAV = CA - CA(VANILLA), {row['dataset']} {row['model']}"
+        yield PaperCheck("AISafety, Tables II and IV", statement, row["CAV"], computed, 1.5e-3, note)
     yield from _radii()
 
 
@@ -40,11 +40,11 @@ def _radii() -> Iterator[PaperCheck]:
                 for row in load_rows(table)
                 if row["attack"] == attack and (fgsm := find_value(table, "ALD", model=row["model"], attack="FGSM"))
             ]
-            told = (
+            statement = (
                 f"l2 length of the changes of {attack}, mean over the models; it is at most the radius of section IV.A"
             )
             note = "longer than the radius allows (an l1 radius bounds the l2 length too): another one was used"
-            yield PaperCheck(f"AISafety, Table {name}", told, radius, fmean(ratios), 0.1 * radius, note)
+            yield PaperCheck(f"AISafety, Table {name}", statement, radius, fmean(ratios), 0.1 * radius, note)
 
 
 CHECKS = (check_aisafety,)

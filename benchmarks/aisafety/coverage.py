@@ -35,32 +35,32 @@ def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str,
         options: of the command; the profile is that of the digits the small models were trained on.
         dataset: that it is about.
     """
-    with run_setting(setting_of(_ATTACKS, images=100, quick=20, keep_images=True, measures=()), options) as own:
+    with run_setting(setting_of(_ATTACKS, images=100, quick=20, keep_images=True, measures=()), options) as run:
         lines = []
-        for model, classifier in own.models.items():
+        for model, classifier in run.models.items():
             profile = read_activations(classifier, load_training_inputs().to(classifier.device))
-            for cell in (cell for cell in own.plan.cells if cell.subject.model == model):
+            for cell in (cell for cell in run.plan.cells if cell.subject.model == model):
                 name = attack_name(cell.attack, cell.threat_model.norm)
-                examples = own.read_examples(cell).to(classifier.device)
+                examples = run.read_examples(cell).to(classifier.device)
                 for symbol, value in _cover(read_activations(classifier, examples), profile).items():
                     estimate = Estimate(value, math.nan, math.nan, len(examples))
                     published = find_value(table, symbol, model=paper_model(model), attack=name)
                     beside = f"{dataset} {paper_model(model)}"
                     lines.append(PaperLine(f"{model}, {name}", symbol, estimate, published, beside))
         notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
-        return own.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
+        return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 
 
 def _cover(layers: list[Tensor], profile: list[Tensor]) -> Mapping[str, float]:
     units, known = torch.cat(layers, 1), torch.cat(profile, 1)
     low, high = known.amin(0), known.amax(0)
-    found: Mapping[str, Callable[[], Tensor]] = {
+    measures: Mapping[str, Callable[[], Tensor]] = {
         "KMNCov": lambda: multisection_coverage(units, low, high, _SECTIONS),
         "NBCov": lambda: boundary_coverage(units, low, high),
         "SNACov": lambda: strong_activation_coverage(units, low, high),
         "TKNCov": lambda: top_k_coverage(layers, _TOP),
     }
-    return {symbol: float(measure()) for symbol, measure in found.items()}
+    return {symbol: float(measure()) for symbol, measure in measures.items()}
 
 
 def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
@@ -87,7 +87,7 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    layers = [torch.cat(own) for own in kept.values()]
+    layers = [torch.cat(parts) for parts in kept.values()]
     for layer in layers:
         if len(layer) != len(inputs):
             raise ValueError(f"expected each ReLU to run once for each of {len(inputs)} images, got {len(layer)} runs")

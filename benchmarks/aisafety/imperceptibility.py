@@ -31,17 +31,17 @@ def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> d
         dataset: that it is about.
     """
     setting = setting_of(_ATTACKS, keep_images=True, measures=("distance", "perceptual"))
-    with run_setting(setting, options) as own:
-        found, notes = build_rows(own.folder, ("ALD", "ASS"), "pairs")
+    with run_setting(setting, options) as run:
+        results, notes = build_rows(run.folder, ("ALD", "ASS"), "pairs")
         lines = []
-        for row in found.rows:
+        for row in results.rows:
             model, name = row.labels["model"], attack_name(row.labels["implementation"], row.labels["norm"])
-            lines += [_line(table, dataset, model, name, symbol, row.metrics[symbol]) for symbol in found.symbols]
-        for cell, estimate in _sensitivity(own):
+            lines += [_line(table, dataset, model, name, symbol, row.metrics[symbol]) for symbol in results.symbols]
+        for cell, estimate in _sensitivity(run):
             name = attack_name(cell.attack, cell.threat_model.norm)
             lines.append(_line(table, dataset, cell.subject.model, name, "PSD", estimate))
         lines.sort(key=lambda line: line.row)
-        return own.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
+        return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 
 
 def _line(table: str, dataset: str, model: str, attack: str, symbol: str, estimate: Estimate) -> PaperLine:

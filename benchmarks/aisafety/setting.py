@@ -43,7 +43,7 @@ def setting_of(names: Sequence[str], *, images: int = 100, quick: int = 20, **ch
         quick: images of the quick size.
         **changes: of the config.
     """
-    attacks = [own for own in PRESET.config.attacks if attack_name(own.attack, own.norm or "") in names]
+    attacks = [choice for choice in PRESET.config.attacks if attack_name(choice.attack, choice.norm or "") in names]
     config: Config = replace(PRESET.config, attacks=tuple(attacks), **changes)
     return Setting(
         config,
@@ -69,7 +69,7 @@ def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, *
         ours: the number.
         **labels: of the published row.
     """
-    have = {own["dataset"] for own in load_published(table)["rows"]}
+    have = {each["dataset"] for each in load_published(table)["rows"]}
     for dataset in (name for name in DATASETS if name in have):
         name = paper_model(model)
         published = find_value(table, symbol, dataset=dataset, model=name, **labels)

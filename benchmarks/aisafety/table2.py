@@ -20,9 +20,9 @@ def compare_white_box(table: str, options: Options) -> dict[str, Any]:
         table: "aisafety_table2".
         options: of the command.
     """
-    with run_setting(setting_of(_ATTACKS, measures=("effect",)), options) as own:
-        clean, notes = build_rows(own.folder, ["CA"], "models")
-        attacked, more = build_rows(own.folder, ["AAW"], "pairs")
+    with run_setting(setting_of(_ATTACKS, measures=("effect",)), options) as run:
+        clean, notes = build_rows(run.folder, ["CA"], "models")
+        attacked, more = build_rows(run.folder, ["AAW"], "pairs")
         known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}
         lines = [
             line
@@ -33,4 +33,4 @@ def compare_white_box(table: str, options: Options) -> dict[str, Any]:
             model, name = row.labels["model"], attack_name(row.labels["implementation"], row.labels["norm"])
             lines += beside_both(table, "AAW", model, f"{model}, {name}", row.metrics["AAW"], attack=name)
         left_out = missing_rows(table, _ATTACKS)
-        return own.report(table, lines, readings=_READINGS, left_out=left_out, notes=[*notes, *more])
+        return run.report(table, lines, readings=_READINGS, left_out=left_out, notes=[*notes, *more])

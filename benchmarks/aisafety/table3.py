@@ -25,16 +25,16 @@ def compare_black_box(table: str, options: Options) -> dict[str, Any]:
         options: of the command.
     """
     setting = setting_of((*_QUERIES, *_TRANSFERRED), images=30, transfer="simple", measures=("effect",))
-    with run_setting(setting, options) as own:
-        found, notes = build_rows(own.folder, ["AAB"], "pairs")
+    with run_setting(setting, options) as run:
+        results, notes = build_rows(run.folder, ["AAB"], "pairs")
         lines = []
-        for row in found.rows:
+        for row in results.rows:
             model, name = row.labels["model"], attack_name(row.labels["implementation"], row.labels["norm"])
             if name in _QUERIES:
                 lines += beside_both(table, "AAB", model, f"{model}, {name}", row.metrics["AAB"], attack=name)
-        lines += _transferred(own, table)
+        lines += _transferred(run, table)
         left_out = missing_rows(table, (*_QUERIES, *_TRANSFERRED))
-        return own.report(table, lines, readings=_READINGS, left_out=left_out, notes=notes)
+        return run.report(table, lines, readings=_READINGS, left_out=left_out, notes=notes)
 
 
 def _transferred(run: SettingRun, table: str) -> Iterator[PaperLine]:

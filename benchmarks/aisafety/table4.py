@@ -24,12 +24,12 @@ def compare_defences(table: str, options: Options) -> dict[str, Any]:
     """
     # A results folder has at least one attack; only its clean predictions are used.
     setting = setting_of(("FGSM",), images=397, quick=397, measures=())
-    with run_setting(setting, options) as own:
-        original, *defended = own.plan.config.models
+    with run_setting(setting, options) as run:
+        original, *defended = run.plan.config.models
         lines = []
         for model in defended:
-            clean = build_defence(own.folder, original, model, metrics=_SYMBOLS).rows[0]
+            clean = build_defence(run.folder, original, model, metrics=_SYMBOLS).rows[0]
             for symbol in _SYMBOLS:
                 row = f"{model} against {original}"
                 lines += beside_both(table, symbol, model, row, clean.metrics[symbol])
-        return own.report(table, lines, readings=_READINGS, left_out=missing_rows(table, ()))
+        return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, ()))

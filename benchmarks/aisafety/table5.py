@@ -30,15 +30,15 @@ def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
         options: of the command.
     """
     directions = _FULL if options.full else _QUICK if options.quick else _DEFAULT
-    with run_setting(setting_of(("FGSM",), images=100, quick=20, measures=()), options) as own:
+    with run_setting(setting_of(("FGSM",), images=100, quick=20, measures=()), options) as run:
         lines = [
             line
-            for model, classifier in own.models.items()
-            for symbol, estimate in _distances(own, classifier, directions)
+            for model, classifier in run.models.items()
+            for symbol, estimate in _distances(run, classifier, directions)
             for line in beside_both(table, symbol, model, model, estimate)
         ]
         readings = {symbol: text.format(directions) for symbol, text in _READINGS.items()}
-        return own.report(table, lines, readings=readings, left_out=missing_rows(table, ()))
+        return run.report(table, lines, readings=readings, left_out=missing_rows(table, ()))
 
 
 def _distances(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, Estimate]]:
@@ -50,6 +50,6 @@ def _distances(run: SettingRun, classifier: Classifier, count: int) -> Iterator[
         "EBD2": boundary_steps(classifier, inputs, labels, reduction="none"),
     }
     counts = resample(len(labels), 1000, 0)
-    for symbol, own in values.items():
-        (drawn,) = draw_means(counts, np.asarray(own.double().cpu())[:, None])
+    for symbol, of_images in values.items():
+        (drawn,) = draw_means(counts, np.asarray(of_images.double().cpu())[:, None])
         yield symbol, interval(drawn.ratio, drawn.n)

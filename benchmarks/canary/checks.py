@@ -42,7 +42,7 @@ def _statements() -> Iterator[PaperCheck]:
     for stated in statements:
         kind = stated["kind"]
         known = {row["model"]: row["MR"] for row in rows if row["attack_type"] == kind}
-        named = [own["models"] for own in statements if own["kind"] == kind and isinstance(own["models"], list)]
+        named = [each["models"] for each in statements if each["kind"] == kind and isinstance(each["models"], list)]
         chosen = stated["models"]
         if chosen == "all":
             models = list(known)
@@ -51,9 +51,9 @@ def _statements() -> Iterator[PaperCheck]:
         else:
             models = chosen
         digits = 5e-4 if chosen == "all" else 5e-3
-        told = f"mean MR ({kind}) of {', '.join(models) if isinstance(chosen, list) else f'{chosen}, {len(models)}'}"
+        text = f"mean MR ({kind}) of {', '.join(models) if isinstance(chosen, list) else f'{chosen}, {len(models)}'}"
         computed = fmean(known[model] for model in models)
-        yield PaperCheck("CANARY 5.4.2, Table 8", told, stated["MR"], computed, digits + _ROUNDING["MR"])
+        yield PaperCheck("CANARY 5.4.2, Table 8", text, stated["MR"], computed, digits + _ROUNDING["MR"])
 
 
 def _transfer() -> Iterator[PaperCheck]:
@@ -72,10 +72,10 @@ def _table8(kind: str, attacks: Sequence[tuple[str, str]]) -> Iterator[PaperChec
             _find(table, attack=name, **({"epsilon": radius} if radius else {}))[symbol] for name, radius in attacks
         ]
         note = _SWAPPED if kind == "white" and symbol.startswith("ACAMC") else _NO_SET if kind == "black" else ""
-        told = f"{symbol}, mean over the {len(models)} models ({kind}) and over {len(attacks)} attacks"
+        text = f"{symbol}, mean over the {len(models)} models ({kind}) and over {len(attacks)} attacks"
         computed = fmean(values)
         yield PaperCheck(
-            "CANARY, Tables 4, 5 and 8", told, fmean(row[symbol] for row in models), computed, 2 * rounding, note
+            "CANARY, Tables 4, 5 and 8", text, fmean(row[symbol] for row in models), computed, 2 * rounding, note
         )
 
 
@@ -97,7 +97,7 @@ def _ranks() -> Iterator[PaperCheck]:
 
 
 def _rank_fits(rank: int, value: float, values: Sequence[float]) -> bool:
-    below, ties = sum(own < value for own in values), values.count(value)
+    below, ties = sum(other < value for other in values), values.count(value)
     return below < rank <= below + ties
 
 

@@ -117,7 +117,7 @@ def run_name(implementation: str) -> str:
 def row_of(labels: Mapping[str, Any]) -> dict[str, str]:
     """The labels of the published row that a row of ours is about: `attack`, for transferable ones `epsilon`."""
     name = paper_name(labels["implementation"])
-    if name not in [NAMES[own] for own in TRANSFERABLE]:
+    if name not in [NAMES[attack] for attack in TRANSFERABLE]:
         return {"attack": name}
     return {"attack": name, "epsilon": f"{Fraction(labels['epsilon'] * 255).limit_denominator(100)}/255"}
 
@@ -148,18 +148,18 @@ def compare_attacks(table: str, options: Options, *, symbols: Sequence[str]) -> 
         symbols: its columns.
     """
     with run_setting(SETTING, options) as run:
-        found, notes = build_rows(run.folder, symbols, "attacks")
+        results, notes = build_rows(run.folder, symbols, "attacks")
         lines = [
             PaperLine(
-                " ".join({**row_of(own.labels), "attack": run_name(own.labels["implementation"])}.values()),
+                " ".join({**row_of(row.labels), "attack": run_name(row.labels["implementation"])}.values()),
                 symbol,
-                scale(symbol, own.metrics[symbol]),
-                find_value(table, symbol, **row_of(own.labels)),
+                scale(symbol, row.metrics[symbol]),
+                find_value(table, symbol, **row_of(row.labels)),
                 "the paper's 15 models",
-                symbol not in NOT_COMPARABLE and paper_name(own.labels["implementation"]) not in STAND_INS,
+                symbol not in NOT_COMPARABLE and paper_name(row.labels["implementation"]) not in STAND_INS,
             )
-            for own in sorted(found.rows, key=lambda own: find_place(table, **row_of(own.labels)))
-            for symbol in found.symbols
+            for row in sorted(results.rows, key=lambda row: find_place(table, **row_of(row.labels)))
+            for symbol in results.symbols
         ]
         return run.report(table, lines, readings=readings_of(symbols), left_out=left_out(table), notes=notes)
 
@@ -173,8 +173,8 @@ def compare_clean(table: str, options: Options, *, symbols: Sequence[str]) -> di
         symbols: its columns.
     """
     with run_setting(_CLEAN, options) as run:
-        found, notes = build_rows(run.folder, symbols, "models")
-        lines = lines_beside(table, [(row, labels_of(row.labels["model"])) for row in found.rows])
+        results, notes = build_rows(run.folder, symbols, "models")
+        lines = lines_beside(table, [(row, labels_of(row.labels["model"])) for row in results.rows])
         readings = {symbol: READINGS[symbol] for symbol in symbols if symbol in READINGS}
         return run.report(table, lines, readings=readings, left_out={}, notes=notes)
 

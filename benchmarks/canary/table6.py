@@ -32,18 +32,18 @@ def compare_transfer(table: str, options: Options) -> dict[str, Any]:
         table: "canary_table6".
         options: of the command.
     """
-    with run_setting(_SETTING, options) as own:
+    with run_setting(_SETTING, options) as run:
         lines, notes = [], [_LEFT_OUT]
         for over, reading in _READINGS.items():
-            found = build_transfer(own.folder, over=over)
-            for part in found.tables:
+            rates = build_transfer(run.folder, over=over)
+            for part in rates.tables:
                 for labels, rate in zip(part.attacks, part.of_attack, strict=True):
                     name, shown = paper_name(labels["implementation"]), run_name(labels["implementation"])
                     published = find_value(table, "OTR", attack=name)
                     beside = "the paper's 15 models"
                     lines.append(PaperLine(f"{shown}, {reading}", "OTR", rate, published, beside, name == shown))
-            notes += [note for note in found.notes if note not in notes]
+            notes += [note for note in rates.notes if note not in notes]
         readings = readings_of(()) | {
             "OTR": f"{READINGS['OTR']}; and over all that it gets right when clean, the other fair reading"
         }
-        return own.report(table, lines, readings=readings, left_out={}, notes=notes)
+        return run.report(table, lines, readings=readings, left_out={}, notes=notes)

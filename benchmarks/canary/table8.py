@@ -29,7 +29,7 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
         table: "canary_table8".
         options: of the command.
     """
-    with run_setting(SETTING, options) as own:
+    with run_setting(SETTING, options) as run:
         lines = [
             PaperLine(
                 f"{kind} {model}",
@@ -38,9 +38,9 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
                 *beside(table, symbol, model, attack_type=kind),
                 symbol not in NOT_COMPARABLE,
             )
-            for kind, model, symbol, estimate in mean_over_attacks(own.folder)
+            for kind, model, symbol, estimate in mean_over_attacks(run.folder)
         ]
-        return own.report(
+        return run.report(
             table, lines, readings=readings_of(_SYMBOLS), left_out=dict.fromkeys(_MISSING, "no library here has it")
         )
 
@@ -57,19 +57,25 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
     outcomes = read_outcomes(folder)
     symbols = drop_absent(_SYMBOLS, outcomes, explicit=False)
     drawn = draw_cells(
-        outcomes, symbols, {own.images: resample(own.images, 1000, 0) for own in outcomes.subjects.values()}
+        outcomes, symbols, {outcome.images: resample(outcome.images, 1000, 0) for outcome in outcomes.subjects.values()}
     )
     for kind, attacks in _KINDS.items():
-        for model in dict.fromkeys(own.cell.subject.model for own in outcomes.done):
-            cells = [own.cell.key for own in outcomes.done if own.cell.subject.model == model and _in(own, attacks)]
+        for model in dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done):
+            cells = [
+                outcome.cell.key
+                for outcome in outcomes.done
+                if outcome.cell.subject.model == model and _in(outcome, attacks)
+            ]
             for place, symbol in enumerate(symbols):
                 mean = aggregate([[drawn[key][place]] for key in cells])
-                found = interval(mean.ratio, mean.n, mean.different)
+                estimate = interval(mean.ratio, mean.n, mean.different)
                 if is_share(symbol):
-                    parts = [[column_of(own, outcomes, symbol)] for own in outcomes.done if own.cell.key in cells]
+                    parts = [
+                        [column_of(outcome, outcomes, symbol)] for outcome in outcomes.done if outcome.cell.key in cells
+                    ]
                     low, high = share_ends(parts)
-                    found = found._replace(low=low, high=high)
-                yield kind, model, symbol, found
+                    estimate = estimate._replace(low=low, high=high)
+                yield kind, model, symbol, estimate
 
 
 def _in(outcome: Outcome, attacks: tuple[tuple[str, str], ...]) -> bool:

@@ -16,13 +16,13 @@ def check_fooling() -> Iterator[PaperCheck]:
     swapped = logits.clone()
     swapped[:, :2] = logits[:, :2].flip(1)
     note = "3.1: DeepFool only swaps the first two labels; with any K up to 100 that cannot give 0.02"
-    found = float(fooling_rate_auc(logits, swapped))
-    yield PaperCheck("Fooling, Table 1", "FR_AUC when every first label becomes the second", 0.02, found, 0.005, note)
+    area = float(fooling_rate_auc(logits, swapped))
+    yield PaperCheck("Fooling, Table 1", "FR_AUC when every first label becomes the second", 0.02, area, 0.005, note)
     means: dict[str, dict[str, list[float]]] = {"model": {}, "attack": {}}
     for row in load_rows("fooling_table1"):
         for kind, values in means.items():
             values.setdefault(row[kind], []).append(row["FR_AUC"])
-    order = {kind: sorted(values, key=lambda name, own=values: fmean(own[name])) for kind, values in means.items()}
+    order = {kind: sorted(values, key=lambda name, areas=values: fmean(areas[name])) for kind, values in means.items()}
     least = order["model"][:2] == ["ResNet-152", "VGG-19"]
     most = set(order["attack"][-2:]) == {"PGD", "I-FGSM-LL"}
     yield PaperCheck("Fooling, 3.3 and Table 1", "ResNet-152 has the least AuC, then VGG-19 (1: true)", 1, least, 0)

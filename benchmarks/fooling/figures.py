@@ -27,9 +27,9 @@ def compare_curves(published: str, options: Options) -> dict[str, Any]:
         published: "fooling_figures".
         options: of the command.
     """
-    with run_setting(SETTING, options) as own:
-        found, notes = build_rows(own.folder, _SYMBOLS, "attacks")
-        rows = {name: row.metrics for row in found.rows if (name := paper_name(row.labels))}
+    with run_setting(SETTING, options) as run:
+        results, notes = build_rows(run.folder, _SYMBOLS, "attacks")
+        rows = {name: row.metrics for row in results.rows if (name := paper_name(row.labels))}
         rows = dict(sorted(rows.items(), key=lambda item: find_place("fooling_table1", attack=item[0])))
         lines = [
             PaperLine(name, symbol, estimate, find_value(published, symbol, attack=name), "text of 3.1")
@@ -37,7 +37,7 @@ def compare_curves(published: str, options: Options) -> dict[str, Any]:
             for symbol, estimate in metrics.items()
         ]
         notes += judge(published, rows)
-        return own.report(published, lines, readings=_READINGS, left_out=LEFT_OUT, notes=notes)
+        return run.report(published, lines, readings=_READINGS, left_out=LEFT_OUT, notes=notes)
 
 
 def judge(published: str, rows: Mapping[str, Mapping[str, Estimate]]) -> Iterator[str]:

@@ -36,8 +36,8 @@ def compare_areas(table: str, options: Options) -> dict[str, Any]:
         options: of the command.
     """
     with run_setting(SETTING, options) as run:
-        found, notes = build_rows(run.folder, ["FR_AUC"], "pairs")
-        rows = [(row, {"attack": name}) for row in found.rows if (name := paper_name(row.labels))]
+        results, notes = build_rows(run.folder, ["FR_AUC"], "pairs")
+        rows = [(row, {"attack": name}) for row in results.rows if (name := paper_name(row.labels))]
         lines = lines_beside(table, rows)
         return run.report(table, lines, readings=_READINGS, left_out=LEFT_OUT, notes=notes)
 

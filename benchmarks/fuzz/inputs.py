@@ -45,7 +45,7 @@ def options(draw: st.DrawFn) -> Case:
     if first := draw(st.sampled_from(sound or (None,))):
         arguments.append(first)
     arguments += SMALL.get(name, ())
-    known = [own for own in commands()[name].params if isinstance(own, click.Option) and own.name not in NEVER]
+    known = [each for each in commands()[name].params if isinstance(each, click.Option) and each.name not in NEVER]
     for option in [draw(st.sampled_from(known)) for _ in range(draw(st.integers(0, 3)) if known else 0)]:
         arguments.append(draw(st.sampled_from(option.opts)))
         if not option.is_flag:
@@ -103,7 +103,7 @@ def changed(draw: st.DrawFn, value: Any) -> Any:
     if isinstance(value, dict) and value and draw(st.integers(0, 5)):
         key = draw(st.sampled_from(sorted(value)))
         kind = draw(st.sampled_from(["inside", "inside", "drop", "rename", "add"]))
-        kept = {name: own for name, own in value.items() if name != key}
+        kept = {name: item for name, item in value.items() if name != key}
         if kind == "inside":
             return {**value, key: changed(draw, value[key])}
         if kind == "rename":

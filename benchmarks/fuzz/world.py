@@ -180,26 +180,26 @@ def faults(arguments: Sequence[str], answer: Answer) -> list[str]:
     """
     if answer.crash:
         return [signature(answer.crash)]
-    found = []
+    broken = []
     complaints = [line for line in answer.err.splitlines() if line.startswith("davylamp:")]
     if answer.code == 0 and complaints:
-        found.append(f"exit code 0 with a complaint: {complaints[0]}")
+        broken.append(f"exit code 0 with a complaint: {complaints[0]}")
     if answer.code == 1 and len(complaints) != 1:
-        found.append(f"exit code 1 with {len(complaints)} complaints: {answer.err[-200:]!r}")
+        broken.append(f"exit code 1 with {len(complaints)} complaints: {answer.err[-200:]!r}")
     if answer.code == 2 and "Error" not in answer.err and "--strict" not in arguments:
-        found.append(f"exit code 2 without a reason: {answer.err[-200:]!r}")
+        broken.append(f"exit code 2 without a reason: {answer.err[-200:]!r}")
     if answer.code not in (0, 1, 2):
-        found.append(f"exit code {answer.code}")
-    found += [f"{word} is printed" for word in ("Traceback (most", "Warning:") if word in answer.out + answer.err]
+        broken.append(f"exit code {answer.code}")
+    broken += [f"{word} is printed" for word in ("Traceback (most", "Warning:") if word in answer.out + answer.err]
     if "--json" in arguments and answer.out.strip() and "--help" not in arguments:
         try:
             json.loads(answer.out, parse_constant=_refuse)
         except ValueError as error:
-            found.append(f"no JSON: {error}")
+            broken.append(f"no JSON: {error}")
     controls = {char for char in answer.out + answer.err if unicodedata.category(char) == "Cc"} - set("\n\t\r")
     if controls:
-        found.append(f"control characters are printed: {sorted(controls)!r}")
-    return found
+        broken.append(f"control characters are printed: {sorted(controls)!r}")
+    return broken
 
 
 def signature(crash: str) -> str:

@@ -13,12 +13,12 @@ def check_hikdeepsec() -> Iterator[PaperCheck]:
     for number in (1, 2):
         rows, table = load_rows(f"hikdeepsec_table{number}"), f"HikDeep-Sec, Table {number}"
         for row in rows:
-            told = f"CAV = CRR - CSR, {row['attack']} {row['epsilon']}"
+            statement = f"CAV = CRR - CSR, {row['attack']} {row['epsilon']}"
             difference = row["CRR"] - row["CSR"]
             note = "misprint: one of the three" if abs(difference - row["CAV"]) > 2e-4 else ""
-            yield PaperCheck(table, told, row["CAV"], difference, 1.5e-4, note)
-        for told, count in _impossible(rows).items():
-            yield PaperCheck(table, told, 0, count, 0)
+            yield PaperCheck(table, statement, row["CAV"], difference, 1.5e-4, note)
+        for statement, count in _impossible(rows).items():
+            yield PaperCheck(table, statement, 0, count, 0)
 
 
 def _impossible(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -28,10 +28,10 @@ def _impossible(rows: list[dict[str, Any]]) -> dict[str, int]:
     rising = [undefended[b] > undefended[a] + 2e-4 for a, b in pairs if rows[a]["attack"] == rows[b]["attack"]]
     return {
         "columns with CRR above the error of the undefended model, 1 - (ACC - CAV)": sum(
-            row["CRR"] > 1 - own + 2e-4 for row, own in zip(rows, undefended, strict=True)
+            row["CRR"] > 1 - accuracy + 2e-4 for row, accuracy in zip(rows, undefended, strict=True)
         ),
         "columns with CSR above its accuracy, ACC - CAV": sum(
-            row["CSR"] > own + 2e-4 for row, own in zip(rows, undefended, strict=True)
+            row["CSR"] > accuracy + 2e-4 for row, accuracy in zip(rows, undefended, strict=True)
         ),
         "times that its accuracy, ACC - CAV, rises with epsilon": sum(rising),
         "columns with COS above ln 2": sum(row["COS"] > math.log(2) for row in rows),

@@ -46,33 +46,33 @@ def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, 
         options: of the command; of more than two models only the first and the last are compared.
         dataset: that it is about.
     """
-    with run_setting(_SETTING, options) as own:
+    with run_setting(_SETTING, options) as run:
         lines = []
-        for cell in (cell for cell in own.plan.cells if cell.subject.model == own.plan.config.models[0]):
+        for cell in (cell for cell in run.plan.cells if cell.subject.model == run.plan.config.models[0]):
             epsilon = f"{Fraction((cell.threat_model.epsilon or 0) * 255).limit_denominator(100)}/255"
             name = _NAMES[cell.row.attack]
-            for symbol, estimate in _measure(own, cell):
+            for symbol, estimate in _measure(run, cell):
                 published = find_value(table, symbol, attack=name, epsilon=epsilon)
                 lines.append(PaperLine(f"{name} {epsilon}", symbol, estimate, published, f"{dataset} ResNet34"))
         lines.sort(key=lambda line: tuple(_NAMES.values()).index(line.row.split()[0]))
-        return own.report(table, lines, readings=_READINGS, left_out={})
+        return run.report(table, lines, readings=_READINGS, left_out={})
 
 
 def _measure(run: SettingRun, cell: Cell) -> Iterator[tuple[str, Estimate]]:
     original, defended = (run.models[run.plan.config.models[place]] for place in (0, -1))
     labels, examples = run.plan.data.load(original).labels, run.read_examples(cell)
-    logits = [own.predict_logits(examples.to(own.device)).cpu() for own in (original, defended)]
+    logits = [classifier.predict_logits(examples.to(classifier.device)).cpu() for classifier in (original, defended)]
     right = int((logits[1].argmax(1) == labels).sum())
     yield "ACC", Estimate(right / len(labels), *share_interval(right, len(labels)), len(labels))
     counts = resample(len(labels), 1000, 0)
     for symbol in _SYMBOLS:
         values = METRICS[symbol].function(*logits, labels, reduction="none")
         (drawn,) = draw_means(counts, np.asarray(values.double())[:, None])
-        found, count = interval(drawn.ratio, drawn.n), len(values)
+        estimate, count = interval(drawn.ratio, drawn.n), len(values)
         if symbol in {"CRR", "CSR"}:
             low, high = share_interval(int(values.sum()), count)
-            found = found._replace(low=low, high=high)
+            estimate = estimate._replace(low=low, high=high)
         elif symbol == "CAV":
             ends = difference_interval(int((values > 0).sum()), int((values < 0).sum()), count, level=0.95)
-            found = found._replace(low=ends.low, high=ends.high)
-        yield symbol, found
+            estimate = estimate._replace(low=ends.low, high=ends.high)
+        yield symbol, estimate

@@ -16,10 +16,12 @@ def check_robic() -> Iterator[PaperCheck]:
     for rate in (0.02, 0.5, 7.0):
         images = 1000
         distances = -torch.log1p(-torch.arange(1, images, dtype=torch.double) / images) / rate
-        found = half_distortion(torch.cat([distances, torch.tensor([math.inf], dtype=torch.double)]))
-        told = f"D_half of eta(D) = eta(0) exp(-{rate} D) is ln 2 / {rate}"
-        yield PaperCheck("RoBIC, eq. 3 and 4", told, math.log(2) / rate, float(found.value), 1e-6 * math.log(2) / rate)
-        yield PaperCheck("RoBIC, eq. 3", f"R^2 of the same, rate {rate}", 1.0, float(found.r_squared), 1e-9)
+        half = half_distortion(torch.cat([distances, torch.tensor([math.inf], dtype=torch.double)]))
+        statement = f"D_half of eta(D) = eta(0) exp(-{rate} D) is ln 2 / {rate}"
+        yield PaperCheck(
+            "RoBIC, eq. 3 and 4", statement, math.log(2) / rate, float(half.value), 1e-6 * math.log(2) / rate
+        )
+        yield PaperCheck("RoBIC, eq. 3", f"R^2 of the same, rate {rate}", 1.0, float(half.r_squared), 1e-9)
     grey = torch.zeros(1, 3, 8, 8)
     level = peak_signal_to_noise_ratio(grey, grey + 1 / 255)
     yield PaperCheck("RoBIC, section 3", "PSNR of a change by 1 grey level, dB", 48.13, float(level), 5e-3)
@@ -31,12 +33,12 @@ def check_robic() -> Iterator[PaperCheck]:
             "RoBIC, 5.3 and Table 2", f"black over white D_half of {model}", factor, rows[model], 0.7, note
         )
     note = "the text says 20 on average; no mean over the table gives it"
-    for told, values in (
+    for statement, values in (
         ("all models", list(rows.values())),
         ("models that are not adversarially trained", [rows[name] for name in rows if name not in trained]),
     ):
         yield PaperCheck(
-            "RoBIC, 5.3 and Table 2", f"black over white D_half, mean over {told}", 20, fmean(values), 5, note
+            "RoBIC, 5.3 and Table 2", f"black over white D_half, mean over {statement}", 20, fmean(values), 5, note
         )
 
 

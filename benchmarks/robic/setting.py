@@ -38,8 +38,8 @@ def choose(attacks: Sequence[str], *changes: Mapping[str, Any]) -> Config:
         attacks: names of the preset.
         *changes: of the parameters; every attack once with each.
     """
-    chosen = [own for own in _CONFIG.attacks if own.attack in attacks]
-    return replace(_CONFIG, attacks=tuple(_change(own, change) for own in chosen for change in changes or ({},)))
+    chosen = [choice for choice in _CONFIG.attacks if choice.attack in attacks]
+    return replace(_CONFIG, attacks=tuple(_change(choice, change) for choice in chosen for change in changes or ({},)))
 
 
 def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
@@ -48,10 +48,10 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
 
 def half_distortions(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:
     """The half-distortion of every finished cell, in grey levels, root mean square."""
-    for own in read_outcomes(run.folder).done:
-        images = run.plan.data.load(run.models[own.cell.subject.model]).inputs
-        grey = own.columns["distance"] * 255 / math.sqrt(images[0].numel())
-        yield own.cell, interval(draw_half_distortion(resample(len(images), 1000, 0), grey), len(images))
+    for outcome in read_outcomes(run.folder).done:
+        images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
+        grey = outcome.columns["distance"] * 255 / math.sqrt(images[0].numel())
+        yield outcome.cell, interval(draw_half_distortion(resample(len(images), 1000, 0), grey), len(images))
 
 
 def compare_budgets(
@@ -80,14 +80,14 @@ def compare_budgets(
     models, limits = ("demo:efficientnet-lite0",), {parameter: max(budgets[size])}
     setting = Setting(config, default=Size(models, images, limits), quick=Size(models, 2, limits))
     with run_setting(setting, options) as run:
-        found = sorted(half_distortions(run), key=lambda own: (_row(own[0]), own[0].parameters[parameter]))
+        halves = sorted(half_distortions(run), key=lambda half: (_row(half[0]), half[0].parameters[parameter]))
         lines = [
             PaperLine(f"{_row(cell)}, {parameter} {cell.parameters[parameter]}", "D_half", estimate, None, "a curve")
-            for cell, estimate in found
+            for cell, estimate in halves
         ]
         stated = [row for row in load_rows(published) if row["figure"] == figure]
-        notes = [f"the paper's text: {row['statement']}{_told(row)}" for row in stated]
-        known = {name for own in NAMES.values() for name in own.replace(",", "").split()}
+        notes = [f"the paper's text: {row['statement']}{_paper_value(row)}" for row in stated]
+        known = {name for names in NAMES.values() for name in names.replace(",", "").split()}
         missing = sorted({name for row in stated for name in row["attacks"]} - known)
         left_out = dict.fromkeys(missing, "no library here has it")
         return run.report(published, lines, readings=READINGS, left_out=left_out, notes=notes)
@@ -97,5 +97,5 @@ def _row(cell: Cell) -> str:
     return f"{NAMES[cell.attack]} on {cell.subject.model}"
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _paper_value(row: Mapping[str, Any]) -> str:
     return f" at {row['queries']} queries" if "queries" in row else ""

@@ -31,16 +31,16 @@ def compare_models(table: str, options: Options) -> dict[str, Any]:
         table: "robic_table2".
         options: of the command.
     """
-    with run_setting(_SETTING, options) as own:
-        clean, notes = build_rows(own.folder, ["CA"], "models")
+    with run_setting(_SETTING, options) as run:
+        clean, notes = build_rows(run.folder, ["CA"], "models")
         known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}
         lines = [PaperLine(model, "CA", estimate, *_beside(table, model, "CA")) for model, estimate in known.items()]
-        for cell, estimate in half_distortions(own):
+        for cell, estimate in half_distortions(run):
             symbol, model = _SYMBOLS[cell.attack], cell.subject.model
             lines.append(PaperLine(model, symbol, estimate, *_beside(table, model, symbol)))
         lines.sort(key=lambda line: line.row)
         readings = {**READINGS, "D_half_white, D_half_black": _ATTACKS}
-        return own.report(table, lines, readings=readings, left_out={}, notes=notes)
+        return run.report(table, lines, readings=readings, left_out={}, notes=notes)
 
 
 def _beside(table: str, model: str, symbol: str) -> tuple[float | None, str]:

@@ -28,23 +28,23 @@ def load_published(table: str | Path) -> dict[str, Any]:
         paper, _, name = table.partition("_")
         path = files("davylamp.benchmarks").joinpath(f"{paper}/published/{name}.json")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise Unavailable(f"expected a JSON file with published numbers at {path}, got: {error.strerror}") from error
     except ValueError as error:
         raise InvalidInput(f"expected JSON in {path}, got: {error}") from error
-    _check(found, path)
-    return found
+    _check(document, path)
+    return document
 
 
-def _check(found: Any, path: Any) -> None:
-    if not isinstance(found, Mapping):
-        raise InvalidInput(f"expected an object with source, unit and rows in {path}, got {type(found).__name__}")
-    if not (isinstance(found.get("source"), str) and found["source"].strip()):
-        raise InvalidInput(f'{path}: expected "source", the paper and the place in it, got {found.get("source")!r:.60}')
-    if not (found.get("unit") or found.get("note")):
+def _check(table: Any, path: Any) -> None:
+    if not isinstance(table, Mapping):
+        raise InvalidInput(f"expected an object with source, unit and rows in {path}, got {type(table).__name__}")
+    if not (isinstance(table.get("source"), str) and table["source"].strip()):
+        raise InvalidInput(f'{path}: expected "source", the paper and the place in it, got {table.get("source")!r:.60}')
+    if not (table.get("unit") or table.get("note")):
         raise InvalidInput(f'{path}: expected "unit" (such as "fractions") or "note", got neither')
-    rows = found.get("rows")
+    rows = table.get("rows")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, Mapping) for row in rows):
         raise InvalidInput(f'{path}: expected "rows", a list of objects, got {rows!r:.60}')
 

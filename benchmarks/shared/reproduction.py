@@ -243,10 +243,10 @@ def load_models(models: Mapping[str, Classifier] | Sequence[str], device: str) -
         return models
     from ...engine.plan.config import expand_models
 
-    known = [own for own in models if not own.startswith("digits:")]
+    known = [small for small in models if not small.startswith("digits:")]
     names = expand_models(Config(models=tuple(known))).models if known else ()
-    own = {name: load_small_model(name.partition(":")[2]).to(device) for name in models if name not in known}
-    return {**own, **{name: load_model(name, device) for name in names}}
+    small = {name: load_small_model(name.partition(":")[2]).to(device) for name in models if name not in known}
+    return {**small, **{name: load_model(name, device) for name in names}}
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:
@@ -268,10 +268,10 @@ def print_result(result: Mapping[str, Any], console: Console) -> None:
         for line in result["lines"]
     ]
     print_table(title, columns, rows, console)
-    told = [result["source"], f"models: {', '.join(result['models'])}; budget: {result['budget']}"]
-    told += [f"{symbol}: {text}" for symbol, text in result["readings"].items()]
-    told += [f"left out: {row}: {reason}" for row, reason in result["left_out"].items()]
-    for text in [*told, *result["notes"], f"{result['seconds']:.0f} s"]:
+    lines = [result["source"], f"models: {', '.join(result['models'])}; budget: {result['budget']}"]
+    lines += [f"{symbol}: {text}" for symbol, text in result["readings"].items()]
+    lines += [f"left out: {row}: {reason}" for row, reason in result["left_out"].items()]
+    for text in [*lines, *result["notes"], f"{result['seconds']:.0f} s"]:
         console.print(f"- {text}", highlight=False, markup=False)
 
 
@@ -298,17 +298,17 @@ def _find_data(data: Data | str) -> tuple[str, Data | None]:
 
 
 def _describe(size: Size) -> str:
-    told = [f"{name} <= {most}" for name, most in size.limits.items()]
-    told += [f"at most {size.queries} passes per image"] if size.queries is not None else []
-    return ", ".join(told)
+    parts = [f"{name} <= {most}" for name, most in size.limits.items()]
+    parts += [f"at most {size.queries} passes per image"] if size.queries is not None else []
+    return ", ".join(parts)
 
 
 def _plain_line(line: PaperLine) -> dict[str, Any]:
     ours = {name: _plain(value) for name, value in zip(("ours", "low", "high", "n"), line.ours, strict=True)}
     known = line.comparable and line.published is not None and ours["ours"] is not None
     difference = line.ours.value - line.published if known and line.published is not None else None
-    own = {"published": line.published, "difference": difference, "beside": line.beside}
-    return {"row": line.row, "symbol": line.symbol, **ours, **own}
+    theirs = {"published": line.published, "difference": difference, "beside": line.beside}
+    return {"row": line.row, "symbol": line.symbol, **ours, **theirs}
 
 
 def _plain(value: float) -> float | None:

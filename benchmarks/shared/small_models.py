@@ -119,9 +119,9 @@ LOSSES: Mapping[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
 def _digits() -> tuple[Tensor, Tensor]:
     from sklearn.datasets import load_digits
 
-    found: Any = load_digits()
-    images = torch.tensor(found.images / 16, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1)
-    return functional.interpolate(images, scale_factor=4, mode="bilinear").clamp(0, 1), torch.tensor(found.target)
+    digits: Any = load_digits()
+    images = torch.tensor(digits.images / 16, dtype=torch.float32)[:, None].expand(-1, 3, -1, -1)
+    return functional.interpolate(images, scale_factor=4, mode="bilinear").clamp(0, 1), torch.tensor(digits.target)
 
 
 def _digest() -> str:

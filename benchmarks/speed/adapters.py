@@ -120,11 +120,11 @@ def measure(library: str, functions: dict[str, Callable[[], None]], rounds: int)
             times[name].append(seconds(functions[name]))
     titles = {"counted": "query tracking", "run_attack": "the whole of run_attack"}
     figures = []
-    for name, own in times.items():
+    for name, spent in times.items():
         settings = {"peer": f"{library}, called directly", "at_most": 1.03, "note": "PGD"}
-        ratio = ratio_of(f"time with {titles.get(name, name)}", own, times["raw"], **settings)
+        ratio = ratio_of(f"time with {titles.get(name, name)}", spent, times["raw"], **settings)
         spread = f"{ratio.low:.3f} - {ratio.high:.3f}"
-        print(f"{library:14}{name:12}{statistics.median(own):10.2f}{ratio.value:8.3f}  {spread}")
+        print(f"{library:14}{name:12}{statistics.median(spent):10.2f}{ratio.value:8.3f}  {spread}")
         figures += [ratio] if name in titles else []
     return figures
 

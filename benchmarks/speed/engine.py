@@ -50,8 +50,8 @@ def seconds(function: Callable[[], object]) -> float:
 
 def pgd(steps: int) -> tuple[AttackChoice, ...]:
     """What `library_call` does, as a cell of each library."""
-    own = {"steps": steps, "step_size": 1 / 255, "random_start": False}
-    return tuple(AttackChoice(f"{library}:pgd", "linf", 4 / 255, parameters=own) for library in LIBRARIES)
+    parameters = {"steps": steps, "step_size": 1 / 255, "random_start": False}
+    return tuple(AttackChoice(f"{library}:pgd", "linf", 4 / 255, parameters=parameters) for library in LIBRARIES)
 
 
 def run(config: Config, executor: Executor | None = None) -> None:

@@ -77,8 +77,8 @@ def compare_ways(name: str, model: Classifier, batch: int, rounds: int) -> list[
         title = f"{name}, {kind}"
         figures.append(ratio_of(title, times["plain"], times["last"], peer="channels first", note=note))
         if folded:
-            own = f"{folded} norms folded, {note}"
-            figures.append(ratio_of(title, times["last"], times["folded"], peer="norms not folded", note=own))
+            remark = f"{folded} norms folded, {note}"
+            figures.append(ratio_of(title, times["last"], times["folded"], peer="norms not folded", note=remark))
     return figures
 
 
@@ -123,13 +123,13 @@ def time_both(name: str, batch: int, rounds: int) -> tuple[float, float]:
     inputs = torch.rand(batch, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     medians = []
     for once in (_forward, _both):
-        own = []
+        seconds = []
         for turn in range(rounds + 1):
             start = time.perf_counter()
             once(model, inputs)
             if turn:
-                own.append(time.perf_counter() - start)
-        medians.append(statistics.median(own))
+                seconds.append(time.perf_counter() - start)
+        medians.append(statistics.median(seconds))
     return medians[0], medians[1]
 
 

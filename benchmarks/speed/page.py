@@ -82,13 +82,13 @@ def machine() -> str:
 
 def versions() -> str:
     """The packages of both sides."""
-    found = [f"davylamp {__version__}"]
+    lines = [f"davylamp {__version__}"]
     for package in PACKAGES:
         try:
-            found.append(f"{package} {version(package)}")
+            lines.append(f"{package} {version(package)}")
         except PackageNotFoundError:
-            found.append(f"{package} not installed")
-    return ", ".join(found)
+            lines.append(f"{package} not installed")
+    return ", ".join(lines)
 
 
 def figure_table(figures: Iterable[SpeedFigure]) -> list[str]:
@@ -112,7 +112,7 @@ def figure_table(figures: Iterable[SpeedFigure]) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
-def write_page(found: dict[str, tuple[list[SpeedFigure], str, float]], scale: str, *, quick: bool) -> str:
+def write_page(results: dict[str, tuple[list[SpeedFigure], str, float]], scale: str, *, quick: bool) -> str:
     """The page."""
     date = datetime.now(timezone.utc).date().isoformat()
     lines = [
@@ -122,19 +122,21 @@ def write_page(found: dict[str, tuple[list[SpeedFigure], str, float]], scale: st
         "the two sides in turns, with the range of its middle half. A goal is what the project set itself, met or not.",
         *(["", "**Quick: this shows that everything runs, not how fast.**"] if quick else []),
         "",
-        f"- {date}; {sum(seconds for _, _, seconds in found.values()) / 60:.0f} minutes",
+        f"- {date}; {sum(seconds for _, _, seconds in results.values()) / 60:.0f} minutes",
         f"- {machine()}",
         f"- {versions()}",
         "",
         "## Beside the peers, in one run",
         "",
-        *figure_table(figure for figures, _, _ in found.values() for figure in figures if figure.peer),
+        *figure_table(figure for figures, _, _ in results.values() for figure in figures if figure.peer),
     ]
-    for name, (figures, error, seconds) in found.items():
+    for name, (figures, error, seconds) in results.items():
         title = SCRIPTS[name][0]
         lines += ["", f"## {title}", "", f"`python -m davylamp.benchmarks.speed.{name}`, {seconds:.0f} s", ""]
-        own = [figure for figure in figures if not figure.peer]
-        lines += [f"**did not run: {error}**"] if error else figure_table(own) if own else ["All of it is above."]
+        absolute = [figure for figure in figures if not figure.peer]
+        lines += (
+            [f"**did not run: {error}**"] if error else figure_table(absolute) if absolute else ["All of it is above."]
+        )
     if scale:
         lines += ["", "## Scale, predicted", "", f"`python -m davylamp.benchmarks.speed.{SCALE}`", "", scale]
     return "\n".join(lines) + "\n"
@@ -148,17 +150,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FOLDER / "RESULTS.md")
     options = parser.parse_args()
     chosen = options.only or (*SCRIPTS, SCALE)
-    found = {}
+    results = {}
     for name in SCRIPTS:
         if name in chosen:
             print(f"== {name}", flush=True)
-            found[name] = run_script(name, SCRIPTS[name][1], quick=options.quick)
+            results[name] = run_script(name, SCRIPTS[name][1], quick=options.quick)
     scale = scale_page(quick=options.quick) if SCALE in chosen else ""
-    page = write_page(found, scale, quick=options.quick)
+    page = write_page(results, scale, quick=options.quick)
     print(page)
     if not (options.quick or options.only):
         options.out.write_text(page, encoding="utf-8")
-    if any(error for _, error, _ in found.values()):
+    if any(error for _, error, _ in results.values()):
         sys.exit("a benchmark did not run: see above")
 
 

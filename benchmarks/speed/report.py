@@ -42,18 +42,18 @@ def main() -> None:
     parser = benchmark_parser((__doc__ or "").partition("\n")[0])
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
-    own = parser.parse_args()
-    images, rounds = (50, 1) if own.quick else (own.images, own.rounds)
-    found = measure(images, rounds)
-    print(f"3 models x 12 attacks x {images} images: {found['folder_megabytes']:.0f} MB of records")
-    busy = f"{found['processor_seconds']:.1f} s of processor"
+    options = parser.parse_args()
+    images, rounds = (50, 1) if options.quick else (options.images, options.rounds)
+    costs = measure(images, rounds)
+    print(f"3 models x 12 attacks x {images} images: {costs['folder_megabytes']:.0f} MB of records")
+    busy = f"{costs['processor_seconds']:.1f} s of processor"
     setting = f"3 models x 12 attacks x {images} images"
     finish(
         [
-            SpeedFigure("size of a report", found["megabytes"], "MB", at_most=5, note=setting),
-            SpeedFigure("time to build it", found["seconds"], "s", at_most=20, note=busy),
+            SpeedFigure("size of a report", costs["megabytes"], "MB", at_most=5, note=setting),
+            SpeedFigure("time to build it", costs["seconds"], "s", at_most=20, note=busy),
         ],
-        own.json,
+        options.json,
     )
 
 

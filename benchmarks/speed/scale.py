@@ -92,9 +92,9 @@ def fit_cells(counts: Iterable[int], steps: Iterable[int], device: str) -> CostF
                 rows.append((1, count, cells, cells * count, cells * count * step))
                 taken.append(run_cells(SMALL[:1], [(attack, step) for attack in ATTACKS[:cells]], count, device))
     design, values = np.array(rows, dtype=float), np.array(taken)
-    found, _ = nnls(design / values[:, None], np.ones(len(values)))
-    left = values - design @ found
-    return CostFit(*found.tolist(), 1 - float(left @ left / ((values - values.mean()) ** 2).sum()))
+    coefficients, _ = nnls(design / values[:, None], np.ones(len(values)))
+    left = values - design @ coefficients
+    return CostFit(*coefficients.tolist(), 1 - float(left @ left / ((values - values.mean()) ** 2).sum()))
 
 
 def finish_time(tasks: Iterable[float], workers: int) -> float:
@@ -122,18 +122,18 @@ def canary_tasks(passes: dict[str, Passes], fit: CostFit, measuring: float) -> l
     elsewhere = sum(each.forward for each in passes.values())
     return [
         task
-        for own in passes.values()
+        for spent in passes.values()
         for forward, backward in canary_counts()
         for task in shards(
-            1000, measuring + forward * own.forward + backward * own.backward + elsewhere - own.forward, fit.cell
+            1000, measuring + forward * spent.forward + backward * spent.backward + elsewhere - spent.forward, fit.cell
         )
     ]
 
 
-def robustbench_tasks(own: Passes, fit: CostFit, measuring: float) -> list[float]:
+def robustbench_tasks(spent: Passes, fit: CostFit, measuring: float) -> list[float]:
     """Shards of AutoAttack on 200 models."""
     models, images = ROBUSTBENCH
-    per_image = measuring + AUTOATTACK[0] * own.forward + AUTOATTACK[1] * own.backward
+    per_image = measuring + AUTOATTACK[0] * spent.forward + AUTOATTACK[1] * spent.backward
     return models * shards(images, per_image, fit.cell)
 
 
@@ -169,14 +169,14 @@ def report(options: argparse.Namespace) -> str:
         for name in models
     )
     runs = 2 * len(counts) * len(steps)
-    told = (
+    parts = (
         f"A model costs {fit.model:.2f} s and {fit.clean * 1e3:.0f} ms an image, a cell {fit.cell:.2f} s,",
         f"{fit.measuring * 1e3:.0f} ms an image to measure, and {fit.step * 1e3:.1f} ms an image for a step of PGD on",
         f"{SMALL[0]} ({scale:.2f} times a bare pass); fitted to {runs} runs of {min(counts)} to {max(counts)} images,",
         f"R^2 {fit.r_squared:.4f}. Unseen ({len(models)} models x {len(attacks)} attacks x {unseen} images): predicted",
         f"{predicted:.1f} s, measured {measured:.1f} s, {measured / predicted:.2f} times.",
     )
-    lines = [" ".join(told)]
+    lines = [" ".join(parts)]
     chosen = dict(list(ARCHITECTURES.items())[:2]) if options.quick else ARCHITECTURES
     timed = {name: time_passes(module, device, batch=batch, rounds=rounds) for name, module in chosen.items()}
     rates = [2 * gflops(chosen[name]) / each.forward / 1e3 for name, each in timed.items()]
@@ -193,18 +193,20 @@ def report(options: argparse.Namespace) -> str:
         "",
     ]
     here = "this GPU" if device != "cpu" else "this machine"
-    found: list[tuple[Any, ...]] = [predictions(here, (1,), timed, wide(timed, chosen), fit, fit.measuring)]
+    forecasts: list[tuple[Any, ...]] = [predictions(here, (1,), timed, wide(timed, chosen), fit, fit.measuring)]
     if device == "cpu":
         on_gpu = {name: assumed(gflops(module), options.tflops) for name, module in chosen.items()}
         measuring = fit.measuring * torch.get_num_threads() / options.cores
         gpu = f"assumed GPU, {options.tflops:g} TFLOP/s"
         wide_on_gpu = assumed(WIDE_RESNET_GFLOPS, options.tflops)
-        found += [predictions(gpu, (workers,), on_gpu, wide_on_gpu, fit, measuring) for workers in (1, 8, 64)]
+        forecasts += [predictions(gpu, (workers,), on_gpu, wide_on_gpu, fit, measuring) for workers in (1, 8, 64)]
     else:
-        found += [predictions(here, (workers,), timed, wide(timed, chosen), fit, fit.measuring) for workers in (8, 64)]
+        forecasts += [
+            predictions(here, (workers,), timed, wide(timed, chosen), fit, fit.measuring) for workers in (8, 64)
+        ]
     kind = f"CANARY, {len(chosen)} models x {len(canary_counts())} attacks x 1000 images"
     robust = f"RobustBench, {ROBUSTBENCH[0]} models, AutoAttack on {ROBUSTBENCH[1]} images"
-    lines.append(table(("on", "how many", kind, robust, "of it measuring"), found, markdown=options.markdown))
+    lines.append(table(("on", "how many", kind, robust, "of it measuring"), forecasts, markdown=options.markdown))
     return "\n".join(lines)
 
 

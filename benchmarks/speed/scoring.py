@@ -200,9 +200,9 @@ def measure_point_estimate(rounds: int, epochs: int) -> SpeedFigure:
             )
             trainer.train(device="cpu")
             theirs.append(time.perf_counter() - start)
-            found = trainer.last_params
-            order = np.argsort([found["subject_ids"][index] for index in range(15)])
-            recovered = {"ours": fit.expected, "theirs": np.array(found["ability"])[order]}
+            fitted = trainer.last_params
+            order = np.argsort([fitted["subject_ids"][index] for index in range(15)])
+            recovered = {"ours": fit.expected, "theirs": np.array(fitted["ability"])[order]}
     close = {side: np.corrcoef(values, ability)[0, 1] for side, values in recovered.items()}
     note = (
         f"{np.median(ours):.1f} s with intervals against {np.median(theirs):.1f} s without; correlation with the true "

@@ -84,7 +84,7 @@ def bisection(case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int)
 
 def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, steps: int, rounds: int) -> SpeedFigure:
     """One line for one model and set of images."""
-    listed, found = foolbox_list(case, upper, steps), bisection(case, upper, steps)
+    listed, bisected = foolbox_list(case, upper, steps), bisection(case, upper, steps)
     ways = {"list": lambda: foolbox_list(case, upper, steps), "bisection": lambda: bisection(case, upper, steps)}
     times: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(rounds):
@@ -96,13 +96,13 @@ def measure(name: str, case: tuple[Classifier, Tensor, Tensor], upper: float, st
     ratio = ratio_of(
         f"speed of best effort, {name}", times["list"], times["bisection"], peer=peer, note=note, at_least=3
     )
-    seconds = {way: statistics.median(own) for way, own in times.items()}
+    seconds = {way: statistics.median(of_way) for way, of_way in times.items()}
     early = float((listed / upper * NODES).clamp(max=NODES).mean())
-    same = int((listed == found.budget).sum())
+    same = int((listed == bisected.budget).sum())
     print(
         f"{name:24}{len(listed):>7}{seconds['list']:>10.2f}{seconds['bisection']:>11.2f}"
         f"{ratio.value:>8.2f}  {ratio.low:.2f} - {ratio.high:.2f}{same:>7}/{len(listed)}"
-        f"{float(found.runs.double().mean()):>7.1f}{early:>14.1f}"
+        f"{float(bisected.runs.double().mean()):>7.1f}{early:>14.1f}"
     )
     return ratio
 

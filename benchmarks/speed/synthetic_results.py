@@ -100,7 +100,7 @@ def _attacked(
     distance = np.exp(reach / 2) if radius is None else np.full(count, float(np.float32(radius)))
     success = attacked & ((reach < 0.5) if cell.threat_model.epsilon is not None else (reach < 2))
     adv_predicted = np.where(success, (labels + 3) % classes, predicted)
-    own = np.where(success, distance, math.nan)
+    of_success = np.where(success, distance, math.nan)
     columns: dict[str, Any] = {
         **head,
         "target": pa.nulls(count, pa.int64()),
@@ -119,7 +119,7 @@ def _attacked(
         "R8": np.where(success, 1.0, math.nan),
     }
     for name in ("l0", "l1", "l2", "linf"):
-        columns[name] = columns[f"{name}_8bit"] = own
+        columns[name] = columns[f"{name}_8bit"] = of_success
     for symbol in measured_symbols(cell.measures):
         columns[symbol] = np.where(attacked, generator.random(count), math.nan)
     columns["MR"] = np.where(attacked, success.astype(float), math.nan)
