@@ -63,8 +63,8 @@ class Implementation:
         probabilities: the attack gets softmax outputs instead of logits.
         min_classes: fewest classes that the attack's loss is defined for.
         failure: what the library returns where it fails: the "input", or its "last" iterate.
-        own_radii: the class takes a tensor of radii, one for each image, as well as a number, unless it starts at a
-            random point of the ball.
+        per_image_radii: the class takes a tensor of radii, one for each image, as well as a number, unless it starts at
+            a random point of the ball.
         within: "module:function" of a context manager entered around each library call.
         repairs: what is mended from outside so that the row runs, a sentence each.
         findings: ids of known defects of the library's algorithm (`Library.findings`); the row runs as shipped.
@@ -92,7 +92,7 @@ class Implementation:
     probabilities: bool = False
     min_classes: int = 2
     failure: Literal["input", "last"] = "last"
-    own_radii: bool = False
+    per_image_radii: bool = False
     within: str = ""
     repairs: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()

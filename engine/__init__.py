@@ -8,7 +8,7 @@ from .comparison.compare import Comparison, Pair, Row, compare
 from .plan.config import AttackChoice, Config, read_config, write_config
 from .plan.make import Plan, make_plan
 from .run.evaluate import EvaluationSummary, evaluate
-from .statistics.paired import mcnemar, wilcoxon
+from .statistics.paired_tests import mcnemar, wilcoxon
 from .statistics.verdict import Judgement
 from .store.frames import load, load_clean, load_transfer
 from .store.store import ResultsStore

@@ -203,8 +203,8 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     for matrix in matrices:
         names, images = matrix.subjects[:-1], np.array(matrix.images)
         check_several(matrix._replace(subjects=names))
-        told = ~np.isnan(matrix.values[:-1]).all(0)
-        values, images = matrix.values[:, told], images[told].tolist()
+        answered = ~np.isnan(matrix.values[:-1]).all(0)
+        values, images = matrix.values[:, answered], images[answered].tolist()
         key = values[:-1].tobytes()
         if key not in fits:
             fits[key] = fit_irt(values[:-1], choose_model(values[:-1], model), method=method, seed=seed)

@@ -66,7 +66,7 @@ Files = dict[str, str]
 
 def modules_imported(name: str, source: str) -> set[str]:
     """Every module of davylamp that a file imports, as "part.room.module"; names inside a module are kept, too."""
-    found = set()
+    modules = set()
     package = name.removesuffix(".py").split("/")[:-1]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
@@ -78,10 +78,10 @@ def modules_imported(name: str, source: str) -> set[str]:
                 continue
             inside = (node.module or "").split(".")
             parts = base + [part for part in (inside if node.level else inside[1:]) if part]
-            found |= {".".join([*parts, alias.name]) for alias in node.names}
+            modules |= {".".join([*parts, alias.name]) for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("davylamp.")}
-    return found
+            modules |= {alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("davylamp.")}
+    return modules
 
 
 def part_of(module: str) -> str:
@@ -111,7 +111,7 @@ def wrong_rooms(files: Files) -> list[str]:
             continue
         room = path[1] if len(path) > 2 else ""
         inside = {module for module in modules_imported(name, source) if part_of(module) == path[0]}
-        # What comes through the face of the own part counts for nothing: it is no room.
+        # What comes through the face of the same part counts for nothing: it is no room.
         others = {room_of(module) for module in inside if module.count(".") > 1} - {room}
         lines += [f"{name} imports {other}" for other in sorted(others - ROOMS[path[0]][room])]
     return lines
@@ -182,22 +182,22 @@ def test_the_check_of_rooms_can_fail(name, source):
 
 def names_twice(files: Files) -> list[str]:
     """Classes of one name in two modules. A library's repairs are called as the library calls its classes."""
-    found = defaultdict(list)
+    places = defaultdict(list)
     for name, source in files.items():
         if not name.endswith("/repairs.py"):
             for node in ast.walk(ast.parse(source)):
                 if isinstance(node, ast.ClassDef):
-                    found[node.name].append(name)
-    return [f"class {name}: {', '.join(where)}" for name, where in found.items() if len(where) > 1]
+                    places[node.name].append(name)
+    return [f"class {name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1]
 
 
 def modules_twice(names: list[str]) -> list[str]:
     """Modules of one name, unless one of them is in a collection, where the folder's name is half of its own."""
-    found = defaultdict(list)
+    places = defaultdict(list)
     for name in names:
         if not name.endswith("__init__.py") and not name.startswith(COLLECTIONS):
-            found[Path(name).name].append(name)
-    return [", ".join(where) for where in found.values() if len(where) > 1]
+            places[Path(name).name].append(name)
+    return [", ".join(where) for where in places.values() if len(where) > 1]
 
 
 def test_no_class_name_stands_for_two_things():

@@ -119,7 +119,7 @@ def test_printing_shows_labels_numbers_readings_and_what_is_left_out(results, ca
 
 def test_numbers_are_those_of_the_results_folder(results, tiny, tmp_path):
     """FGSM's MR, done again with the library itself."""
-    found = results("canary-table4")["lines"]  # our adapter quiets the import of the library
+    lines = results("canary-table4")["lines"]  # our adapter quiets the import of the library
     import eagerpy
     import foolbox
 
@@ -133,21 +133,21 @@ def test_numbers_are_those_of_the_results_folder(results, tiny, tmp_path):
         _, examples, _ = attack(wrapped, eagerpy.astensor(data.inputs[:2]), labels, epsilons=16 / 255)
         wrong = model(examples.raw).argmax(1) != data.labels[:2]
         fooled.append(float((wrong & right).sum() / right.sum()))
-    line = next(own for own in found if (own["row"], own["symbol"]) == ("FGSM", "MR"))
+    line = next(each for each in lines if (each["row"], each["symbol"]) == ("FGSM", "MR"))
     assert line["ours"] == pytest.approx(fmean(fooled))
 
 
 def test_a_models_row_is_the_mean_over_the_attacks_of_table_8(results, folder):
     """Table 8's MR and AED again, by pandas from the records."""
-    lines = {(own["row"], own["symbol"]): own["ours"] for own in results("canary-table8")["lines"]}
+    lines = {(group["row"], group["symbol"]): group["ours"] for group in results("canary-table8")["lines"]}
     records = pd.concat([load(part) for part in folder.glob("canary-*") if len(load(part)["cell"].unique()) == 40])
     small = records["epsilon"].round(4) == round(1 / 255, 4)
     transferable = records["attack"].isin(["mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-fgsm"])
     black = records["attack"].isin(["boundary", "spatial", "spsa", "hopskipjump", "genattack"])
     assert len(records["model"].unique()) == 2
     for kind, chosen in (("black", black), ("white", ~black & (~transferable | small))):
-        for model, own in records[chosen].groupby("model"):
-            cells = own.groupby("cell")
+        for model, group in records[chosen].groupby("model"):
+            cells = group.groupby("cell")
             assert len(cells) == {"black": 5, "white": 11}[kind]
             assert lines[f"{kind} {model}", "MR"] == pytest.approx(cells["MR"].mean().mean())
             wanted = cells["AED"].mean().mean() / math.sqrt(3)
@@ -155,15 +155,15 @@ def test_a_models_row_is_the_mean_over_the_attacks_of_table_8(results, folder):
 
 
 def test_half_distortion_is_in_grey_levels(results, folder):
-    lines = {(own["row"], own["symbol"]): own["ours"] for own in results("robic-table2")["lines"]}
+    lines = {(group["row"], group["symbol"]): group["ours"] for group in results("robic-table2")["lines"]}
     compared = 0
     for part in folder.glob("robic-*"):
         records = load(part)
         if set(records["attack"]) != {"bp", "surfree"}:
             continue
-        for (model, attack), own in records.groupby(["model", "attack"]):  # pyright: ignore[reportGeneralTypeIssues]
+        for (model, attack), group in records.groupby(["model", "attack"]):  # pyright: ignore[reportGeneralTypeIssues]
             symbol = "D_half_white" if attack == "bp" else "D_half_black"
-            distances = torch.tensor(own["distance"].to_numpy()) * 255 / math.sqrt(3 * 16 * 16)
+            distances = torch.tensor(group["distance"].to_numpy()) * 255 / math.sqrt(3 * 16 * 16)
             wanted = float(half_distortion(distances).value)
             assert lines[model, symbol] == (pytest.approx(wanted) if math.isfinite(wanted) else None)
             compared += 1
@@ -172,7 +172,7 @@ def test_half_distortion_is_in_grey_levels(results, folder):
 
 def test_defence_is_measured_on_the_examples_of_the_undefended_model(results, tiny):
     """CCV of FGSM at 3/255 again, with the library itself."""
-    found = results("hikdeepsec-table1")["lines"]  # our adapter quiets the import of the library
+    printed = results("hikdeepsec-table1")["lines"]  # our adapter quiets the import of the library
     import eagerpy
     import foolbox
 
@@ -181,10 +181,10 @@ def test_defence_is_measured_on_the_examples_of_the_undefended_model(results, ti
     wrapped = foolbox.PyTorchModel(models["standard"], bounds=(0, 1), device="cpu")
     attack = foolbox.attacks.LinfFastGradientAttack(random_start=False)
     _, examples, _ = attack(wrapped, eagerpy.astensor(inputs), eagerpy.astensor(labels), epsilons=3 / 255)
-    lines = {(own["row"], own["symbol"]): own["ours"] for own in found}
+    lines = {(each["row"], each["symbol"]): each["ours"] for each in printed}
     logits = [model(examples.raw) for model in models.values()]
-    both = torch.stack([own.argmax(1) == labels for own in logits]).all(0)
-    p, q = (own.double().softmax(1).gather(1, labels[:, None])[:, 0] for own in logits)
+    both = torch.stack([each.argmax(1) == labels for each in logits]).all(0)
+    p, q = (each.double().softmax(1).gather(1, labels[:, None])[:, 0] for each in logits)
     assert both.any()
     assert lines["FGSM 3/255", "CCV"] == pytest.approx(float((p - q)[both].abs().mean()), rel=1e-5)
     for row in {row for row, _ in lines}:
@@ -193,7 +193,7 @@ def test_defence_is_measured_on_the_examples_of_the_undefended_model(results, ti
 
 def test_transferred_examples_are_those_of_the_first_model(results, tiny):
     """Accuracy on PGD's examples again, with the library itself."""
-    found = results("aisafety-table3")["lines"]  # our adapter quiets the import of the library
+    printed = results("aisafety-table3")["lines"]  # our adapter quiets the import of the library
     import eagerpy
     import foolbox
 
@@ -203,9 +203,9 @@ def test_transferred_examples_are_those_of_the_first_model(results, tiny):
     attack = foolbox.attacks.LinfPGD(steps=5, abs_stepsize=2.5 * 0.03 / 5, random_start=False)
     _, examples, _ = attack(wrapped, eagerpy.astensor(inputs), eagerpy.astensor(labels), epsilons=0.03)
     wanted = float((models["pgd-training"](examples.raw).argmax(1) == labels).double().mean())
-    lines = [own for own in found if own["row"] == "pgd-training, PGD-linf from standard"]
-    assert [own["ours"] for own in lines] == [wanted, wanted]
-    assert [own["beside"] for own in lines] == ["CIFAR-10 PAT", "SVHN PAT"]
+    lines = [line for line in printed if line["row"] == "pgd-training, PGD-linf from standard"]
+    assert [line["ours"] for line in lines] == [wanted, wanted]
+    assert [line["beside"] for line in lines] == ["CIFAR-10 PAT", "SVHN PAT"]
 
 
 def test_coverage_of_the_profiled_set_itself_goes_beyond_nothing(tiny):
@@ -226,10 +226,10 @@ def test_orders_that_a_text_states_are_counted_in_pairs():
 
     values = {"FGSM": 0.5, "PGD": 0.4, "DeepFool": 0.3, "CW": 0.45, "UAP": 0.6, "I-FGSM-LL": 0.2}
     rows = {name: {"QI_Wup": Estimate(v, v, v, 9), "QI_Vis": Estimate(1 - v, 0, 1, 9)} for name, v in values.items()}
-    told = list(fooling_figures.judge("fooling_figures", rows))
-    assert any("image-agnostic" in line and line.endswith("4 of 4 pairs of attacks here") for line in told)
+    statements = list(fooling_figures.judge("fooling_figures", rows))
+    assert any("image-agnostic" in line and line.endswith("4 of 4 pairs of attacks here") for line in statements)
     assert any(
-        "DeepFool and CW do the least" in line and line.endswith("5 of 8 pairs of attacks here") for line in told
+        "DeepFool and CW do the least" in line and line.endswith("5 of 8 pairs of attacks here") for line in statements
     )
 
 
@@ -263,9 +263,9 @@ def test_full_runs_the_papers_own_budgets():
     for before, after in zip(SETTING.config.attacks, cut.attacks, strict=True):
         assert after.parameters["max_queries"] <= 60
         assert after.parameters.get("steps", 0) <= 8
-        own = {"art:jsma": 4000, "foolbox:hopskipjump": 200}
-        assert before.parameters.get("max_queries", 10_000) == own.get(before.attack, 10_000)
-    assert {own.attack for own in cut.attacks} == {own.attack for own in SETTING.config.attacks}
+        limits = {"art:jsma": 4000, "foolbox:hopskipjump": 200}
+        assert before.parameters.get("max_queries", 10_000) == limits.get(before.attack, 10_000)
+    assert {limits.attack for limits in cut.attacks} == {limits.attack for limits in SETTING.config.attacks}
 
 
 def test_small_models_learn_and_the_defended_ones_withstand_more(monkeypatch, tmp_path):

@@ -31,13 +31,13 @@ def blocks(page: str) -> dict[str, str]:
 def test_every_room_is_on_the_page_with_its_own_first_line():
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     rooms = dict(re.findall(r"^\| `([\w/]+)/` \| (.+) \|$", text, re.M))
-    found = {}
+    first_lines = {}
     for part in COLLECTED:
         for init in (ROOT / part).rglob("__init__.py"):
             folder = init.parent.relative_to(ROOT).as_posix()
             if folder != part:
-                found[folder] = init.read_text(encoding="utf-8").split('"""')[1].strip().splitlines()[0]
-    assert rooms == found
+                first_lines[folder] = init.read_text(encoding="utf-8").split('"""')[1].strip().splitlines()[0]
+    assert rooms == first_lines
 
 
 def test_every_path_that_a_page_names_exists():

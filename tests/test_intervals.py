@@ -51,6 +51,6 @@ def test_a_result_prints_its_images_and_the_interval_that_a_comparison_has(digit
 
 def test_a_result_without_attacked_images_states_no_rate(digits):
     wrong = (digits.labels + 1) % 10
-    told = repr(davylamp.run_attack("foolbox:fgsm", digits.module, digits.inputs, wrong, epsilon=0.05))
-    assert "0 of 0 attacked images fooled, 0 not" in told
-    assert "nan" not in told
+    text = repr(davylamp.run_attack("foolbox:fgsm", digits.module, digits.inputs, wrong, epsilon=0.05))
+    assert "0 of 0 attacked images fooled, 0 not" in text
+    assert "nan" not in text

@@ -39,11 +39,13 @@ SHAPES = {
 
 @pytest.mark.parametrize("file", PUBLISHED, ids=lambda file: file.stem)
 def test_every_published_file_says_where_it_is_from(file):
-    found = json.loads(file.read_text(encoding="utf-8"))
-    assert len(found["source"]) > 40
-    assert found.get("unit") or found.get("note")
-    assert found["rows"]
-    labels = [tuple(sorted((k, str(v)) for k, v in row.items() if not isinstance(v, float))) for row in found["rows"]]
+    document = json.loads(file.read_text(encoding="utf-8"))
+    assert len(document["source"]) > 40
+    assert document.get("unit") or document.get("note")
+    assert document["rows"]
+    labels = [
+        tuple(sorted((k, str(v)) for k, v in row.items() if not isinstance(v, float))) for row in document["rows"]
+    ]
     assert len(set(labels)) == len(labels) or file.stem in ("fooling_table1", "canary_table7"), "two rows are alike"
 
 
@@ -69,11 +71,11 @@ def test_printed_numbers_are_those_of_the_papers():
 
 
 def test_what_the_papers_say_about_themselves():
-    found = {
+    checks = {
         (check["paper"], check["statement"]): check for check in paper_checks.check_papers("", Options())["checks"]
     }
-    failing = {key for key, check in found.items() if not check["holds"]}
-    by_paper = {paper: sum(key[0] == paper for key in failing) for paper, _ in found}
+    failing = {key for key, check in checks.items() if not check["holds"]}
+    by_paper = {paper: sum(key[0] == paper for key in failing) for paper, _ in checks}
     assert by_paper["CANARY 5.4.2, Table 8"] == 0
     assert by_paper["CANARY, Tables 4 and 6"] == 0
     assert by_paper["CANARY, Table 9"] == 0
@@ -84,10 +86,10 @@ def test_what_the_papers_say_about_themselves():
     assert by_paper["HikDeep-Sec, Table 2"] == 0
     assert ("AISafety, Tables II and IV", "CAV = CA - CA(VANILLA), CIFAR-10 TRADES") in failing
     assert by_paper["AISafety, Tables II and IV"] == 1
-    means = {key[1]: check for key, check in found.items() if key[0] == "CANARY 5.4.2, Table 8"}
+    means = {key[1]: check for key, check in checks.items() if key[0] == "CANARY 5.4.2, Table 8"}
     assert means["mean MR (white) of all, 15"]["computed"] == pytest.approx(1402.6 / 1500)
     assert means["mean MR (black) of all, 15"]["computed"] == pytest.approx(773.6 / 1500)
-    assert all(found[key]["note"] for key in failing)
+    assert all(checks[key]["note"] for key in failing)
 
 
 def test_table_8_is_over_the_only_twelve_attacks_that_give_its_means():

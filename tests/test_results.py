@@ -88,8 +88,8 @@ def test_shards_add_up_to_the_cell():
     tasks, counts = scale.canary_tasks(passes, fit, 0.1), scale.canary_counts()
     assert len(counts) == 20
     by_hand = sum(
-        2 + 1000 * (0.1 + forward * own.forward + backward * own.backward + other.forward)
-        for own, other in permutations(passes.values(), 2)
+        2 + 1000 * (0.1 + forward * first.forward + backward * first.backward + other.forward)
+        for first, other in permutations(passes.values(), 2)
         for forward, backward in counts
     )
     assert sum(tasks) == pytest.approx(by_hand)

@@ -29,15 +29,15 @@ def many(digits):
 
 @pytest.mark.parametrize("size", [IMAGES, 64, 7])
 def test_activations_are_those_of_all_images_in_order(digits, many, size):
-    net, found = digits.module, read_activations(Classifier(InPasses(digits.module, size)), many)
+    net, activations = digits.module, read_activations(Classifier(InPasses(digits.module, size)), many)
     values, expected = many, []
     with torch.no_grad():
         for layer in net:
             values = layer(values)
             expected += [values.flatten(1)] if isinstance(layer, nn.ReLU) else []
-    assert [own.shape for own in found] == [own.shape for own in expected]
-    for own, truth in zip(found, expected, strict=True):
-        torch.testing.assert_close(own, truth)
+    assert [each.shape for each in activations] == [each.shape for each in expected]
+    for each, truth in zip(activations, expected, strict=True):
+        torch.testing.assert_close(each, truth)
 
 
 def test_a_layer_that_runs_twice_is_refused():

@@ -260,7 +260,7 @@ def check_parameter_names(
 def takes_radii(row: Implementation, norm: str, parameters: Mapping[str, Any]) -> bool:
     """Whether one call of the row can give every image another radius."""
     start = "random_start"
-    return row.own_radii and not {**library_defaults(row, norm), **parameters}.get(start, False)
+    return row.per_image_radii and not {**library_defaults(row, norm), **parameters}.get(start, False)
 
 
 def accepted(row: Implementation) -> list[str]:

@@ -78,10 +78,10 @@ def read_activations(classifier: Classifier, inputs: Tensor) -> list[Tensor]:
     """
     kept: dict[nn.Module, list[Tensor]] = {}
 
-    def keep(layer: nn.Module, _: Any, output: Tensor) -> None:
+    def store_output(layer: nn.Module, _: Any, output: Tensor) -> None:
         kept.setdefault(layer, []).append(output.detach().flatten(1))
 
-    hooks = [part.register_forward_hook(keep) for part in classifier.modules() if isinstance(part, nn.ReLU)]
+    hooks = [part.register_forward_hook(store_output) for part in classifier.modules() if isinstance(part, nn.ReLU)]
     try:
         classifier.predict_logits(inputs)
     finally:

@@ -14,7 +14,7 @@ from ...engine import share_interval
 from ...engine.cell import Cell
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
-from ...engine.statistics.paired import difference_interval
+from ...engine.statistics.paired_tests import difference_interval
 from ...metrics import METRICS
 from ..shared.paper_numbers import find_value
 from ..shared.paper_table import Options

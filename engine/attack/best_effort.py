@@ -72,9 +72,9 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
     One run at the largest radius, then bisection: at most rounds + 1 runs for an image. Without an epsilon, images that
     nothing fools there are run at twice the radius, and again, up to the largest change that [0, 1] allows; an image
     that is fooled there is bisected between the two. The images of a round run together where the library takes a
-    radius for each of them (`Implementation.own_radii`), else those on the same radius do. For an attack that succeeds
-    at every radius above its first success this is the minimum over the whole grid; for another it is a radius at which
-    it succeeds although it fails one step below.
+    radius for each of them (`Implementation.per_image_radii`), else those on the same radius do. For an attack that
+    succeeds at every radius above its first success this is the minimum over the whole grid; for another it is a radius
+    at which it succeeds although it fails one step below.
 
     Every combination of a `grid` is searched; from the second on an image is tried below its best radius so far only:
     one step below first, then by bisection. A row that gets one image at a time draws the same random numbers in every

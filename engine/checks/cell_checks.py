@@ -9,7 +9,7 @@ from ...adapters import attack_of
 from ...adapters.result import allowed_radius
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
 from ..cell import is_iterated
-from ..statistics.paired import mcnemar
+from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
 from ..store.outcomes import Clean, Outcome
 from .cross_checks import subject_of

@@ -11,7 +11,7 @@ from ...adapters import IMPLEMENTATIONS, attack_of
 from ...adapters.result import allowed_radius, measured_norm
 from ...adapters.words import radius_text, threat_text
 from ..cell import Cell, is_iterated, is_single_step
-from ..statistics.paired import least_decisive, mcnemar
+from ..statistics.paired_tests import least_decisive, mcnemar
 from ..statistics.verdict import SIGNIFICANT
 from ..store.outcomes import Outcome, Outcomes, side_of
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick

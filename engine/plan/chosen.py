@@ -40,7 +40,7 @@ def chosen_of_cell(config: Config, cell: Cell) -> dict[str, Any]:
     """What the program chose of a cell of this config."""
     from .presets import preset_radius  # builds every preset
 
-    choice = next((choice for choice in config.attacks if _made(choice, cell)), None)
+    choice = next((choice for choice in config.attacks if _may_come_from(choice, cell)), None)
     if choice is None:
         return {}
     threat = cell.threat_model
@@ -62,7 +62,7 @@ def chosen_line(config: Config, cells: Sequence[Cell], given: Collection[str]) -
     """
     groups: dict[str, list[str]] = {}
     for choice in config.attacks:
-        cell = next((cell for cell in cells if _made(choice, cell)), None)
+        cell = next((cell for cell in cells if _may_come_from(choice, cell)), None)
         if cell is not None and (text := chosen_text(chosen_of_cell(config, cell))):
             groups.setdefault(text, []).append(choice.attack)
     parts = [f"{', '.join(dict.fromkeys(attacks))}: {text}" for text, attacks in groups.items()]
@@ -103,7 +103,7 @@ def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _made(choice: AttackChoice, cell: Cell) -> bool:
+def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     """Whether a cell may come from a choice."""
     name = choice.attack.removeprefix("best(").removesuffix(")")
     threat = cell.threat_model

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ...adapters import Classifier
 from ...adapters.threat_model import Norm
 from ...errors import Unsupported
-from .noise import random_points
+from .random_points import random_points
 
 INNER = 32  # points of the class "inner", the image among them
 GAP = 0.95  # radius of the inner points relative to the ball's: the authors' relative_inner_boundary_gap of 0.05

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...adapters import Classifier
-from ..statistics.paired import mcnemar
+from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
 
 IMAGES = 8  # for passes one by one and for gradients

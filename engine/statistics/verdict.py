@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...adapters.running.judge import OF_THE_MODEL
-from .paired import (
+from .paired_tests import (
     UNKNOWN,
     Interval,
     difference_interval,

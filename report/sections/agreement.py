@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...adapters.words import radius_text, threat_text
-from ...engine.statistics.paired import Interval
+from ...engine.statistics.paired_tests import Interval
 from ...engine.statistics.verdict import RULE, Judgement, Verdict, judge
 from ...engine.store.outcomes import Outcome, side_of
 from ...engine.tables.implementation_notes import About

@@ -12,7 +12,7 @@ import numpy as np
 from ... import __version__
 from ...adapters.words import threat_text
 from ...engine.cell import Cell
-from ...engine.statistics.paired import least_decisive, mcnemar, wilcoxon
+from ...engine.statistics.paired_tests import least_decisive, mcnemar, wilcoxon
 from ...engine.statistics.verdict import SIGNIFICANT
 from ...engine.store.frames import CellState
 from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes, side_of

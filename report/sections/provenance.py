@@ -26,7 +26,7 @@ def write_provenance(folder: Folder, version: str) -> Section:
     """
     states = list(folder.states.values())
     failed = [state for state in states if state.status == "failed"]
-    blocks: list[Any] = [Facts(_facts(folder, states, version)), *_again(folder)]
+    blocks: list[Any] = [Facts(_facts(folder, states, version)), *_rerun_blocks(folder)]
     blocks.append(_subjects(folder))
     if failed:
         rows = [
@@ -84,7 +84,7 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
     )
 
 
-def _again(folder: Folder) -> list[Any]:
+def _rerun_blocks(folder: Folder) -> list[Any]:
     """The config that makes the same cells, and the line that runs it."""
     cells = [state.cell for state in folder.states.values()]
     tested = transfer_of([outcome.cell for outcome in folder.outcomes.done], folder.outcomes.transfers or {})

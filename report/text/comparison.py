@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ...adapters.words import threat_text
 from ...engine.comparison.compare import Comparison, Pair, Row
-from ...engine.statistics.paired import least_equivalent
+from ...engine.statistics.paired_tests import least_equivalent
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN
 from .console import format_cell, make_console, print_table, to_csv
 

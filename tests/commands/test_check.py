@@ -60,11 +60,11 @@ def test_check_before_and_after_a_run(run, folder):
     assert (code, err) == (0, "")
     after = json.loads(out)
     assert after["notes"] == []
-    found = {(check["name"], check["subject"]): check for check in after["checks"]}
-    assert found["gradients", "net.py:masked"]["state"] == "fail"
-    assert found["gradients", "net.py:linear"]["state"] == "pass"
-    assert found["active-test", "foolbox:pgd (linf 0.05) on net.py:masked"]["state"] == "fail"
-    assert found["active-test", "foolbox:pgd (linf 0.05) on net.py:linear"]["state"] == "pass"
+    check_of = {(check["name"], check["subject"]): check for check in after["checks"]}
+    assert check_of["gradients", "net.py:masked"]["state"] == "fail"
+    assert check_of["gradients", "net.py:linear"]["state"] == "pass"
+    assert check_of["active-test", "foolbox:pgd (linf 0.05) on net.py:masked"]["state"] == "fail"
+    assert check_of["active-test", "foolbox:pgd (linf 0.05) on net.py:linear"]["state"] == "pass"
 
 
 def test_the_table_counts_and_folds(run, folder):

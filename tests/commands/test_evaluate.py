@@ -110,14 +110,14 @@ def test_a_failed_cell_is_told_and_shown(run):
 
 @pytest.mark.parametrize("transfer", ["no", "simple", "full"])
 def test_progress_ends_where_all_is_done_also_with_failed_cells_and_transfers(run, monkeypatch, transfer):
-    told = []
+    reports = []
 
     @contextmanager
     def show(total):
-        told.append([total, 0, 0])
+        reports.append([total, 0, 0])
 
         def add(name, images):
-            told[-1][1 if name else 2] += images
+            reports[-1][1 if name else 2] += images
 
         yield add
 
@@ -127,8 +127,8 @@ def test_progress_ends_where_all_is_done_also_with_failed_cells_and_transfers(ru
     for _ in range(2):
         run("evaluate", *models, *attacks, "--shard-size", "3", "--transfer", transfer)
     transfers = {"no": 0, "simple": 4, "full": 4}[transfer]
-    assert [sum(rest) for _, *rest in told] == [total for total, *_ in told] == [(2 + 4 + transfers) * 8] * 2
-    assert told[1][1] == 0  # all was there
+    assert [sum(rest) for _, *rest in reports] == [total for total, *_ in reports] == [(2 + 4 + transfers) * 8] * 2
+    assert reports[1][1] == 0  # all was there
 
 
 def test_status_counts_and_names_damage(run, tmp_path):

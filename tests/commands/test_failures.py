@@ -81,8 +81,8 @@ def test_no_error_is_a_traceback(error, code, words, run, monkeypatch):
 
     monkeypatch.setattr(attacks, "choose_rows", fail)
     monkeypatch.delenv("DAVYLAMP_DEBUG", raising=False)
-    found, out, err = run("attacks")
-    assert (found, out) == (code, "")
+    returned, out, err = run("attacks")
+    assert (returned, out) == (code, "")
     assert words in err
     assert err.count("\n") == bool(words)
     monkeypatch.setenv("DAVYLAMP_DEBUG", "1")

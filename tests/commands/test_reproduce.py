@@ -45,8 +45,8 @@ def test_a_reproduction_in_which_every_cell_failed_fails(run, tmp_path):
     )
     images = np.random.default_rng(0).random((3, 3, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "images.npz", inputs=images, labels=images.reshape(3, -1)[:, :3].argmax(1))
-    own = ("--models", "net.py:Detached", "--data", "npz:images.npz")
-    code, out, err = run("reproduce", "robic-figure2", "--quick", *own)
+    options = ("--models", "net.py:Detached", "--data", "npz:images.npz")
+    code, out, err = run("reproduce", "robic-figure2", "--quick", *options)
     assert code == 1
     assert "needs gradients, and the model gives none" in out
     assert "davylamp: expected results of robic-figure2, got none: failed:" in err

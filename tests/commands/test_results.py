@@ -43,7 +43,7 @@ def world(tmp_path_factory):
     labels = nets["first"](inputs).argmax(1)
     folder = tmp_path_factory.mktemp("world")
     config = Config(attacks=ATTACKS, transfer="full", keep_images=True, measures=("effect", "cost", "distance"))
-    models = {name: Classifier(own) for name, own in nets.items()}
+    models = {name: Classifier(module) for name, module in nets.items()}
     plan = make_plan(config, models=models, data=Data(inputs, labels, [str(i) for i in range(24)]))
     evaluate(plan, ResultsStore(folder))
     return folder, plan, nets, inputs, labels
@@ -61,8 +61,8 @@ def test_the_numbers_are_the_metrics_of_the_raw_images(world, run):
         (row,) = [r for r in rows if (r["model"], r["implementation"]) == (cell.subject.model, cell.attack)]
         images = np.load(ResultsStore(folder).images_path(f"{cell.key}-0"))["inputs"]
         adv = torch.tensor(images).float() / (255 if images.dtype == np.uint8 else 1)
-        own = nets[cell.subject.model]
-        before, after = own(inputs), own(adv)
+        module = nets[cell.subject.model]
+        before, after = module(inputs), module(adv)
         success = (before.argmax(1) == labels) & (after.argmax(1) != labels)
         clean = torch.stack([each(inputs).argmax(1) for each in nets.values()])
         others = torch.stack([each(adv).argmax(1) for each in nets.values()])
@@ -98,19 +98,19 @@ def test_csv_agrees_with_json(world, run):
     rows = list(csv.DictReader(io.StringIO(text)))
     document = json.loads(run("table", world[0], "--json", "--metric", "MR", "--seed", "3")[1])
     assert len(rows) == len(document["rows"]) == 3
-    for row, own in zip(rows, document["rows"], strict=True):
-        assert row["implementation"] == own["implementation"]
-        assert float(row["MR low"]) == own["metrics"]["MR"]["low"]
-        assert int(row["MR n"]) == own["metrics"]["MR"]["n"]
+    for row, entry in zip(rows, document["rows"], strict=True):
+        assert row["implementation"] == entry["implementation"]
+        assert float(row["MR low"]) == entry["metrics"]["MR"]["low"]
+        assert int(row["MR n"]) == entry["metrics"]["MR"]["n"]
 
 
 def test_the_seed_decides_the_interval_only(world, run):
-    def found(seed):
+    def estimate_at(seed):
         return json.loads(run("table", world[0], "--json", "--metric", "AED", "--seed", seed)[1])["rows"][0]["metrics"]
 
-    assert found(0) == found(0)
-    assert found(0)["AED"]["low"] != found(1)["AED"]["low"]
-    assert found(0)["AED"]["value"] == found(1)["AED"]["value"]
+    assert estimate_at(0) == estimate_at(0)
+    assert estimate_at(0)["AED"]["low"] != estimate_at(1)["AED"]["low"]
+    assert estimate_at(0)["AED"]["value"] == estimate_at(1)["AED"]["value"]
 
 
 def test_transfer(world, run):
@@ -170,10 +170,10 @@ def test_curves_in_print_and_in_files(world, run, tmp_path):
     rows = list(csv.DictReader(io.StringIO(text)))
     document = json.loads(run("curve", world[0], "--json", "--bootstrap", "50")[1])
     for row in rows:
-        (own,) = [
+        (curve,) = [
             c for c in document["curves"] if all(c[k] == row[k] for k in ("model", "implementation", "setting"))
         ]  # fmt: skip
-        assert row["half at"] == ("" if own["half_at"] is None else str(own["half_at"]))
+        assert row["half at"] == ("" if curve["half_at"] is None else str(curve["half_at"]))
     best = [c for c in build_curves(world[0], budgets=[0.02], bootstrap=0).curves if c.kind == "distances"]
     ours = [row for row in rows if row["kind"] == "distances" and float(row["budget"]) == 0.02]
     assert [float(row["accuracy"]) for row in ours] == [float(c.accuracy[c.budgets == 0.02][0]) for c in best]

@@ -50,23 +50,27 @@ class FolderWriter:
     ) -> ModelOnData:
         subject = ModelOnData(model, f"digest-{model}", data, digest, len(labels))
         right = (logits.argmax(1) == labels).double()
-        own = {"predicted": logits.argmax(1), "CA": right, "CC": logits.softmax(1)[range(len(labels)), labels].double()}
-        table = self._table(labels, own, "logits", logits)
+        known = {
+            "predicted": logits.argmax(1),
+            "CA": right,
+            "CC": logits.softmax(1)[range(len(labels)), labels].double(),
+        }
+        table = self._table(labels, known, "logits", logits)
         self.store.write("clean", subject.key, table, self._meta(subject, subject.key))
         return subject
 
     def cell(
-        self, subject: ModelOnData, attack: str, logits: Tensor, adv_logits: Tensor, labels: Tensor, **own
+        self, subject: ModelOnData, attack: str, logits: Tensor, adv_logits: Tensor, labels: Tensor, **spec
     ) -> Cell:
         """A finished cell; `own` are arguments of Cell, and columns in place of the plain ones."""
-        norm, epsilon = own.pop("norm", "linf"), own.pop("epsilon", 0.1)
-        given = {name: own.pop(name) for name in ("parameters", "seed", "target", "measures") if name in own}
+        norm, epsilon = spec.pop("norm", "linf"), spec.pop("epsilon", 0.1)
+        given = {name: spec.pop(name) for name in ("parameters", "seed", "target", "measures") if name in spec}
         threat_model = ThreatModel(norm, epsilon, bool(given.get("target")))
         cell = Cell(subject, attack, threat_model, **{"measures": ("effect",), **given})
         n, attacked = len(labels), logits.argmax(1) == labels
-        violated = own.pop("violated", torch.zeros(n, dtype=torch.bool))
-        success = own.pop("success", attacked & (adv_logits.argmax(1) != labels) & ~violated)
-        sizes = own.pop("sizes", torch.full((n,), epsilon or 0.1, dtype=torch.double))
+        violated = spec.pop("violated", torch.zeros(n, dtype=torch.bool))
+        success = spec.pop("success", attacked & (adv_logits.argmax(1) != labels) & ~violated)
+        sizes = spec.pop("sizes", torch.full((n,), epsilon or 0.1, dtype=torch.double))
         rise = adversarial_confidence_increase(logits, adv_logits, labels, reduction="none").double()
         columns = {
             "attacked": attacked,
@@ -84,7 +88,7 @@ class FolderWriter:
             **dict.fromkeys(("l0", "l1", "l2", "linf"), sizes),
             "MR": torch.where(attacked, success.double(), torch.nan),
             "AIAC": torch.where(violated, torch.nan, rise),
-            **own,
+            **spec,
         }
         table = self._table(labels, columns, "adv_logits", adv_logits)
         self.store.write("cells", cell.key, table, self._meta(subject, cell.key, cell))

@@ -89,8 +89,8 @@ def test_one_category_is_one_layer():
 def test_the_true_class_map_hangs_on_that_of_the_wrong_one():
     """As the published program has it: a similarity below 1/2 of the one hides the other, whatever that is."""
     table = np.array([[0.4, 0.9], [0.9, 0.4], [0.7, 0.6]])
-    found = scaled(table, ["ACAMC_A", "ACAMC_T"], "attack")
-    assert found[:, 1] == pytest.approx([1 - 0.2 / 0.4, 1, 0])  # 1 - (0, -0.2, 0.2), max-min normalised
+    scores = scaled(table, ["ACAMC_A", "ACAMC_T"], "attack")
+    assert scores[:, 1] == pytest.approx([1 - 0.2 / 0.4, 1, 0])  # 1 - (0, -0.2, 0.2), max-min normalised
 
 
 def test_constant_metrics_stay_and_missing_ones_are_left_out():

@@ -37,8 +37,8 @@ def test_chains_that_disagree_are_seen():
     drifting = draws + np.linspace(0, 2, draws.shape[1])
     for wrong in (apart, wider, drifting):
         assert rank_normalised_rhat(wrong) > 1.05
-        found = diagnose(wrong[:, :, None], "grid", 0, 0.0)
-        assert "R-hat" in found.problem
+        diagnostics = diagnose(wrong[:, :, None], "grid", 0, 0.0)
+        assert "R-hat" in diagnostics.problem
     assert bulk_ess(apart) < 100
 
 

@@ -25,9 +25,9 @@ def test_differential_items_are_found():
     responses, focal, images = simulated_groups(shifted=6, items=5)
     fit = fit_irt(responses, ResponseModel("1pl"), method="fast", draws=200, warmup=60)
     table = differential_items(fit, responses, focal, images)
-    found = set(table.loc[table["p_adjusted"] < 0.05, "item"])
-    assert len(found & set(images[:30])) >= 5
-    assert len(found - set(images[:30])) <= 2
+    differential = set(table.loc[table["p_adjusted"] < 0.05, "item"])
+    assert len(differential & set(images[:30])) >= 5
+    assert len(differential - set(images[:30])) <= 2
     assert (table.set_index("item").loc[images[:30], "effect"] > 0.5).all()
 
 

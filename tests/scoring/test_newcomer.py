@@ -31,8 +31,8 @@ def chance_by_quadrature(anchor, responses, ability, value, *, density=None):
     for place in anchor._state.ability:  # the draws as the tables hold them
         drawn = anchor._tables.ability[place].double().numpy()
         right = logistic(drawn[:, None] - difficulty)
-        told = np.where(responses[:, None] == 1, right, 1 - right)[~np.isnan(responses)]
-        weight = norm.pdf(difficulty) * told.prod(0)
+        likelihood = np.where(responses[:, None] == 1, right, 1 - right)[~np.isnan(responses)]
+        weight = norm.pdf(difficulty) * likelihood.prod(0)
         curve = logistic(ability[:, None] - difficulty)
         result.append((weight * (curve if value else 1 - curve)).sum(1) / weight.sum())
     return np.array(result)

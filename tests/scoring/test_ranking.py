@@ -105,20 +105,20 @@ def test_bootstrap_resamples_whole_images():
 
 def test_agreement_is_kendalls_tau():
     score, other = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 1, 3, np.nan, 5])
-    found = agreement(score, {"other": other, "flat": np.ones(5)})
+    taus = agreement(score, {"other": other, "flat": np.ones(5)})
     pairs = list(itertools.combinations((0, 1, 2, 4), 2))
     signs = [np.sign((score[a] - score[b]) * (other[a] - other[b])) for a, b in pairs]
-    assert found["other"] == pytest.approx(np.mean(signs))
-    assert found["other"] == pytest.approx(kendalltau(score[[0, 1, 2, 4]], other[[0, 1, 2, 4]])[0])
-    assert np.isnan(found["flat"])
+    assert taus["other"] == pytest.approx(np.mean(signs))
+    assert taus["other"] == pytest.approx(kendalltau(score[[0, 1, 2, 4]], other[[0, 1, 2, 4]])[0])
+    assert np.isnan(taus["flat"])
 
 
 def test_dropping_what_decides_moves_the_most():
     table = np.array([[0.9, 0.1, 0.1], [0.5, 0.4, 0.2], [0.1, 0.6, 0.3]])
-    found = drop_each(lambda kept: table[:, kept].mean(1) + table[:, kept].max(1), ["big", "b", "c"], axis="items")
-    assert found[0].name == "big"
-    assert found[0].tau == pytest.approx(-1 / 3)
-    assert found[0].moved == 2
+    dropped = drop_each(lambda kept: table[:, kept].mean(1) + table[:, kept].max(1), ["big", "b", "c"], axis="items")
+    assert dropped[0].name == "big"
+    assert dropped[0].tau == pytest.approx(-1 / 3)
+    assert dropped[0].moved == 2
     same = drop_each(lambda kept: table[kept].mean(1), ["x", "y", "z"], axis="subjects")
     assert all(record.moved == 0 for record in same)
 

@@ -30,14 +30,14 @@ def results(**changes):
     return frame.assign(**changes)
 
 
-def as_dict(found):
-    pairs = {(s, i): v for s, row in zip(found.subjects, found.values) for i, v in zip(found.items, row)}  # noqa: B905
+def as_dict(responses):
+    pairs = {(s, i): v for s, row in zip(responses.subjects, responses.values) for i, v in zip(responses.items, row)}  # noqa: B905
     return {key: value for key, value in pairs.items() if not np.isnan(value)}
 
 
 def test_models_are_right_where_they_are_not_fooled():
-    found = build_responses(results(), "models", **EVERY)
-    assert as_dict(found) == {
+    responses = build_responses(results(), "models", **EVERY)
+    assert as_dict(responses) == {
         ("one", "x x art:pgd linf 0.1 False 0"): 0,
         ("one", "y x art:pgd linf 0.1 False 0"): 1,
         ("one", "z x art:pgd linf 0.1 False 0"): 0,
@@ -45,12 +45,12 @@ def test_models_are_right_where_they_are_not_fooled():
         ("two", "x x art:pgd linf 0.1 False 0"): 1,
         ("two", "y x art:pgd linf 0.1 False 0"): 0,
     }
-    assert found.images == ("x", "y", "z", "x")
+    assert responses.images == ("x", "y", "z", "x")
 
 
 def test_implementations_are_right_where_they_fooled():
-    found = build_responses(results(), "implementations", unequal="keep")
-    assert as_dict(found) == {
+    responses = build_responses(results(), "implementations", unequal="keep")
+    assert as_dict(responses) == {
         ("art:pgd", "x x one 0"): 1,
         ("art:pgd", "y x one 0"): 0,
         ("art:pgd", "x x two 0"): 0,
@@ -60,9 +60,9 @@ def test_implementations_are_right_where_they_fooled():
 
 
 def test_attacks_are_told_apart_by_threat_and_answer_for_each_library():
-    found = build_responses(results(), "attacks", **EVERY)
-    assert found.subjects == ("pgd",)
-    assert ("pgd", "x x one foolbox 0") in as_dict(found)
+    responses = build_responses(results(), "attacks", **EVERY)
+    assert responses.subjects == ("pgd",)
+    assert ("pgd", "x x one foolbox 0") in as_dict(responses)
     twice = pd.concat([results(), results(epsilon=0.2)], ignore_index=True)
     assert build_responses(twice, "attacks").subjects == ("pgd linf 0.1", "pgd linf 0.2")
     art = results(epsilon=0.2).query("library == 'art'")  # foolbox has the smaller radius only
@@ -84,9 +84,9 @@ def test_parameters_tell_apart_only_what_the_threat_does_not():
 
 
 def test_a_budget_makes_far_examples_harmless():
-    found = as_dict(build_responses(results(epsilon=np.nan), "implementations", budget=0.2, unequal="keep"))
-    assert found["foolbox:pgd", "x x one 0"] == 0
-    assert found["art:pgd", "x x one 0"] == 1
+    responses = as_dict(build_responses(results(epsilon=np.nan), "implementations", budget=0.2, unequal="keep"))
+    assert responses["foolbox:pgd", "x x one 0"] == 0
+    assert responses["art:pgd", "x x one 0"] == 1
     models = as_dict(build_responses(results(epsilon=np.nan), "models", budget=0.2, **EVERY))
     assert models["two", "y x art:pgd linf nan False 0"] == 1
 
@@ -107,10 +107,10 @@ def test_tables_that_hold_nothing():
 
 def test_a_larger_ball_says_nothing_about_a_smaller_budget():
     """A fixed budget was not asked for the smallest change: fooled at 0.3, nothing is known of 0.2."""
-    found = build_responses(results(minimum_norm=False), "models", 0.2, **EVERY)
-    assert ("one", "x x foolbox:pgd linf 0.1 False 0") not in as_dict(found)
-    assert as_dict(found)["one", "x x art:pgd linf 0.1 False 0"] == 0
-    assert "2 responses are missing: fooled in a larger ball, not asked about this budget" in found.notes
+    responses = build_responses(results(minimum_norm=False), "models", 0.2, **EVERY)
+    assert ("one", "x x foolbox:pgd linf 0.1 False 0") not in as_dict(responses)
+    assert as_dict(responses)["one", "x x art:pgd linf 0.1 False 0"] == 0
+    assert "2 responses are missing: fooled in a larger ball, not asked about this budget" in responses.notes
     smallest = build_responses(results(minimum_norm=True), "models", 0.2, **EVERY)
     assert as_dict(smallest)["one", "x x foolbox:pgd linf 0.1 False 0"] == 1
 
@@ -119,8 +119,8 @@ def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
     rows = results()
     rows["knowledge"] = ["white-box"] * 5 + ["decision-based"] * 2
     rows["targeted"] = [True] + [False] * 6
-    found = build_responses(rows, "models", **EVERY)
-    assert found.notes == (
+    responses = build_responses(rows, "models", **EVERY)
+    assert responses.notes == (
         "1 of 7 responses are missing: the example broke a rule",
         "an attack counts once for each library: pgd (art, foolbox)",
         "responses to different kinds of attacks are ranked together: white-box (5) and decision-based (2); "
@@ -134,24 +134,24 @@ def test_notes_say_what_is_missing_what_counts_twice_and_what_is_mixed():
 
 
 def test_means_are_over_the_items_that_all_answered():
-    found = complete_items(build_responses(results(), "models", **EVERY))
-    assert set(found.items) == {"x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0"}
-    assert not np.isnan(found.values).any()
-    assert found.notes[-1] == "means are over the 2 of 4 items that every subject answered"
-    assert complete_items(found) is found
+    responses = complete_items(build_responses(results(), "models", **EVERY))
+    assert set(responses.items) == {"x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0"}
+    assert not np.isnan(responses.values).any()
+    assert responses.notes[-1] == "means are over the 2 of 4 items that every subject answered"
+    assert complete_items(responses) is responses
     with pytest.raises(ValueError, match="all 2 subjects answered, got none"):
-        complete_items(found._replace(values=np.array([[1, np.nan], [np.nan, 0]])))
+        complete_items(responses._replace(values=np.array([[1, np.nan], [np.nan, 0]])))
 
 
 def test_what_not_every_model_met_is_left_out_and_named():
-    found = build_responses(results(), "models")
-    assert as_dict(found) == {
+    responses = build_responses(results(), "models")
+    assert as_dict(responses) == {
         ("one", "x x pgd linf 0.1 False 0"): 0,
         ("one", "y x pgd linf 0.1 False 0"): 1,
         ("two", "x x pgd linf 0.1 False 0"): 1,
         ("two", "y x pgd linf 0.1 False 0"): 0,
     }
-    assert found.notes == (
+    assert responses.notes == (
         "left out: 1 of 3 responses to art:pgd linf 0.1: no result on two",
         "left out: foolbox:pgd linf 0.1: no result on two",
         "ranked by what every subject met; --unequal keep ranks by all, and takes the rest for missing at random",
@@ -175,10 +175,10 @@ def test_an_attack_counts_once_the_strongest_library_on_each_image():
                 ("art", "y", False, False), ("foolbox", "y", False, False),
                 ("art", "z", False, False), ("foolbox", "z", True, True),
                 ("art", "w", True, True), ("foolbox", "w", False, True))]  # fmt: skip
-    found = build_responses(attempts(*rows), "models")
+    responses = build_responses(attempts(*rows), "models")
     once = {"x x pgd linf 0": 0, "y x pgd linf 0": 1, "z x pgd linf 0": 1}
-    assert as_dict(found) == {(model, item): value for model in "ab" for item, value in once.items()}
-    assert "an attack counts once, the strongest of its libraries on each image: pgd (art, foolbox)" in found.notes
+    assert as_dict(responses) == {(model, item): value for model in "ab" for item, value in once.items()}
+    assert "an attack counts once, the strongest of its libraries on each image: pgd (art, foolbox)" in responses.notes
     attacks = build_responses(attempts(*rows), "attacks")
     assert attacks.subjects == ("pgd",)
     assert as_dict(attacks) == {
@@ -189,15 +189,15 @@ def test_an_attack_counts_once_the_strongest_library_on_each_image():
 def test_settings_are_paired_across_libraries_by_what_varies():
     """A library's other parameters do not make another attack of it; a sweep makes one attack of each setting."""
     rows = [(m, library, "x", False, False) for m in "ab" for library in ("art", "foolbox")]
-    told = {"art": {"steps": 5, "batch": 1}, "foolbox": {"steps": 5}}
+    settings = {"art": {"steps": 5, "batch": 1}, "foolbox": {"steps": 5}}
     once = attempts(*rows)
-    once["parameters"] = [json.dumps(told[name]) for name in once["library"]]
+    once["parameters"] = [json.dumps(settings[name]) for name in once["library"]]
     assert build_responses(once, "models").items == ("x x pgd linf 0",)
-    more = once.assign(parameters=[json.dumps(told[name] | {"steps": 9}) for name in once["library"]])
+    more = once.assign(parameters=[json.dumps(settings[name] | {"steps": 9}) for name in once["library"]])
     partly = more.query("library == 'art'")
     for second in (more, partly):
-        found = build_responses(pd.concat([once, second], ignore_index=True), "models")
-        assert found.items == ("x x pgd linf steps=5 0", "x x pgd linf steps=9 0")
+        responses = build_responses(pd.concat([once, second], ignore_index=True), "models")
+        assert responses.items == ("x x pgd linf steps=5 0", "x x pgd linf steps=9 0")
 
 
 def test_a_kind_of_attack_is_chosen_or_refused():
@@ -216,9 +216,9 @@ def test_a_kind_of_attack_is_chosen_or_refused():
 
 
 def test_one_subject_gets_a_sentence():
-    found = build_responses(results().query("model == 'one'"), "models")
+    responses = build_responses(results().query("model == 'one'"), "models")
     with pytest.raises(ValueError, match=r"^one model: nothing to rank it against; .*--by models.* numbers of one, "):
-        check_several(found)
+        check_several(responses)
 
 
 def test_missing_that_hangs_on_the_subject_is_said():
@@ -237,10 +237,10 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     names = ["net", "net+d.py:blur", "net+d.py:jpeg", "lone"]
     rows = [(name, "art", image, fooled, False) for name in names for image, fooled in (("x", True), ("y", False))]
     rows += [(name, "art", "x", False, False) for name in ("big", "big+d.py:blur", "big+d.py:jpeg")]
-    found = build_responses(attempts(*rows), "defences", unequal="keep")
-    assert found.subjects == ("none", "d.py:blur", "d.py:jpeg")
-    assert found.items == ("x x net pgd linf 0", "y x net pgd linf 0", "x x big pgd linf 0")
-    assert "left out: lone: no model with a defence in front of it" in found.notes
+    responses = build_responses(attempts(*rows), "defences", unequal="keep")
+    assert responses.subjects == ("none", "d.py:blur", "d.py:jpeg")
+    assert responses.items == ("x x net pgd linf 0", "y x net pgd linf 0", "x x big pgd linf 0")
+    assert "left out: lone: no model with a defence in front of it" in responses.notes
     plain = attempts(*((name, "art", "x", False, False) for name in ("net", "trained")))
     with pytest.raises(ValueError, match=r"expected defended models as NAME.*--original"):
         build_responses(plain, "defences")

@@ -37,7 +37,7 @@ GRADIENT: tuple[Implementation, ...] = (
         {"random_start": "num_random_init"},
         targeted="yes",
         random=("numpy",),
-        own_radii=True,
+        per_image_radii=True,
     ),
     Implementation(
         "fgm",
@@ -47,9 +47,11 @@ GRADIENT: tuple[Implementation, ...] = (
         targeted="yes",
         random=("numpy",),
         findings=("l1-one-pixel",),
-        own_radii=True,
+        per_image_radii=True,
     ),
-    Implementation("bim", "art", classes("BasicIterativeMethod", "linf"), _ITERATED, targeted="yes", own_radii=True),
+    Implementation(
+        "bim", "art", classes("BasicIterativeMethod", "linf"), _ITERATED, targeted="yes", per_image_radii=True
+    ),
     Implementation(
         "least-likely",
         "art",
@@ -57,7 +59,7 @@ GRADIENT: tuple[Implementation, ...] = (
         _ITERATED,
         targeted="only",
         aims_at="least-likely",
-        own_radii=True,
+        per_image_radii=True,
     ),
     Implementation(
         "pgd",
@@ -67,7 +69,7 @@ GRADIENT: tuple[Implementation, ...] = (
         targeted="yes",
         random=("numpy",),
         findings=("l1-one-pixel", "clip-before-project"),
-        own_radii=True,
+        per_image_radii=True,
     ),
     Implementation(
         "mi-fgsm",
@@ -76,7 +78,7 @@ GRADIENT: tuple[Implementation, ...] = (
         {**_ITERATED, "decay": "decay"},
         targeted="yes",
         findings=("l1-one-pixel", "clip-before-project"),
-        own_radii=True,
+        per_image_radii=True,
     ),
     Implementation(
         "apgd-ce",

@@ -13,7 +13,7 @@ ROWS: tuple[Implementation, ...] = (
         "si-fgsm",
         classes={"linf": ".si_fgsm:si_fgsm"},
         params={"steps": "steps", "step_size": "step_size", "decay": "decay", "scales": "scales"},
-        own_radii=True,
+        per_image_radii=True,
     ),
     _row(
         "bp",

@@ -59,7 +59,7 @@ def _in_three(kind: str) -> dict[str, str]:
 
 
 # Classes that take a tensor of radii, one for each image.
-_with_radii = partial(_row, own_radii=True)
+_with_radii = partial(_row, per_image_radii=True)
 
 _GRADIENT = (
     _with_radii("fgsm", {"linf": "LinfFastGradientAttack"}, _START, random=("torch",)),

@@ -52,7 +52,7 @@ _EAD_REPAIRS = (
 _L2_STEPS = "in l2 APGDT gets one image at a time: it takes the first one's step size for all"
 
 # Classes that take a tensor of radii, one for each image.
-_with_radii = partial(_row, own_radii=True)
+_with_radii = partial(_row, per_image_radii=True)
 
 _GRADIENT = (
     _with_radii("fgsm", {"linf": "FGSM"}, **_TARGETED),

@@ -100,7 +100,7 @@ class _Words(NamedTuple):
 
 
 def _row(given: Given, library: str, name: str, said: Mapping[str, Any]) -> Implementation:
-    says = _said(given, said)
+    says = _stated(given, said)
     settings = _settings(given)
     words = _read_words(given, settings)
     roles = {word for word in settings if word in _FILLED} | (set(_call(given)) & _FILLED)
@@ -136,7 +136,7 @@ def _row(given: Given, library: str, name: str, said: Mapping[str, Any]) -> Impl
     )
 
 
-def _said(given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
     """What keywords and attributes say, each checked."""
     texts = ("norm", "norms", "random", "title", "source")
     for word in said:

@@ -28,9 +28,9 @@ THOROUGH = ("art:pgd", "foolbox:cw", "torchattacks:pgd", "foolbox:linear-blend",
 @pytest.mark.parametrize("name", ROWS)
 def test_no_row_reports_a_false_result(name):
     plants = list(PLANTS) if name in THOROUGH else ["nan", "saturated"]
-    found = list(check_conformance([name], plants=plants, every_norm=False))
-    assert [finding.plant for finding in found] == plants
-    assert [finding for finding in found if finding.complaint] == []
+    findings = list(check_conformance([name], plants=plants, every_norm=False))
+    assert [finding.plant for finding in findings] == plants
+    assert [finding for finding in findings if finding.complaint] == []
 
 
 @pytest.fixture

@@ -44,9 +44,9 @@ def states(attack, **options):
 
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_rows_break_nothing(name):
-    found = list(check_contract(name, norms=norms_of(name)[:1]))
-    assert [promise.promise for promise in found] == list(PROMISES)
-    assert [promise for promise in found if promise.state == "broken"] == []
+    promises = list(check_contract(name, norms=norms_of(name)[:1]))
+    assert [promise.promise for promise in promises] == list(PROMISES)
+    assert [promise for promise in promises if promise.state == "broken"] == []
 
 
 def test_gradient_attacks_find_the_optimum_of_a_linear_model():
@@ -100,10 +100,10 @@ PLANTED = {
 
 @pytest.mark.parametrize("attack", PLANTED, ids=lambda attack: attack.__name__)
 def test_planted_attacks_break_their_promise(attack):
-    found = states(as_implementation(attack, norm="linf", random=()))
-    assert found[PLANTED[attack]] == "broken"
+    state_of = states(as_implementation(attack, norm="linf", random=()))
+    assert state_of[PLANTED[attack]] == "broken"
     if attack is crashing:
-        assert list(found) == ["runs"]
+        assert list(state_of) == ["runs"]
 
 
 def _sign_step(model, asked, inputs, labels, epsilon):
@@ -275,9 +275,9 @@ def test_an_attack_that_does_nothing_keeps_nothing():
     def nothing(model, inputs, labels, epsilon):
         return inputs
 
-    found = states(as_implementation(nothing, norm="linf", random=()))
-    assert "kept" not in found.values()
-    assert found["keeps a budget"] == found["never passes the known optimum"] == "not shown"
+    state_of = states(as_implementation(nothing, norm="linf", random=()))
+    assert "kept" not in state_of.values()
+    assert state_of["keeps a budget"] == state_of["never passes the known optimum"] == "not shown"
 
 
 @pytest.mark.parametrize(

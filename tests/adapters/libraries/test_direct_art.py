@@ -213,26 +213,26 @@ def call_directly(case: Direct, digits: Any, targets: Tensor | None = None) -> t
     images, queries = [], []
     for first in range(0, case.count, 1 if alone else case.count):
         part = slice(first, first + 1 if alone else case.count)
-        inputs, labels, own = digits.inputs[part], digits.labels[part], None if targets is None else targets[part]
+        inputs, labels, aims = digits.inputs[part], digits.labels[part], None if targets is None else targets[part]
         model, seed, start = Counted(digits.module, case.softmax), call_seed(SEED, first, 0), {}
         if case.start:
             counter = QueryCounter(digits.classifier, inputs, labels, ThreatModel(case.norm))
             counter.classifier.check(inputs)
-            points, found = find_starting_points(counter, inputs, labels, own, seed)
+            points, has_start = find_starting_points(counter, inputs, labels, aims, seed)
             model.queries["forwards"] += int(counter.forwards.sum())
-            if not found.all():
+            if not has_start.all():
                 images.append(inputs)
                 queries.append(model.queries)
                 continue
             start[case.start] = points.numpy()
-        if own is None and case.aims_at:
+        if aims is None and case.aims_at:
             logits = model(inputs)
-            own = logits.argmin(1) if case.aims_at == "least-likely" else logits.topk(2).indices[:, 1]
+            aims = logits.argmin(1) if case.aims_at == "least-likely" else logits.topk(2).indices[:, 1]
         seed_everything(seed)
-        found = call(case, model, inputs, labels if own is None else own, own is not None, **start)
+        examples = call(case, model, inputs, labels if aims is None else aims, aims is not None, **start)
         if case.library_class in ("PixelAttack", "ThresholdAttack"):
-            found = inputs.where((found - inputs).abs() < 1e-6, found)
-        images.append(found)
+            examples = inputs.where((examples - inputs).abs() < 1e-6, examples)
+        images.append(examples)
         queries.append(model.queries)
     return torch.cat(images), queries
 

@@ -39,8 +39,8 @@ def iterated(suffix, canonical=None, words=None, per_component=()):
         step = STEP[norm]
         scale = DIMENSIONS ** {"l2": 0.5, "l1": 1.0}[norm] if norm in per_component else 1.0
         given = {"steps": 4, "step_size": step, "random_start": True} | (canonical or {})
-        own = {"steps": 4, "abs_stepsize": step / scale, "random_start": True} | (words or {})
-        yield norm, epsilon, given, getattr(fa, name + suffix)(**own)
+        arguments = {"steps": 4, "abs_stepsize": step / scale, "random_start": True} | (words or {})
+        yield norm, epsilon, given, getattr(fa, name + suffix)(**arguments)
 
 
 def cases():
@@ -59,10 +59,10 @@ def cases():
         for item in iterated(suffix, **more):
             yield name, *item
     given = {"steps": 4, "step_size": 0.06, "random_start": True}
-    own = {"steps": 4, "abs_stepsize": 0.06, "random_start": True}
-    yield "least-likely", "linf", LINF, given, fa.LinfBasicIterativeAttack(**own)
-    given, own = given | {"step_size": 12.0, "quantile": 0.9}, own | {"abs_stepsize": 12.0, "quantile": 0.9}
-    yield "sparse-l1-descent", "l1", L1, given, fa.SparseL1DescentAttack(**own)
+    arguments = {"steps": 4, "abs_stepsize": 0.06, "random_start": True}
+    yield "least-likely", "linf", LINF, given, fa.LinfBasicIterativeAttack(**arguments)
+    given, arguments = given | {"step_size": 12.0, "quantile": 0.9}, arguments | {"abs_stepsize": 12.0, "quantile": 0.9}
+    yield "sparse-l1-descent", "l1", L1, given, fa.SparseL1DescentAttack(**arguments)
     given = {"steps": 3, "finite_difference": 1e-3}
     yield "virtual-adversarial", "l2", L2, given, fa.VirtualAdversarialAttack(3, xi=1e-3)
     yield from minimum_norm_cases()
@@ -73,10 +73,10 @@ def minimum_norm_cases():
     given = {"steps": 4, "overshoot": 0.1, "candidates": 3}
     yield "deepfool", "l2", None, given, fa.L2DeepFoolAttack(**given)
     yield "deepfool", "linf", None, given, fa.LinfDeepFoolAttack(**given)
-    own = {word: value for word, value in SEARCH.items() if word != "learning_rate"}
-    yield "cw", "l2", None, SEARCH, fa.L2CarliniWagnerAttack(**own, stepsize=0.05)
+    arguments = {word: value for word, value in SEARCH.items() if word != "learning_rate"}
+    yield "cw", "l2", None, SEARCH, fa.L2CarliniWagnerAttack(**arguments, stepsize=0.05)
     for rule in ("EN", "L1"):
-        attack = fa.EADAttack(**own, initial_stepsize=0.05, regularization=0.02, decision_rule=rule)
+        attack = fa.EADAttack(**arguments, initial_stepsize=0.05, regularization=0.02, decision_rule=rule)
         yield f"ead-{rule.lower()}", "l1", None, ELASTIC, attack
     yield "newtonfool", "l2", None, {"steps": 3, "learning_rate": 0.1}, fa.NewtonFoolAttack(3, stepsize=0.1)
     given = {"steps": 15, "gamma": 0.1, "initial_epsilon": 0.5}
@@ -91,9 +91,9 @@ def black_box_cases():
     given = {"steps": 25, "orthogonal_step": 0.2, "source_step": 0.1}
     yield "boundary", "l2", None, given, fa.BoundaryAttack(steps=25, spherical_step=0.2, source_step=0.1)
     given = {"steps": 2, "initial_evaluations": 20, "max_evaluations": 25}
-    own = {"steps": 2, "initial_gradient_eval_steps": 20, "max_gradient_eval_steps": 25}
+    arguments = {"steps": 2, "initial_gradient_eval_steps": 20, "max_gradient_eval_steps": 25}
     for norm in ("l2", "linf"):
-        yield "hopskipjump", norm, None, given, fa.HopSkipJumpAttack(**own, constraint=norm)
+        yield "hopskipjump", norm, None, given, fa.HopSkipJumpAttack(**arguments, constraint=norm)
     given = {"max_translation": 2.0, "translations": 2, "max_rotation": 20.0, "rotations": 3}
     attack = fa.SpatialAttack(max_translation=2.0, num_translations=2, max_rotation=20.0, num_rotations=3)
     yield "spatial", "unrestricted", None, given, attack
@@ -170,8 +170,8 @@ def directly(attack, module, inputs, labels, targets, epsilon, seed, *, starts=F
     watched, more, extra = Watched(module, len(inputs)), {}, 0
     if starts:
         counter = QueryCounter(Classifier(module), inputs, labels, ThreatModel("l2"), targets=targets)
-        more["starting_points"], found = find_starting_points(counter, inputs, labels, targets, seed)
-        assert found.all()
+        more["starting_points"], has_start = find_starting_points(counter, inputs, labels, targets, seed)
+        assert has_start.all()
         extra = int(counter.forwards)
     if not isinstance(attack, fa.SpatialAttack):
         more["epsilons"] = epsilon
@@ -196,22 +196,22 @@ def assert_same(row, calls, attack, case, targets, epsilon, extra=0):
     count = len(case.labels)
     rows = [torch.tensor([i]) for i in range(count)] if row.alone else [torch.arange(count)]
     assert len(calls) == len(rows)
-    for call, own in zip(calls, rows, strict=True):
+    for call, of_call in zip(calls, rows, strict=True):
         assert call.error is None
         wanted, forwards, backwards = directly(
             attack,
             case.module,
-            case.inputs[own],
-            case.labels[own],
-            None if targets is None else targets[own],
+            case.inputs[of_call],
+            case.labels[of_call],
+            None if targets is None else targets[of_call],
             epsilon,
-            call_seed(SEED, int(own[0]), 0),
+            call_seed(SEED, int(of_call[0]), 0),
             starts="starting_points" in row.params,
         )
         assert torch.equal(torch.isnan(call.adv_inputs), torch.isnan(wanted))
         assert torch.equal(call.adv_inputs.nan_to_num(), wanted.nan_to_num())
-        assert call.forwards.tolist() == [forwards + extra] * len(own)
-        assert call.backwards.tolist() == [backwards] * len(own)
+        assert call.forwards.tolist() == [forwards + extra] * len(of_call)
+        assert call.backwards.tolist() == [backwards] * len(of_call)
 
 
 @over(CASES)

@@ -226,8 +226,8 @@ def call_directly(case: Direct, digits: Any, targets: Tensor | None = None) -> t
     for first in range(0, COUNT, size):
         part, model = slice(first, first + size), Counted(digits.module)
         seed_everything(call_seed(SEED, first, 0))
-        own = None if targets is None else targets[part]
-        images.append(call(case, model, digits.inputs[part], digits.labels[part], own))
+        aims = None if targets is None else targets[part]
+        images.append(call(case, model, digits.inputs[part], digits.labels[part], aims))
         queries.append(model.queries)
     return torch.cat(images).detach(), queries
 

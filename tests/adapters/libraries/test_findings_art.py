@@ -150,8 +150,8 @@ def test_b20_linf_weighs_its_gradient_once_repaired(linear, repaired):
     """Against the gradient of the loss that both minimise, by automatic differentiation."""
     const, tau, smoother, labels = 3.0, 0.01, 0.999999, np.eye(4)[linear.labels.numpy()]
     library_class = art_repairs.CarliniLInfMethod if repaired else evasion.CarliniLInfMethod
-    own = build(library_class, linear)
-    own.const = const
+    library_attack = build(library_class, linear)
+    library_attack.const = const
     free = torch.atanh((linear.inputs * 2 - 1) * smoother) + 0.1 * torch.randn(linear.inputs.shape)
     free.requires_grad_()
     images = (free.tanh() / smoother + 1) / 2
@@ -161,8 +161,10 @@ def test_b20_linf_weighs_its_gradient_once_repaired(linear, repaired):
     wall = ((images - linear.inputs).abs() - tau).clamp(min=0).sum()
     (expected,) = torch.autograd.grad(const * margin.sum() + wall, free)
     arrays = [each.detach().numpy() for each in (logits, images, free)]
-    found = own._loss_gradient(arrays[0], labels, arrays[1], arrays[2], 0.0, 1.0, linear.inputs.numpy(), tau)
-    assert torch.allclose(torch.from_numpy(found).float(), expected, rtol=1e-3, atol=1e-3) == repaired
+    gradient = library_attack._loss_gradient(
+        arrays[0], labels, arrays[1], arrays[2], 0.0, 1.0, linear.inputs.numpy(), tau
+    )
+    assert torch.allclose(torch.from_numpy(gradient).float(), expected, rtol=1e-3, atol=1e-3) == repaired
 
 
 @pytest.mark.parametrize("row", ["ead-en", "ead-l1"])

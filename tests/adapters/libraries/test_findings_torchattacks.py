@@ -34,10 +34,10 @@ def directly(library_class: str, case: Any, targets: Tensor | None = None, **wor
     random.seed(SEED)
     np.random.seed(SEED)
     torch.manual_seed(SEED)
-    own = getattr(torchattacks, library_class)(case.module, **words)
+    library_attack = getattr(torchattacks, library_class)(case.module, **words)
     if targets is not None:
-        own.set_mode_targeted_by_function(lambda *_: targets, quiet=True)
-    return own(case.inputs, case.labels).detach()
+        library_attack.set_mode_targeted_by_function(lambda *_: targets, quiet=True)
+    return library_attack(case.inputs, case.labels).detach()
 
 
 def second_likely(case: Any) -> Tensor:
@@ -87,10 +87,11 @@ def test_attacks_that_take_labels_for_targets(digits):
     case, targets = digits.first(3), second_likely(digits.first(3))
     for library_class in ("SPSA", "PIFGSMPP"):
         by_function = directly(library_class, case, targets)
-        own = getattr(torchattacks, library_class)(case.module)
-        own.set_mode_targeted_by_label(quiet=True)
+        library_attack = getattr(torchattacks, library_class)(case.module)
+        library_attack.set_mode_targeted_by_label(quiet=True)
         torch.manual_seed(SEED)
-        assert torch.equal(by_function, own(case.inputs, case.labels))  # targets-ignored: the labels, not the targets
+        by_label = library_attack(case.inputs, case.labels)
+        assert torch.equal(by_function, by_label)  # targets-ignored: the labels, not the targets
     parameters = {"steps": 10, "samples": 64, "learning_rate": 0.05}
     assert attack("spsa", case, ThreatModel("linf", 0.3, targeted=True), targets, **parameters).success.any()
     assert attack("pi-fgsm++", case, ThreatModel("linf", 0.3, targeted=True), targets).success.any()

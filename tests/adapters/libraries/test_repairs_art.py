@@ -125,14 +125,14 @@ def test_brendel_bethge_is_the_library_s_one_by_one_and_silent(linear, norm, ord
     assert capfd.readouterr().err == ""
     for i in range(2):
         one = part(case, i, i + 1)
-        own = None if targets is None else targets[i : i + 1]
+        target = None if targets is None else targets[i : i + 1]
         counter = QueryCounter(linear.classifier, one.inputs, one.labels, ThreatModel(norm))
         counter.classifier.check(one.inputs)
-        starts, _ = find_starting_points(counter, one.inputs, one.labels, own, call_seed(SEED, i, 0))
+        starts, _ = find_starting_points(counter, one.inputs, one.labels, target, call_seed(SEED, i, 0))
         model = Recorded(case.module)
-        own_attack = library_class(estimate(model, one.inputs), norm=order, targeted=targeted, **words)
-        wanted = (one.labels if own is None else own).numpy()
-        expected = own_attack.generate(one.inputs.numpy().copy(), wanted, starting_points=starts.numpy())
+        library_attack = library_class(estimate(model, one.inputs), norm=order, targeted=targeted, **words)
+        wanted = (one.labels if target is None else target).numpy()
+        expected = library_attack.generate(one.inputs.numpy().copy(), wanted, starting_points=starts.numpy())
         assert torch.equal(result.adv_inputs[i : i + 1], torch.from_numpy(expected).clamp(0, 1))
         assert result.backwards[i] == 3
 

@@ -48,10 +48,10 @@ def directly(library_class: str, case: Any, targets: Tensor | None = None, **wor
     random.seed(SEED)
     np.random.seed(SEED)
     torch.manual_seed(SEED)
-    own = getattr(torchattacks, library_class)(case.module, **words)
+    library_attack = getattr(torchattacks, library_class)(case.module, **words)
     if targets is not None:
-        own.set_mode_targeted_by_function(lambda *_: targets, quiet=True)
-    return own(case.inputs, case.labels).detach()
+        library_attack.set_mode_targeted_by_function(lambda *_: targets, quiet=True)
+    return library_attack(case.inputs, case.labels).detach()
 
 
 def one_by_one(library_class: str, case: Any, targets: Tensor, **words: Any) -> Tensor:
@@ -93,11 +93,13 @@ def test_apgd_t_counts_each_image_and_takes_its_own_l2_steps(digits, monkeypatch
 
 
 def test_square_counts_as_the_library_does(digits, monkeypatch):
-    case, told = digits.first(8), []
+    case, returned = digits.first(8), []
     whole = torchattacks.Square.attack_single_run
-    monkeypatch.setattr(torchattacks.Square, "attack_single_run", lambda *args: told.append(whole(*args)) or told[-1])
+    monkeypatch.setattr(
+        torchattacks.Square, "attack_single_run", lambda *args: returned.append(whole(*args)) or returned[-1]
+    )
     result = attack("square", case, ThreatModel("linf", 0.12), steps=200)
-    ((queries, _),) = told
+    ((queries, _),) = returned
     assert len(set(queries.tolist())) > 1
     assert result.forwards.tolist() == (queries + 2).tolist()  # and one before the search, one after it
 
@@ -116,9 +118,9 @@ def test_fab_l1_is_the_inner_attack(digits):
 
 
 def test_fab_finds_any_wrong_class_and_forgets_what_is_too_far(digits):
-    own = torchattacks.FAB(digits.module, eps=1.0, steps=5)
-    own.set_mode_targeted_by_label(quiet=True)
-    assert torch.equal(own(digits.inputs, second_likely(digits)), digits.inputs)  # target-compared
+    library_attack = torchattacks.FAB(digits.module, eps=1.0, steps=5)
+    library_attack.set_mode_targeted_by_label(quiet=True)
+    assert torch.equal(library_attack(digits.inputs, second_likely(digits)), digits.inputs)  # target-compared
     targets = digits.module(digits.inputs).argsort(1)[:, -4]
     reached = digits.module(attack("fab", digits, ThreatModel("linf", targeted=True), targets).adv_inputs).argmax(1)
     assert ((reached != targets) & (reached != digits.labels)).any()
@@ -184,7 +186,7 @@ def test_ead_repaired_has_its_own_reference(digits, monkeypatch, rule):
     case = digits.first(3)
     case = case._replace(module=Shifted(case.module, 50))  # no logit is negative: margin-against-zero plays no part
     words = {"steps": 12, "initial_const": 1.0, "learning_rate": 0.05, "regularization": 0.01}
-    own = {"max_iterations": 12, "initial_const": 1.0, "lr": 0.05, "beta": 0.01}
+    arguments = {"max_iterations": 12, "initial_const": 1.0, "lr": 0.05, "beta": 0.01}
     shipped, repaired = (attack(f"ead-{rule.lower()}{v}", case, ThreatModel("l1"), **words) for v in ("", "@repaired"))
     cloned = SimpleNamespace(
         Parameter=lambda images: nn.Parameter(images.clone()), MSELoss=nn.MSELoss, Flatten=nn.Flatten
@@ -193,7 +195,7 @@ def test_ead_repaired_has_its_own_reference(digits, monkeypatch, rule):
     monkeypatch.setattr(module, "nn", cloned)
     for i in range(3):
         part = case._replace(inputs=case.inputs[i : i + 1], labels=case.labels[i : i + 1])
-        expected = directly(f"EAD{rule}", part, **own)
+        expected = directly(f"EAD{rule}", part, **arguments)
         torch.testing.assert_close(repaired.adv_inputs[i : i + 1], expected, rtol=0, atol=1e-4)
     assert (shipped.distances.l0 == 768).all(), "every component moves with the reference"
     assert (repaired.distances.l0 < 500).all()

@@ -414,7 +414,7 @@ def ends(model, inputs, labels, epsilon, way="interrupt"):
 
 
 @pytest.mark.parametrize(
-    ("way", "told"),
+    ("way", "reason"),
     [
         ("interrupt", "KeyboardInterrupt"),
         ("odd", "Odd: a b "),
@@ -425,11 +425,11 @@ def ends(model, inputs, labels, epsilon, way="interrupt"):
         ("sparse", "TypeError: expected images of real numbers"),
     ],
 )
-def test_whatever_ends_it_is_one_line_and_a_failed_attack(digits, way, told):
+def test_whatever_ends_it_is_one_line_and_a_failed_attack(digits, way, reason):
     with pytest.raises(AttackFailed) as error:
         run_attack(ends, digits.classifier, digits.inputs, digits.labels, LINF, way=way)
     line = str(error.value)
-    assert line.startswith(f"user:ends crashed: {told}")
+    assert line.startswith(f"user:ends crashed: {reason}")
     assert "\n" not in line
     assert len(line) < 400
 

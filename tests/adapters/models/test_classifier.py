@@ -136,7 +136,7 @@ def test_gradients_are_contiguous_however_the_weights_lie(settings):
     inputs = IMAGES.clone().requires_grad_()
     plain = Classifier(make_net(), **settings)
     laid_out = Classifier(make_net(), **settings).to(memory_format=torch.channels_last)
-    (expected,), (got,) = (torch.autograd.grad(own(inputs).sum(), inputs) for own in (plain, laid_out))
+    (expected,), (got,) = (torch.autograd.grad(module(inputs).sum(), inputs) for module in (plain, laid_out))
     assert got.is_contiguous()
     torch.testing.assert_close(got, expected)
 

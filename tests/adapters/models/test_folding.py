@@ -111,9 +111,9 @@ def test_what_is_folded_computes_the_same(factory, count):
     assert fold_batch_norms(classifier, SIDE) == count
     norms = [sum(isinstance(part, nn.BatchNorm2d) for part in model.modules()) for model in (before, classifier)]
     assert norms[0] - norms[1] == count
-    logits, own = before(inputs), classifier(inputs)
-    torch.testing.assert_close(own, logits, rtol=1e-5, atol=1e-5)
-    gradients = [torch.autograd.grad(out.square().sum(), inputs)[0] for out in (logits, own)]
+    logits, folded = before(inputs), classifier(inputs)
+    torch.testing.assert_close(folded, logits, rtol=1e-5, atol=1e-5)
+    gradients = [torch.autograd.grad(out.square().sum(), inputs)[0] for out in (logits, folded)]
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
     if not count:
         assert all(map(torch.equal, before.state_dict().values(), classifier.state_dict().values()))

@@ -131,8 +131,8 @@ def test_a_default_device_is_not_where_our_numbers_are_made(digits, name, rules)
 
 def test_times_are_where_the_other_numbers_of_a_user_metric_are():
     there = torch.zeros(3, dtype=torch.bool, device="meta")
-    found = _spent(SimpleNamespace(seconds=torch.zeros(3), distance=there, success=there))  # type: ignore[arg-type]
-    assert {value.device.type for value in found.values()} == {"meta"}
+    spent = _spent(SimpleNamespace(seconds=torch.zeros(3), distance=there, success=there))  # type: ignore[arg-type]
+    assert {value.device.type for value in spent.values()} == {"meta"}
 
 
 @needs_gpu
@@ -165,8 +165,8 @@ def test_a_gpu_finds_what_a_cpu_finds(digits, exact, name, rules, words):
     assert {mixed.adv_inputs.device.type, mixed.success.device.type, mixed.adv_logits.device.type} == {"cpu"}
     assert torch.equal(there.adv_inputs.cpu(), mixed.adv_inputs)
     assert torch.equal(there.success.cpu(), here.success)
-    found = here.success & here.attacked
-    torch.testing.assert_close(there.distance.cpu()[found], here.distance[found], rtol=1e-3, atol=1e-6)
+    fooled = here.success & here.attacked
+    torch.testing.assert_close(there.distance.cpu()[fooled], here.distance[fooled], rtol=1e-3, atol=1e-6)
 
 
 class Writes(TorchDispatchMode):

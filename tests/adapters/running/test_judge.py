@@ -86,8 +86,8 @@ def test_the_clean_image_up_to_rounding_is_a_plain_failure_only_where_it_may_be_
 
 def outcomes(image, *, hit, epsilon=0.1, may_stay=False):
     rules = ThreatModel("linf", epsilon)
-    found = judge_outcomes(CLEAN, image, torch.tensor([hit]), rules, may_stay=torch.tensor([may_stay]))
-    return [kind for kind, flags in found.items() if flags.item()]
+    judged = judge_outcomes(CLEAN, image, torch.tensor([hit]), rules, may_stay=torch.tensor([may_stay]))
+    return [kind for kind, flags in judged.items() if flags.item()]
 
 
 def test_a_change_of_rounding_size_fools_nobody_and_one_that_cannot_be_seen_proves_no_robustness():
@@ -120,8 +120,8 @@ def test_usable_is_attacked_without_violation_and_a_success_or_within_the_radius
     violated = torch.tensor([False, True, False, False, False])
     success = torch.tensor([False, False, True, False, False])
     distance = torch.tensor([0.0, 0.05, 0.3, 0.05, 0.2])
-    found = usable_images(attacked, violated, success, distance, ThreatModel("linf", 0.1))
-    assert found.tolist() == [False, False, True, True, False]
+    usable = usable_images(attacked, violated, success, distance, ThreatModel("linf", 0.1))
+    assert usable.tolist() == [False, False, True, True, False]
     assert (
         usable_images(attacked, violated, success, distance, ThreatModel("linf")).tolist()
         == [False, False] + [True] * 3

@@ -211,9 +211,9 @@ def test_a_point_asked_about_outside_of_the_ball_stands_inside_until_a_sound_one
 @pytest.mark.parametrize(("attack", "budget"), [("ni-fgsm", 60), ("vmi-fgsm", 400), ("si-ni-fgsm", 400)])
 def test_an_attack_that_looks_ahead_is_not_robbed_of_what_it_found(digits, attack, budget):
     case = digits.first(8)
-    own = {"steps": 50, "step_size": 0.02}
+    settings = {"steps": 50, "step_size": 0.02}
     arguments = f"torchattacks:{attack}", case.classifier, case.inputs, case.labels, ThreatModel("linf", 0.2)
-    result = run_attack(*arguments, **own, max_queries=budget)
+    result = run_attack(*arguments, **settings, max_queries=budget)
     assert (result.forwards + result.backwards).tolist() == [budget] * 8
     assert result.success.float().mean() > 0.5
 
@@ -270,8 +270,8 @@ def test_a_library_that_works_on_some_of_the_images_is_counted_for_those(counter
 
 def test_an_attack_that_only_asks_about_spent_images_ends_and_keeps_what_the_others_found(counter):
     model, case = counter(images=2, order="content", budget=5, threat_model=ThreatModel("linf", 0.9))
-    found = 1 - case.inputs[[0]]
-    assert model.query(found, torch.tensor([0])).argmax(1) != case.labels[0]
+    example = 1 - case.inputs[[0]]
+    assert model.query(example, torch.tensor([0])).argmax(1) != case.labels[0]
 
     def ask_forever():
         for _ in range(1000):
@@ -280,7 +280,7 @@ def test_an_attack_that_only_asks_about_spent_images_ends_and_keeps_what_the_oth
     with pytest.raises(BudgetSpent):
         ask_forever()
     assert model.forwards.tolist() == [1, 5]
-    assert torch.equal(model.best_examples()[0], found[0])
+    assert torch.equal(model.best_examples()[0], example[0])
 
 
 def test_a_resized_copy_counts_but_is_no_example():

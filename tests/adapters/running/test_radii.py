@@ -14,7 +14,7 @@ from davylamp.errors import InvalidInput, Unsupported
 
 UPPER = {"linf": 0.2, "l2": 4.0, "l1": 60.0}
 SHARES = torch.tensor([0.3, 1.0, 0.1, 0.55], dtype=torch.double).repeat(4)
-ROWS = {name: row for name, row in IMPLEMENTATIONS.items() if row.own_radii}
+ROWS = {name: row for name, row in IMPLEMENTATIONS.items() if row.per_image_radii}
 CASES = [
     (name, norm, given)
     for name, row in ROWS.items()
@@ -32,11 +32,11 @@ def test_the_gradient_rows_of_all_three_libraries_take_them():
 @pytest.mark.parametrize(("name", "norm", "given"), CASES)
 def test_each_image_gets_what_its_radius_would_give_it(digits, name, norm, given):
     radii, fixed = SHARES * UPPER[norm], {"steps": 3, "random_start": False, "samples": 2}
-    own = {word: value for word, value in fixed.items() if accepts(ROWS[name], word)}
+    accepted = {word: value for word, value in fixed.items() if accepts(ROWS[name], word)}
 
     def attack(epsilon, step, **rest):
         threat_model = ThreatModel(norm, epsilon)
-        words = {**own, "step_size": step} if given else own
+        words = {**accepted, "step_size": step} if given else accepted
         return run_attack(name, digits.classifier, digits.inputs, digits.labels, threat_model, **words, **rest)
 
     result = attack(UPPER[norm], 0.4 * radii, radii=radii)
@@ -68,14 +68,14 @@ def test_an_image_out_of_queries_hands_in_an_example_of_its_own_ball(digits, nam
     labels = digits.labels.clone()
     labels[[1, 7, 8]] = (labels[[1, 7, 8]] + 1) % 10  # not attacked: the calls have other rows than the batches
     radii, case = SHARES * 0.2, (digits.classifier, digits.inputs, labels)
-    own = {"steps": 10, "max_queries": 5, "batch_size": 6} | ({"random_start": False} if "pgd" in name else {})
-    result = run_attack(name, *case, ThreatModel("linf", 0.2), step_size=0.5 * radii, radii=radii, **own)
+    settings = {"steps": 10, "max_queries": 5, "batch_size": 6} | ({"random_start": False} if "pgd" in name else {})
+    result = run_attack(name, *case, ThreatModel("linf", 0.2), step_size=0.5 * radii, radii=radii, **settings)
     assert (result.forwards + result.backwards <= 5).all()
     assert result.violations == ((),) * 16
     assert (norm_of(result.adv_inputs - digits.inputs, "linf") <= radii + 1e-6).all()
     for radius in radii.unique().tolist():
         single, rows = (
-            run_attack(name, *case, ThreatModel("linf", radius), step_size=0.5 * radius, **own),
+            run_attack(name, *case, ThreatModel("linf", radius), step_size=0.5 * radius, **settings),
             radii == radius,
         )
         assert torch.allclose(result.adv_inputs[rows], single.adv_inputs[rows], atol=1e-6)
@@ -123,10 +123,10 @@ def test_wrong_radii_are_refused(digits, radii, got):
 
 def test_wrong_step_sizes_are_refused(digits):
     case = digits.classifier, digits.inputs, digits.labels
-    own = {"steps": 2, "random_start": False, "radii": SHARES * 0.2}
+    settings = {"steps": 2, "random_start": False, "radii": SHARES * 0.2}
     for steps in (-SHARES, SHARES[:3], SHARES * torch.nan):
         with pytest.raises(InvalidInput, match=r"^expected .*step_size"):
-            run_attack("foolbox:pgd", *case, ThreatModel("linf", 0.2), step_size=steps, **own)
-    del own["radii"]
+            run_attack("foolbox:pgd", *case, ThreatModel("linf", 0.2), step_size=steps, **settings)
+    del settings["radii"]
     with pytest.raises(InvalidInput, match=r"^expected one step_size for all images, as there are no radii, got 16$"):
-        run_attack("foolbox:pgd", *case, ThreatModel("linf", 0.2), step_size=SHARES, **own)
+        run_attack("foolbox:pgd", *case, ThreatModel("linf", 0.2), step_size=SHARES, **settings)

@@ -23,12 +23,12 @@ def watched(monkeypatch):
     """Every call of the attack that a search makes: its radii, its parameters, the places of its images."""
     calls = []
 
-    def watch(row, classifier, inputs, labels, threat_model, **own):
-        first = own["first"]
+    def watch(row, classifier, inputs, labels, threat_model, **words):
+        first = words["first"]
         places = first.tolist() if isinstance(first, torch.Tensor) else [first + i for i in range(len(inputs))]
         radii = torch.full((len(inputs),), threat_model.epsilon, dtype=torch.double)
-        calls.append((own.get("radii", radii), own, places))
-        return run_attack(row, classifier, inputs, labels, threat_model, **own)
+        calls.append((words.get("radii", radii), words, places))
+        return run_attack(row, classifier, inputs, labels, threat_model, **words)
 
     monkeypatch.setattr(search, "run_attack", watch)
     return calls
@@ -38,8 +38,10 @@ def outcomes(case, name, norm, radii, flag="success", **parameters):
     """Whether the attack succeeds at each radius, (radii, N) bool: exhaustive search."""
     rows = []
     for radius in radii:
-        own = {**parameters, "step_size": 2.5 * radius / parameters["steps"]} if "steps" in parameters else parameters
-        result = run_attack(name, case.classifier, case.inputs, case.labels, ThreatModel(norm, radius), **own)
+        settings = (
+            {**parameters, "step_size": 2.5 * radius / parameters["steps"]} if "steps" in parameters else parameters
+        )
+        result = run_attack(name, case.classifier, case.inputs, case.labels, ThreatModel(norm, radius), **settings)
         rows.append(getattr(result, flag))
     return torch.stack(rows)
 
@@ -139,10 +141,10 @@ def test_a_crash_at_one_radius_costs_the_images_of_other_radii_nothing(digits, m
                 raise RuntimeError("too near")
             return digits.module(inputs)
 
-    case, own = (Classifier(Fragile()), digits.inputs, digits.labels, ThreatModel("linf", 0.2)), {"rounds": 5}
-    mixed = best_effort("foolbox:fgsm", *case, **own)
+    case, settings = (Classifier(Fragile()), digits.inputs, digits.labels, ThreatModel("linf", 0.2)), {"rounds": 5}
+    mixed = best_effort("foolbox:fgsm", *case, **settings)
     monkeypatch.setattr(search, "takes_radii", lambda *_: False)
-    apart = best_effort("foolbox:fgsm", *case, **own)
+    apart = best_effort("foolbox:fgsm", *case, **settings)
     assert mixed.errors
     assert torch.equal(mixed.budget, apart.budget)
     assert torch.equal(mixed.runs, apart.runs)
@@ -152,8 +154,8 @@ def test_settings_of_a_grid_that_start_at_random_are_searched_radius_by_radius(d
     grid = {"random_start": [False, True, False]}
     result = effort(digits.first(6), rounds=4, steps=3, step_size="2.5 epsilon / steps", grid=grid)
     assert result.success.all()
-    assert all("radii" not in own for _, own, _ in watched if own["random_start"])
-    assert any("radii" in own for _, own, _ in watched)
+    assert all("radii" not in words for _, words, _ in watched if words["random_start"])
+    assert any("radii" in words for _, words, _ in watched)
 
 
 @pytest.mark.parametrize("limit", [8, 20, 37, 61])
@@ -170,12 +172,12 @@ def test_a_query_limit_holds_for_the_whole_search(digits, limit):
 def test_a_relative_step_follows_the_radius_and_a_number_stays(digits, watched, text, factor):
     effort(digits.first(4), rounds=3, steps=5, step_size=text, random_start=False)
     assert len(torch.cat([radii for radii, *_ in watched]).unique()) > 2
-    for radii, own, _ in watched:
-        steps = torch.as_tensor(own["step_size"], dtype=torch.double).expand(len(radii))
+    for radii, words, _ in watched:
+        steps = torch.as_tensor(words["step_size"], dtype=torch.double).expand(len(radii))
         assert torch.allclose(steps, factor * radii)
     watched.clear()
     effort(digits.first(4), rounds=3, steps=5, step_size=0.01, random_start=False)
-    assert {own["step_size"] for _, own, _ in watched} == {0.01}
+    assert {words["step_size"] for _, words, _ in watched} == {0.01}
 
 
 def test_a_grid_is_as_good_as_each_of_its_combinations(digits):
@@ -237,9 +239,9 @@ def test_logits_that_are_not_finite_on_8_bits_are_a_violation_there(digits):
             on_grid = ((x * 255 - (x * 255).round()).abs() < 1e-3).flatten(1).all(1)
             return digits.module(x).where(~on_grid[:, None], torch.nan)
 
-    own = PGD | {"step_size": 0.01}
+    settings = PGD | {"step_size": 0.01}
     result = run_attack(
-        "foolbox:pgd", digits.classifier, digits.inputs, digits.labels, ThreatModel("linf", 0.02), **own
+        "foolbox:pgd", digits.classifier, digits.inputs, digits.labels, ThreatModel("linf", 0.02), **settings
     )
     assert result.robust.any()
     rounded = search.on_pixels(result, Classifier(Spoiled()), digits.inputs)
@@ -249,23 +251,29 @@ def test_logits_that_are_not_finite_on_8_bits_are_a_violation_there(digits):
 
 @pytest.mark.parametrize("name", ["foolbox:pgd", "art:square"])
 def test_a_seed_gives_the_same_search_and_another_seed_another(digits, name):
-    own = {"steps": 5, "rounds": 4, "threat_model": ThreatModel("linf", 0.3)}
+    settings = {"steps": 5, "rounds": 4, "threat_model": ThreatModel("linf", 0.3)}
     case = digits.first(4)
-    a, b, c = (effort(case, name, seed=seed, **own) for seed in (3, 3, 4))
+    a, b, c = (effort(case, name, seed=seed, **settings) for seed in (3, 3, 4))
     assert torch.equal(a.adv_inputs, b.adv_inputs)
     assert torch.equal(a.budget, b.budget)
     assert not torch.equal(a.adv_inputs, c.adv_inputs)
 
 
 def test_a_row_that_gets_one_image_at_a_time_does_not_depend_on_the_shard(digits):
-    own = {"steps": 20, "rounds": 4, "threat_model": ThreatModel("linf", 0.4), "name": "art:square", "batch_size": 1}
-    whole = effort(digits.first(4), **own)
+    settings = {
+        "steps": 20,
+        "rounds": 4,
+        "threat_model": ThreatModel("linf", 0.4),
+        "name": "art:square",
+        "batch_size": 1,
+    }
+    whole = effort(digits.first(4), **settings)
     later = digits._replace(inputs=digits.inputs[2:4], labels=digits.labels[2:4])
-    part = effort(later, first=2, **own)
+    part = effort(later, first=2, **settings)
     assert torch.equal(part.adv_inputs, whole.adv_inputs[2:])
     assert torch.equal(part.budget, whole.budget[2:])
     swapped = digits._replace(inputs=digits.inputs[[3, 1]], labels=digits.labels[[3, 1]])
-    assert torch.equal(effort(swapped, first=torch.tensor([3, 1]), **own).budget, whole.budget[[3, 1]])
+    assert torch.equal(effort(swapped, first=torch.tensor([3, 1]), **settings).budget, whole.budget[[3, 1]])
 
 
 def test_clean_wrong_images_have_budget_0_and_never_fooled_ones_infinity(digits):

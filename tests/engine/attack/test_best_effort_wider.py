@@ -88,19 +88,19 @@ def test_a_query_limit_counts_what_is_beyond_too(limit):
 
 
 def test_all_settings_of_a_grid_are_tried_beyond():
-    own = {"steps": 5, "random_start": False, "rounds": 4}
+    settings = {"steps": 5, "random_start": False, "rounds": 4}
     sizes = ["0.01 epsilon", "2.5 epsilon / steps"]
-    result = best_effort("foolbox:pgd", *case(0.05, 0.8), ThreatModel("linf"), grid={"step_size": sizes}, **own)
+    result = best_effort("foolbox:pgd", *case(0.05, 0.8), ThreatModel("linf"), grid={"step_size": sizes}, **settings)
     assert result.success.all()
     assert result.chosen == ({"step_size": sizes[1]},) * 2
 
 
 @pytest.mark.parametrize("levels", [(0.05, 0.3, 0.8), (0.05, 0.1)])
 def test_progress_still_adds_up_to_the_images(levels):
-    told = []
-    best_effort("foolbox:pgd", *case(*levels), ThreatModel("linf"), rounds=2, progress=told.append, **PGD)
-    assert sum(told) == len(levels)
-    assert min(told) >= 0
+    reports = []
+    best_effort("foolbox:pgd", *case(*levels), ThreatModel("linf"), rounds=2, progress=reports.append, **PGD)
+    assert sum(reports) == len(levels)
+    assert min(reports) >= 0
 
 
 def test_a_curve_ends_where_the_search_did_and_says_so(tmp_path):

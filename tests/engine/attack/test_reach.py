@@ -75,14 +75,14 @@ def test_a_plan_names_each_row_once(digits, images):
 
 def test_a_search_that_is_given_no_step_size_reaches_its_ball(digits):
     given = ("foolbox:pgd", digits.classifier, digits.inputs, digits.labels, ThreatModel("linf"))
-    own = {"steps": 5, "random_start": False, "rounds": 5}
-    short = best_effort(*given, reach=False, **own)
-    result = best_effort(*given, **own)
-    known = best_effort(*given, step_size="2.5 epsilon / steps", **own)
+    settings = {"steps": 5, "random_start": False, "rounds": 5}
+    short = best_effort(*given, reach=False, **settings)
+    result = best_effort(*given, **settings)
+    known = best_effort(*given, step_size="2.5 epsilon / steps", **settings)
     assert result.parameters["step_size"] == "2.5 epsilon / steps"
     assert result.budget.tolist() == known.budget.tolist()
     assert result.budget.median() < short.budget.median()
-    kept = best_effort(*given, step_size=0.001, **own)
+    kept = best_effort(*given, step_size=0.001, **settings)
     assert kept.parameters["step_size"] == 0.001
 
 
@@ -94,9 +94,11 @@ def test_commands_name_it_before_they_run(run, tmp_path):
         "    return nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4, 3))\n"
     )
     np.savez(data, images=np.random.default_rng(0).random((3, 4, 4, 1), np.float32), labels=np.array([0, 1, 2]))
-    own = ("--norm", "linf", "--epsilon", "0.2", "--steps", "5", "--step-size", "0.01", "--library", "foolbox")
-    _, _, err = run("compare", "pgd", "--model", f"{model}:build", "--data", f"npz:{data}", *own)
+    options = ("--norm", "linf", "--epsilon", "0.2", "--steps", "5", "--step-size", "0.01", "--library", "foolbox")
+    _, _, err = run("compare", "pgd", "--model", f"{model}:build", "--data", f"npz:{data}", *options)
     assert "- foolbox:pgd: its steps reach 0.25 of the radius" in err
-    own = ("--norm", "linf", "--epsilon", "0.2", "--param", "steps=5", "--param", "step_size=0.01", "-o", "out")
-    _, _, err = run("evaluate", "--models", f"{model}:build", "--data", f"npz:{data}", "--attacks", "foolbox:pgd", *own)
+    options = ("--norm", "linf", "--epsilon", "0.2", "--param", "steps=5", "--param", "step_size=0.01", "-o", "out")
+    _, _, err = run(
+        "evaluate", "--models", f"{model}:build", "--data", f"npz:{data}", "--attacks", "foolbox:pgd", *options
+    )
     assert "- foolbox:pgd: its steps reach 0.25 of the radius" in err

@@ -10,8 +10,8 @@ from davylamp.engine.attack.saturation import _default_budgets
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 
-def saturate(case, name="art:fgsm", norm="linf", **own):
-    return saturating_budget(name, case.classifier, case.inputs, case.labels, norm, **own)
+def saturate(case, name="art:fgsm", norm="linf", **options):
+    return saturating_budget(name, case.classifier, case.inputs, case.labels, norm, **options)
 
 
 def test_the_ratios_of_a_linear_model_are_shares_of_its_least_perturbations(linear):

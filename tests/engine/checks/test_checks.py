@@ -27,9 +27,14 @@ class Folder:
 
     def model(self, name="net", *, reason="", **meta):
         subject = ModelOnData(name, f"digest of {name}", "demo", "d", COUNT)
-        own = {"key": subject.key, "subject": subject.spec, "status": "failed" if reason else "done", "reason": reason}
+        facts = {
+            "key": subject.key,
+            "subject": subject.spec,
+            "status": "failed" if reason else "done",
+            "reason": reason,
+        }
         table = pa.table({} if reason else {"index": range(COUNT), "image": NAMES, **self.clean()})
-        self.store.write("clean", subject.key, table, {**own, "unmeasured": {}, **meta})
+        self.store.write("clean", subject.key, table, {**facts, "unmeasured": {}, **meta})
         return subject
 
     @staticmethod
@@ -42,12 +47,12 @@ class Folder:
             "logits": LOGITS,
         }
 
-    def cell(self, subject, attack, fooled, epsilon=0.1, **own):
+    def cell(self, subject, attack, fooled, epsilon=0.1, **more):
         """`fooled` are the places of the successes, at `sizes` (by default on the boundary)."""
-        given = {name: own.pop(name) for name in ("seed", "parameters", "pixels") if name in own}
-        cell = Cell(subject, attack, ThreatModel(own.pop("norm", "linf"), epsilon), rules=RULES, **given)
+        given = {name: more.pop(name) for name in ("seed", "parameters", "pixels") if name in more}
+        cell = Cell(subject, attack, ThreatModel(more.pop("norm", "linf"), epsilon), rules=RULES, **given)
         success = mask(*fooled)
-        sizes = np.asarray(own.pop("sizes", np.full(COUNT, epsilon or 0.1)), float)
+        sizes = np.asarray(more.pop("sizes", np.full(COUNT, epsilon or 0.1)), float)
         columns = {
             "attacked": np.ones(COUNT, bool),
             "success": success,
@@ -61,7 +66,7 @@ class Folder:
             "adv_predicted": success.astype(int),
             "distance": np.where(success, sizes, np.inf),
             **dict.fromkeys(("l0", "l1", "l2", "linf"), sizes),
-            **own,
+            **more,
         }
         meta = {"key": cell.key, "spec": cell.spec, "subject": subject.spec, "status": "done", "reason": ""}
         table = pa.table({"index": range(COUNT), "image": NAMES, "label": [0] * COUNT, **columns})
@@ -73,18 +78,18 @@ class Folder:
         table = pa.table({"index": range(COUNT), "adv_predicted": np.asarray(predicted, int)})
         self.store.write("transfer", f"{cell.key}-{subject.key}", table, meta)
 
-    def probes(self, cell, **found):
+    def probes(self, cell, **answers):
         images = list(range(8))
         ran = {name: {"reason": "not asked"} for name in ("more-steps", "unbounded", "random-noise", "active-test")}
-        own = {"images": images, "epsilon": cell.threat_model.epsilon, "base": {"fooled": [0], "distances": [0.1]}}
-        meta = {"key": cell.key, "status": "done", "reason": "", "asked": 8, "probes": {**own, **ran, **found}}
+        shared = {"images": images, "epsilon": cell.threat_model.epsilon, "base": {"fooled": [0], "distances": [0.1]}}
+        meta = {"key": cell.key, "status": "done", "reason": "", "asked": 8, "probes": {**shared, **ran, **answers}}
         self.store.write("checks", cell.key, pa.table({}), meta)
 
     def one(self, name, cell=None):
         """The check of an indicator, of a cell or of the model."""
         key = "" if cell is None else cell.key
-        (found,) = [check for check in check_folder(self.store.folder) if (check.name, check.cell) == (name, key)]
-        return found
+        (matching,) = [check for check in check_folder(self.store.folder) if (check.name, check.cell) == (name, key)]
+        return matching
 
 
 @pytest.fixture
@@ -127,9 +132,9 @@ def test_a_sound_folder_raises_nothing(folder):
 def test_broken_returns_warn_and_more_than_a_tenth_fail(folder, name, kind, broken, state):
     violations = [kind if i in broken else "" for i in range(COUNT)]
     cell = folder.cell(folder.model(), "foolbox:pgd", range(5, 18), violations=violations)
-    found = folder.one(name, cell)
-    assert found.state == state
-    assert found.images == tuple(NAMES[i] for i in broken)
+    check = folder.one(name, cell)
+    assert check.state == state
+    assert check.images == tuple(NAMES[i] for i in broken)
 
 
 def test_a_success_outside_of_the_ball_is_seen_without_the_judge(folder):
@@ -161,8 +166,8 @@ def test_predictions_must_not_move_without_a_change(folder):
 @pytest.mark.parametrize(("lost", "state"), [(1, "pass"), (2, "warn"), (5, "warn"), (6, "fail")])
 def test_success_lost_on_8_bits(folder, lost, state):
     cell = folder.cell(folder.model(), "foolbox:pgd", range(10), success_8bit=mask(*range(lost, 10)))
-    found = folder.one("eight-bit", cell)
-    assert (found.state, len(found.images)) == (state, lost)
+    check = folder.one("eight-bit", cell)
+    assert (check.state, len(check.images)) == (state, lost)
 
 
 @pytest.mark.parametrize(("more", "state"), [(0, "pass"), (1, "warn"), (5, "warn"), (6, "fail")])
@@ -174,10 +179,10 @@ def test_a_weaker_attack_that_wins(folder, name, rival, more, state):
     net = folder.model()
     cell = folder.cell(net, "foolbox:pgd", range(8))
     folder.cell(net, rival, range(8 + more))
-    found = folder.one(name, cell)
-    assert found.state == state
-    assert found.images == tuple(NAMES[8 : 8 + more])
-    assert ("p = 0.031" in found.detail) == (more == 6)
+    check = folder.one(name, cell)
+    assert check.state == state
+    assert check.images == tuple(NAMES[8 : 8 + more])
+    assert ("p = 0.031" in check.detail) == (more == 6)
 
 
 def test_losing_as_many_as_it_wins_is_no_significant_defeat(folder):
@@ -207,8 +212,8 @@ def test_without_a_radius_the_nearer_one_wins(folder):
     net = folder.model()
     cell = folder.cell(net, "foolbox:ddn", range(20), norm="l2", epsilon=None, sizes=[1.0] * 20)
     folder.cell(net, "foolbox:boundary", range(20), norm="l2", epsilon=None, sizes=[0.94] * 7 + [0.96] * 13)
-    found = folder.one("black-box", cell)
-    assert (found.state, found.images) == ("fail", tuple(NAMES[:7]))
+    check = folder.one("black-box", cell)
+    assert (check.state, check.images) == ("fail", tuple(NAMES[:7]))
 
 
 def test_a_transfer_that_wins(folder):
@@ -216,9 +221,9 @@ def test_a_transfer_that_wins(folder):
     cell = folder.cell(net, "foolbox:pgd", range(4))
     made = folder.cell(other, "foolbox:pgd", range(20), sizes=np.where(mask(19), 0.2, 0.1))
     folder.transfer(made, net, mask(*range(12), 19))
-    found = folder.one("black-box", cell)
-    assert (found.state, found.images) == ("fail", tuple(NAMES[4:12]))  # the last one lies outside of the radius
-    assert "foolbox:pgd from other" in found.detail
+    check = folder.one("black-box", cell)
+    assert (check.state, check.images) == ("fail", tuple(NAMES[4:12]))  # the last one lies outside of the radius
+    assert "foolbox:pgd from other" in check.detail
     assert folder.one("black-box", made).state == "unknown"
 
 
@@ -238,16 +243,16 @@ def test_seed_spread(folder, apart, state):
     net = folder.model()
     for seed in (0, 1, 2):
         folder.cell(net, "torchattacks:square", range(5 + (apart if seed == 2 else 0)), seed=seed)
-    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "seeds"]
-    assert (found.state, len(found.images)) == (state, apart)
+    (seeds,) = [check for check in check_folder(folder.store.folder) if check.name == "seeds"]
+    assert (seeds.state, len(seeds.images)) == (state, apart)
 
 
 def test_seeds_that_move_an_attack_without_random_numbers(folder):
     net = folder.model()
     for seed in (0, 1):
         folder.cell(net, "foolbox:deepfool", range(10 + seed), norm="l2", epsilon=None, seed=seed)
-    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "seeds"]
-    assert (found.state, found.images) == ("fail", ("image_10",))
+    (seeds,) = [check for check in check_folder(folder.store.folder) if check.name == "seeds"]
+    assert (seeds.state, seeds.images) == ("fail", ("image_10",))
 
 
 @pytest.mark.parametrize(("weak", "state"), [(18, "pass"), (16, "pass"), (15, "warn"), (12, "warn"), (11, "fail")])
@@ -257,34 +262,34 @@ def test_libraries_that_disagree(folder, weak, state):
     folder.cell(net, "art:pgd", range(18))
     folder.cell(net, "torchattacks:pgd", range(18))
     cell = folder.cell(net, "foolbox:pgd", range(weak))
-    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
-    assert found.state == state
-    assert found.cell == cell.key or state == "pass"
-    assert found.images == (() if state == "pass" else tuple(NAMES[weak:18]))
+    (libraries,) = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
+    assert libraries.state == state
+    assert libraries.cell == cell.key or state == "pass"
+    assert libraries.images == (() if state == "pass" else tuple(NAMES[weak:18]))
 
 
 def test_libraries_on_few_images_are_unknown_and_violations_left_out(folder):
     net = folder.model()
     for attack in ("art:pgd", "foolbox:pgd"):
         folder.cell(net, attack, range(4), attacked=mask(*range(4)))
-    (found,) = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
-    assert (found.state, found.advice) == ("unknown", "run 2 more images (--limit)")
+    (libraries,) = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
+    assert (libraries.state, libraries.advice) == ("unknown", "run 2 more images (--limit)")
     other = folder.model("other")
     broken = np.where(mask(*range(12)), "nan", "")
     folder.cell(other, "art:pgd", range(12))
     folder.cell(other, "foolbox:pgd", (), violations=broken, violated=mask(*range(12)))
-    found = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
-    assert "0 of 8 images" in found[1].detail
-    assert found[1].state == "pass"
+    libraries = [check for check in check_folder(folder.store.folder) if check.name == "libraries"]
+    assert "0 of 8 images" in libraries[1].detail
+    assert libraries[1].state == "pass"
 
 
 def test_what_was_not_run_is_unknown_and_says_what_to_run(folder):
     net = folder.model()
     cell = folder.cell(net, "foolbox:pgd", range(18))
     for name in ("single-step", "black-box", "epsilon-growth", "seeds", "libraries", "more-steps", "active-test"):
-        found = folder.one(name, cell)
-        assert found.state == "unknown", name
-        assert found.advice, name
+        check = folder.one(name, cell)
+        assert check.state == "unknown", name
+        assert check.advice, name
 
 
 def test_probabilities_are_read_from_the_refusal(folder):
@@ -297,7 +302,7 @@ def test_probabilities_are_read_from_the_refusal(folder):
 
 
 @pytest.mark.parametrize(
-    ("attack", "name", "found", "state"),
+    ("attack", "name", "answers", "state"),
     [
         ("foolbox:pgd", "more-steps", {"times": 4, "fooled": [0]}, "pass"),
         ("foolbox:pgd", "more-steps", {"times": 4, "fooled": [0, 1]}, "warn"),
@@ -313,9 +318,9 @@ def test_probabilities_are_read_from_the_refusal(folder):
         ("torchattacks:fgsm", "active-test", {"radius": 0.1, "planted": [0, 1], "found": [], "easy": []}, "warn"),
     ],
 )
-def test_what_runs_told(folder, attack, name, found, state):
+def test_what_runs_told(folder, attack, name, answers, state):
     cell = folder.cell(folder.model(), attack, range(10))
-    folder.probes(cell, **{name: {"reason": "", **found}})
+    folder.probes(cell, **{name: {"reason": "", **answers}})
     assert folder.one(name, cell).state == state
 
 

@@ -120,10 +120,12 @@ class Rounded(torch.nn.Module):
 
 def test_no_library_is_broken_by_a_model_without_gradients(digits):
     classifier, case = Classifier(Rounded(digits.module)), digits.first(8)
-    found = compare("pgd", classifier, case.inputs, case.labels, ThreatModel("linf", 0.05), parameters={"steps": 2})
-    assert {pair.verdict for pair in found.pairs} == {"undecided"}
-    assert all("no-gradient" in pair.judgement.reason for pair in found.pairs)
-    assert all(row.metrics["violation_kinds"]["no-gradient"] == row.metrics["images"] for row in found.rows)
+    comparison = compare(
+        "pgd", classifier, case.inputs, case.labels, ThreatModel("linf", 0.05), parameters={"steps": 2}
+    )
+    assert {pair.verdict for pair in comparison.pairs} == {"undecided"}
+    assert all("no-gradient" in pair.judgement.reason for pair in comparison.pairs)
+    assert all(row.metrics["violation_kinds"]["no-gradient"] == row.metrics["images"] for row in comparison.rows)
 
 
 def test_pgd_is_identical_in_all_three_libraries(digits):

@@ -172,8 +172,8 @@ def test_broken_and_missing_files(tmp_path):
 
 
 def test_patterns_are_expanded():
-    found = expand_models(Config(models=("demo:*", "demo:efficientnet-lite0", "mine.py:net"))).models
-    assert found == (*(f"demo:efficientnet-lite{n}" for n in range(3)), "mine.py:net")
+    names = expand_models(Config(models=("demo:*", "demo:efficientnet-lite0", "mine.py:net"))).models
+    assert names == (*(f"demo:efficientnet-lite{n}" for n in range(3)), "mine.py:net")
     resnets = expand_models(Config(models=("torchvision:resnet1*",))).models
     assert resnets == ("torchvision:resnet101", "torchvision:resnet152", "torchvision:resnet18")
     with pytest.raises(UnknownName):
@@ -182,8 +182,8 @@ def test_patterns_are_expanded():
 
 def printed_and_counted(digits, name):
     """Forward and backward passes of an attack of the preset, in CANARY's table 5 and here."""
-    row = next(own for own in load_published("canary_table5")["rows"] if own["attack"] == paper_name(name))
-    choice = next(own for own in PRESETS["canary"].config.attacks if own.attack == name)
+    row = next(each for each in load_published("canary_table5")["rows"] if each["attack"] == paper_name(name))
+    choice = next(each for each in PRESETS["canary"].config.attacks if each.attack == name)
     threat_model = ThreatModel(cast(Norm, choice.norm), choice.epsilon)
     case = digits.first(1)
     parameters = resolve_step(choice.parameters, choice.epsilon)

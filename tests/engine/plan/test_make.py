@@ -73,8 +73,8 @@ def test_digests_see_weights_preprocessing_and_pixels():
     images, labels = torch.rand(2, 3, 4, 4), torch.tensor([0, 1])
     changed = images.clone()
     changed[0, 0, 0, 0] += 1e-7
-    found = {digest_data(images, labels), digest_data(changed, labels), digest_data(images, labels.flip(0))}
-    assert len(found) == 3
+    digests = {digest_data(images, labels), digest_data(changed, labels), digest_data(images, labels.flip(0))}
+    assert len(digests) == 3
 
 
 def test_a_canonical_name_means_every_library(digits, images):
@@ -95,7 +95,7 @@ def test_defaults_pass_nothing_on(digits, images):
 
 
 def test_a_limit_of_queries_holds_for_every_attack(digits, images):
-    choices = tuple(AttackChoice("foolbox:pgd", parameters={"max_queries": own}) for own in (20, 80))
+    choices = tuple(AttackChoice("foolbox:pgd", parameters={"max_queries": limit}) for limit in (20, 80))
     cells = make_plan(Config(attacks=choices, max_queries=50), models={"a": digits.classifier}, data=images).cells
     assert [cell.parameters["max_queries"] for cell in cells] == [20, 50]
 

@@ -48,7 +48,7 @@ def test_robic_runs_the_attacks_of_its_benchmark():
 
 def test_aisafety_has_foolbox_in_l1():
     """ART's steps in l1 move one pixel only: it fooled nothing where Foolbox fooled half."""
-    (choice,) = [own for own in PRESETS["aisafety"].config.attacks if own.norm == "l1"]
+    (choice,) = [each for each in PRESETS["aisafety"].config.attacks if each.norm == "l1"]
     assert (choice.attack, choice.epsilon) == ("foolbox:pgd", 12)
 
 

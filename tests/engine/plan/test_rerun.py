@@ -51,11 +51,11 @@ def test_a_comparison_becomes_a_folder(digits, data, tmp_path):
     records = load(tmp_path / "kept")
     assert len(comparison.rows) == len(records["implementation"].unique()) == 3
     for row in comparison.rows:
-        own = records[records["implementation"] == row.implementation.name]
-        assert own["success"].sum() / own["attacked"].sum() == row.metrics["MR"]
-        np.testing.assert_array_equal(own["forwards"], row.result.forwards.numpy())
-        assert own["linf"].tolist() == row.result.distances.linf.tolist()
-        assert own["image"].tolist() == data.names
+        of_row = records[records["implementation"] == row.implementation.name]
+        assert of_row["success"].sum() / of_row["attacked"].sum() == row.metrics["MR"]
+        np.testing.assert_array_equal(of_row["forwards"], row.result.forwards.numpy())
+        assert of_row["linf"].tolist() == row.result.distances.linf.tolist()
+        assert of_row["image"].tolist() == data.names
     assert set(load_clean(tmp_path / "kept")["model"]) == {"digits"}
 
 
@@ -85,13 +85,13 @@ def test_a_row_without_a_result_becomes_a_failed_cell(digits, data, tmp_path):
 )
 def test_the_rule_of_a_folder_s_transfers_is_the_one_that_was_run(tested, rule, first, counts):
     subjects = {name: ModelOnData(name, f"weights {name}", "demo", "d", 4) for name in "abc"}
-    cells = [Cell(own, "foolbox:pgd", ThreatModel("linf", 0.1)) for own in subjects.values()]
+    cells = [Cell(subject, "foolbox:pgd", ThreatModel("linf", 0.1)) for subject in subjects.values()]
     transfers: dict[str, dict[str, object]] = {}
     for pair in tested.split():
         source = next(cell for cell in cells if cell.subject.model == pair[0])
         transfers.setdefault(source.key, {})[subjects[pair[1]].key] = None
-    found = transfer_of(cells, transfers)
-    assert (found.rule, found.first, (found.tested, found.asked)) == (rule, first, counts)
-    (config,) = configs_of(cells, transfer=found.rule, first=found.first)
+    transfer = transfer_of(cells, transfers)
+    assert (transfer.rule, transfer.first, (transfer.tested, transfer.asked)) == (rule, first, counts)
+    (config,) = configs_of(cells, transfer=transfer.rule, first=transfer.first)
     assert config.transfer == rule
     assert config.models[0] == (first or "a")

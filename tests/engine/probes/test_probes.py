@@ -11,11 +11,11 @@ from davylamp.adapters.running.judge import norm_of
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.checks.model_checks import model_checks
-from davylamp.engine.probes.noise import random_points
 from davylamp.engine.probes.planted import plant
 from davylamp.engine.probes.probe_cell import probe_cell
 from davylamp.engine.probes.probe_folder import probe_folder
 from davylamp.engine.probes.probe_model import probe_model
+from davylamp.engine.probes.random_points import random_points
 from davylamp.errors import InvalidInput, Unavailable
 
 PGD = AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 10})
@@ -98,8 +98,8 @@ def test_a_sound_model_raises_nothing(digits):
     ids=["steps", "cut", "constant", "nan", "smooth"],
 )
 def test_unusable_gradients(digits, change, expected):
-    found = judge(Before(change, digits.module), digits)
-    assert states(found) == ({} if expected == "pass" else {"gradients": "fail"})
+    checks = judge(Before(change, digits.module), digits)
+    assert states(checks) == ({} if expected == "pass" else {"gradients": "fail"})
 
 
 def test_a_few_images_without_a_gradient_are_named(digits):
@@ -111,40 +111,40 @@ def test_a_few_images_without_a_gradient_are_named(digits):
         dark = inputs.mean((1, 2, 3), keepdim=True) < threshold
         return torch.where(dark, inputs.detach(), inputs)
 
-    found = judge(Before(cut, digits.module), digits)["gradients"]
-    assert found.images == (f"digit_{int(means.argmin())}",)
-    assert found.state == "fail"  # one of eight is more than a tenth
+    check = judge(Before(cut, digits.module), digits)["gradients"]
+    assert check.images == (f"digit_{int(means.argmin())}",)
+    assert check.state == "fail"  # one of eight is more than a tenth
 
 
 def test_a_random_model(digits):
     module = After(lambda logits: logits + torch.randn_like(logits), digits.module)
-    found = judge(module, digits)
-    assert found["deterministic"].state == "fail"
+    checks = judge(module, digits)
+    assert checks["deterministic"].state == "fail"
     state = torch.get_rng_state()
     probe_model(Classifier(module), digits.inputs, digits.labels, digits.module(digits.inputs))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_model_that_stays_in_training_mode(digits):
-    found = judge(StuckInTraining(digits.module), digits)
-    assert found["eval-mode"].state == "fail"
-    assert found["deterministic"].state == "fail"
-    assert "StuckInTraining" in found["eval-mode"].detail
+    checks = judge(StuckInTraining(digits.module), digits)
+    assert checks["eval-mode"].state == "fail"
+    assert checks["deterministic"].state == "fail"
+    assert "StuckInTraining" in checks["eval-mode"].detail
 
 
 def test_batch_norm_over_the_batch(digits):
     module = Before(nn.BatchNorm2d(3, affine=False, track_running_stats=False), digits.module)
-    found = judge(module, digits)
-    assert found["eval-mode"].state == "fail"
-    assert found["zero-epsilon"].state in ("warn", "fail")
-    assert found["deterministic"].state == "pass"
+    checks = judge(module, digits)
+    assert checks["eval-mode"].state == "fail"
+    assert checks["zero-epsilon"].state in ("warn", "fail")
+    assert checks["deterministic"].state == "pass"
 
 
 def test_a_model_that_was_in_training_mode_is_told_and_passes(digits):
     module = Before(lambda inputs: inputs, digits.module)
     module.train()
-    found = judge(module, digits)["eval-mode"]
-    assert (found.state, "handed over in training mode" in found.detail) == ("pass", True)
+    check = judge(module, digits)["eval-mode"]
+    assert (check.state, "handed over in training mode" in check.detail) == ("pass", True)
     assert "as it came" in judge(digits.module.eval(), digits)["eval-mode"].detail
 
 
@@ -153,9 +153,9 @@ def test_softmax_outputs(digits, tmp_path):
     data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
     plan = make_plan(Config(attacks=(PGD,), measures=()), models={"net": Classifier(module)}, data=data)
     evaluate(plan, ResultsStore(tmp_path))
-    found = {check.name: check for check in check_folder(tmp_path)}
-    assert found["logits"].state == "fail"
-    assert "probabilities" in found["logits"].detail
+    checks = {check.name: check for check in check_folder(tmp_path)}
+    assert checks["logits"].state == "fail"
+    assert "probabilities" in checks["logits"].detail
 
 
 @pytest.mark.parametrize("change", [lambda logits: logits.log_softmax(1), torch.sigmoid], ids=["log", "sigmoid"])
@@ -171,10 +171,10 @@ def test_wrong_normalisation(digits, mean, std, wrong, state):
     """Found where it costs enough predictions: three mistakes prove nothing, and a scale costs this network none."""
     classifier = Classifier(digits.module, mean=[mean] * 3, std=[std] * 3)
     assert int((classifier.predict_logits(digits.inputs).argmax(1) != digits.labels).sum()) == wrong
-    found = judge(classifier, digits)["normalisation"]
-    assert found.state == state
-    assert ("16 right with [0, 1], not normalised" in found.detail) == (state == "fail")
-    assert ("too few wrong" in found.detail) == (state == "pass")  # no pass is spent where it could prove nothing
+    check = judge(classifier, digits)["normalisation"]
+    assert check.state == state
+    assert ("16 right with [0, 1], not normalised" in check.detail) == (state == "fail")
+    assert ("too few wrong" in check.detail) == (state == "pass")  # no pass is spent where it could prove nothing
 
 
 def test_labels_of_other_classes_are_guesses(digits):
@@ -188,9 +188,9 @@ def test_a_model_that_cannot_answer_does_not_stop_the_evaluation(digits):
             raise ZeroDivisionError("one image")
         return inputs
 
-    found = judge(Before(picky, digits.module), digits)
-    assert "ZeroDivisionError: one image" in found["zero-epsilon"].detail
-    assert states(found) == {"zero-epsilon": "fail"}
+    checks = judge(Before(picky, digits.module), digits)
+    assert "ZeroDivisionError: one image" in checks["zero-epsilon"].detail
+    assert states(checks) == {"zero-epsilon": "fail"}
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])
@@ -224,8 +224,8 @@ def test_a_planted_example_is_there_and_hidden_from_chance(digits):
         logits = planted["classifier"](torch.stack([image, example]))
         torch.testing.assert_close(logits, torch.tensor([[0.95, -0.95], [-0.05, 0.05]]), atol=2e-3, rtol=0)
         aim = ThreatModel("linf", 0.1)
-        found = run_attack("foolbox:pgd", planted["classifier"], image[None], torch.tensor([0]), aim, steps=10)
-        assert bool(found.success[0])
+        result = run_attack("foolbox:pgd", planted["classifier"], image[None], torch.tensor([0]), aim, steps=10)
+        assert bool(result.success[0])
 
 
 @pytest.fixture(scope="module")
@@ -239,21 +239,21 @@ def cell_of(digits):
 
 
 def test_a_sound_attack_raises_nothing(digits, cell_of):
-    found = probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=4)
-    assert found["images"] == [0, 1, 2, 3]
-    assert [found[name]["reason"] for name in ("more-steps", "unbounded", "random-noise", "active-test")] == [""] * 4
-    assert found["unbounded"]["fooled"] == found["images"]
-    assert found["active-test"]["found"] == found["active-test"]["planted"] == found["images"]
-    assert set(found["more-steps"]["fooled"]) == set(found["base"]["fooled"])
-    assert found["random-noise"]["fooled"] == []
+    answers = probe_cell(cell_of(PGD), digits.classifier, digits.inputs, digits.labels, images=4)
+    assert answers["images"] == [0, 1, 2, 3]
+    assert [answers[name]["reason"] for name in ("more-steps", "unbounded", "random-noise", "active-test")] == [""] * 4
+    assert answers["unbounded"]["fooled"] == answers["images"]
+    assert answers["active-test"]["found"] == answers["active-test"]["planted"] == answers["images"]
+    assert set(answers["more-steps"]["fooled"]) == set(answers["base"]["fooled"])
+    assert answers["random-noise"]["fooled"] == []
 
 
 def test_masked_gradients_blind_the_attack(digits, cell_of):
     """In front of the linear-read-out network a staircase: nothing is found, with any radius, nor what was planted."""
     module = Before(steps, digits.module)
-    found = probe_cell(cell_of(PGD, module), Classifier(module), digits.inputs, digits.labels, images=3)
-    assert found["base"]["fooled"] == found["unbounded"]["fooled"] == found["active-test"]["found"] == []
-    assert len(found["active-test"]["planted"]) == 3
+    answers = probe_cell(cell_of(PGD, module), Classifier(module), digits.inputs, digits.labels, images=3)
+    assert answers["base"]["fooled"] == answers["unbounded"]["fooled"] == answers["active-test"]["found"] == []
+    assert len(answers["active-test"]["planted"]) == 3
 
 
 def test_chance_finds_what_a_blind_attack_does_not(linear):
@@ -263,23 +263,23 @@ def test_chance_finds_what_a_blind_attack_does_not(linear):
     data = Data(linear.inputs, linear.labels, list("abcd"))
     choice = AttackChoice("foolbox:pgd", "linf", epsilon, parameters={"steps": 5})
     cell = make_plan(Config(attacks=(choice,)), models={"net": Classifier(module)}, data=data).cells[0]
-    found = probe_cell(cell, Classifier(module), linear.inputs, linear.labels, images=4)
-    assert found["base"]["fooled"] == []
-    assert found["random-noise"]["fooled"] == [0, 1, 2, 3]
+    answers = probe_cell(cell, Classifier(module), linear.inputs, linear.labels, images=4)
+    assert answers["base"]["fooled"] == []
+    assert answers["random-noise"]["fooled"] == [0, 1, 2, 3]
 
 
 def test_too_few_steps_show(digits, cell_of):
     choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"steps": 2, "step_size": 0.02})
-    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=6)
-    assert len(found["more-steps"]["fooled"]) > len(found["base"]["fooled"])
+    answers = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=6)
+    assert len(answers["more-steps"]["fooled"]) > len(answers["base"]["fooled"])
 
 
 def test_without_a_bound_the_steps_are_as_long_as_the_ball_is_wide(digits, cell_of):
     choice = AttackChoice("foolbox:pgd", "linf", 0.02, parameters={"steps": 4, "step_size": 0.005})
-    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=4)
-    assert len(found["base"]["fooled"]) < 4
-    assert found["unbounded"]["radius"] == 0.5
-    assert found["unbounded"]["fooled"] == [0, 1, 2, 3]
+    answers = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=4)
+    assert len(answers["base"]["fooled"]) < 4
+    assert answers["unbounded"]["radius"] == 0.5
+    assert answers["unbounded"]["fooled"] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -305,11 +305,11 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
     data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
     plan = make_plan(Config(attacks=(PGD,), measures=()), models={"net": digits.classifier}, data=data)
     evaluate(plan, ResultsStore(tmp_path))
-    found = {check.name: check for check in check_folder(tmp_path) if check.cell}
-    assert kind in found[name].detail
-    failed = {each for each in ("bounds", "returns") if found[each].state == "fail"}
+    checks = {check.name: check for check in check_folder(tmp_path) if check.cell}
+    assert kind in checks[name].detail
+    failed = {each for each in ("bounds", "returns") if checks[each].state == "fail"}
     assert failed == ({"bounds", "returns"} if change is torch.zeros_like else {name})  # black is out of the ball, too
-    assert all(found[each].state == "pass" for each in {"bounds", "returns"} - failed)
+    assert all(checks[each].state == "pass" for each in {"bounds", "returns"} - failed)
 
 
 @pytest.mark.parametrize(
@@ -323,15 +323,15 @@ def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
 )
 def test_what_cannot_be_asked_says_why(digits, cell_of, choice, name, reason, monkeypatch):
     monkeypatch.setattr("davylamp.engine.probes.probe_cell.MOST_QUERIES", 50)
-    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=1)
-    assert reason in found[name]["reason"]
+    answers = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=1)
+    assert reason in answers[name]["reason"]
 
 
 def test_a_search_over_radii_is_probed_as_its_attack(digits, cell_of):
     choice = AttackChoice("best(foolbox:pgd)", "linf", parameters={"steps": 5})
-    found = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=2)
-    assert found["epsilon"] == pytest.approx(4 / 255)
-    assert found["active-test"]["found"] == [0, 1]
+    answers = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=2)
+    assert answers["epsilon"] == pytest.approx(4 / 255)
+    assert answers["active-test"]["found"] == [0, 1]
 
 
 def test_no_image_to_probe_on(digits, cell_of):

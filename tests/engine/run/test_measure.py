@@ -37,21 +37,23 @@ def by_hand(name, threat_model, digits, **parameters):
 
 def test_one_row_for_each_cell_and_image(records, images):
     assert len(records) == 3 * 16
-    for _, own in records.groupby("cell"):
-        assert own["index"].tolist() == list(range(16))
-        assert own["image"].tolist() == images.names
+    for _, of_cell in records.groupby("cell"):
+        assert of_cell["index"].tolist() == list(range(16))
+        assert of_cell["image"].tolist() == images.names
 
 
 def test_the_records_are_those_of_the_attack(records, digits):
-    own = records[records["implementation"] == "foolbox:pgd"]
+    recorded = records[records["implementation"] == "foolbox:pgd"]
     step_size = 2.5 * 0.1 / 5
-    found = by_hand("foolbox:pgd", ThreatModel("linf", 0.1), digits, steps=5, step_size=step_size, random_start=False)
-    adv_inputs = torch.cat([result.adv_inputs for result in found])
-    success = torch.cat([result.success for result in found])
-    adv_logits = torch.cat([result.adv_logits for result in found])
+    made_by_hand = by_hand(
+        "foolbox:pgd", ThreatModel("linf", 0.1), digits, steps=5, step_size=step_size, random_start=False
+    )
+    adv_inputs = torch.cat([result.adv_inputs for result in made_by_hand])
+    success = torch.cat([result.success for result in made_by_hand])
+    adv_logits = torch.cat([result.adv_logits for result in made_by_hand])
     logits, labels = digits.module(digits.inputs), digits.labels
-    assert own["success"].tolist() == success.tolist()
-    assert np.array_equal(np.stack(own["adv_logits"]), adv_logits.numpy())
+    assert recorded["success"].tolist() == success.tolist()
+    assert np.array_equal(np.stack(recorded["adv_logits"]), adv_logits.numpy())
     expected = {
         "MR": metrics.misclassification_ratio(logits, adv_logits, labels, reduction="none"),
         "AIAC": metrics.adversarial_confidence_increase(logits, adv_logits, labels, reduction="none"),
@@ -60,11 +62,11 @@ def test_the_records_are_those_of_the_attack(records, digits):
         "RMSD": metrics.pixel_rms_distance(digits.inputs, adv_inputs, reduction="none"),
     }
     for symbol, values in expected.items():
-        np.testing.assert_allclose(own[symbol], values.double(), rtol=1e-6, err_msg=symbol)
+        np.testing.assert_allclose(recorded[symbol], values.double(), rtol=1e-6, err_msg=symbol)
     l2 = (adv_inputs.double() - digits.inputs.double()).flatten(1).norm(dim=1)
-    np.testing.assert_allclose(own["l2"], l2)
+    np.testing.assert_allclose(recorded["l2"], l2)
     on_grid = (quantise(adv_inputs).double() - digits.inputs.double()).flatten(1).norm(dim=1)
-    np.testing.assert_allclose(own["l2_8bit"], on_grid)
+    np.testing.assert_allclose(recorded["l2_8bit"], on_grid)
 
 
 def test_kept_images_are_exact_and_can_be_attacked_again(small_folder, small_plan, digits):
@@ -76,9 +78,9 @@ def test_kept_images_are_exact_and_can_be_attacked_again(small_folder, small_pla
 
 
 def test_distances_for_curves(records):
-    own = records[records["implementation"] == "foolbox:ddn"]
-    assert (own["distance"][own["success"]] == own["l2"][own["success"]]).all()
-    assert np.isinf(own["distance"][~own["success"]]).all()
+    recorded = records[records["implementation"] == "foolbox:ddn"]
+    assert (recorded["distance"][recorded["success"]] == recorded["l2"][recorded["success"]]).all()
+    assert np.isinf(recorded["distance"][~recorded["success"]]).all()
 
 
 def test_pictures_are_the_images_on_the_8_bit_grid(records, small_folder, digits):
@@ -114,8 +116,8 @@ def test_a_violation_is_no_credit_to_anyone(digits):
 
 
 def test_outside_its_radius_a_minimum_norm_example_counts_as_robust(digits):
-    own = run_attack("foolbox:ddn", digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"), steps=20)
-    middle = float(own.distance.median())
+    unbounded = run_attack("foolbox:ddn", digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"), steps=20)
+    middle = float(unbounded.distance.median())
     threat_model = ThreatModel("l2", middle)
     result = run_attack("foolbox:ddn", digits.classifier, digits.inputs, digits.labels, threat_model, steps=20)
     table, _ = result_table(result, digits.classifier, digits.inputs, [""] * 16, first=0, measures=MEASURES)

@@ -109,11 +109,11 @@ def hold_busy_node(cluster, log: Path):
     """A node and its worker, which is stopped between the two gradients of a shard."""
     while True:
         for pid in Counter(log.read_text().split()):
-            told = subprocess.run(["ps", "-o", "ppid=", "-p", pid], check=False, capture_output=True, text=True)
+            answer = subprocess.run(["ps", "-o", "ppid=", "-p", pid], check=False, capture_output=True, text=True)
             nodes = [
                 node
                 for node in cluster.worker_nodes
-                if str(node.all_processes["raylet"][0].process.pid) == told.stdout.strip()
+                if str(node.all_processes["raylet"][0].process.pid) == answer.stdout.strip()
             ]
             if nodes:
                 os.kill(int(pid), signal.SIGSTOP)  # or it is done before the node is killed
@@ -127,11 +127,11 @@ def test_a_killed_node_changes_no_record(cluster, tmp_path):
     plan = plan_for(name, None, twelve_images())
     executor = RayCluster(cluster.address)
     assert executor.slots == 2
-    told = []
+    reports = []
 
     def progress(label: str, images: int) -> None:
-        told.append((label, images))
-        if len(told) == 3:  # the clean predictions and two of six shards
+        reports.append((label, images))
+        if len(reports) == 3:  # the clean predictions and two of six shards
             node, pid = hold_busy_node(cluster, log)
             cluster.remove_node(node, allow_graceful=False)
             with suppress(ProcessLookupError):
@@ -139,7 +139,7 @@ def test_a_killed_node_changes_no_record(cluster, tmp_path):
 
     summary = evaluate(plan, ResultsStore(tmp_path / "ray"), executor=executor, progress=progress)
     assert summary.failed == {}
-    assert sum(images for _, images in told) == 24
+    assert sum(images for _, images in reports) == 24
     assert len(log.read_text().split()) > 12  # two gradients a shard, and one that was lost
     evaluate(plan, ResultsStore(tmp_path / "local"))
     assert_same(tmp_path / "ray", tmp_path / "local")
@@ -195,7 +195,7 @@ def test_gpus_are_reserved_for_tasks_that_compute_there(cluster, monkeypatch):
     assert (on_gpu.slots, RayCluster().slots) == (4, before + 4)
     given = [json.loads(outcome.reason) for outcome in on_gpu(iter(tasks * 4), lambda *_: None)]
     assert len(given) == 4
-    assert all(len(own) == 1 and set(own) <= {0, 1} for own in given)
+    assert all(len(devices) == 1 and set(devices) <= {0, 1} for devices in given)
     whole = RayCluster(device="cuda", gpus_per_task=2)
     assert [json.loads(outcome.reason) for outcome in whole(iter(tasks), lambda *_: None)] == [[0, 1]]
     assert [json.loads(outcome.reason) for outcome in RayCluster()(iter(tasks), lambda *_: None)] == [[]]

@@ -61,7 +61,7 @@ def assert_same(folder: str | Path, whole: str | Path) -> None:
 
 
 def contents(folder: str | Path) -> dict:
-    store, found = ResultsStore(folder, create=False), {}
+    store, files = ResultsStore(folder, create=False), {}
     for kind in ("clean", "cells", "parts", "transfer"):
         for key, record in store.read_all(kind):
             table, stream = record.table, pa.BufferOutputStream()
@@ -69,8 +69,8 @@ def contents(folder: str | Path) -> dict:
             with pa.ipc.new_stream(stream, table.schema) as file:
                 file.write_table(table)
             meta = {name: value for name, value in record.meta.items() if name not in TIMES}
-            found[kind, key] = stream.getvalue().to_pybytes(), meta
-    return found
+            files[kind, key] = stream.getvalue().to_pybytes(), meta
+    return files
 
 
 def assert_nothing_twice(report: dict) -> None:

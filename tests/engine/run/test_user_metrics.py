@@ -169,13 +169,13 @@ def imaginary(adv_logits):
 def test_a_metric_that_changes_the_model_has_no_value_and_leaves_no_trace(folder, digits):
     (folder / "bad.py").write_text(WRECKS)
     evaluate(digits, measures=("effect", "bad.py:wrecks"))
-    found = load("results").copy()
-    assert np.isnan(found["bad.py:wrecks"]).all()
+    records = load("results").copy()
+    assert np.isnan(records["bad.py:wrecks"]).all()
     assert any(bool(parameter.any()) for parameter in digits.module.parameters())
     davylamp.evaluate(
         digits.module, digits.inputs, digits.labels, attacks=["foolbox:pgd", "torchattacks:fgsm"], epsilon=0.1, out="p"
     )
-    assert list(found["MR"]) == list(load("p")["MR"])  # the second attack met the same model
+    assert list(records["MR"]) == list(load("p")["MR"])  # the second attack met the same model
 
 
 def test_a_random_metric_is_the_same_each_time(folder, digits):

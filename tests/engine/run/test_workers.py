@@ -103,7 +103,7 @@ def test_a_worker_that_is_killed_between_two_tasks_is_replaced(tmp_path):
     plan = plan_for(tmp_path, write_model(tmp_path, "well"))
     (subject, source), (cell,) = plan.subjects[0], plan.cells
     tasks = [Task("attack", subject, source, plan.data, cell=cell, shard=shard) for shard in (0, 1)]
-    told, outcomes = [], LocalWorkers(1)(iter(tasks), lambda *progress: told.append(progress))
+    reports, outcomes = [], LocalWorkers(1)(iter(tasks), lambda *progress: reports.append(progress))
     first = next(outcomes)
     for child in multiprocessing.active_children():
         os.kill(child.pid, signal.SIGKILL)
@@ -111,7 +111,7 @@ def test_a_worker_that_is_killed_between_two_tasks_is_replaced(tmp_path):
     (second,) = outcomes
     assert [outcome.reason for outcome in (first, second)] == ["", ""]
     assert [len(outcome.table) for outcome in (first, second)] == [4, 2]
-    assert told == [("torchattacks:fgsm", 4), ("torchattacks:fgsm", 2)]
+    assert reports == [("torchattacks:fgsm", 4), ("torchattacks:fgsm", 2)]
 
 
 def test_workers_that_cannot_start_are_no_cell_s_fault(tmp_path):

@@ -35,8 +35,8 @@ def test_resampling_is_a_bootstrap():
     assert (counts == resample(30, 4000, 5)).all()
     assert (counts != resample(30, 4000, 6)).any()
     # how often one image is drawn is binomial
-    found = np.bincount(counts[1:].ravel(), minlength=6)[:6] / (4000 * 30)
-    np.testing.assert_allclose(found, stats.binom.pmf(range(6), 30, 1 / 30), atol=0.005)
+    shares = np.bincount(counts[1:].ravel(), minlength=6)[:6] / (4000 * 30)
+    np.testing.assert_allclose(shares, stats.binom.pmf(range(6), 30, 1 / 30), atol=0.005)
 
 
 def test_the_interval_of_a_rate_is_that_of_the_binomial():
@@ -53,8 +53,8 @@ def test_the_interval_covers_the_truth():
     generator, hits = np.random.default_rng(0), 0
     for trial in range(300):
         values = (generator.random(120) < 0.4).astype(float)
-        own = interval(draw_means(resample(120, 400, trial), values[:, None])[0].ratio, 120)
-        hits += own.low <= 0.4 <= own.high
+        estimate = interval(draw_means(resample(120, 400, trial), values[:, None])[0].ratio, 120)
+        hits += estimate.low <= 0.4 <= estimate.high
     assert 0.90 < hits / 300 < 0.98
 
 
@@ -100,9 +100,9 @@ def test_resampled_statistics_are_the_metrics_of_every_replicate(seed):
     optimality = draw_optimality(counts, np.maximum(distances, finite), finite)
     f1 = draw_macro_f1(counts, labels, predicted)
     for row, images in enumerate(replicates(counts)):
-        own, least = torch.tensor(distances[images]), torch.tensor(finite[images])
-        assert half[row] == pytest.approx(metrics.half_distortion(own).value, rel=1e-6)
-        truth = metrics.local_optimality(own.maximum(least), least)
+        drawn, least = torch.tensor(distances[images]), torch.tensor(finite[images])
+        assert half[row] == pytest.approx(metrics.half_distortion(drawn).value, rel=1e-6)
+        truth = metrics.local_optimality(drawn.maximum(least), least)
         assert optimality[row] == pytest.approx(float(truth), abs=1e-9)
         logits = torch.eye(5)[torch.tensor(predicted[images])]
         assert f1[row] == pytest.approx(float(metrics.macro_f1(logits, torch.tensor(labels[images]))), abs=1e-6)

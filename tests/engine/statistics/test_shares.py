@@ -30,8 +30,8 @@ def simulate(generator, truth, images, repeats, alike, trials):
 def test_the_clustered_interval_covers_every_share(images, alike, repeats):
     generator = np.random.default_rng((images, repeats))
     for truth in (*TRUTHS, 0.1, 0.7):
-        found = clustered_interval(simulate(generator, truth, images, repeats, alike, 1500))
-        assert ((found.low <= truth) & (truth <= found.high)).mean() >= COVER, truth
+        estimates = clustered_interval(simulate(generator, truth, images, repeats, alike, 1500))
+        assert ((estimates.low <= truth) & (truth <= estimates.high)).mean() >= COVER, truth
 
 
 def test_the_clustered_interval_covers_where_the_repeats_differ():
@@ -42,8 +42,8 @@ def test_the_clustered_interval_covers_where_the_repeats_differ():
     values = (ease < strengths[None, :, None]).astype(float)
     values[:4, 1] = np.nan
     values[10:, 2] = np.nan
-    found = clustered_interval(values)
-    assert ((found.low <= strengths.mean()) & (strengths.mean() <= found.high)).mean() >= COVER
+    estimates = clustered_interval(values)
+    assert ((estimates.low <= strengths.mean()) & (strengths.mean() <= estimates.high)).mean() >= COVER
 
 
 def test_equal_outcomes_of_an_image_are_worth_one():
@@ -55,10 +55,10 @@ def test_equal_outcomes_of_an_image_are_worth_one():
 
 def test_all_equal_outcomes_are_worth_little_more_than_their_images():
     for value in (0.0, 1.0):
-        found = clustered_interval(np.full((12, 7), value))
-        assert found.value == value
-        assert found.worth == pytest.approx(12)
-        assert (found.low, found.high) == pytest.approx(share_interval(12 * value, 12))
+        estimate = clustered_interval(np.full((12, 7), value))
+        assert estimate.value == value
+        assert estimate.worth == pytest.approx(12)
+        assert (estimate.low, estimate.high) == pytest.approx(share_interval(12 * value, 12))
 
 
 def test_independent_outcomes_are_worth_more_than_their_images():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from davylamp.engine.statistics.paired import (
+from davylamp.engine.statistics.paired_tests import (
     difference_interval,
     least_decisive,
     least_equivalent,
@@ -34,11 +34,11 @@ def verdict(first, second, *, minimum_norm=False, same=False, near=None, far=Non
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_too_few_images_decide_nothing(count):
     for second in ([0] * count, [1] * count):
-        found = verdict([1] * count, second)
-        assert found.verdict == "undecided"
-        assert found.needed == 6
-        assert f"{6 - count} more" in found.text
-        assert f"{6 - count} more" in found.power
+        judgement = verdict([1] * count, second)
+        assert judgement.verdict == "undecided"
+        assert judgement.needed == 6
+        assert f"{6 - count} more" in judgement.text
+        assert f"{6 - count} more" in judgement.power
 
 
 def test_the_least_number_of_images_is_the_exact_one():
@@ -52,9 +52,9 @@ def test_the_least_number_of_images_is_the_exact_one():
 
 def test_no_difference_is_not_equivalence():
     for first in ([0] * 8, [1] * 8):
-        found = verdict(first, first)
-        assert found.verdict == "no difference found"
-        assert found.power == "with 8 images only a difference of 6 or more would have been seen"
+        judgement = verdict(first, first)
+        assert judgement.verdict == "no difference found"
+        assert judgement.power == "with 8 images only a difference of 6 or more would have been seen"
     assert verdict([1] * 8, [1] * 3 + [0] * 5).verdict == "no difference found"
     assert verdict([1] * 8, [1] * 2 + [0] * 6).weaker == "b"
 
@@ -70,9 +70,9 @@ def test_equivalence_takes_an_interval_inside_the_margin():
     second[:5], first[5:10] = False, False
     assert verdict(first, second).verdict == "equivalent"
     second[10:65], first[65:120] = False, False  # as often the one as the other, but too often
-    found = verdict(first, second)
-    assert found.p_success > 0.5
-    assert found.verdict == "no difference found"
+    judgement = verdict(first, second)
+    assert judgement.p_success > 0.5
+    assert judgement.verdict == "no difference found"
 
 
 def test_equivalence_of_smallest_changes_is_about_distances_too():
@@ -81,9 +81,9 @@ def test_equivalence_of_smallest_changes_is_about_distances_too():
     fooled = [1] * count
     assert verdict(fooled, fooled, minimum_norm=True, near=distance, far=distance * noise).verdict == "equivalent"
     rough = distance * np.exp(0.8 * ROOM.standard_normal(count))
-    found = verdict(fooled, fooled, minimum_norm=True, near=distance, far=rough)
-    assert found.verdict == "no difference found"
-    assert found.ratio.low < 1 < found.ratio.high
+    judgement = verdict(fooled, fooled, minimum_norm=True, near=distance, far=rough)
+    assert judgement.verdict == "no difference found"
+    assert judgement.ratio.low < 1 < judgement.ratio.high
     farther = verdict(fooled, fooled, minimum_norm=True, near=distance, far=distance * 1.2)
     assert (farther.verdict, farther.weaker) == ("weaker", "b")
 
@@ -97,8 +97,8 @@ def test_the_equivalence_test_keeps_its_size(count, less):
     for only_a in range(int(stats.binom.ppf(1 - 1e-7, count, more)) + 1):
         rest = stats.binom.pmf(np.arange(count - only_a + 1), count - only_a, less / (1 - more))
         for only_b in np.flatnonzero(rest > 1e-7):
-            found = difference_interval(only_a, int(only_b), count)
-            inside = found.low > -MARGIN and found.high < MARGIN
+            difference = difference_interval(only_a, int(only_b), count)
+            inside = difference.low > -MARGIN and difference.high < MARGIN
             chance += stats.binom.pmf(only_a, count, more) * rest[only_b] * inside
     assert chance <= 0.05
 
@@ -106,8 +106,8 @@ def test_the_equivalence_test_keeps_its_size(count, less):
 def test_the_interval_of_the_median_covers_it():
     for count in (5, 12, 40):
         ratios = np.exp(ROOM.standard_normal((2000, count)))
-        found = [median_interval(row, np.ones(count)) for row in ratios]
-        assert np.mean([own.low <= 1 <= own.high for own in found]) >= 0.88
+        intervals = [median_interval(row, np.ones(count)) for row in ratios]
+        assert np.mean([each.low <= 1 <= each.high for each in intervals]) >= 0.88
     assert math.isnan(median_interval([1.0] * 4, [2.0] * 4).low)
     assert median_interval([0.0] * 9, [0.0] * 9) == (1, 1, 1)
 
@@ -115,19 +115,19 @@ def test_the_interval_of_the_median_covers_it():
 def test_violations_are_left_out_of_the_pairs_and_counted():
     count = 40
     broken = [("nan",)] * 2 + [()] * (count - 2)
-    found = verdict([0] * 2 + [1] * 38, [1] * 40, a=broken)
-    assert (found.images, found.left_out, found.only_b) == (38, 2, 0)
-    assert found.verdict == "no difference found"
+    judgement = verdict([0] * 2 + [1] * 38, [1] * 40, a=broken)
+    assert (judgement.images, judgement.left_out, judgement.only_b) == (38, 2, 0)
+    assert judgement.verdict == "no difference found"
     hidden = verdict([1] * 40, [1] * 40, a=[("out-of-bounds",)] * 5 + [()] * 35)  # they "succeed"
     assert (hidden.verdict, hidden.weaker) == ("broken", "a")
 
 
 @pytest.mark.parametrize("kind", ["nan-logits", "no-gradient", "no-signal", "no-start", "unstable"])
 def test_a_library_is_not_broken_by_the_model(kind):
-    found = verdict([0] * 9, [1] * 9, a=[(kind,)] * 9)
-    assert (found.verdict, found.weaker, found.images) == ("undecided", "", 0)
-    assert found.reason == f"a: {kind}: 9 of 9 images"
-    assert found.reason in found.power
+    judgement = verdict([0] * 9, [1] * 9, a=[(kind,)] * 9)
+    assert (judgement.verdict, judgement.weaker, judgement.images) == ("undecided", "", 0)
+    assert judgement.reason == f"a: {kind}: 9 of 9 images"
+    assert judgement.reason in judgement.power
     both = verdict([0] * 9, [1] * 9, a=[(kind, "out-of-ball")] * 9)
     assert both.verdict == "broken"
 
@@ -141,7 +141,7 @@ def test_identical_needs_an_image_that_was_moved():
 
 def test_without_a_result_the_guilty_one_is_broken():
     assert not_compared("foolbox:pgd", "crashed").text == "broken: foolbox:pgd"
-    found = not_compared("", "the model gives no gradients")
-    assert found.verdict == "undecided"
-    assert found.text == "undecided"
-    assert "the model gives no gradients" in found.power
+    judgement = not_compared("", "the model gives no gradients")
+    assert judgement.verdict == "undecided"
+    assert judgement.text == "undecided"
+    assert "the model gives no gradients" in judgement.power

@@ -13,7 +13,7 @@ MAPS = torch.randn(10, 7, 5, generator=torch.Generator().manual_seed(0))
 @pytest.mark.parametrize("first", [0, 4, 20])
 def test_maps_are_nested_lists_and_null_where_an_image_is_no_example(first):
     places = range(first, first + 10)
-    lists = [own.tolist() if place < EXAMPLES else None for own, place in zip(MAPS, places, strict=True)]
+    lists = [each.tolist() if place < EXAMPLES else None for each, place in zip(MAPS, places, strict=True)]
     column = column_of_maps(MAPS, places)
     column.validate(full=True)
     assert column.to_pylist() == lists

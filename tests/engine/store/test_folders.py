@@ -317,10 +317,10 @@ def test_a_cell_of_an_unknown_attack_is_listed_and_leaves_the_others(folder, att
 
 def test_what_the_catalogue_knows_of_an_attack_is_kept_with_its_results(folder):
     store = ResultsStore(folder)
-    told = {record.meta["spec"]["attack"]: record.meta["about"] for _, record in store.read_all("cells")}
-    assert told["foolbox:ddn"]["kind"] == "minimum-norm"
+    about = {record.meta["spec"]["attack"]: record.meta["about"] for _, record in store.read_all("cells")}
+    assert about["foolbox:ddn"]["kind"] == "minimum-norm"
     fgsm = find_attack("fgsm")
-    assert told["torchattacks:fgsm"] == {
+    assert about["torchattacks:fgsm"] == {
         "library": "torchattacks", "attack": "fgsm", "title": fgsm.title, "source": fgsm.source, "variant": "",
         "kind": "fixed-budget", "knowledge": "white-box", "norms": ["linf"], "random": [], "universal": False,
     }  # fmt: skip

@@ -104,11 +104,11 @@ def test_a_model_of_unknown_identity_is_run_again_unless_it_is_trusted(remote, t
 
 
 def test_an_interrupted_evaluation_of_an_unknown_model_goes_on_and_takes_nothing_of_others(remote, twelve, tmp_path):
-    store, told = ResultsStore(tmp_path), []
+    store, reports = ResultsStore(tmp_path), []
 
     def stop(attack, images):
-        told.append(images)
-        if len(told) == 4:
+        reports.append(images)
+        if len(reports) == 4:
             raise KeyboardInterrupt
 
     plan = make_plan(CONFIG, models=remote, data=twelve)
@@ -120,7 +120,7 @@ def test_an_interrupted_evaluation_of_an_unknown_model_goes_on_and_takes_nothing
     ran = []
     evaluate(other, store, progress=lambda attack, images: ran.append(images) if attack else None)
     assert sum(ran) == 24  # the clean images, and all shards
-    told.clear()
+    reports.clear()
     with pytest.raises(KeyboardInterrupt):
         evaluate(plan, store, progress=stop)
     ran.clear()
@@ -152,9 +152,9 @@ def test_rules_torch_and_device_are_part_of_a_cell(digits, images):
 def test_a_spec_of_0_1_0_has_its_key():
     """Worked out by davylamp 0.1.0."""
     subject = ModelOnData("nan-off", "f3dd1294b80c7aa0b4a0", "digits", "15f357d93290a3d0f4a9", 6)
-    own = {"steps": 1, "initial_const": 1.0, "learning_rate": 0.01, "confidence": 0.0}
+    parameters = {"steps": 1, "initial_const": 1.0, "learning_rate": 0.01, "confidence": 0.0}
     measures = ("effect", "cost", "distance")
-    cell = Cell(subject, "torchattacks:cw", ThreatModel("l2"), own, measures=measures, version="3.5.1")
+    cell = Cell(subject, "torchattacks:cw", ThreatModel("l2"), parameters, measures=measures, version="3.5.1")
     assert cell.key == "00f3188b0bcd1a31ee76"
 
 
@@ -178,9 +178,9 @@ def test_a_folder_of_0_1_0_still_loads(old):
 
 
 def test_check_names_what_cannot_be_trusted_in_a_folder_of_0_1_0(old):
-    found = {check.subject: check for check in check_folder(old) if check.name == "older-rules"}
-    told = {subject.split(" (")[0] + " on " + subject.rpartition(" ")[2]: check for subject, check in found.items()}
-    assert {name: check.state for name, check in told.items()} == {
+    checks = {check.subject: check for check in check_folder(old) if check.name == "older-rules"}
+    by_name = {subject.split(" (")[0] + " on " + subject.rpartition(" ")[2]: check for subject, check in checks.items()}
+    assert {name: check.state for name, check in by_name.items()} == {
         "foolbox:pgd on net": "warn",
         "torchattacks:ead-en on net": "fail",
         "torchattacks:cw on net": "fail",
@@ -193,8 +193,8 @@ def test_check_names_what_cannot_be_trusted_in_a_folder_of_0_1_0(old):
         "foolbox:pgd on net": "no image visibly wrong; edited code and attributes of the model",
     }
     for name, text in words.items():
-        assert text in told[name].detail
-    assert told["torchattacks:cw on net"].images == tuple(f"digit-{i}" for i in range(6))
+        assert text in by_name[name].detail
+    assert by_name["torchattacks:cw on net"].images == tuple(f"digit-{i}" for i in range(6))
 
 
 def test_results_of_today_pass(small_folder):

@@ -34,33 +34,33 @@ def subject(writer):
     return writer.clean("a", CLEAN, LABELS)
 
 
-def falls(own, share):
+def falls(outcome, share):
     """The distance of a success, inf without, 0 if wrong when clean."""
     index = torch.arange(N)
-    return torch.where(index < 4, 0.0, torch.where(index < share * N, own, math.inf))
+    return torch.where(index < 4, 0.0, torch.where(index < share * N, outcome, math.inf))
 
 
 def test_a_curve_of_distances_is_the_metric(writer, subject):
     writer.cell(subject, "foolbox:ddn", CLEAN, fool(0.8), LABELS, sizes=sizes(0), **SMALLEST)
     writer.cell(subject, "foolbox:cw", CLEAN, fool(1), LABELS, sizes=sizes(1), **SMALLEST)
     curves = build_curves(writer.store.folder)
-    found = {curve.labels["implementation"]: curve for curve in curves.curves}
+    curve_of = {curve.labels["implementation"]: curve for curve in curves.curves}
     first, second = falls(sizes(0), 0.8), falls(sizes(1), 1)
     best = metrics.best_distances([first, second])
     for name, distances in (("foolbox:ddn", first), ("foolbox:cw", second)):
-        own, half = found[name], metrics.half_distortion(distances)
-        truth = metrics.accuracy_curve(distances, torch.tensor(own.budgets))
-        np.testing.assert_allclose(own.accuracy, truth, atol=1e-12)
-        assert (own.low <= own.accuracy).all()
-        assert (own.accuracy <= own.high).all()
-        assert (own.half_distortion.value, own.r_squared) == (half.value, half.r_squared)
-        assert own.half_distortion.low < half.value < own.half_distortion.high
-        assert own.empirical_half == metrics.empirical_half_distortion(distances)
-        assert own.optimality.value == pytest.approx(float(metrics.local_optimality(distances, best)))
-        assert (own.kind, own.n, own.labels["images"]) == ("distances", N, 46)
-    assert found["foolbox:ddn"].budgets[-1] == pytest.approx(float(second[second.isfinite()].max()))
+        drawn, half = curve_of[name], metrics.half_distortion(distances)
+        truth = metrics.accuracy_curve(distances, torch.tensor(drawn.budgets))
+        np.testing.assert_allclose(drawn.accuracy, truth, atol=1e-12)
+        assert (drawn.low <= drawn.accuracy).all()
+        assert (drawn.accuracy <= drawn.high).all()
+        assert (drawn.half_distortion.value, drawn.r_squared) == (half.value, half.r_squared)
+        assert drawn.half_distortion.low < half.value < drawn.half_distortion.high
+        assert drawn.empirical_half == metrics.empirical_half_distortion(distances)
+        assert drawn.optimality.value == pytest.approx(float(metrics.local_optimality(distances, best)))
+        assert (drawn.kind, drawn.n, drawn.labels["images"]) == ("distances", N, 46)
+    assert curve_of["foolbox:ddn"].budgets[-1] == pytest.approx(float(second[second.isfinite()].max()))
     assert curves.unit == {"l2": "pixel range"}
-    assert set(curves.shown["l2"]) <= set(found["foolbox:cw"].budgets)
+    assert set(curves.shown["l2"]) <= set(curve_of["foolbox:cw"].budgets)
 
 
 def test_the_band_is_that_of_the_binomial(writer, subject):
@@ -75,8 +75,8 @@ def test_the_band_is_that_of_the_binomial(writer, subject):
 
 def test_fixed_budgets_are_points(writer, subject):
     for epsilon, share in ((0.2, 0.9), (0.1, 0.5), (0.05, 0.2)):
-        own = {"epsilon": epsilon, "parameters": {"steps": 5, "step_size": epsilon / 2}}
-        writer.cell(subject, "foolbox:pgd", CLEAN, fool(share), LABELS, **own)
+        spec = {"epsilon": epsilon, "parameters": {"steps": 5, "step_size": epsilon / 2}}
+        writer.cell(subject, "foolbox:pgd", CLEAN, fool(share), LABELS, **spec)
     (curve,) = build_curves(writer.store.folder).curves
     assert curve.kind == "points"
     assert curve.budgets.tolist() == [0, 0.05, 0.1, 0.2]
@@ -89,17 +89,17 @@ def test_fixed_budgets_are_points(writer, subject):
 def test_two_relative_step_sizes_are_two_curves(writer, subject):
     for ratio in (0.5, 0.25):
         for epsilon in (0.1, 0.2):
-            own = {"epsilon": epsilon, "parameters": {"step_size": epsilon * ratio}}
-            writer.cell(subject, "foolbox:pgd", CLEAN, fool(ratio), LABELS, **own)
-    found = build_curves(writer.store.folder).curves
-    assert sorted(curve.accuracy.tolist() for curve in found) == [[0.92, 0.5, 0.5], [0.92, 0.74, 0.74]]
-    assert len({curve.labels["setting"] for curve in found}) == 2
+            spec = {"epsilon": epsilon, "parameters": {"step_size": epsilon * ratio}}
+            writer.cell(subject, "foolbox:pgd", CLEAN, fool(ratio), LABELS, **spec)
+    curves = build_curves(writer.store.folder).curves
+    assert sorted(curve.accuracy.tolist() for curve in curves) == [[0.92, 0.5, 0.5], [0.92, 0.74, 0.74]]
+    assert len({curve.labels["setting"] for curve in curves}) == 2
 
 
 def test_one_step_size_at_several_epsilons_is_one_curve(writer, subject):
     for epsilon in (0.1, 0.2):
-        own = {"epsilon": epsilon, "parameters": {"step_size": 0.01}}
-        writer.cell(subject, "foolbox:pgd", CLEAN, fool(0.5), LABELS, **own)
+        spec = {"epsilon": epsilon, "parameters": {"step_size": 0.01}}
+        writer.cell(subject, "foolbox:pgd", CLEAN, fool(0.5), LABELS, **spec)
     assert len(build_curves(writer.store.folder).curves) == 1
 
 
@@ -121,8 +121,8 @@ def test_queries_are_those_spent_on_a_success(writer, subject):
     truth = metrics.accuracy_curve(falls(3.0 * forwards.double(), 0.5), torch.tensor(curve.budgets))
     np.testing.assert_allclose(curve.accuracy, truth, atol=1e-12)
     assert curves.shown["linf"] == (0, 12, 14.5, 30)
-    found = dict(zip(curve.budgets, curve.accuracy, strict=True))
-    assert [found[budget] for budget in (0, 12, 14.5, 30)] == pytest.approx([0.92, 0.9, 0.9, 0.78])
+    accuracy_at = dict(zip(curve.budgets, curve.accuracy, strict=True))
+    assert [accuracy_at[budget] for budget in (0, 12, 14.5, 30)] == pytest.approx([0.92, 0.9, 0.9, 0.78])
     assert math.isnan(curve.half_distortion.value)
 
 
@@ -150,8 +150,8 @@ def test_optimality_is_against_attacks_of_the_same_kind_only(writer, subject):
     writer.cell(subject, "foolbox:cw", CLEAN, fool(1), LABELS, sizes=near, target="random", **SMALLEST)
     other = writer.clean("b", CLEAN, LABELS)
     writer.cell(other, "foolbox:cw", CLEAN, fool(1), LABELS, sizes=near, **SMALLEST)
-    found = build_curves(writer.store.folder, bootstrap=0).curves
-    assert [curve.optimality.value for curve in found] == pytest.approx([1] * 4)
+    curves = build_curves(writer.store.folder, bootstrap=0).curves
+    assert [curve.optimality.value for curve in curves] == pytest.approx([1] * 4)
 
 
 def test_only_one_norm_or_model(writer, subject):

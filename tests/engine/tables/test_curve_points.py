@@ -32,8 +32,8 @@ def points(writer):
 def joins(svg):
     """Straight pieces of a path from one place to another that is neither above nor beside it."""
     paths = [path for path in re.findall(r' d="([^"]+)"', svg) if not set(path) & set("QC")]  # no markers, no frames
-    places = [[tuple(map(float, own)) for own in re.findall(r"(-?[\d.]+)[ ,](-?[\d.]+)", path)] for path in paths]
-    pairs = [pair for own in places for pair in pairwise(own)]
+    places = [[tuple(map(float, point)) for point in re.findall(r"(-?[\d.]+)[ ,](-?[\d.]+)", path)] for path in paths]
+    pairs = [pair for point in places for pair in pairwise(point)]
     return [(a, b) for a, b in pairs if a[0] != b[0] and a[1] != b[1]]
 
 
@@ -52,35 +52,35 @@ def test_no_line_joins_what_was_not_measured(points, tmp_path, against):
 def test_a_table_has_values_only_where_an_attack_was_run(points):
     writer, subject = points
     sizes = torch.linspace(0.01, 0.3, N, dtype=torch.double)
-    own = {"sizes": sizes, "norm": "linf", "epsilon": None}
-    writer.cell(subject, "foolbox:fmn", RIGHT, RIGHT.flip(1), LABELS, **own)
+    spec = {"sizes": sizes, "norm": "linf", "epsilon": None}
+    writer.cell(subject, "foolbox:fmn", RIGHT, RIGHT.flip(1), LABELS, **spec)
     curves = build_curves(writer.store.folder, budgets=[0.05, 0.15], bootstrap=0)
     console = make_console()
     with console.capture() as captured:
         print_curves(curves, console)
     _, head, *lines = captured.get().splitlines()
     places = {budget: head.split().index(budget) for budget in ("0", "0.05", "0.1", "0.15", "0.2")}
-    found = {line.split()[1]: line.split() for line in lines}
-    pgd, fmn = ({b: found[name][place] for b, place in places.items()} for name in ("foolbox:pgd", "foolbox:fmn"))
+    cells_of = {line.split()[1]: line.split() for line in lines}
+    pgd, fmn = ({b: cells_of[name][place] for b, place in places.items()} for name in ("foolbox:pgd", "foolbox:fmn"))
     assert pgd == {"0": "1", "0.05": "-", "0.1": "0.5", "0.15": "-", "0.2": "0"}
     truth = {float(b): float((sizes > float(b)).double().mean()) for b in fmn}
     assert {float(b): float(share) for b, share in fmn.items()} == pytest.approx(truth, abs=1e-3)
     budgets = [line.split(",") for line in curves_csv(curves).splitlines()]
     place = budgets[0].index("budget")
-    assert [float(own[place]) for own in budgets[1:] if "foolbox:pgd" in own] == [0, 0.1, 0.2]
+    assert [float(spec[place]) for spec in budgets[1:] if "foolbox:pgd" in spec] == [0, 0.1, 0.2]
 
 
 def test_an_attack_that_spends_the_same_on_every_image_is_a_point_against_queries(points):
     writer, subject = points
     forwards = torch.arange(N) + 1
     writer.cell(subject, "art:pgd", RIGHT, HALF, LABELS, forwards=forwards)
-    found = {curve.labels["implementation"]: curve for curve in build_curves(
+    curve_of = {curve.labels["implementation"]: curve for curve in build_curves(
         writer.store.folder, against="queries", bootstrap=0).curves if curve.labels["epsilon"] == 0.1}  # fmt: skip
-    assert found["foolbox:pgd"].kind == "points"
-    assert found["foolbox:pgd"].budgets.tolist() == [0, 5]
-    assert found["foolbox:pgd"].accuracy.tolist() == [1, 0.5]
-    assert math.isnan(found["foolbox:pgd"].empirical_half)
-    assert found["art:pgd"].kind == "distances"
+    assert curve_of["foolbox:pgd"].kind == "points"
+    assert curve_of["foolbox:pgd"].budgets.tolist() == [0, 5]
+    assert curve_of["foolbox:pgd"].accuracy.tolist() == [1, 0.5]
+    assert math.isnan(curve_of["foolbox:pgd"].empirical_half)
+    assert curve_of["art:pgd"].kind == "distances"
 
 
 def test_violations_are_right_at_no_budget_but_0_and_a_note_says_so(points):
@@ -90,7 +90,7 @@ def test_violations_are_right_at_no_budget_but_0_and_a_note_says_so(points):
     curves = build_curves(writer.store.folder, bootstrap=0)
     (note,) = curves.notes
     assert note.startswith("foolbox:ddn on a: 3 violations count neither as fooled nor as robust")
-    (curve,) = (own for own in curves.curves if own.labels["implementation"] == "foolbox:ddn")
+    (curve,) = (each for each in curves.curves if each.labels["implementation"] == "foolbox:ddn")
     assert curve.accuracy[0] == 1
     assert curve.accuracy[1] <= 1 - 3 / N
 

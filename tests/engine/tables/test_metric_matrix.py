@@ -23,12 +23,12 @@ def fill(writer):
     """Writes cells: {attack: {model: images fooled}}; gives the folder."""
     subjects = {}
 
-    def write(table, **own):
+    def write(table, **options):
         for attack, models in table.items():
             for model, count in models.items():
                 if model not in subjects:
                     subjects[model] = writer.clean(model, RIGHT, LABELS)
-                writer.cell(subjects[model], attack, RIGHT, fool(count), LABELS, **own)
+                writer.cell(subjects[model], attack, RIGHT, fool(count), LABELS, **options)
         return writer.store.folder
 
     return write

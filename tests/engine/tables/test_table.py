@@ -8,7 +8,7 @@ import torch
 
 from davylamp import metrics
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
-from davylamp.engine.statistics.paired import difference_interval
+from davylamp.engine.statistics.paired_tests import difference_interval
 from davylamp.engine.statistics.shares import clustered_interval
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.defence_table import build_defence
@@ -25,16 +25,16 @@ def case():
     generator = torch.Generator().manual_seed(3)
     labels = torch.randint(6, (40,), generator=generator)
     logits = [3 * torch.randn(40, 6, generator=generator) for _ in range(4)]
-    for own in logits[:2]:
-        own[range(34), labels[:34]] += 9
+    for each in logits[:2]:
+        each[range(34), labels[:34]] += 9
     return labels, *logits
 
 
-def write_two(writer, case, **own):
+def write_two(writer, case, **spec):
     labels, clean, other, adv, other_adv = case
     a, b = writer.clean("a", clean, labels), writer.clean("b", other, labels)
-    writer.cell(a, "foolbox:pgd", clean, adv, labels, **own)
-    writer.cell(b, "foolbox:pgd", other, other_adv, labels, **own)
+    writer.cell(a, "foolbox:pgd", clean, adv, labels, **spec)
+    writer.cell(b, "foolbox:pgd", other, other_adv, labels, **spec)
     return a, b
 
 
@@ -58,18 +58,18 @@ def test_an_attack_row_is_the_mean_over_models_of_the_metric(writer, case):
 
         return function
 
-    own = row.metrics
-    assert own["MR"].value == mean(lambda x, y: metrics.misclassification_ratio(x, y, labels))
-    assert own["AIAC"].value == mean(lambda x, y: metrics.adversarial_confidence_increase(x, y, labels))
-    assert [own[s].value for s in ("FR@2", "FR@5", "FR@10")] == [mean(rate(2)), mean(rate(5)), 0]
-    assert own["CA"].value == mean(lambda x, _: metrics.clean_accuracy(x, labels))
-    assert own["CC"].value == mean(lambda x, _: metrics.true_class_confidence(x, labels))
-    assert own["CF"].value == mean(lambda x, _: metrics.macro_f1(x, labels))
+    estimates = row.metrics
+    assert estimates["MR"].value == mean(lambda x, y: metrics.misclassification_ratio(x, y, labels))
+    assert estimates["AIAC"].value == mean(lambda x, y: metrics.adversarial_confidence_increase(x, y, labels))
+    assert [estimates[s].value for s in ("FR@2", "FR@5", "FR@10")] == [mean(rate(2)), mean(rate(5)), 0]
+    assert estimates["CA"].value == mean(lambda x, _: metrics.clean_accuracy(x, labels))
+    assert estimates["CC"].value == mean(lambda x, _: metrics.true_class_confidence(x, labels))
+    assert estimates["CF"].value == mean(lambda x, _: metrics.macro_f1(x, labels))
     robust = mean(lambda x, y: ((x.argmax(1) == labels) & (y.argmax(1) == labels)).double().mean())
-    assert own["RA"].value == robust
-    assert own["MR"].n == sum(int((x.argmax(1) == labels).sum()) for x, _ in pairs)
-    assert own["CA"].n == own["CF"].n == own["RA"].n == 80
-    assert all(estimate.low <= estimate.value <= estimate.high for estimate in own.values())
+    assert estimates["RA"].value == robust
+    assert estimates["MR"].n == sum(int((x.argmax(1) == labels).sum()) for x, _ in pairs)
+    assert estimates["CA"].n == estimates["CF"].n == estimates["RA"].n == 80
+    assert all(estimate.low <= estimate.value <= estimate.high for estimate in estimates.values())
 
 
 def test_shares_have_intervals_where_nothing_or_all_counts(writer):
@@ -80,9 +80,9 @@ def test_shares_have_intervals_where_nothing_or_all_counts(writer):
     for attack in ("foolbox:pgd", "art:pgd"):
         writer.cell(subject, attack, clean, clean.flip(1), labels)
     folder = writer.store.folder
-    for own in build_table(folder, by="pairs", metrics=["MR", "RA"]).rows:
-        assert own.metrics["MR"][:3] == pytest.approx((1, *share_interval(12, 12)))
-        assert own.metrics["RA"][:3] == pytest.approx((0, *share_interval(0, 12)))
+    for pair_row in build_table(folder, by="pairs", metrics=["MR", "RA"]).rows:
+        assert pair_row.metrics["MR"][:3] == pytest.approx((1, *share_interval(12, 12)))
+        assert pair_row.metrics["RA"][:3] == pytest.approx((0, *share_interval(0, 12)))
     (row,) = build_table(folder, by="models", metrics=["MR", "RA", "RA_worst", "CA", "FR@1"]).rows
     for symbol, value in (("MR", 1), ("RA", 0), ("RA_worst", 0), ("CA", 1)):
         assert row.metrics[symbol][:3] == pytest.approx((value, *share_interval(12 * value, 12))), symbol
@@ -91,11 +91,13 @@ def test_shares_have_intervals_where_nothing_or_all_counts(writer):
 def test_the_interval_of_a_share_is_the_clustered_one(writer, case):
     write_two(writer, case)
     outcomes = read_outcomes(writer.store.folder)
-    columns = np.stack([own.columns["MR"] for own in outcomes.done], axis=1)
+    columns = np.stack([outcome.columns["MR"] for outcome in outcomes.done], axis=1)
     for pooled in (False, True):
         (row,) = build_table(outcomes, metrics=["MR"], pooled=pooled).rows
-        found = clustered_interval(columns, (~np.isnan(columns)).sum(0) if pooled else None)
-        assert row.metrics["MR"][:3] == pytest.approx((float(found.value), float(found.low), float(found.high)))
+        expected = clustered_interval(columns, (~np.isnan(columns)).sum(0) if pooled else None)
+        assert row.metrics["MR"][:3] == pytest.approx(
+            (float(expected.value), float(expected.low), float(expected.high))
+        )
 
 
 def test_violations_that_a_record_of_0_1_0_calls_successes_are_shown(writer):
@@ -152,12 +154,12 @@ def test_repeats_are_averaged_before_models(writer, case):
     labels, clean, other, adv, other_adv = case
     a, _ = write_two(writer, case)
     writer.cell(a, "foolbox:pgd", clean, clean, labels, seed=1)  # never fooled
-    found = build_table(writer.store.folder, metrics=["MR"]).rows[0]
+    row = build_table(writer.store.folder, metrics=["MR"]).rows[0]
     first, second = (
         float(metrics.misclassification_ratio(x, y, labels)) for x, y in ((clean, adv), (other, other_adv))
     )
-    assert found.labels["cells"] == 3
-    assert found.metrics["MR"].value == pytest.approx((first / 2 + second) / 2)
+    assert row.labels["cells"] == 3
+    assert row.metrics["MR"].value == pytest.approx((first / 2 + second) / 2)
 
 
 def test_worst_case_is_over_every_attack_of_one_threat_model(writer):
@@ -166,9 +168,9 @@ def test_worst_case_is_over_every_attack_of_one_threat_model(writer):
     clean[3] = clean[3].flip(0)  # wrong when clean
     subject = writer.clean("a", clean, labels)
 
-    def attack(name, fooled, **own):
+    def attack(name, fooled, **spec):
         adv = torch.where(torch.tensor(fooled)[:, None], torch.tensor([[0.0, 5]]), clean)
-        writer.cell(subject, name, clean, adv, labels, **own)
+        writer.cell(subject, name, clean, adv, labels, **spec)
 
     attack("foolbox:pgd", [True, False, False, False])
     attack("art:pgd", [False, True, False, False])
@@ -176,9 +178,9 @@ def test_worst_case_is_over_every_attack_of_one_threat_model(writer):
     violated = torch.tensor([False, True, False, False])
     attack("foolbox:pgd", [False] * 4, norm="l2", epsilon=1.0, violated=violated)
     rows = build_table(writer.store.folder, by="models", metrics=["RA", "RA_worst", "MR"]).rows
-    found = {(row.labels["norm"], row.labels["epsilon"]): row for row in rows}
-    assert len(found) == 3
-    small, large, round_ball = found["linf", 0.1], found["linf", 0.2], found["l2", 1.0]
+    row_of = {(row.labels["norm"], row.labels["epsilon"]): row for row in rows}
+    assert len(row_of) == 3
+    small, large, round_ball = row_of["linf", 0.1], row_of["linf", 0.2], row_of["l2", 1.0]
     assert [row.metrics["RA_worst"].value for row in (small, large, round_ball)] == [0.25, 0.0, 0.5]
     assert [row.metrics["RA"].value for row in (small, large, round_ball)] == [0.5, 0.0, 0.5]
     assert small.metrics["MR"].value == pytest.approx(1 / 3)
@@ -194,12 +196,12 @@ def test_rows_never_mix_settings_and_say_what_tells_them_apart(writer, case):
     writer.cell(subject, "foolbox:pgd", clean, adv, labels, epsilon=0.2)
     writer.cell(subject, "foolbox:pgd", clean, adv, labels, target="random")
     rows = build_table(writer.store.folder, metrics=["MR"]).rows
-    found = [(row.labels["epsilon"], row.labels["targeted"], row.labels["setting"]) for row in rows]
-    assert found == [(0.1, False, "steps=10"), (0.1, False, "steps=5"), (0.1, True, ""), (0.2, False, "")]
+    settings = [(row.labels["epsilon"], row.labels["targeted"], row.labels["setting"]) for row in rows]
+    assert settings == [(0.1, False, "steps=10"), (0.1, False, "steps=5"), (0.1, True, ""), (0.2, False, "")]
     writer.cell(subject, "foolbox:pgd", clean, adv, labels, target="least-likely")
     rows = build_table(writer.store.folder, by="models", metrics=["MR"]).rows
-    found = [(row.labels["epsilon"], row.labels["attacks"], row.labels["setting"]) for row in rows]
-    assert sorted(found) == [(0.1, 1, "target=least-likely"), (0.1, 1, "target=random"), (0.1, 2, ""), (0.2, 1, "")]
+    settings = [(row.labels["epsilon"], row.labels["attacks"], row.labels["setting"]) for row in rows]
+    assert sorted(settings) == [(0.1, 1, "target=least-likely"), (0.1, 1, "target=random"), (0.1, 2, ""), (0.2, 1, "")]
 
 
 def test_two_weights_of_one_name_stay_apart(writer, case):
@@ -224,19 +226,19 @@ def test_statistics_of_distances_are_the_metrics(writer, case):
     writer.cell(subject, "foolbox:cw", clean, adv, labels, sizes=far, seconds=torch.full((40,), 9.0), **minimum)
     writer.cell(subject, "foolbox:pgd", clean, every, labels, sizes=near / 10, norm="linf")
     table = build_table(writer.store.folder, by="pairs", metrics=["D_half", "OPT", "CTC", "l2", "seconds"])
-    found = {row.labels["implementation"]: row.metrics for row in table.rows}
+    estimates = {row.labels["implementation"]: row.metrics for row in table.rows}
     right = clean.argmax(1) == labels
     success = right & (adv.argmax(1) != labels)
     distances = torch.where(right, torch.where(success, far, INF), 0.0)
     best = torch.where(right, near, 0.0).minimum(distances)
-    assert found["foolbox:cw"]["D_half"].value == metrics.half_distortion(distances).value
-    assert found["foolbox:cw"]["OPT"].value == pytest.approx(float(metrics.local_optimality(distances, best)))
-    assert found["foolbox:cw"]["l2"].value == pytest.approx(float(far[success].mean()))
-    assert found["foolbox:cw"]["CTC"].value == 3  # two of three are faster
-    assert found["foolbox:ddn"]["CTC"].value == found["foolbox:pgd"]["CTC"].value == 0
-    assert found["foolbox:cw"]["seconds"].value == 9
-    assert math.isnan(found["foolbox:pgd"]["D_half"].value)  # a fixed budget has no smallest distance
-    assert found["foolbox:pgd"]["OPT"].value == 1
+    assert estimates["foolbox:cw"]["D_half"].value == metrics.half_distortion(distances).value
+    assert estimates["foolbox:cw"]["OPT"].value == pytest.approx(float(metrics.local_optimality(distances, best)))
+    assert estimates["foolbox:cw"]["l2"].value == pytest.approx(float(far[success].mean()))
+    assert estimates["foolbox:cw"]["CTC"].value == 3  # two of three are faster
+    assert estimates["foolbox:ddn"]["CTC"].value == estimates["foolbox:pgd"]["CTC"].value == 0
+    assert estimates["foolbox:cw"]["seconds"].value == 9
+    assert math.isnan(estimates["foolbox:pgd"]["D_half"].value)  # a fixed budget has no smallest distance
+    assert estimates["foolbox:pgd"]["OPT"].value == 1
 
 
 def test_the_defaults_are_what_the_folder_has(writer, case):
@@ -296,11 +298,11 @@ def test_failed_and_damaged_cells_are_counted_and_named(writer, case):
     path = writer.store.path("cells", cell.key)
     path.write_bytes(path.read_bytes()[:-20])
     table = build_table(writer.store.folder, metrics=["MR"])
-    found = {row.labels["implementation"]: row for row in table.rows}
-    assert set(found) == {"foolbox:pgd", "art:pgd"}
-    assert (found["art:pgd"].labels["cells"], found["art:pgd"].labels["failed"]) == (0, 1)
-    assert math.isnan(found["art:pgd"].metrics["MR"].value)
-    assert found["art:pgd"].metrics["MR"].n == 0
+    row_of = {row.labels["implementation"]: row for row in table.rows}
+    assert set(row_of) == {"foolbox:pgd", "art:pgd"}
+    assert (row_of["art:pgd"].labels["cells"], row_of["art:pgd"].labels["failed"]) == (0, 1)
+    assert math.isnan(row_of["art:pgd"].metrics["MR"].value)
+    assert row_of["art:pgd"].metrics["MR"].n == 0
     assert table.notes[0] == "failed: art:pgd on a: AttackFailed: boom"
     assert cell.key in table.notes[1]
     assert "damaged" in table.notes[1]
@@ -322,10 +324,10 @@ def test_an_unreadable_clean_file_leaves_its_metrics_undefined(writer, case):
     a, _ = write_two(writer, case)
     writer.store.path("clean", a.key).write_bytes(b"x")
     table = build_table(writer.store.folder, by="models", metrics=["CA", "CF", "MR", "FR@2"])
-    found = {row.labels["model"]: row.metrics for row in table.rows}
-    assert all(math.isnan(found["a"][symbol].value) for symbol in ("CA", "CF", "FR@2"))
-    assert found["a"]["MR"].value > 0
-    assert found["b"]["CA"].value > 0
+    estimates = {row.labels["model"]: row.metrics for row in table.rows}
+    assert all(math.isnan(estimates["a"][symbol].value) for symbol in ("CA", "CF", "FR@2"))
+    assert estimates["a"]["MR"].value > 0
+    assert estimates["b"]["CA"].value > 0
     assert "is damaged" in table.notes[0]
     assert "no clean predictions of a on demo" in table.notes[1]
     assert len(table.notes) == 2
@@ -336,8 +338,8 @@ def test_violations_and_examples_outside_of_the_radius_are_not_usable(writer):
     subject = writer.clean("a", clean, labels)
     flags = torch.tensor([True, False, False])
     sizes, never = torch.tensor([0.1, 0.3, 0.1]).double(), torch.zeros(3, dtype=torch.bool)
-    own = {"sizes": sizes, "success": never, "violated": flags}
-    writer.cell(subject, "foolbox:ddn", clean, clean, labels, norm="l2", epsilon=0.2, **own)
+    spec = {"sizes": sizes, "success": never, "violated": flags}
+    writer.cell(subject, "foolbox:ddn", clean, clean, labels, norm="l2", epsilon=0.2, **spec)
     (outcome,) = read_outcomes(writer.store.folder).done
     assert outcome.usable.tolist() == [False, False, True]
 

@@ -48,7 +48,7 @@ def test_an_example_that_a_model_has_no_logits_for_is_neither_transferred_nor_no
     assert seen["adv_predicted"].isna().tolist() == [True] * (n // 2) + [False] * (n - n // 2)
     assert seen["adv_probability"].isna().tolist() == seen["label_probability"].isna().tolist()
     outcomes = read_outcomes(tmp_path, ["OTR"])
-    made = next(own for own in outcomes.done if own.cell.subject.model == "a")
+    made = next(outcome for outcome in outcomes.done if outcome.cell.subject.model == "a")
     fooled = made.columns["success"][n // 2 :]
     known = seen["adv_predicted"].to_numpy()[n // 2 :] != seen["label"].to_numpy()[n // 2 :]
     transfer = build_transfer(tmp_path, bootstrap=0)
@@ -87,10 +87,12 @@ def test_a_threat_is_the_mean_over_the_attacks_that_were_tested(gaps):
     transfer = build_transfer(gaps, bootstrap=20)
     (table,) = transfer.tables
     both, one = (2 / 6 + 5 / 6) / 2, 2 / 6
-    found = np.array([[own.value for own in line] for line in table.threat_from])
-    np.testing.assert_allclose(found, [[math.nan, one, both], [both, math.nan, both], [one, one, math.nan]], atol=1e-6)
+    threats = np.array([[estimate.value for estimate in line] for line in table.threat_from])
+    np.testing.assert_allclose(
+        threats, [[math.nan, one, both], [both, math.nan, both], [one, one, math.nan]], atol=1e-6
+    )
     assert table.threat_from_attacks == ((0, 1, 2), (2, 0, 2), (1, 1, 0))
-    np.testing.assert_allclose([own.value for own in table.threat], [one, one, both], atol=1e-6)
+    np.testing.assert_allclose([estimate.value for estimate in table.threat], [one, one, both], atol=1e-6)
     assert table.threat_attacks == (1, 1, 2)
     assert transfer.notes == (
         "art:pgd linf 0.1: a rate for 3 of 6 pairs of models; the threat is the mean without the others",

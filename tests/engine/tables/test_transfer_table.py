@@ -32,7 +32,7 @@ def world(writer):
 
     clean = torch.stack([noisy(0.1) for _ in range(3)])
     examples = torch.stack([torch.stack([torch.stack([noisy(0.6) for _ in range(3)]) for _ in range(3)]) for _ in "ab"])
-    subjects = [writer.clean(name, logits_for(own), labels) for name, own in zip("xyz", clean, strict=True)]
+    subjects = [writer.clean(name, logits_for(each), labels) for name, each in zip("xyz", clean, strict=True)]
 
     def write(*, tested=lambda source, target: source != target):
         for attack, name in enumerate(ATTACKS):
@@ -47,7 +47,7 @@ def world(writer):
 
 
 def values(estimates):
-    return np.array([values(own) if isinstance(own[0], tuple) else own.value for own in estimates])
+    return np.array([values(each) if isinstance(each[0], tuple) else each.value for each in estimates])
 
 
 def rates_of(labels, clean, examples, over):
@@ -70,18 +70,18 @@ def test_the_tables_are_those_of_the_metrics(world, over):
     (table,) = build_transfer(writer.store.folder, over=over, bootstrap=50).tables
     rates = rates_of(labels, clean, examples, over)
     assert table.models == ("x", "y", "z")
-    assert [own["implementation"] for own in table.attacks] == list(ATTACKS)
+    assert [entry["implementation"] for entry in table.attacks] == list(ATTACKS)
     np.testing.assert_allclose(values(table.rates), rates.numpy(), atol=1e-6)
     np.testing.assert_allclose(values(table.by_source), metrics.transfer_by_source(rates), atol=1e-6)
     np.testing.assert_allclose(values(table.by_target), metrics.transfer_by_target(rates), atol=1e-6)
     np.testing.assert_allclose(values(table.of_attack), metrics.transfer_of_attack(rates), atol=1e-6)
     np.testing.assert_allclose(values(table.threat), metrics.transfer_threat(rates), atol=1e-6)
     for attack, source, tested in np.ndindex(2, 3, 3):
-        own = table.rates[attack][source][tested]
-        truth = share_interval(round(own.value * own.n), own.n) if own.n else (math.nan, math.nan)
-        assert own[1:3] == pytest.approx(truth, nan_ok=True)
+        entry = table.rates[attack][source][tested]
+        truth = share_interval(round(entry.value * entry.n), entry.n) if entry.n else (math.nan, math.nan)
+        assert entry[1:3] == pytest.approx(truth, nan_ok=True)
     for means in (*table.by_source, *table.by_target, table.of_attack, table.threat):
-        assert all(0 <= own.low < own.value < own.high <= 1 for own in means)
+        assert all(0 <= entry.low < entry.value < entry.high <= 1 for entry in means)
     for source in range(3):
         truth = metrics.simple_transfer_threat(rates, source)
         np.testing.assert_allclose(values(table.threat_from)[source], truth, atol=1e-6)
@@ -151,13 +151,13 @@ def test_rows_hold_every_entry_once(world):
     (table,) = transfer.tables
     rows = transfer_rows(transfer).rows
     assert len(rows) == 2 * 16 + 12
-    found = {
+    entries = {
         tuple(row.labels[k] for k in ("implementation", "made_on", "tested_on")): row.metrics["rate"] for row in rows
     }
-    assert len(found) == len(rows)
-    assert found["foolbox:pgd", "x", "z"] == table.rates[0][0][2]
-    assert found["torchattacks:pgd", "y", "mean"] == table.by_source[1][1]
-    assert found["foolbox:pgd", "mean", "y"] == table.by_target[0][1]
-    assert found["foolbox:pgd", "mean", "mean"] == table.of_attack[0]
-    assert found["mean", "mean", "z"] == table.threat[2]
-    assert found["mean", "x", "z"] == table.threat_from[0][2]
+    assert len(entries) == len(rows)
+    assert entries["foolbox:pgd", "x", "z"] == table.rates[0][0][2]
+    assert entries["torchattacks:pgd", "y", "mean"] == table.by_source[1][1]
+    assert entries["foolbox:pgd", "mean", "y"] == table.by_target[0][1]
+    assert entries["foolbox:pgd", "mean", "mean"] == table.of_attack[0]
+    assert entries["mean", "mean", "z"] == table.threat[2]
+    assert entries["mean", "x", "z"] == table.threat_from[0][2]

@@ -193,8 +193,8 @@ def test_tables_copy_as_csv_markdown_and_latex(synthetic, folder):
     known = build_table(folder, by="models", bootstrap=200)
     rows = list(csv.DictReader(io.StringIO(copied(synthetic, "metrics-models", "CSV"))))
     assert [row["model"] for row in rows] == [row.labels["model"] for row in known.rows]
-    for row, own in zip(rows, known.rows, strict=True):
-        estimate = own.metrics["RA_worst"]
+    for row, known_row in zip(rows, known.rows, strict=True):
+        estimate = known_row.metrics["RA_worst"]
         shown = [float(row[name]) for name in ("RA_worst", "RA_worst low", "RA_worst high")]
         assert shown == list(estimate[:3])
     lines = copied(synthetic, "metrics-models", "Markdown").splitlines()
@@ -266,12 +266,12 @@ def test_axe_finds_nothing(browser, synthetic, theme):
     browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
     browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     browser.set_script_timeout(120)
-    found = browser.execute_async_script(
+    violations = browser.execute_async_script(
         """const done = arguments[arguments.length - 1];
         axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.map(
           (rule) => [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));"""
     )
-    assert found == [], found
+    assert violations == [], violations
 
 
 def test_it_can_be_read_without_javascript(browser, text, tmp_path):

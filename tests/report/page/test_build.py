@@ -70,8 +70,8 @@ def test_the_worst_case_is_what_no_attack_fools(folder, page):
     records = load(folder)
     bounded = records[~records["epsilon"].isna()]
     for row in page.table("verdict-table"):
-        own = bounded[bounded["model"] == row["model"].text]
-        robust = own.groupby("image")["robust"].all()
+        of_model = bounded[bounded["model"] == row["model"].text]
+        robust = of_model.groupby("image")["robust"].all()
         cell = row["worst-case robust accuracy"]
         assert cell.value == pytest.approx(robust.mean())
         low, high = stats.binomtest(int(robust.sum()), len(robust)).proportion_ci(method="exact")
@@ -86,8 +86,8 @@ def test_the_first_place_is_tested_on_paired_images(folder, text):
     first, second = robust.mean().sort_values(ascending=False, kind="stable").index[:2]
     only = [(robust[a] & ~robust[b]).sum() for a, b in ((first, second), (second, first))]
     p = stats.binomtest(int(only[0]), int(sum(only))).pvalue
-    told = "distinguishable" if p < 0.05 else "not distinguishable"
-    expected = f"{first} leads with {robust[first].mean():.3g}, {told} from {second}"
+    verdict = "distinguishable" if p < 0.05 else "not distinguishable"
+    expected = f"{first} leads with {robust[first].mean():.3g}, {verdict} from {second}"
     assert expected in text
     assert f"p = {p:.2g}" in text
 

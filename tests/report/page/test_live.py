@@ -35,15 +35,15 @@ def ask(store, monkeypatch):
     application = LiveReport(store.folder)
 
     def run(path="/", method="GET", host="127.0.0.1:8000"):
-        found = {}
+        response = {}
 
         def start(status, headers):
-            found["status"] = int(status.split()[0])
+            response["status"] = int(status.split()[0])
             run.headers.update(headers)
 
         named = {} if host is None else {"HTTP_HOST": host}
         body = application({"REQUEST_METHOD": method, "PATH_INFO": path, **named}, start)
-        return found["status"], b"".join(body).decode()
+        return response["status"], b"".join(body).decode()
 
     run.made, run.headers = made, {}
     return run

@@ -60,11 +60,11 @@ def test_few_images_are_undecided_and_violations_left_out(folders):
 
     def cut(outcomes, images, violated=0):
         done = []
-        for own in outcomes.done:
-            columns = {name: values[:images].copy() for name, values in own.columns.items()}
+        for outcome in outcomes.done:
+            columns = {name: values[:images].copy() for name, values in outcome.columns.items()}
             columns["violations"] = np.where(np.arange(images) < violated, "nan", "")
             columns["attacked"] = np.ones(images, bool)
-            done.append(Outcome(own.cell, columns, own.unmeasured))
+            done.append(Outcome(outcome.cell, columns, outcome.unmeasured))
         return replace(outcomes, done=tuple(done))
 
     few = find_changes(cut(before, 5), cut(after, 5))

@@ -19,24 +19,24 @@ def subject(model, images=40):
     return ModelOnData(model, f"digest-{model}", "demo", "pixels", images)
 
 
-def clean(own, right):
-    label = np.zeros(own.images, int)
-    return Clean(own, {"label": label, "predicted": np.where(right, 0, 1)}, torch.zeros(own.images, CLASSES))
+def clean(model, right):
+    label = np.zeros(model.images, int)
+    return Clean(model, {"label": label, "predicted": np.where(right, 0, 1)}, torch.zeros(model.images, CLASSES))
 
 
-def outcome(own, robust, attack="foolbox:pgd"):
+def outcome(model, robust, attack="foolbox:pgd"):
     columns = {"robust": robust, "attacked": np.ones(len(robust), bool), "violated": np.zeros(len(robust), bool)}
     columns |= {"success": ~robust, "distance": np.zeros(len(robust)), "violations": np.full(len(robust), "")}
-    return Outcome(Cell(own, attack, ThreatModel("linf", 4 / 255)), columns)
+    return Outcome(Cell(model, attack, ThreatModel("linf", 4 / 255)), columns)
 
 
 def folder(done=(), right=None, *, failed=(), running=(), waiting=(), tmp: Path):
     """Outcomes of models by name and robust images; `right` images when clean, all if not given."""
     outcomes = [outcome(subject(model, len(robust)), np.array(robust, bool)) for model, robust in done]
     cleans = {}
-    for own in outcomes:
-        known = (right or {}).get(own.cell.subject.model, np.ones(own.cell.subject.images, bool))
-        cleans[own.cell.subject.key] = clean(own.cell.subject, np.array(known, bool))
+    for each in outcomes:
+        known = (right or {}).get(each.cell.subject.model, np.ones(each.cell.subject.images, bool))
+        cleans[each.cell.subject.key] = clean(each.cell.subject, np.array(known, bool))
     return Outcomes(
         ResultsStore(tmp), tuple(outcomes), tuple(failed), tuple(running), cleans, (), {}, tuple(waiting)
     )  # fmt: skip
@@ -71,10 +71,12 @@ def test_an_unfinished_folder_does_not_say_that_a_model_is_alone(tmp_path, state
 
 def test_a_model_at_chance_is_never_first(tmp_path):
     lucky = [1] * 5 + [0] * 35  # a tenth of the classes is a tenth of the images
-    found = folder([("a", [0] * 40), ("guess", lucky)], {"guess": lucky}, tmp=tmp_path)
-    assert [key.partition("-")[0] for key in find_chance(found)] == [found.done[1].cell.subject.key.partition("-")[0]]
-    assert "guess" not in judge_first_places(found)[0]
-    (caveat,) = write_caveats(found)
+    outcomes = folder([("a", [0] * 40), ("guess", lucky)], {"guess": lucky}, tmp=tmp_path)
+    assert [key.partition("-")[0] for key in find_chance(outcomes)] == [
+        outcomes.done[1].cell.subject.key.partition("-")[0]
+    ]
+    assert "guess" not in judge_first_places(outcomes)[0]
+    (caveat,) = write_caveats(outcomes)
     assert caveat.startswith("guess: right on 5 of 40 clean images")
     assert "cannot be told from guessing one of 10 classes" in caveat
     alone = folder([("guess", lucky)], {"guess": lucky}, tmp=tmp_path)

@@ -16,8 +16,8 @@ def test_a_radius_is_a_number_whether_there_is_one_or_not(folder):
 
 def test_the_section_says_that_an_attack_counts_once(folder):
     notes = [block.text for block in write_ranking(read_folder(folder)).blocks if hasattr(block, "text")]
-    found = (
+    sentence = (
         "an attack counts once, the strongest of its libraries on each image: "
         "pgd (art, foolbox, torchattacks); deepfool (foolbox, torchattacks)"
     )
-    assert found in notes
+    assert sentence in notes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from davylamp.engine import mcnemar, wilcoxon
-from davylamp.engine.statistics.paired import signed_rank_sum
+from davylamp.engine.statistics.paired_tests import signed_rank_sum
 
 
 def test_mcnemar_is_the_binomial_tail_of_the_discordant_images():
