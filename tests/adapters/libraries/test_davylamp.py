@@ -67,8 +67,8 @@ def test_rays_is_at_the_distance_of_its_authors_program_after_as_many_queries(li
     for i, (queries, distance) in enumerate(zip(*RAYS[targeted], strict=True)):
         image = slice(i, i + 1)
         aim = None if targets is None else targets[image]
-        found = rays(linear.module, linear.inputs[image], linear.labels[image], targets=aim, max_queries=queries)
-        assert linf(found - linear.inputs[image]).item() == pytest.approx(distance, abs=1e-6)
+        result = rays(linear.module, linear.inputs[image], linear.labels[image], targets=aim, max_queries=queries)
+        assert linf(result - linear.inputs[image]).item() == pytest.approx(distance, abs=1e-6)
 
 
 def test_rays_asks_for_an_image_in_a_batch_what_it_asks_for_it_alone(digits):
