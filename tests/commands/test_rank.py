@@ -201,6 +201,6 @@ def test_sensitivity_where_a_subject_alone_answered_an_item(run, tmp_path):
     write_results(tmp_path / "results", attacks=("art:pgd",), images=24, models=("model-a",))
     code, out, err = run("rank", tmp_path / "results", "--unequal", "keep", "--sensitivity", "--json")
     assert code == 0, err
-    found = json.loads(out)["sensitivity"]
-    assert {record["name"] for record in found} == {"model-a", "model-b", "model-c"}
-    assert all(record["tau"] is not None for record in found)
+    records = json.loads(out)["sensitivity"]
+    assert {record["name"] for record in records} == {"model-a", "model-b", "model-c"}
+    assert all(record["tau"] is not None for record in records)

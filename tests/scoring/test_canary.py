@@ -148,9 +148,9 @@ def test_a_category_that_says_nothing_is_left_out():
     )
     # Metrics of one category that cancel out: the other decides alone.
     cancelling = np.array([[0.9, 0.2, 0.9], [0.3, 0.9, 0.2]])
-    found = rank_table(cancelling, ["a", "b"], ["CA", "MR", "AIAC"])
-    assert found.score.tolist() == [1, 0]
-    assert any(note.startswith("left out: attack effects: what some") for note in found.notes)
+    ranking = rank_table(cancelling, ["a", "b"], ["CA", "MR", "AIAC"])
+    assert ranking.score.tolist() == [1, 0]
+    assert any(note.startswith("left out: attack effects: what some") for note in ranking.notes)
 
 
 def test_a_subject_without_a_category_is_named():

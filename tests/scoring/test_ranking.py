@@ -220,7 +220,7 @@ def test_leaving_one_out_may_leave_nothing_to_rank_by():
             raise ValueError("nothing to rank by")
         return np.arange(3.0)[kept]
 
-    found = drop_each(score, list("abc"), axis="subjects")
-    assert [record.name for record in found] == ["b", "c", "a"]
-    assert np.isnan(found[-1].tau)
-    assert np.isnan(found[-1].moved)
+    records = drop_each(score, list("abc"), axis="subjects")
+    assert [record.name for record in records] == ["b", "c", "a"]
+    assert np.isnan(records[-1].tau)
+    assert np.isnan(records[-1].moved)

@@ -260,8 +260,8 @@ def test_settings_that_are_not_in_the_parameters_make_other_items():
 def test_an_example_on_the_sphere_is_within_the_budget(radius):
     """Examples are float32: most end a rounding beyond the radius that they were given."""
     rows = results(epsilon=radius, minimum_norm=False, distance=float(np.float32(radius)))
-    found = build_responses(rows, "models", radius, **EVERY)
-    assert as_dict(found) == as_dict(build_responses(rows, "models", **EVERY))
+    responses = build_responses(rows, "models", radius, **EVERY)
+    assert as_dict(responses) == as_dict(build_responses(rows, "models", **EVERY))
     rows = results(norm="l2", epsilon=1.0, minimum_norm=False, distance=1.00005)  # as the judge allows in l2
     assert as_dict(build_responses(rows, "models", 1.0, **EVERY)) == as_dict(build_responses(rows, "models", **EVERY))
 
@@ -280,8 +280,8 @@ def test_a_budget_is_a_distance_in_one_norm():
 
 
 def test_fewer_subjects_have_the_items_that_they_met():
-    found = of_subjects(build_responses(results(), "models", **EVERY), [1])
-    assert found.subjects == ("two",)
-    assert found.items == ("x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0")
-    assert found.images == ("x", "y")
-    assert found.values.tolist() == [[1, 0]]
+    responses = of_subjects(build_responses(results(), "models", **EVERY), [1])
+    assert responses.subjects == ("two",)
+    assert responses.items == ("x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0")
+    assert responses.images == ("x", "y")
+    assert responses.values.tolist() == [[1, 0]]
