@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from davylamp.adapters.criterion import fooled
 from davylamp.adapters.result import usable_images
 from davylamp.adapters.running.judge import (
     distances_of,
-    fooled,
     judge_images,
     judge_outcomes,
     norm_of,
