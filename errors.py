@@ -31,10 +31,10 @@ class Unsupported(DavylampError, ValueError):
 class MissingLibrary(DavylampError, ImportError):
     """A library that is needed here is not installed; the message says what to install."""
 
-    def __init__(self, library: str, extra: str, reason: str = "", *, package: str = ""):
+    def __init__(self, library: str, extra: str, reason: str = "", *, package: str = "", command: str = ""):
         why = f" ({reason})" if reason else ""
         install = f'"davylamp[{extra}]"' if extra else package or library
-        super().__init__(f"{library} is not installed{why}; run: pip install {install}")
+        super().__init__(f"{library} is not installed{why}; run: {command or f'pip install {install}'}")
 
 
 class Unavailable(DavylampError, OSError):

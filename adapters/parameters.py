@@ -20,7 +20,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "batch_size": Parameter(int, 1, _INFINITY, "images that a library gets in one call"),
     "confidence": Parameter(float, 0, _INFINITY, "logit margin that an adversarial image must have"),
     "decay": Parameter(float, 0, _INFINITY, "momentum: weight of the accumulated gradient"),
-    "binary_search_steps": Parameter(int, 1, _INFINITY, "rounds of the search for the trade-off constant"),
+    "binary_search_steps": Parameter(int, 1, _INFINITY, "rounds of the search for the trade-off constant or radius"),
     "initial_const": Parameter(
         float, 0, _INFINITY, "first trade-off constant between distance and misclassification", 0
     ),
@@ -45,7 +45,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "max_evaluations": Parameter(int, 1, _INFINITY, "queries of one gradient estimate at most"),
     "orthogonal_step": Parameter(float, 0, _INFINITY, "step along the sphere, relative to the distance", 0),
     "source_step": Parameter(float, 0, _INFINITY, "step towards the image, relative to the distance", 0),
-    "trials": Parameter(int, 1, _INFINITY, "attempts in a step before the attack gives up"),
+    "trials": Parameter(int, 1, _INFINITY, "random attempts in a step: the best is kept, or the attack gives up"),
     "subspace": Parameter(int, 1, _INFINITY, "side of the low-frequency block that directions are drawn from"),
     "basis": Parameter(str, 0, 0, "'dct' (low frequencies) or 'px' (pixels)"),
     "max_translation": Parameter(float, 0, _INFINITY, "largest shift, pixels"),

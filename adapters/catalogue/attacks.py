@@ -31,6 +31,8 @@ _CARLINI = {
     "learning_rate": 0.01,
     "confidence": 0.0,
 }
+_STRUCTURED = {"steps": 100, "binary_search_steps": 5, "initial_const": 1.0, "confidence": 0.0}
+_ALMA = {"steps": 100, "learning_rate": 0.1}
 
 _ALL = (
     # One gradient step.
@@ -65,11 +67,20 @@ _ALL = (
     Attack("apgd-ce", "APGD-CE", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "step_size": "2 epsilon"}),
     Attack("apgd-dlr", "APGD-DLR", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "step_size": "2 epsilon"}),
     Attack("apgd-t", "APGD-T", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "candidates": 10}),
+    Attack(
+        "minimal-apgd",
+        "APGD within the smallest radius",
+        _MINIMUM,
+        _WHITE,
+        "Croce and Hein 2020, adversarial-library",
+        {"steps": 100, "binary_search_steps": 10},
+    ),
     Attack("autoattack", "AutoAttack", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100}),
     Attack("uap", "Universal perturbation", _FIXED, _WHITE, "Moosavi-Dezfooli et al. 2017", {"steps": 10}),
     Attack("virtual-adversarial", "Virtual adversarial", _FIXED, _WHITE, "Miyato et al. 2019", {"steps": 10}),
     # Smallest perturbation, by gradients.
     Attack("fab", "FAB", _MINIMUM, _WHITE, "Croce and Hein 2020b", {"steps": 100}),
+    Attack("fab-t", "FAB-T", _MINIMUM, _WHITE, "Croce and Hein 2020b", {"steps": 100, "candidates": 10}),
     Attack(
         "deepfool",
         "DeepFool",
@@ -78,15 +89,42 @@ _ALL = (
         "Moosavi-Dezfooli et al. 2016",
         {"steps": 50, "overshoot": 0.02, "candidates": 10},
     ),
+    Attack(
+        "superdeepfool",
+        "SuperDeepFool",
+        _MINIMUM,
+        _WHITE,
+        "Abdollahpoorrostam et al. 2024",
+        {"steps": 100, "overshoot": 0.02},
+    ),
+    Attack("trust-region", "Trust region", _MINIMUM, _WHITE, "Yao et al. 2019", {"steps": 100}),
+    Attack("trust-region-adaptive", "Trust region, adaptive", _MINIMUM, _WHITE, "Yao et al. 2019", {"steps": 100}),
     Attack("cw", "C&W", _MINIMUM, _WHITE, "Carlini and Wagner 2017", _CARLINI),
     Attack("ead-en", "EAD (elastic net)", _MINIMUM, _WHITE, "Chen et al. 2018", _ELASTIC),
     Attack("ead-l1", "EAD (l1)", _MINIMUM, _WHITE, "Chen et al. 2018", _ELASTIC),
     Attack("newtonfool", "NewtonFool", _MINIMUM, _WHITE, "Jang et al. 2017", {"steps": 100, "learning_rate": 0.01}),
     Attack("ddn", "DDN", _MINIMUM, _WHITE, "Rony et al. 2019", {"steps": 100, "gamma": 0.05}),
     Attack("fmn", "FMN", _MINIMUM, _WHITE, "Pintor et al. 2021", {"steps": 100, "gamma": 0.05}),
+    Attack("alma", "ALMA", _MINIMUM, _WHITE, "Rony et al. 2021", _ALMA),
+    Attack("alma-ssim", "ALMA (SSIM)", _MINIMUM, _WHITE, "Rony et al. 2021", _ALMA),
+    Attack("alma-ciede2000", "ALMA (CIEDE2000)", _MINIMUM, _WHITE, "Rony et al. 2021", _ALMA),
+    Attack("pdgd", "PDGD", _MINIMUM, _WHITE, "Matyasko and Chau 2021", {"steps": 100, "learning_rate": 0.1}),
+    Attack("pdpgd", "PDPGD", _MINIMUM, _WHITE, "Matyasko and Chau 2021", {"steps": 100, "learning_rate": 0.1}),
+    Attack("perc-al", "PerC-AL", _MINIMUM, _WHITE, "Zhao et al. 2020", {"steps": 100}),
+    Attack(
+        "strattack",
+        "StrAttack",
+        _MINIMUM,
+        _WHITE,
+        "Xu et al. 2019",
+        _STRUCTURED,
+    ),
     Attack("brendel-bethge", "Brendel-Bethge", _MINIMUM, _WHITE, "Brendel et al. 2019", {"steps": 100}),
     Attack("jsma", "JSMA", _FIXED, _WHITE, "Papernot et al. 2016", {"theta": 1.0}),
     Attack("sparsefool", "SparseFool", _MINIMUM, _WHITE, "Modas et al. 2019", {"steps": 10, "overshoot": 0.02}),
+    Attack("sigma-zero", "sigma-zero", _MINIMUM, _WHITE, "Cina et al. 2025", {"steps": 100, "learning_rate": 1.0}),
+    Attack("fga", "FGA (folded Gaussian)", _MINIMUM, _WHITE, "Cesaire et al. 2021", {"trials": 10}),
+    Attack("vfga", "VFGA (voting folded Gaussian)", _MINIMUM, _WHITE, "Cesaire et al. 2021", {"trials": 10}),
     Attack("wasserstein", "Wasserstein", _MINIMUM, _WHITE, "Wong et al. 2019", {"steps": 100}),
     Attack("bp", "Boundary projection", _MINIMUM, _WHITE, "Zhang et al. 2020", {"steps": 100}),
     # By scores.

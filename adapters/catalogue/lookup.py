@@ -136,8 +136,9 @@ def require_library(name: str) -> None:
 
 
 def _missing(library: Library, module: str = "", reason: str = "") -> MissingLibrary:
-    name = module or library.name
-    return MissingLibrary(name, library.extra, reason, package=module or library.distribution)
+    name, package = module or library.name, module or library.distribution
+    command = "" if module else library.command
+    return MissingLibrary(name, library.extra, reason, package=package, command=command)
 
 
 def load_class(row: Implementation, norm: str) -> Any:

@@ -34,6 +34,7 @@ class Library:
             **kwargs)` for each batch and returning the adversarial images, see `docs/add-a-library.md`.
         package: where a leading dot in `driver`, `classes` and `within` starts: `__name__` of the record's package.
         extra: of davylamp that installs it; empty: `pip install DISTRIBUTION` does.
+        command: that installs it, where neither does.
         introduces: canonical attacks of its rows that davylamp's catalogue does not have.
         findings: known defects by id, which its rows may name; besides the common ones.
         preload: modules that workers import once before they start.
@@ -50,6 +51,7 @@ class Library:
     driver: str
     package: str
     extra: str = ""
+    command: str = ""
     introduces: tuple[Attack, ...] = ()
     findings: Mapping[str, Finding] = field(default_factory=dict)
     preload: tuple[str, ...] = ()

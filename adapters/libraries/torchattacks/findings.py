@@ -26,6 +26,5 @@ FINDINGS: Mapping[str, Finding] = {
     "pairwise-memory": Finding("compares all pairs of components: memory grows with the square of their number"),
     "rounds-continue": Finding("a round of the binary search goes on from the end of the last one, not from the image"),
     "swapped-axes": Finding("takes columns for rows where it writes pixels: crashes on images wider than high"),
-    "every-class": Finding("takes the gradient of every class at every step: very slow with 1000 classes"),
     "one-short-step": Finding("one step of 0.01 by default, so most of the budget is not used"),
 }

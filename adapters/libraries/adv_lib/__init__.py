@@ -1,0 +1,18 @@
+"""adversarial-library (adv-lib)."""
+
+from ..library import Library
+from .attacks import ROWS
+from .findings import FINDINGS
+
+LIBRARY = Library(
+    "adv-lib",
+    module="adv_lib",
+    distribution="adv-lib",
+    # It requires visdom, to draw with: no wheel, and setuptools >= 81 cannot build it.
+    command="pip install --no-deps adv-lib",
+    attacks=ROWS,
+    driver=".driver:run",
+    package=__name__,
+    findings=FINDINGS,
+    preload=("davylamp.adapters.libraries.adv_lib.functions",),
+)

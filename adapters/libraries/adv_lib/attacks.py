@@ -1,0 +1,178 @@
+"""The rows of adversarial-library: what each function is, what its arguments mean in canonical words, what is known.
+
+Its attacks on segmentation (ASMA, ALMA prox, DAG and the segmentation PDGD) have no place here, and ALMA with LPIPS
+fetches AlexNet: that distance is left out.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...attack import Implementation
+
+_BALLS = ("linf", "l2", "l1")
+_DRAWN: Mapping[str, Any] = {"random": ("torch",)}
+_TARGETED: Mapping[str, Any] = {"targeted": "yes"}
+_ALMA = {"steps": "num_steps", "learning_rate": "lr_init", "confidence": "logit_tolerance"}
+_DUAL = {"steps": "num_steps", "learning_rate": "primal_lr"}
+_CARLINI = {
+    "steps": "max_iterations",
+    "binary_search_steps": "binary_search_steps",
+    "initial_const": "initial_const",
+    "learning_rate": "learning_rate",
+    "confidence": "confidence",
+}
+_FMN = {"steps": "steps", "learning_rate": "α_init", "gamma": "γ_init"}
+_DDN = {"steps": "steps", "gamma": "γ", "initial_epsilon": "init_norm"}
+_PGD = {"steps": "steps", "step_size": "absolute_step_size", "random_start": "random_init"}
+_FOLDED = {"steps": "max_iter", "trials": "n_samples"}
+_TRUST = {"steps": "iter", "step_size": "eps"}
+
+_ONE_BY_ONE = "one image per call: it stops when the loss of the whole batch stops falling"
+_FEW_STEPS = "below 10 steps without its early stop, which divides by steps // 10"
+_SURE_RETRAIN = "where no example was found, its last stage starts from nothing instead of crashing"
+
+
+def _row(attack: str, functions: Mapping[str, str], params: Mapping[str, str], **more: Any) -> Implementation:
+    """A row of functions of the library, or (with a leading dot) of `repairs`; where it fails, the image."""
+    paths = {
+        norm: f".repairs:{name[1:]}" if name.startswith(".") else f".functions:{name}"
+        for norm, name in functions.items()
+    }
+    return Implementation(attack, "adv-lib", paths, params, **{"failure": "input", **more})
+
+
+_FIXED_BUDGET = (
+    _row("pgd", {"linf": "pgd_linf"}, _PGD, **_DRAWN, **_TARGETED, own_radii=True, findings=("last-step-unseen",)),
+    _row("pgd", {"linf": ".pgd_linf"}, _PGD, variant="repaired", **_DRAWN, **_TARGETED, own_radii=True),
+    *(
+        _row(
+            f"apgd-{loss}",
+            dict.fromkeys(_BALLS, "apgd"),
+            {"steps": "n_iter"},
+            fixed={"loss_function": loss},
+            **_DRAWN,
+            **_TARGETED,
+            min_classes=classes,
+            own_radii=True,
+        )
+        for loss, classes in (("ce", 2), ("dlr", 3))
+    ),
+    _row(
+        "apgd-t",
+        dict.fromkeys(_BALLS, "apgd_targeted"),
+        {"steps": "n_iter", "candidates": "num_targets"},
+        **_DRAWN,
+        order="content",
+        min_classes=4,
+        own_radii=True,
+    ),
+)
+
+_MINIMUM_NORM = (
+    _row(
+        "minimal-apgd",
+        dict.fromkeys(_BALLS, "minimal_apgd"),
+        {"steps": "n_iter", "binary_search_steps": "binary_search_steps"},
+        **_DRAWN,
+        min_classes=3,
+    ),
+    _row("fab", dict.fromkeys(_BALLS, "fab"), {"steps": "n_iter"}, findings=("every-class",)),
+    _row(
+        "fab-t",
+        dict.fromkeys(_BALLS, "fab"),
+        {"steps": "n_iter", "candidates": "restarts"},
+        fixed={"targeted_restarts": True},
+    ),
+    _row(
+        "deepfool",
+        {"l2": "df", "linf": "df"},
+        {"steps": "steps", "overshoot": "overshoot"},
+        order="content",
+        findings=("every-class",),
+    ),
+    _row(
+        "superdeepfool",
+        {"l2": "sdf"},
+        {"steps": "steps", "overshoot": "overshoot"},
+        order="content",
+        findings=("every-class",),
+    ),
+    _row(
+        "cw",
+        {"l2": "carlini_wagner_l2", "linf": "carlini_wagner_linf"},
+        _CARLINI,
+        **_TARGETED,
+        alone=True,
+        repairs=(_ONE_BY_ONE, _FEW_STEPS),
+    ),
+    _row("ddn", {"l2": "ddn"}, _DDN, **_DRAWN, **_TARGETED, findings=("rounds-to-8-bit",)),
+    _row("ddn", {"l2": "ddn"}, _DDN, fixed={"levels": None}, variant="repaired", **_DRAWN, **_TARGETED),
+    _row(
+        "fmn",
+        dict.fromkeys(("linf", "l2", "l1", "l0"), "fmn"),
+        _FMN,
+        **_TARGETED,
+        findings=("projection-stretches", "last-component"),
+    ),
+    _row(
+        "fmn",
+        dict.fromkeys(("l2", "l0"), "fmn"),
+        _FMN,
+        variant="repaired",
+        within=".repairs:projections_of_the_paper",
+        **_TARGETED,
+    ),
+    _row(
+        "alma",
+        {"l2": "alma", "l1": "alma"},
+        _ALMA,
+        **_TARGETED,
+        min_classes=3,
+        findings=("tolerance-turned",),
+    ),
+    _row("alma", {"l2": ".alma", "l1": ".alma"}, _ALMA, variant="repaired", **_TARGETED, min_classes=3),
+    *(
+        _row(
+            f"alma-{distance}",
+            {"unrestricted": "alma"},
+            _ALMA,
+            fixed={"distance": distance},
+            **_TARGETED,
+            min_classes=3,
+            findings=("tolerance-turned",),
+        )
+        for distance in ("ssim", "ciede2000")
+    ),
+    _row("pdgd", {"l2": "pdgd"}, _DUAL, **_TARGETED),
+    _row("pdpgd", dict.fromkeys(("linf", "l2", "l1", "l0"), "pdpgd"), _DUAL, **_TARGETED),
+    _row("sigma-zero", {"l0": "sigma_zero"}, {"steps": "num_steps", "learning_rate": "η_0"}),
+    _row("fga", {"l0": "fga"}, _FOLDED, **_DRAWN, **_TARGETED, order="content"),
+    _row("vfga", {"l0": "vfga"}, _FOLDED, **_DRAWN, **_TARGETED, order="content"),
+    _row("trust-region", {"l2": "tr", "linf": "tr"}, _TRUST, order="content", failure="last"),
+    _row(
+        "trust-region-adaptive",
+        {"l2": "tr", "linf": "tr"},
+        _TRUST,
+        fixed={"adaptive": True},
+        order="content",
+        failure="last",
+    ),
+    _row(
+        "strattack",
+        {"l2": "str_attack"},
+        {name: word for name, word in _CARLINI.items() if name != "learning_rate"},
+        **_TARGETED,
+        alone=True,
+        within=".repairs:percentile_of_something",
+        repairs=("one image per call: its last stage takes one threshold for the batch", _SURE_RETRAIN),
+    ),
+    _row(
+        "perc-al",
+        {"unrestricted": "perc_al"},
+        {"steps": "max_iterations", "num_classes": "num_classes"},
+        **_TARGETED,
+        findings=("nan-on-flat",),
+    ),
+)
+
+ROWS: tuple[Implementation, ...] = _FIXED_BUDGET + _MINIMUM_NORM

@@ -1,0 +1,110 @@
+"""adversarial-library: the one call that runs any of its rows."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...threat_model import ThreatModel
+
+_NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
+_RADIUS = {"pgd_linf": "ε", "apgd": "eps", "apgd_targeted": "eps"}
+_OTHERS = ("num_targets", "restarts")  # the classes that are aimed at: those considered, less the label's
+
+
+def run(
+    attack_function: Any,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """Run an attack function of adversarial-library.
+
+    Args:
+        attack_function: of `adv_lib.attacks`, or a repair of one.
+        model: maps images to logits and has `num_classes`.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: ground truth, shape (n,).
+        threat_model: its norm goes to the functions that take one, its radii to those with a fixed budget.
+        targets: target classes, shape (n,), if targeted.
+        **kwargs: in adv-lib's words, but the number of classes counts the label's, too.
+
+    Returns:
+        The images that adv-lib returns, shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the function cannot take a word, so few steps or classes, or images of this shape.
+    """
+    name, taken = attack_function.__name__, inspect.signature(attack_function).parameters
+    classes = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
+    usual = _words_of_rules(name, threat_model, inputs) | {"targeted": targets is not None}
+    words = {word: value for word, value in usual.items() if word in taken} | kwargs
+    words |= {word: min(words[word], classes) - 1 for word in _OTHERS if word in words}
+    if name in _UNITS:
+        words = _UNITS[name](words)
+    _check(name, words, inputs, classes)
+    if unknown := sorted(set(words) - set(taken)):
+        raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")
+    return attack_function(model, inputs, labels if targets is None else targets, **words)
+
+
+def _words_of_rules(name: str, threat_model: ThreatModel, inputs: Tensor) -> dict[str, Any]:
+    """Norm and radius in every word that adv-lib has for them; each function takes its own."""
+    components = inputs[0].numel()
+    words: dict[str, Any] = {"norm": _NORMS.get(threat_model.norm), "p": _NORMS.get(threat_model.norm)}
+    if threat_model.norm in ("l2", "l1"):
+        words["distance"] = threat_model.norm
+    if name in _RADIUS:
+        radius = threat_model.radius
+        words[_RADIUS[name]] = radius.flatten() if isinstance(radius, Tensor) else radius
+    if name == "minimal_apgd":  # it looks up to twice this: the ball that holds the whole box
+        words["max_eps"] = {"linf": 1.0, "l2": math.sqrt(components)}.get(threat_model.norm, float(components)) / 2
+    return words
+
+
+def _check(name: str, words: dict[str, Any], inputs: Tensor, classes: int) -> None:
+    """Raise a ValueError that says what a function cannot do."""
+    if (name == "perc_al" or words.get("distance") == "ciede2000") and inputs.shape[1] != 3:
+        raise ValueError(f"expected images with 3 channels for a difference of colours, got {inputs.shape[1]}")
+    if words.get("distance") == "ssim" and min(inputs.shape[2:]) < 11:
+        raise ValueError(f"expected images of at least 11 x 11 pixels for SSIM, got {tuple(inputs.shape[2:])}")
+    if name in ("pdgd", "pdpgd") and words.get("num_steps", 2) < 2:
+        raise ValueError(f"expected at least 2 steps for {name}, which divides by steps - 1, got 1")
+    if name == "alma" and words["targeted"] and classes < 4:
+        raise ValueError(f"expected at least 4 classes for a targeted {name}, got {classes}")
+
+
+def _step_of_each(words: dict[str, Any]) -> dict[str, Any]:
+    """A step size for each image as a share of its radius: an absolute one has to be a number."""
+    step = words.get("absolute_step_size")
+    if not isinstance(step, Tensor):
+        return words
+    rest = {word: value for word, value in words.items() if word != "absolute_step_size"}
+    return rest | {"relative_step_size": step.flatten() / words["ε"]}
+
+
+def _patience(words: dict[str, Any]) -> dict[str, Any]:
+    """C&W's early stop looks every steps // 10 steps."""
+    return words | ({"abort_early": False} if words.get("max_iterations", 10) < 10 else {})
+
+
+def _rounds(words: dict[str, Any]) -> dict[str, Any]:
+    """Rounds of the search for the constant as its largest value: linf C&W doubles it from `initial_const` on."""
+    if words.get("confidence"):
+        raise ValueError(f"expected confidence 0 for C&W in linf, which has none, got {words['confidence']}")
+    rest = {word: value for word, value in words.items() if word not in ("confidence", "binary_search_steps")}
+    if "binary_search_steps" not in words:
+        return rest
+    return rest | {"largest_const": words.get("initial_const", 1e-5) * 2.0 ** words["binary_search_steps"]}
+
+
+_UNITS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "pgd_linf": _step_of_each,
+    "carlini_wagner_l2": _patience,
+    "carlini_wagner_linf": _rounds,
+}

@@ -1,0 +1,16 @@
+"""Known defects of adversarial-library 0.2, each seen in the source and reproduced; the rows run as shipped."""
+
+from collections.abc import Mapping
+
+from ..library import Finding
+
+FINDINGS: Mapping[str, Finding] = {
+    "last-step-unseen": Finding("never asks about its last iterate: n steps are n - 1, and one step is none"),
+    "rounds-to-8-bit": Finding("rounds every iterate to 256 levels by default: ends farther than those that do not"),
+    "projection-stretches": Finding(
+        "its l2 projection also stretches what is inside the ball: every iterate lies on the sphere", ("l2",)
+    ),
+    "last-component": Finding("crashes where one component is enough for every image of the call", ("l0",)),
+    "tolerance-turned": Finding("targeted, its tolerance has the wrong sign: images short of the target are kept"),
+    "nan-on-flat": Finding("a gradient of zero turns the image into NaN"),
+}

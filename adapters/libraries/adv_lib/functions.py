@@ -1,0 +1,71 @@
+"""The attacks of adversarial-library, imported without visdom, which it draws with and which rarely can be installed.
+
+Imported only when a row runs, so listing the catalogue loads no library.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+
+@contextmanager
+def _nothing_to_draw_with() -> Iterator[None]:
+    """An empty module in the place of visdom while it is asked for, if there is none."""
+    missing = "visdom" not in sys.modules and importlib.util.find_spec("visdom") is None
+    if missing:
+        sys.modules["visdom"] = ModuleType("visdom")
+    try:
+        yield
+    finally:
+        if missing:
+            del sys.modules["visdom"]
+
+
+with _nothing_to_draw_with():
+    from adv_lib.attacks import (
+        alma,
+        apgd,
+        apgd_targeted,
+        carlini_wagner_l2,
+        carlini_wagner_linf,
+        ddn,
+        df,
+        fab,
+        fga,
+        fmn,
+        pdgd,
+        pdpgd,
+        perc_al,
+        pgd_linf,
+        sdf,
+        sigma_zero,
+        str_attack,
+        tr,
+        vfga,
+    )
+    from adv_lib.attacks.auto_pgd import minimal_apgd
+
+__all__ = [
+    "alma",
+    "apgd",
+    "apgd_targeted",
+    "carlini_wagner_l2",
+    "carlini_wagner_linf",
+    "ddn",
+    "df",
+    "fab",
+    "fga",
+    "fmn",
+    "minimal_apgd",
+    "pdgd",
+    "pdpgd",
+    "perc_al",
+    "pgd_linf",
+    "sdf",
+    "sigma_zero",
+    "str_attack",
+    "tr",
+    "vfga",
+]
