@@ -108,8 +108,8 @@ _ALL = (
     Attack("alma", "ALMA", _MINIMUM, _WHITE, "Rony et al. 2021", _ALMA),
     Attack("alma-ssim", "ALMA (SSIM)", _MINIMUM, _WHITE, "Rony et al. 2021", _ALMA),
     Attack("alma-ciede2000", "ALMA (CIEDE2000)", _MINIMUM, _WHITE, "Rony et al. 2021", _ALMA),
-    Attack("pdgd", "PDGD", _MINIMUM, _WHITE, "Matyasko and Chau 2021", {"steps": 100, "learning_rate": 0.1}),
-    Attack("pdpgd", "PDPGD", _MINIMUM, _WHITE, "Matyasko and Chau 2021", {"steps": 100, "learning_rate": 0.1}),
+    Attack("pdgd", "PDGD", _MINIMUM, _WHITE, "Matyasko and Chau 2021", {"steps": 500, "learning_rate": 0.1}),
+    Attack("pdpgd", "PDPGD", _MINIMUM, _WHITE, "Matyasko and Chau 2021", {"steps": 500, "learning_rate": 0.1}),
     Attack("perc-al", "PerC-AL", _MINIMUM, _WHITE, "Zhao et al. 2020", {"steps": 100}),
     Attack(
         "strattack",

@@ -12,6 +12,10 @@ COMMON: Mapping[str, Finding] = {
     "confidence-ignored": Finding("the confidence shapes the loss but not the choice of the result"),
     "small-difference": Finding("its default numerical step vanishes in float32"),
     "every-class": Finding("takes the gradient of every class at every step: very slow with 1000 classes"),
+    "short-of-the-boundary": Finding(
+        "aims at the boundary itself: where rounding leaves it short, it stalls there and the image is never fooled",
+        ("l2", "l1"),
+    ),
     "on-the-boundary": Finding(
         "ends within rounding of the boundary: scored in another batch size, some images no longer fool"
     ),

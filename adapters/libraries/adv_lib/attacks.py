@@ -54,8 +54,12 @@ _FIXED_BUDGET = (
             **_TARGETED,
             min_classes=classes,
             own_radii=True,
+            findings=findings,
         )
-        for loss, classes in (("ce", 2), ("dlr", 3))
+        for loss, classes, findings in (
+            ("ce", 2, ("halved-anyway",)),
+            ("dlr", 3, ("halved-anyway", "target-against-best")),
+        )
     ),
     _row(
         "apgd-t",
@@ -65,6 +69,7 @@ _FIXED_BUDGET = (
         order="content",
         min_classes=4,
         own_radii=True,
+        findings=("halved-anyway", "target-against-best"),
     ),
 )
 
@@ -75,6 +80,7 @@ _MINIMUM_NORM = (
         {"steps": "n_iter", "binary_search_steps": "binary_search_steps"},
         **_DRAWN,
         min_classes=3,
+        findings=("halved-anyway",),
     ),
     _row("fab", dict.fromkeys(_BALLS, "fab"), {"steps": "n_iter"}, findings=("every-class",)),
     _row(
@@ -112,14 +118,14 @@ _MINIMUM_NORM = (
         dict.fromkeys(("linf", "l2", "l1", "l0"), "fmn"),
         _FMN,
         **_TARGETED,
-        findings=("projection-stretches", "last-component"),
+        findings=("projection-stretches", "short-of-the-boundary", "last-component"),
     ),
     _row(
         "fmn",
-        dict.fromkeys(("l2", "l0"), "fmn"),
+        dict.fromkeys(("l2", "l1", "l0"), "fmn"),
         _FMN,
         variant="repaired",
-        within=".repairs:projections_of_the_paper",
+        within=".repairs:projections_that_cross",
         **_TARGETED,
     ),
     _row(
@@ -144,11 +150,25 @@ _MINIMUM_NORM = (
         for distance in ("ssim", "ciede2000")
     ),
     _row("pdgd", {"l2": "pdgd"}, _DUAL, **_TARGETED),
-    _row("pdpgd", dict.fromkeys(("linf", "l2", "l1", "l0"), "pdpgd"), _DUAL, **_TARGETED),
+    _row(
+        "pdpgd",
+        dict.fromkeys(("linf", "l2", "l1", "l0"), "pdpgd"),
+        _DUAL,
+        **_TARGETED,
+        findings=("whole-pixels",),
+    ),
+    _row("pdpgd", {"l0": "pdpgd"}, _DUAL, fixed={"proximal_operator": 23}, variant="repaired", **_TARGETED),
     _row("sigma-zero", {"l0": "sigma_zero"}, {"steps": "num_steps", "learning_rate": "η_0"}),
     _row("fga", {"l0": "fga"}, _FOLDED, **_DRAWN, **_TARGETED, order="content"),
     _row("vfga", {"l0": "vfga"}, _FOLDED, **_DRAWN, **_TARGETED, order="content"),
-    _row("trust-region", {"l2": "tr", "linf": "tr"}, _TRUST, order="content", failure="last"),
+    _row(
+        "trust-region",
+        {"l2": "tr", "linf": "tr"},
+        _TRUST,
+        order="content",
+        failure="last",
+        findings=("short-reach",),
+    ),
     _row(
         "trust-region-adaptive",
         {"l2": "tr", "linf": "tr"},
@@ -165,6 +185,7 @@ _MINIMUM_NORM = (
         alone=True,
         within=".repairs:percentile_of_something",
         repairs=("one image per call: its last stage takes one threshold for the batch", _SURE_RETRAIN),
+        findings=("long-last-stage",),
     ),
     _row(
         "perc-al",

@@ -12,5 +12,18 @@ FINDINGS: Mapping[str, Finding] = {
     ),
     "last-component": Finding("crashes where one component is enough for every image of the call", ("l0",)),
     "tolerance-turned": Finding("targeted, its tolerance has the wrong sign: images short of the target are kept"),
-    "nan-on-flat": Finding("a gradient of zero turns the image into NaN"),
+    "nan-on-flat": Finding("a gradient of zero turns its perturbation into NaN: the image never moves again"),
+    "halved-anyway": Finding(
+        "from its second check on it takes every loss for one that did not improve: the step is halved every other time",
+        ("linf", "l2"),
+    ),
+    "target-against-best": Finding(
+        "its targeted ratio sets the target against the best other class, where the paper sets it against the label"
+    ),
+    "whole-pixels": Finding(
+        "l0: by default keeps or drops whole pixels: several times the components that its 2/3 operator ends with",
+        ("l0",),
+    ),
+    "short-reach": Finding("moves at most 0.001 a step by default: 100 steps reach 0.1", ("l2",)),
+    "long-last-stage": Finding("its last stage always runs 3200 steps, however few are asked for"),
 }

@@ -4,7 +4,7 @@ Imported only when a row that names one of them runs, so listing the catalogue l
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -16,6 +16,7 @@ from . import functions
 
 _FMN: Any = inspect.getmodule(functions.fmn)
 _STRUCTURED: Any = inspect.getmodule(functions.str_attack)
+_BEYOND = 1.001  # times the radius
 
 
 @wraps(functions.pgd_linf)
@@ -32,23 +33,31 @@ def alma(*args: Any, targeted: bool = False, logit_tolerance: float = 1e-4, **wo
 
 
 @contextmanager
-def projections_of_the_paper() -> Iterator[None]:
-    """FMN whose l2 projection leaves what is inside the ball, and whose l0 one keeps at least a component."""
-    onto_sparse: Callable[..., Tensor] = _FMN.l0_projection_
-    before = {name: getattr(_FMN, name) for name in ("l0_projection_", "l2_projection_")}
+def projections_that_cross() -> Iterator[None]:
+    """FMN that projects onto a ball a thousandth larger, and as the paper does.
+
+    It then crosses a boundary that it otherwise may stall at (short-of-the-boundary); in l2 what is inside the ball
+    stays (projection-stretches); in l0 at least one component does (last-component).
+    """
+    shipped = {name: getattr(_FMN, name) for name in ("l0_projection_", "l1_projection_", "l2_projection_")}
 
     def l0_projection_(δ: Tensor, ε: Tensor) -> Tensor:  # noqa: PLC2401
-        return onto_sparse(δ=δ, ε=ε.clamp(min=1))
+        return shipped["l0_projection_"](δ=δ, ε=ε.clamp(min=1))
+
+    def l1_projection_(δ: Tensor, ε: Tensor) -> Tensor:  # noqa: PLC2401
+        return shipped["l1_projection_"](δ=δ, ε=_BEYOND * ε)
 
     def l2_projection_(δ: Tensor, ε: Tensor) -> Tensor:  # noqa: PLC2401
         flat = δ.flatten(1)
-        return flat.mul_((ε.unsqueeze(1) / flat.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1))
+        length = flat.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        return flat.mul_((_BEYOND * ε.unsqueeze(1) / length).clamp(max=1))
 
-    _FMN.l0_projection_, _FMN.l2_projection_ = l0_projection_, l2_projection_
+    for repaired in (l0_projection_, l1_projection_, l2_projection_):
+        setattr(_FMN, repaired.__name__, repaired)
     try:
         yield
     finally:
-        for name, function in before.items():
+        for name, function in shipped.items():
             setattr(_FMN, name, function)
 
 

@@ -177,7 +177,7 @@ _MINIMUM = (
         targeted="yes",
         failure="input",
         repairs=("l0: its radius stops one short of all components, where it crashes",),
-        findings=("projection-void", "one-too-many"),
+        findings=("projection-void", "one-too-many", "short-of-the-boundary"),
     ),
     _row("fmn", {"l2": ".L2FMN", "l0": ".L0FMN"}, _FMN, variant="repaired", targeted="yes", failure="input"),
     _row(
