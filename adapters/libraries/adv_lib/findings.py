@@ -14,7 +14,7 @@ FINDINGS: Mapping[str, Finding] = {
     "tolerance-turned": Finding("targeted, its tolerance has the wrong sign: images short of the target are kept"),
     "nan-on-flat": Finding("a gradient of zero turns its perturbation into NaN: the image never moves again"),
     "halved-anyway": Finding(
-        "from its second check on it takes every loss for one that did not improve: the step is halved every other time",
+        "from its second check on no loss counts as improved: it halves the step every other time",
         ("linf", "l2"),
     ),
     "target-against-best": Finding(

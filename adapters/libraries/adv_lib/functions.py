@@ -5,25 +5,28 @@ Imported only when a row runs, so listing the catalogue loads no library.
 
 import importlib.util
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
 
 @contextmanager
-def _nothing_to_draw_with() -> Iterator[None]:
-    """An empty module in the place of visdom while it is asked for, if there is none."""
+def _without_visdom() -> Iterator[None]:
+    """An empty module in the place of visdom while it is asked for, if there is none; silence about distutils."""
     missing = "visdom" not in sys.modules and importlib.util.find_spec("visdom") is None
     if missing:
         sys.modules["visdom"] = ModuleType("visdom")
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         if missing:
             del sys.modules["visdom"]
 
 
-with _nothing_to_draw_with():
+with _without_visdom():
     from adv_lib.attacks import (
         alma,
         apgd,
