@@ -149,6 +149,18 @@ _MINIMUM_NORM = (
         )
         for distance in ("ssim", "ciede2000")
     ),
+    *(
+        _row(
+            f"alma-{distance}",
+            {"unrestricted": ".alma"},
+            _ALMA,
+            fixed={"distance": distance},
+            variant="repaired",
+            **_TARGETED,
+            min_classes=3,
+        )
+        for distance in ("ssim", "ciede2000")
+    ),
     _row("pdgd", {"l2": "pdgd"}, _DUAL, **_TARGETED),
     _row(
         "pdpgd",

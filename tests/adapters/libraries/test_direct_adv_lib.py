@@ -157,6 +157,8 @@ CASES = (
 REPAIRED = (
     *(("fmn@repaired", norm) for norm in ("l2", "l1", "l0")),
     *(("alma@repaired", norm) for norm in ("l2", "l1")),
+    ("alma-ssim@repaired", "unrestricted"),
+    ("alma-ciede2000@repaired", "unrestricted"),
 )
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.row}-{case.norm}")

@@ -1,0 +1,180 @@
+"""What davylamp mends in adversarial-library: each defect shown as shipped, and gone after the repair."""
+
+import importlib.util
+import inspect
+import math
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.catalogue.lookup import require_library
+from davylamp.adapters.libraries.adv_lib import functions
+from davylamp.adapters.libraries.library import Library
+from davylamp.errors import MissingLibrary
+
+SEED = 7
+
+
+def attack(name: str, case: Any, threat_model: ThreatModel, **parameters: Any) -> Any:
+    return run_attack(
+        f"adv-lib:{name}",
+        Classifier(case.module),
+        case.inputs,
+        case.labels,
+        threat_model,
+        seed=SEED,
+        **parameters,
+    )
+
+
+def test_it_runs_without_visdom_and_leaves_no_trace_of_one():
+    assert functions.fmn.__module__.startswith("adv_lib.")
+    assert ("visdom" in sys.modules) == (importlib.util.find_spec("visdom") is not None)
+
+
+def test_where_it_is_missing_the_message_has_the_command_that_works(monkeypatch):
+    monkeypatch.setattr(Library, "is_installed", property(lambda library: False))
+    with pytest.raises(MissingLibrary, match=r"adv-lib is not installed; run: pip install --no-deps adv-lib$"):
+        require_library("adv-lib")
+    with pytest.raises(MissingLibrary, match=r'run: pip install "davylamp\[art\]"$'):
+        require_library("art")
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_pgd_looks_at_its_last_step(digits, steps):
+    """last-step-unseen: n steps of the repaired row are n of every other library's."""
+    words = {"steps": steps, "step_size": 0.3 / steps, "random_start": False}
+    rules = ThreatModel("linf", 0.3)
+    shipped, repaired = (attack(name, digits, rules, **words) for name in ("pgd", "pgd@repaired"))
+    other = run_attack("torchattacks:pgd", digits.classifier, digits.inputs, digits.labels, rules, **words)
+    assert torch.equal(repaired.success, other.success)
+    assert repaired.success.sum() > shipped.success.sum() or steps > 1
+    if steps == 1:
+        assert torch.equal(shipped.adv_inputs, digits.inputs)
+        torch.testing.assert_close(repaired.adv_inputs, other.adv_inputs, rtol=0, atol=1e-6)
+
+
+def test_pgd_steps_of_each_image_are_those_of_its_radius(digits):
+    case, radii = digits.first(3), torch.tensor([0.05, 0.1, 0.2])
+    words = {"steps": 4, "random_start": False}
+    together = attack("pgd", case, ThreatModel("linf", 0.2), radii=radii, step_size=radii / 3, **words)
+    for i, radius in enumerate(radii.tolist()):
+        one = case._replace(inputs=case.inputs[i : i + 1], labels=case.labels[i : i + 1])
+        alone = attack("pgd", one, ThreatModel("linf", radius), step_size=radius / 3, **words)
+        torch.testing.assert_close(alone.adv_inputs, together.adv_inputs[i : i + 1], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["alma", "alma-ssim"])
+def test_alma_keeps_images_short_of_their_target(digits, name):
+    """tolerance-turned: with a tolerance of one logit what it keeps need not reach the target."""
+    targets = digits.module(digits.inputs).argsort(1)[:, -2]
+    norm = "l2" if name == "alma" else "unrestricted"
+    words = {"targets": targets, "steps": 100, "confidence": 1.0}
+    shipped = attack(name, digits, ThreatModel(norm, targeted=True), **words)
+    assert (shipped.adv_inputs != digits.inputs).flatten(1).any(1).all()
+    assert not (shipped.success.any() if name == "alma" else shipped.success.all())
+    repaired = attack(f"{name}@repaired", digits, ThreatModel(norm, targeted=True), **words)
+    assert repaired.success.all()
+    best = repaired.adv_logits.topk(2).values
+    assert (best[:, 0] - best[:, 1] >= 1 - 1e-3).all()
+    assert torch.equal(
+        attack(name, digits, ThreatModel(norm), steps=20).adv_inputs,
+        attack(f"{name}@repaired", digits, ThreatModel(norm), steps=20).adv_inputs,
+    )
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_fmn_crosses_the_boundary(digits, linear, norm):
+    """short-of-the-boundary: on a linear model and, in l1, on a network."""
+    case, words = (linear, {"steps": 60}) if norm == "l2" else (digits, {"steps": 100})
+    shipped, repaired = (attack(name, case, ThreatModel(norm), **words) for name in ("fmn", "fmn@repaired"))
+    assert not shipped.success.all()
+    assert repaired.success.all()
+    both = shipped.success
+    torch.testing.assert_close(repaired.distance[both], shipped.distance[both], rtol=0.02, atol=0)
+    if norm == "l2":
+        torch.testing.assert_close(repaired.distance, linear.least["l2"].double(), rtol=2e-3, atol=0)
+
+
+def test_fmn_leaves_what_is_inside_the_l2_ball():
+    """projection-stretches."""
+    from davylamp.adapters.libraries.adv_lib.repairs import projections_that_cross
+
+    module: Any = inspect.getmodule(functions.fmn)
+    shipped, inside = module.l2_projection_, torch.full((1, 3, 2, 2), 0.01)
+    with projections_that_cross():
+        assert torch.equal(module.l2_projection_(inside.clone(), torch.ones(1)), inside.flatten(1))
+        outside = module.l2_projection_(torch.ones(1, 3, 2, 2), torch.ones(1))
+    assert outside.norm().item() == pytest.approx(1.001)
+    assert module.l2_projection_ is shipped
+    assert shipped(inside.clone(), torch.ones(1)).norm().item() == pytest.approx(1)
+
+
+def test_fmn_survives_an_image_that_one_component_fools():
+    """last-component."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 3)).requires_grad_(False)
+    module[1].weight.zero_()[1, 0] = 1.0
+    module[1].bias.copy_(torch.tensor([0.0, -0.1, -5.0]))
+    case = SimpleNamespace(module=module, inputs=torch.zeros(1, 3, 2, 2), labels=torch.tensor([0]))
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        functions.fmn(module, case.inputs, case.labels, norm=0, steps=20)
+    result = attack("fmn@repaired", case, ThreatModel("l0"), steps=20)
+    assert result.success.all()
+    assert result.distance.item() == 1
+
+
+def test_pdpgd_with_the_operator_of_the_paper_changes_fewer_components(digits):
+    """whole-pixels: three components at a time, and several times as many."""
+    digits = digits.first(4)
+    shipped, repaired = (
+        attack(name, digits, ThreatModel("l0"), steps=300).adv_inputs - digits.inputs
+        for name in ("pdpgd", "pdpgd@repaired")
+    )
+    pixels = (shipped != 0).sum(1)
+    assert set(pixels.unique().tolist()) == {0, 3}
+    counts = [int((change != 0).sum()) for change in (shipped, repaired)]
+    assert counts[0] > 2 * counts[1] > 0
+
+
+def test_strattack_gives_up_where_it_finds_nothing(digits, monkeypatch):
+    """Its last stage asks for a percentile of no change at all."""
+    module: Any = inspect.getmodule(functions.str_attack)
+    shorter = lambda *bounds: range(*(3 if bound == 400 else bound for bound in bounds))  # noqa: E731
+    monkeypatch.setattr(module, "range", shorter, raising=False)
+    case = digits.first(1)
+    words = {"max_iterations": 1, "binary_search_steps": 1, "initial_const": 1e-6}
+    with pytest.raises(IndexError):
+        functions.str_attack(case.module, case.inputs, case.labels, **words)
+    result = attack("strattack", case, ThreatModel("l2"), steps=1, binary_search_steps=1, initial_const=1e-6)
+    assert not result.errors
+    assert torch.equal(result.adv_inputs, case.inputs)
+    import numpy as np
+
+    assert module.np is np
+
+
+def test_cw_stops_for_itself_and_runs_below_ten_steps(digits):
+    case = digits.first(4)
+    words = {"steps": 40, "binary_search_steps": 2, "initial_const": 10.0, "learning_rate": 0.05}
+    together = attack("cw", case, ThreatModel("l2"), **words)
+    for i in range(4):
+        one = case._replace(inputs=case.inputs[i : i + 1], labels=case.labels[i : i + 1])
+        assert torch.equal(attack("cw", one, ThreatModel("l2"), **words).adv_inputs, together.adv_inputs[i : i + 1])
+    with pytest.raises(ZeroDivisionError):
+        functions.carlini_wagner_l2(case.module, case.inputs, case.labels, max_iterations=5)
+    assert attack("cw", case, ThreatModel("l2"), **{**words, "steps": 5}).forwards.tolist() == [10] * 4
+
+
+def test_matched_pgd_agrees_with_the_other_libraries(digits):
+    words, rules = {"steps": 8, "step_size": 0.03, "random_start": False}, ThreatModel("linf", 0.03)
+    ours = attack("pgd@repaired", digits, rules, **words)
+    other = run_attack("foolbox:pgd", digits.classifier, digits.inputs, digits.labels, rules, **words)
+    assert torch.equal(ours.success, other.success)
+    both: Tensor = ours.success & other.success
+    assert both.any()
+    assert math.isclose(float(ours.distance[both].max()), float(other.distance[both].max()), rel_tol=1e-4)
