@@ -1,4 +1,4 @@
-"""The first thing to run: three kinds of attack, three libraries, a real model, real images, a few minutes."""
+"""The first thing to run: three kinds of attack, every library, a real model, real images, a few minutes."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
