@@ -1,5 +1,6 @@
 """Verdicts from paired outcomes that are made by hand, and whole comparisons on the digits."""
 
+import itertools
 import math
 
 import pytest
@@ -128,7 +129,7 @@ def test_no_library_is_broken_by_a_model_without_gradients(digits):
     assert all(row.metrics["violation_kinds"]["no-gradient"] == row.metrics["images"] for row in comparison.rows)
 
 
-def test_pgd_is_identical_in_all_three_libraries(digits):
+def test_pgd_is_identical_in_three_libraries_and_a_step_short_in_adv_lib(digits):
     case = digits
     seen = []
     comparison = compare(
@@ -141,10 +142,14 @@ def test_pgd_is_identical_in_all_three_libraries(digits):
         progress=lambda name, images: seen.append((name, images)),
     )
     assert comparison.parameters == {"steps": 4, "step_size": pytest.approx(0.0625), "random_start": False}
-    assert [row.implementation.library for row in comparison.rows] == ["art", "foolbox", "torchattacks"]
-    assert [pair.verdict for pair in comparison.pairs] == ["identical"] * 3
-    assert len({row.metrics["MR"] for row in comparison.rows}) == 1
-    assert {name for name, _ in seen} == {"art:pgd", "foolbox:pgd", "torchattacks:pgd"}
+    assert [row.implementation.library for row in comparison.rows] == ["art", "foolbox", "torchattacks", "adv-lib"]
+    verdicts = {(pair.a, pair.b): pair.verdict for pair in comparison.pairs}
+    identical = {pair for pair, verdict in verdicts.items() if verdict == "identical"}
+    assert identical == set(itertools.combinations(("art:pgd", "foolbox:pgd", "torchattacks:pgd"), 2))
+    assert len(verdicts) == 6
+    assert len({row.metrics["MR"] for row in comparison.rows[:3]}) == 1
+    assert comparison.rows[3].metrics["MR"] <= comparison.rows[0].metrics["MR"]
+    assert {name for name, _ in seen} == {"art:pgd", "foolbox:pgd", "torchattacks:pgd", "adv-lib:pgd"}
 
 
 def test_the_numbers_of_a_row_are_those_of_its_result(digits):

@@ -81,7 +81,10 @@ def test_a_canonical_name_means_every_library(digits, images):
     config = Config(attacks=(AttackChoice("pgd", parameters={"steps": 3}),), seeds=(0, 7))
     cells = make_plan(config, models={"a": digits.classifier, "b": digits.classifier}, data=images).cells
     assert [(c.subject.model, c.attack, c.seed) for c in cells] == [
-        (m, f"{library}:pgd", s) for m in "ab" for library in ("art", "foolbox", "torchattacks") for s in (0, 7)
+        (m, f"{library}:pgd", s)
+        for m in "ab"
+        for library in ("art", "foolbox", "torchattacks", "adv-lib")
+        for s in (0, 7)
     ]
     assert all(c.parameters["step_size"] == pytest.approx(2.5 * c.threat_model.epsilon / 3) for c in cells)
     one = make_plan(replace(config, libraries=("art",)), models={"a": digits.classifier}, data=images).cells
