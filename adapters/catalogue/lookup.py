@@ -68,6 +68,9 @@ ATTACKS: Mapping[str, Attack] = LazyMapping(lambda: _catalogue().attacks)
 IMPLEMENTATIONS: Mapping[str, Implementation] = LazyMapping(lambda: _catalogue().implementations)
 REFUSED_LIBRARIES: Mapping[str, str] = LazyMapping(lambda: _catalogue().refused)
 
+# What Foolbox and adversarial-library call a step size in radii.
+_RELATIVE_STEPS = ("rel_stepsize", "relative_step_size")
+
 # Given to every attack by `run_attack` itself, whatever the library.
 UNIVERSAL = ("max_queries", "batch_size")
 
@@ -283,8 +286,9 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     signature = inspect.signature(attack.__init__ if isinstance(attack, type) else attack).parameters
     words = {name: word for name, word in row.params.items() if name not in SUPPLIED and word in signature}
     defaults = {name: signature[word].default for name, word in words.items()}
-    if defaults.get("step_size", "") is None and "rel_stepsize" in signature:  # Foolbox, unless it gets an absolute one
-        defaults["step_size"] = f"{signature['rel_stepsize'].default:.4g} epsilon"
+    relative = next((word for word in _RELATIVE_STEPS if word in signature), "")
+    if defaults.get("step_size", "") is None and relative:  # unless it gets an absolute one
+        defaults["step_size"] = f"{signature[relative].default:.4g} epsilon"
     return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
 
 

@@ -59,6 +59,7 @@ def test_what_is_named_out_of_reach_moves_no_farther(digits):
 def test_the_step_size_that_foolbox_takes_from_the_radius_is_told():
     assert library_defaults(find_implementation("foolbox:pgd"), "linf")["step_size"] == "0.03333 epsilon"
     assert library_defaults(find_implementation("foolbox:bim"), "linf")["step_size"] == "0.2 epsilon"
+    assert library_defaults(find_implementation("adv-lib:pgd"), "linf")["step_size"] == "0.03333 epsilon"
 
 
 def test_a_plan_names_each_row_once(digits, images):
