@@ -9,7 +9,6 @@ from ...adapters.catalogue.lookup import implementations_of
 from ...adapters.data.datasets import Data
 from .compare import Comparison, compare
 
-
 LIBRARIES = ("art", "foolbox", "torchattacks")
 
 
