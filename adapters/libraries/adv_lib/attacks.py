@@ -42,8 +42,10 @@ def _row(attack: str, functions: Mapping[str, str], params: Mapping[str, str], *
 
 
 _FIXED_BUDGET = (
-    _row("pgd", {"linf": "pgd_linf"}, _PGD, **_DRAWN, **_TARGETED, own_radii=True, findings=("last-step-unseen",)),
-    _row("pgd", {"linf": ".pgd_linf"}, _PGD, variant="repaired", **_DRAWN, **_TARGETED, own_radii=True),
+    _row(
+        "pgd", {"linf": "pgd_linf"}, _PGD, **_DRAWN, **_TARGETED, per_image_radii=True, findings=("last-step-unseen",)
+    ),
+    _row("pgd", {"linf": ".pgd_linf"}, _PGD, variant="repaired", **_DRAWN, **_TARGETED, per_image_radii=True),
     *(
         _row(
             f"apgd-{loss}",
@@ -53,7 +55,7 @@ _FIXED_BUDGET = (
             **_DRAWN,
             **_TARGETED,
             min_classes=classes,
-            own_radii=True,
+            per_image_radii=True,
             findings=findings,
         )
         for loss, classes, findings in (
@@ -68,7 +70,7 @@ _FIXED_BUDGET = (
         **_DRAWN,
         order="content",
         min_classes=4,
-        own_radii=True,
+        per_image_radii=True,
         findings=("halved-anyway", "target-against-best"),
     ),
 )
