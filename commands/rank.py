@@ -69,6 +69,7 @@ class Fit(str, Enum):
 
     auto = "auto"
     fast = "fast"
+    svi = "svi"
     nuts = "nuts"
 
 
@@ -126,7 +127,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     subjects: Annotated[Subjects, typer.Option(help="what is ranked")] = Subjects.models,
     method: Annotated[Method, typer.Option(help="irt: per image; canary: as published, from metrics")] = Method.irt,
     model: Annotated[Model, typer.Option(help="of the items; auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
-    fit: Annotated[Fit, typer.Option(help="nuts: the slow reference, in Pyro")] = Fit.auto,
+    fit: Annotated[Fit, typer.Option(help="svi: for what is too large to sample; nuts: the slow reference")] = Fit.auto,
     norm: Annotated[str | None, typer.Option(help="only the results of this norm")] = None,
     budget: Annotated[str | None, typer.Option(help="largest distance that counts as fooled, as 4/255")] = None,
     knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks; canary: white-box first")] = None,

@@ -70,10 +70,23 @@ def bootstrap(
     names, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     if len(names) < FEWEST:
         return np.full((replicates, len(responses)), np.nan)
-    members = [np.flatnonzero(cluster == each) for each in range(len(names))]
     generator = np.random.default_rng(seed)
     chosen = generator.integers(len(names), size=(replicates, len(names)))
+    if score is plain_mean:
+        return _resampled_means(responses, cluster, chosen)
+    members = np.split(np.argsort(cluster, kind="stable"), np.bincount(cluster).cumsum()[:-1])
     return np.stack([score(responses[:, np.concatenate([members[each] for each in row])]) for row in chosen])
+
+
+def _resampled_means(responses: np.ndarray, cluster: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Plain means of the chosen clusters, by how often each was chosen: no resampled matrix is made."""
+    seen = ~np.isnan(responses)
+    times = np.stack([np.bincount(row, minlength=chosen.shape[1]) for row in chosen])
+    sums, counts = np.zeros((2, chosen.shape[1], len(responses)))
+    np.add.at(sums, cluster, np.where(seen, responses, 0.0).T)
+    np.add.at(counts, cluster, seen.T)
+    with np.errstate(invalid="ignore"):
+        return (times @ sums) / (times @ counts)
 
 
 class Dropped(NamedTuple):

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.stats import norm, rankdata
 
 RHAT, ESS = 1.01, 400.0  # the limits that the paper recommends
+STEP = 0.1  # posterior deviations: a last step as small changes no interval
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Diagnostics:
         tail_ess: effective draws for the 5 % and 95 % quantiles.
         divergences: of NUTS; 0 for a sampler that has none.
         seconds: of the fit.
+        step: the last one of an optimisation, in posterior standard deviations, the largest; 0 for a sampler.
     """
 
     sampler: str
@@ -31,6 +33,7 @@ class Diagnostics:
     tail_ess: float
     divergences: int
     seconds: float
+    step: float = 0.0
 
     @property
     def problem(self) -> str | None:
@@ -42,7 +45,10 @@ class Diagnostics:
             problems.append(f"{min(self.bulk_ess, self.tail_ess):.0f} effective draws, fewer than {ESS:.0f}")
         if self.divergences:
             problems.append(f"{self.divergences} divergent steps")
-        return f"the fit has not converged: {', '.join(problems)}; run more draws" if problems else None
+        if not self.step <= STEP:
+            problems.append(f"the optimisation still moved by {self.step:.2g} posterior deviations")
+        remedy = "fit it by another method (fast)" if self.sampler == "svi" else "run more draws"
+        return f"the fit has not converged: {', '.join(problems)}; {remedy}" if problems else None
 
 
 def diagnose(ability: np.ndarray, sampler: str, divergences: int, seconds: float) -> Diagnostics:

@@ -94,6 +94,21 @@ def make_tables(model: ResponseModel, subjects: int, items: int) -> Tables:
     )
 
 
+def count_settings(model: ResponseModel, subjects: int, items: int) -> int:
+    """Settings of an item on the grid, which a sweep of the sampler goes through for every response.
+
+    Args:
+        model: that is tabulated.
+        subjects: that answer an item.
+        items: that a subject answers.
+
+    Returns:
+        Their number, G of the tables.
+    """
+    _, difficulties, discriminations = _axes(model, subjects, items)
+    return len(difficulties) * len(discriminations) * len(_last(model)[0])
+
+
 def likelihood(model: ResponseModel, values: dict[str, Tensor]) -> Tensor:
     """What multiplies the statistics of a response in its log-likelihood, read off the Pyro program.
 

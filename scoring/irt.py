@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from .response_model import ITEM_SITES, Observed, ResponseModel, observe
 if TYPE_CHECKING:
     from pyro.infer import MCMC
 
-Method = Literal["auto", "fast", "nuts"]
+Method = Literal["auto", "fast", "svi", "nuts"]
 FEW = 10  # subjects: fewer do not resolve the discrimination of an item
+TOO_LARGE = 1e8  # responses x settings of an item on the grid: two to four minutes on one core, more grow in proportion
+SIMULATED = 20  # subjects: with fewer it was not simulated whether variational intervals cover
 ITEM_DRAWS = 100  # of each chain, about: what is kept of the items
 
 
@@ -89,8 +91,10 @@ def fit_irt(
         responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
         model: with its priors.
         method: how the Pyro program `item_response` is fitted. "fast" is a Gibbs sampler on a grid, a kernel of Pyro's
-            MCMC; "nuts" is the reference, many times slower; "auto" is "fast", run again three times as long where its
-            chains have not converged.
+            MCMC; "nuts" is the reference, many times slower; "svi" is variational inference on subsamples of the
+            items, after which these are integrated out, for what is too large to sample: an approximation. "auto" is
+            "svi" for outcomes that take the sampler minutes under 1PL or 2PL (60 subjects x 4000 items), else "fast",
+            run again three times as long where its chains have not converged.
         chains: independent, at least 2.
         warmup: draws of each chain that are thrown away.
         draws: of each chain that are kept, at least 4.
@@ -104,22 +108,40 @@ def fit_irt(
     """
     values = check_responses(responses)
     check_seed(seed)
-    if method not in ("auto", "fast", "nuts"):
-        raise ValueError(f"expected a fit auto, fast or nuts, got {method!r}")
+    if method not in get_args(Method):
+        raise ValueError(f"expected a fit auto, fast, svi or nuts, got {method!r}")
+    if method == "svi" and not model.hierarchical:
+        raise ValueError("expected hierarchical priors for a fit by svi, got fixed ones: the scale is off; use fast")
     if min(chains - 1, draws // 4) < 1:
         raise ValueError(f"expected at least 2 chains and 4 draws, got {chains} and {draws}")
     data = observe(values, model.response)
     start = time.perf_counter()
+    if method == "auto" and _too_large(model, *values.shape):
+        method = "svi"
     if method == "nuts":
         from .nuts import sample_nuts
 
         sites, divergences = sample_nuts(model, *data, chains, warmup, draws, seed)
         fit = _finish(model, *_parts(sites), "nuts", divergences)
+    elif method == "svi":
+        from .svi import sample_svi
+
+        sites, items, step = sample_svi(model, *data, chains, draws, _every(draws), seed)
+        fit = _finish(model, sites, items, "svi")
+        fit = replace(fit, diagnostics=replace(fit.diagnostics, step=step))
     else:
         fit = _fit_on_grid(model, data, chains, warmup, draws, seed)
         if method == "auto" and fit.diagnostics.problem:
             fit = _fit_on_grid(model, data, chains, warmup, 3 * draws, seed)
     return replace(fit, diagnostics=replace(fit.diagnostics, seconds=time.perf_counter() - start))
+
+
+def _too_large(model: ResponseModel, subjects: int, items: int) -> bool:
+    """Whether the sampler would take minutes, by sizes alone: the same responses are always fitted alike."""
+    from .grid import count_settings
+
+    simulated = model.hierarchical and subjects >= SIMULATED and model.name != "3pl" and model.response == "bernoulli"
+    return simulated and subjects * items * count_settings(model, subjects, items) > TOO_LARGE
 
 
 def _fit_on_grid(model: ResponseModel, data: Observed, chains: int, warmup: int, draws: int, seed: int) -> IRTFit:

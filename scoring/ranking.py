@@ -16,6 +16,10 @@ from .responses import Responses, check_several, complete_items
 
 Scoring = Literal["irt", "mean", "borda"]
 LEVEL = 0.95
+VARIATIONAL = (
+    "fitted by variational inference (svi), an approximation: in simulations of 20 and 60 subjects its 95 % intervals "
+    "covered 91 to 98 % of the abilities"
+)
 NOTICED = 1.1  # design effect from which a note says so
 
 
@@ -117,7 +121,7 @@ def rank_responses(
         scoring: "irt" by ability; "mean" by the plain mean and "borda" by the Borda count, both with intervals by
             bootstrap.
         model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, else 2PL.
-        method: of the fit: "fast", "nuts" or "auto".
+        method: of the fit: "fast", "svi", "nuts" or "auto"; see `fit_irt`.
         seed: the same seed gives the same ranking.
 
     Returns:
@@ -151,6 +155,8 @@ def rank_responses(
     name = f"{fit.model.name}, {fit.model.response} responses"
     ranking = make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
     notes, several = list(ranking.notes), len(set(images))
+    if fit.diagnostics.sampler == "svi":
+        notes.append(VARIATIONAL)
     if effect >= NOTICED:
         notes.append(stretch_note(effect))
     if several < min(FEWEST, len(images)):

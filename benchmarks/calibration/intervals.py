@@ -11,7 +11,10 @@ see whether P(rank) and P(i beats j) themselves are right, the last one that wou
 probability that makes the set worth 95 % (a randomised set, as Geyer and Meeden 2005 do for intervals): where the
 probabilities are right such sets cover 95 %, neither less nor more.
 
-Run: python -m davylamp.benchmarks.calibration.intervals [--quick] [--write] [--jobs N]
+With `--method svi` the fit for what is too large to sample, on more items: its guide is a normal distribution of
+independent parts, and beside the intervals that are printed stand those of the guide alone.
+
+Run: python -m davylamp.benchmarks.calibration.intervals [--method svi] [--quick] [--write] [--jobs N]
 """
 
 import argparse
@@ -21,24 +24,27 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from scipy.stats import norm
 
-from davylamp.scoring import Ranking, rank_responses
+from davylamp.scoring import Ranking, ResponseModel, rank_responses
+from davylamp.scoring.response_model import observe
+from davylamp.scoring.svi import fit_guide
 
 ATTACKS, IMAGES = 5, 60
 LEVEL = 0.95
 SEED = 1000  # of the first repeat; the first thousand were used while this was written
 FLATTER = (16 * np.sqrt(3) / (15 * np.pi)) ** 2
-FILE = Path(__file__).with_name("RESULTS.md")
+FILES = {"fast": Path(__file__).with_name("RESULTS.md"), "svi": Path(__file__).with_name("RESULTS_SVI.md")}
 
 
 class Scenario(NamedTuple):
     """What is simulated: number of subjects, model of the items, testlet deviation, share missing, repeats.
 
-    `fitted` is the model of the fit; empty: the one that was simulated.
+    `fitted` is the model of the fit; empty: the one that was simulated. `images` are under `ATTACKS` each.
     """
 
     subjects: int
@@ -47,6 +53,8 @@ class Scenario(NamedTuple):
     missing: float
     repeats: int
     fitted: str = ""
+    images: int = IMAGES
+    method: Literal["fast", "svi"] = "fast"
 
 
 class Simulated(NamedTuple):
@@ -67,7 +75,7 @@ class Coverage(NamedTuple):
         orders_exact: share of pairs whose order is inside a randomised set worth 95 % by P(i beats j).
         orders: share of pairs that are in the order that P(i beats j) prefers.
         believed: mean of the larger of P(i beats j) and P(j beats i): what `orders` should be.
-        alone: share of the abilities inside the intervals of the model, every item on its own.
+        alone: share of the abilities inside the intervals of the model, every item on its own; of the guide, for svi.
         error: standard error of `abilities` over the repeats; 0 of a single one.
         orders_error: standard error of `orders_exact`.
     """
@@ -94,10 +102,20 @@ SCENARIOS = (
     Scenario(3, "2pl", 1.0, 0.0, REPEATS[3], "auto"),
     Scenario(12, "1pl", 1.0, 0.0, REPEATS[12], "auto"),
 )
+LARGE = (
+    Scenario(20, "2pl", 0.0, 0.0, 6, images=200, method="svi"),
+    Scenario(60, "1pl", 0.0, 0.4, 4, images=100, method="svi"),
+    Scenario(60, "2pl", 0.0, 0.0, 4, images=100, method="svi"),
+    Scenario(60, "2pl", 0.0, 0.4, 4, images=400, method="svi"),
+    Scenario(60, "2pl", 1.0, 0.0, 4, images=100, method="svi"),
+    Scenario(200, "2pl", 0.0, 0.0, 2, images=200, method="svi"),
+    Scenario(200, "2pl", 0.0, 0.4, 1, images=2000, method="svi"),
+)
 
 
-def simulate(scenario: Scenario, images: int = IMAGES, attacks: int = ATTACKS, seed: int = 0) -> Simulated:
+def simulate(scenario: Scenario, images: int | None = None, attacks: int = ATTACKS, seed: int = 0) -> Simulated:
     """Outcomes of subjects on images under attacks; items that nobody answered are left out."""
+    images = images or scenario.images
     generator, items = np.random.default_rng(seed), images * attacks
     ability = generator.normal(size=scenario.subjects)
     ability -= ability.mean()
@@ -151,7 +169,7 @@ def in_exact_set(probability: np.ndarray, truth: np.ndarray, level: float = LEVE
     return taken[order == truth[:, None]]
 
 
-def cover(scenario: Scenario, images: int = IMAGES, executor: ProcessPoolExecutor | None = None) -> Coverage:
+def cover(scenario: Scenario, images: int | None = None, executor: ProcessPoolExecutor | None = None) -> Coverage:
     """The mean over the repeats of a scenario."""
     seeds = range(SEED, SEED + scenario.repeats)
     scenarios, sizes = [scenario] * len(seeds), [images] * len(seeds)
@@ -161,21 +179,38 @@ def cover(scenario: Scenario, images: int = IMAGES, executor: ProcessPoolExecuto
     return mean._replace(error=float(errors[0]), orders_error=float(errors[3]))
 
 
-def _repeat(scenario: Scenario, images: int, seed: int) -> Coverage:
+def _repeat(scenario: Scenario, images: int | None, seed: int) -> Coverage:
     truth, names = simulate(scenario, images, seed=seed), [str(place) for place in range(scenario.subjects)]
     model = scenario.fitted or scenario.model
-    ranking = rank_responses(truth.responses, names, truth.images, model=model, method="fast", seed=seed)
-    return covered(ranking, truth.ability)
+    ranking = rank_responses(truth.responses, names, truth.images, model=model, method=scenario.method, seed=seed)
+    shares = covered(ranking, truth.ability)
+    if ranking.fit is None or scenario.method != "svi":
+        return shares
+    return shares._replace(alone=_guide_alone(ranking.fit.model, truth, seed))
+
+
+def _guide_alone(model: ResponseModel, truth: Simulated, seed: int) -> float:
+    """Share of the abilities inside the intervals of a guide of independent parts."""
+    mean, deviation = (
+        {name: value.double().numpy() for name, value in part.items()}
+        for part in fit_guide(model, *observe(truth.responses, model.response), seed)
+    )
+    scale = np.exp(mean["log_discrimination"].mean()) if "log_discrimination" in mean else 1.0
+    off = scale * (mean["ability"] - mean["ability"].mean()) - truth.ability
+    return float((np.abs(off) <= norm.ppf((1 + LEVEL) / 2) * scale * deviation["ability"]).mean())
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print, and write if asked, the table of all scenarios."""
     parser = argparse.ArgumentParser(description="Coverage of the intervals of rankings.")
     parser.add_argument("--quick", action="store_true", help="two repeats of the smallest scenarios")
-    parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
+    parser.add_argument("--method", choices=("fast", "svi"), default="fast", help="of the fit")
+    parser.add_argument("--write", action="store_true", help="write RESULTS.md, or RESULTS_SVI.md")
     parser.add_argument("--jobs", type=int, default=1, help="processes, one thread each")
     options = parser.parse_args(arguments)
-    scenarios = [scenario._replace(repeats=2) for scenario in SCENARIOS[:2]] if options.quick else SCENARIOS
+    scenarios = SCENARIOS if options.method == "fast" else LARGE
+    if options.quick:
+        scenarios = [scenario._replace(repeats=2, images=IMAGES) for scenario in scenarios[:2]]
     start, lines = time.perf_counter(), []
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(options.jobs, spawn, torch.set_num_threads, (1,)) as executor:
@@ -183,18 +218,28 @@ def main(arguments: list[str] | None = None) -> None:
             print(line, flush=True)
             lines.append(line)
     if options.write:
-        FILE.write_text(_page(lines, (time.perf_counter() - start) * options.jobs), encoding="utf-8")
+        page = _page(options.method, lines, (time.perf_counter() - start) * options.jobs)
+        FILES[options.method].write_text(page, encoding="utf-8")
 
 
 def _table(scenarios: Sequence[Scenario], executor: ProcessPoolExecutor) -> Iterator[str]:
-    heads = ("subjects", "model", "fitted", "deviation of an image for a subject", "missing", "repeats")
+    heads = ("subjects", "images", "model", "fitted", "deviation of an image for a subject", "missing", "repeats")
     heads += ("abilities (standard error)", "ranks as printed", "ranks, exact set", "P(i beats j), exact set (s.e.)")
-    heads += ("orders right / believed", "abilities, items alone")
+    heads += (
+        "orders right / believed",
+        "abilities, guide alone" if scenarios[0].method == "svi" else "abilities, items alone",
+    )
     yield f"| {' | '.join(heads)} |"
     yield f"| {' | '.join('---' for _ in heads)} |"
     for scenario in scenarios:
         share = cover(scenario, executor=executor)
-        cells = (scenario.subjects, scenario.model, scenario.fitted or scenario.model, f"{scenario.testlet:g}")
+        cells = (
+            scenario.subjects,
+            scenario.images,
+            scenario.model,
+            scenario.fitted or scenario.model,
+            f"{scenario.testlet:g}",
+        )
         cells += (f"{scenario.missing:.0%}", scenario.repeats, f"{share.abilities:.3f} ({share.error:.3f})")
         cells += (
             f"{share.ranks:.3f}",
@@ -205,13 +250,14 @@ def _table(scenarios: Sequence[Scenario], executor: ProcessPoolExecutor) -> Iter
         yield f"| {' | '.join(map(str, cells))} |"
 
 
-def _page(lines: list[str], seconds: float) -> str:
+def _page(method: str, lines: list[str], seconds: float) -> str:
     head = [
         "# Do the intervals cover?",
         "",
-        "Written by `python -m davylamp.benchmarks.calibration.intervals --write`; do not edit. Shares of true values",
-        f"inside 95 % intervals, {IMAGES} images under {ATTACKS} attacks. An exact set takes in the last rank or",
-        f"order with the probability that makes the set worth 95 % and not more. {seconds / 60:.0f} processor minutes.",
+        f"Written by `python -m davylamp.benchmarks.calibration.intervals --method {method} --write`; do not edit.",
+        f"Shares of true values inside 95 % intervals, images under {ATTACKS} attacks. An exact set takes in the last",
+        "rank or order with the probability that makes the set worth 95 % and not more. "
+        f"{seconds / 60:.0f} processor minutes.",
         "",
     ]
     return "\n".join([*head, *lines, ""])

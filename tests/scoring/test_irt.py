@@ -141,8 +141,8 @@ def test_tables_that_cannot_be_fitted(responses, message):
 
 def test_wrong_options():
     responses = np.eye(3)
-    with pytest.raises(ValueError, match="auto, fast or nuts, got 'svi'"):
-        fit_irt(responses, ResponseModel(), method="svi")
+    with pytest.raises(ValueError, match="auto, fast, svi or nuts, got 'vi'"):
+        fit_irt(responses, ResponseModel(), method="vi")
     with pytest.raises(ValueError, match="at least 2 chains and 4 draws, got 1 and 100"):
         fit_irt(responses, ResponseModel(), chains=1, draws=100)
     with pytest.raises(ValueError, match="got '4pl'"):
