@@ -134,6 +134,8 @@ _ALL = (
     Attack("simba", "SimBA", _MINIMUM, _SCORE, "Guo et al. 2019", {"max_queries": 1000}),
     Attack("zoo", "ZOO", _MINIMUM, _SCORE, "Chen et al. 2017", {"max_queries": 20000}),
     Attack("spsa", "SPSA", _FIXED, _SCORE, "Uesato et al. 2018", {"steps": 20, "samples": 128}),
+    Attack("nattack", "NATTACK", _FIXED, _SCORE, "Li et al. 2019", {"steps": 20, "samples": 300}),
+    Attack("lsa", "LSA", _MINIMUM, _SCORE, "Narodytska and Kasiviswanathan 2017", {"steps": 20}),
     Attack("genattack", "GenAttack", _FIXED, _SCORE, "Alzantot et al. 2019", {"steps": 100, "population": 10}),
     Attack("one-pixel", "One pixel", _FIXED, _SCORE, "Su et al. 2019", {"steps": 10, "population": 400}),
     Attack("threshold", "Threshold", _FIXED, _SCORE, "Kotyan and Vargas 2022", {"steps": 10}),

@@ -23,6 +23,7 @@ _NAMES: Mapping[tuple[str, str], str] = {
     ("pgd", "l2"): "PGD-l2",
     ("pgd", "linf"): "PGD-linf",
     ("cw", "l2"): "C&W",
+    ("nattack", "linf"): "NATTACK",
     ("spsa", "linf"): "SPSA",
     ("boundary", "l2"): "BA",
 }

@@ -10,7 +10,7 @@ from ..shared.paper_table import Options
 from ..shared.reproduction import PaperLine, SettingRun, build_rows, run_setting
 from .setting import attack_name, beside_both, missing_rows, setting_of
 
-_QUERIES, _TRANSFERRED = ("SPSA", "BA"), ("PGD-l1", "PGD-l2", "PGD-linf")
+_QUERIES, _TRANSFERRED = ("NATTACK", "SPSA", "BA"), ("PGD-l1", "PGD-l2", "PGD-linf")
 _READINGS = {
     "AAB": "accuracy over all images. The paper transfers PGD from an Inception-V3; here it is from the first model, "
     "so that the first has no line of its own; Wilson interval. BA has no radius"

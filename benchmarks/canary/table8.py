@@ -18,7 +18,7 @@ from .checks import TABLE8_BLACK, TABLE8_WHITE
 from .setting import NOT_COMPARABLE, SETTING, beside, readings_of, row_of, scale
 
 _SYMBOLS = ("MR", "AIAC", "ARTC", "ACAMC_A", "ACAMC_T", "APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS")
-_MISSING: tuple[str, ...] = ("AdvGan (white)", "LSA (black)", "TREMBA (black)")
+_MISSING: tuple[str, ...] = ("AdvGan (white)", "TREMBA (black)")
 _KINDS = {"white": TABLE8_WHITE, "black": TABLE8_BLACK}
 
 

@@ -108,6 +108,7 @@ _CANARY = Preset(
             _choice("foolbox:pgd", "linf", _SMALL, random_start=True, **_ITERATED),
             _choice("foolbox:ead-en", "l1", **_EAD),
             *_TRANSFERABLE,
+            _choice("davylamp:lsa", "l0", steps=80, max_queries=_QUERIES),
             _choice("foolbox:boundary", "l2", steps=10_000, max_queries=_QUERIES),
             _choice("foolbox:spatial", "unrestricted", max_translation=3, max_rotation=30, translations=5, rotations=5),
             _choice("torchattacks:spsa", "linf", _LARGE, steps=100, samples=100, max_queries=_QUERIES),
@@ -122,9 +123,10 @@ _CANARY = Preset(
         *("APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS"),
     ),
     "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; parameters from its authors' Canary_Master",
-    ("SSAH", "AdvGAN", "LSA", "TREMBA"),
+    ("SSAH", "AdvGAN", "TREMBA"),
     (
         "SI-FGSM averages the gradients of its copies, as its paper has it; CANARY's program averages their logits",
+        "LSA as its paper has it: CANARY's program changes all pixels but the five that matter least, and mostly to black",
         "JSMA may change 1 % of the components, the paper gives no limit; 1000 images for black boxes, too, where the "
         "paper has 600",
     ),
@@ -172,6 +174,7 @@ _AISAFETY = Preset(
             _choice("foolbox:pgd", "l2", _L2),
             _choice("foolbox:pgd", "linf", _LINF),
             _choice("foolbox:cw", "l2"),
+            _choice("davylamp:nattack", "linf", _LINF),
             _choice("torchattacks:spsa", "linf", _LINF),
             _choice("foolbox:boundary", "l2", max_queries=5000),
         ),
@@ -180,7 +183,7 @@ _AISAFETY = Preset(
     ),
     ("CA", "AAW", "AAB", "ACAC", "ACTC", "NTE", "ALD", "ASS", "PSD"),
     "AISafety (Liu et al. 2021), V.A and Tables II to IV: radii",
-    ("NATTACK",),
+    (),
     (
         "PGD in l1 takes steps in all components, as Foolbox has it",
         f"{_MATCHED}; the boundary attack gets 5000 queries",

@@ -8,6 +8,8 @@ from ...attack import Implementation
 _row = partial(Implementation, library="davylamp", targeted="yes")
 _MINIMUM: dict[str, Any] = {"failure": "input"}
 
+_DRAWN: dict[str, Any] = {"random": ("torch",)}
+
 ROWS: tuple[Implementation, ...] = (
     _row(
         "si-fgsm",
@@ -30,9 +32,17 @@ ROWS: tuple[Implementation, ...] = (
             "quantise": "quantise",
             "starting_points": "starting_points",
         },
-        random=("torch",),
+        **_DRAWN,
         **_MINIMUM,
     ),
+    _row(
+        "nattack",
+        classes={"linf": ".nattack:nattack"},
+        params={"steps": "steps", "samples": "samples", "learning_rate": "learning_rate"},
+        own_radii=True,
+        **_DRAWN,
+    ),
+    _row("lsa", classes={"l0": ".lsa:lsa"}, params={"steps": "steps"}, **_DRAWN, **_MINIMUM),
     # It makes the change small in linf; RoBIC measures it in l2.
     _row(
         "rays",

@@ -12,6 +12,8 @@ from scipy.fft import dctn, idctn
 
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.libraries.davylamp.bp import bp
+from davylamp.adapters.libraries.davylamp.lsa import lsa
+from davylamp.adapters.libraries.davylamp.nattack import nattack
 from davylamp.adapters.libraries.davylamp.rays import rays
 from davylamp.adapters.libraries.davylamp.surfree import surfree
 
@@ -172,3 +174,84 @@ def test_surfree_spends_its_budget_on_adversarial_images_that_come_nearer(digits
         distances.append(l2(best - few.inputs))
     assert (distances[1] < distances[0]).all()
     assert (distances[1] / distances[0]).mean() < 0.85
+
+
+def test_a_step_of_nattack_is_the_formula(digits):
+    image, label, count = digits.inputs[:1], digits.labels[:1], 6
+    best = nattack(
+        digits.module, image, label, epsilon=0.2, steps=1, samples=count, generator=torch.Generator().manual_seed(3)
+    )
+    noise = torch.randn(count, 1, 3, 16, 16, generator=torch.Generator().manual_seed(3))[:, 0]
+    centre = torch.atanh(2 * image - 1)
+
+    def image_of(shift):
+        return ((torch.tanh(centre + shift) + 1) / 2).clamp(image - 0.2, image + 0.2).clamp(0, 1)
+
+    chances = digits.module(image_of(0.1 * noise)).log_softmax(1)
+    right = chances[:, label.item()]
+    wrong = torch.cat([chances[:, : label.item()], chances[:, label.item() + 1 :]], 1).amax(1)
+    reward = -(right - wrong).clamp(min=0)
+    weight = (reward - reward.mean()) / reward.std(correction=0)
+    mean = 0.02 / (count * 0.1) * (weight[:, None, None, None] * noise).sum(0)
+    torch.testing.assert_close(best, image_of(mean), rtol=0, atol=1e-4)
+
+
+def test_nattack_asks_nothing_about_an_image_that_is_done(digits):
+    counted, generator = Counted(digits), torch.Generator().manual_seed(0)
+    given = {"epsilon": 0.25, "steps": 8, "samples": 20, "generator": generator}
+    best = nattack(counted, digits.inputs, digits.labels, **given)
+    fooled = digits.module(best).argmax(1) != digits.labels
+    early = counted.queries < 8 * 21
+    assert early.any()
+    assert fooled[early].all()
+    assert ((counted.queries[early] - 1) % 21 == 0).all()
+    assert (counted.queries[~early] == 8 * 21).all()
+    assert (linf(best - digits.inputs) <= 0.25 + 1e-6).all()
+
+
+def local_search(module, image, label, steps, generator):
+    """LocSearchAdv on one image, pixel by pixel."""
+    image, side = image.clone() - 0.5, image.shape[2]
+    near, queries = set(range(side * side)), 0
+    for step in range(steps):
+        keys = torch.rand(1, side * side, generator=generator)[0].tolist()
+        allowed = sorted(near, key=lambda pixel: -keys[pixel])[: 128 if step else side * side // 10]
+        scores = []
+        for pixel in allowed:
+            tried = image.clone()
+            tried[0, :, pixel // side, pixel % side] = 0.25 * tried[0, :, pixel // side, pixel % side].sign()
+            scores.append(module(tried + 0.5).softmax(1)[0, label].item())
+        queries += len(allowed) + 1
+        picked = [pixel for _, pixel in sorted(zip(scores, allowed, strict=True), key=lambda pair: pair[0])[:5]]
+        for pixel in picked:
+            for channel in range(3):
+                value = 1.5 * image[0, channel, pixel // side, pixel % side].item()
+                value += (value < -0.5) - (value > 0.5)
+                image[0, channel, pixel // side, pixel % side] = value
+        if module(image + 0.5).argmax(1).item() != label:
+            return image + 0.5, queries
+        near = {
+            pixel
+            for pixel in range(side * side)
+            for one in picked
+            if abs(pixel // side - one // side) <= 5 and abs(pixel % side - one % side) <= 5
+        }
+    return None, queries
+
+
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_lsa_is_the_search_of_its_paper_pixel_by_pixel(digits, place):
+    case = digits.module, digits.inputs[place : place + 1], digits.labels[place : place + 1]
+    expected, queries = local_search(case[0], case[1], int(case[2]), 3, torch.Generator().manual_seed(place))
+    counted = Counted(digits.first(1))
+    best = lsa(counted, case[1], case[2], steps=3, generator=torch.Generator().manual_seed(place))
+    assert counted.queries.item() == queries
+    torch.testing.assert_close(best, case[1] if expected is None else expected, rtol=0, atol=1e-5)
+
+
+def test_lsa_fools_by_few_pixels(digits):
+    best = lsa(digits.module, digits.inputs, digits.labels, steps=20, generator=torch.Generator().manual_seed(0))
+    assert (digits.module(best).argmax(1) != digits.labels).all()
+    assert ((best - digits.inputs).abs() > 1e-6).any(1).flatten(1).sum(1).median() < 40
+    assert best.min() >= 0
+    assert best.max() <= 1

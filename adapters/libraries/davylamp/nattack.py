@@ -1,0 +1,102 @@
+"""NATTACK: a distribution of adversarial images, learned from scores by an evolution strategy."""
+
+import torch
+from torch import Tensor
+
+from ...criterion import fooled
+from .losses import by_image, margin_of
+from .queries import Model, ask
+
+_DEVIATION = 0.1  # of the noise, in the variable that tanh maps to pixels
+_POINTS = 256  # images in one question at most
+_INSIDE = 1 - 1e-6  # how near to black and white tanh is asked to come
+
+
+@torch.no_grad()
+def nattack(  # noqa: PLR0913 - the parameters of the attack, by keyword
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float | Tensor,
+    targets: Tensor | None = None,
+    steps: int = 600,
+    samples: int = 300,
+    learning_rate: float = 0.02,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """NATTACK (Li et al. 2019) in linf: the mean of a Gaussian whose images, cut to the ball, are adversarial.
+
+    An image is tanh of a variable, cut to the ball around the clean one. In each step `samples` of them are drawn
+    around the mean; the mean moves along their noise, weighted by the rewards (minus the margin, where it is positive)
+    less their average and over their deviation. An image is done once that of the mean is adversarial, which is asked
+    in every step.
+
+    Args:
+        model: maps images in [0, 1] to logits; no gradient is taken.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: their labels, shape (n,).
+        epsilon: radius of the linf ball, or one for each image, shape (n, 1, 1, 1).
+        targets: target classes, shape (n,), for a targeted attack.
+        steps: at most; each costs samples + 1 forward passes.
+        samples: images drawn in each step.
+        learning_rate: of the mean.
+        generator: of the noise; None: torch's own.
+
+    Returns:
+        The image of the mean, shape (n, C, H, W): adversarial, or that of the last step.
+    """
+    radius = torch.as_tensor(epsilon).to(inputs).expand(len(inputs), 1, 1, 1)
+    centre = ((2 * inputs - 1) * _INSIDE).atanh()
+    mean = torch.zeros_like(inputs)
+
+    def image_of(shift: Tensor, rows: Tensor) -> Tensor:
+        points, clean, ball = (centre[rows] + shift).tanh() / 2 + 0.5, inputs[rows], radius[rows]
+        return torch.minimum(torch.maximum(points, clean - ball), clean + ball).clamp(0, 1)
+
+    def margins(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        logits, wanted = ask(model, points, rows), None if targets is None else targets[rows]
+        return margin_of(logits, labels[rows], wanted), fooled(logits, labels[rows], wanted)
+
+    rows = torch.arange(len(inputs), device=inputs.device)
+    for _ in range(steps):
+        _, hit = margins(image_of(mean[rows], rows), rows)
+        rows = rows[~hit]
+        if not len(rows):
+            break
+        strategy = _Rewards(mean[rows])
+        for few in _portions(samples, len(rows)):
+            noise = torch.randn((few, *mean[rows].shape), generator=generator, device=inputs.device)
+            owners = rows.repeat(few)
+            shift = (mean[rows] + _DEVIATION * noise).flatten(0, 1)
+            reward = -margins(image_of(shift, owners), owners)[0].clamp(min=0)
+            strategy.add(reward.view(few, len(rows)), noise)
+        mean[rows] += learning_rate / _DEVIATION * strategy.direction()
+    return image_of(mean, torch.arange(len(inputs), device=inputs.device))
+
+
+def _portions(samples: int, images: int) -> list[int]:
+    """The samples of a step in parts, so that no question is about many more than `_POINTS` images."""
+    most = max(1, _POINTS // images)
+    return [min(most, samples - first) for first in range(0, samples, most)]
+
+
+class _Rewards:
+    """The noise of a step weighted by its standardised rewards, summed up part by part."""
+
+    def __init__(self, like: Tensor):
+        self.noise, self.weighted = torch.zeros_like(like), torch.zeros_like(like)
+        self.rewards: list[Tensor] = []
+
+    def add(self, reward: Tensor, noise: Tensor) -> None:
+        """Rewards (samples, m) of noise (samples, m, C, H, W)."""
+        reward = reward.nan_to_num(0, 0, 0)
+        self.rewards.append(reward)
+        self.noise += noise.sum(0)
+        self.weighted += (reward[..., None, None, None] * noise).sum(0)
+
+    def direction(self) -> Tensor:
+        """The mean of noise times (reward - mean) / deviation, shape (m, C, H, W)."""
+        rewards = torch.cat(self.rewards)
+        deviation = rewards.std(0, correction=0) + 1e-7
+        return (self.weighted - by_image(rewards.mean(0)) * self.noise) / by_image(deviation) / len(rewards)
