@@ -126,7 +126,7 @@ _CANARY = Preset(
     ("SSAH", "AdvGAN", "TREMBA"),
     (
         "SI-FGSM averages the gradients of its copies, as its paper has it; CANARY's program averages their logits",
-        "LSA as its paper has it: CANARY's program changes all pixels but the five that matter least, and mostly to black",
+        "LSA as its paper has it: CANARY's program changes all pixels but the five that matter least, most to black",
         "JSMA may change 1 % of the components, the paper gives no limit; 1000 images for black boxes, too, where the "
         "paper has 600",
     ),
