@@ -39,7 +39,7 @@ ROWS: tuple[Implementation, ...] = (
         "nattack",
         classes={"linf": ".nattack:nattack"},
         params={"steps": "steps", "samples": "samples", "learning_rate": "learning_rate"},
-        own_radii=True,
+        per_image_radii=True,
         **_DRAWN,
     ),
     _row("lsa", classes={"l0": ".lsa:lsa"}, params={"steps": "steps"}, **_DRAWN, **_MINIMUM),
