@@ -29,6 +29,7 @@ from .engine import evaluate as evaluate_plan
 from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
+from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
 from .errors import InvalidInput, UnknownName
 from .memory import keep_freed_memory
@@ -307,15 +308,30 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
         unequal: what not every subject met is left out, or kept as missing.
         original: for "defences": the model that all others are defences of, where their names do not say it.
         **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed; without scoring for a baseline.
+            Or `scoring="canary"`, as published from means of metrics, with propagate and seed: it needs the folder, or
+            a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by white-box ones where there
+            are any.
 
     Returns:
         The ranking; with a baseline a placement for each newcomer.
 
     Raises:
-        InvalidInput: with fewer than two subjects, or a choice that leaves nothing.
+        InvalidInput: with fewer than two subjects, or a choice that leaves nothing or would be ignored.
     """
     from .scoring import build_responses, choose_results, place_results, rank_matrix
 
+    is_file = not isinstance(results, pd.DataFrame) and Path(results).suffix == ".csv"
+    if options.get("scoring") == "canary" or is_file:
+        ignored = {"against": against is not None, "budget": budget is not None, "unequal": unequal != "common"}
+        if is_file:
+            ignored |= {"norm": norm is not None, "knowledge": knowledge is not None, "original": original is not None}
+            ignored |= {"per": per != "attack", "scoring": options.get("scoring", "canary") != "canary"}
+        ignored |= {name: name not in ("scoring", "propagate", "seed") for name in options if name != "scoring"}
+        wrong = [name for name, given in ignored.items() if given]
+        if wrong:
+            raise InvalidInput(f"expected no {', '.join(wrong)}: means of metrics are ranked, with CANARY's model")
+        kind: dict[str, Any] = {"per": per, "norm": norm, "knowledge": knowledge, "original": original}
+        return _rank_metrics(results, subjects, kind, **{k: v for k, v in options.items() if k != "scoring"})
     frame = results if isinstance(results, pd.DataFrame) else load(results)
     if against is not None:
         if options.pop("scoring", "irt") != "irt":
@@ -336,6 +352,26 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
         return rank_matrix(responses, **options)
     except ValueError as error:
         raise InvalidInput(str(error)) from error
+
+
+def _rank_metrics(
+    results: Any, subjects: Any, chosen: dict[str, Any], *, propagate: bool = False, seed: int = 0
+) -> Ranking:
+    """As CANARY, by the first layer of attacks that there is."""
+    from .scoring import VIEWS, metrics_of, rank_metrics
+
+    if isinstance(results, pd.DataFrame):
+        raise InvalidInput("expected a results folder or a CSV table of metrics with scoring='canary', got a frame")
+    if subjects not in VIEWS:
+        raise UnknownName("subjects", str(subjects), list(VIEWS))
+    layers = build_layers(results, subjects, metrics_of(VIEWS[subjects]), **chosen)
+    first, *others = layers
+    try:
+        ranking = rank_metrics(layers[first].frame, subjects, propagate=propagate, seed=seed)
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
+    apart = tuple(f"by {first} attacks; knowledge={other!r} ranks by the others" for other in others)
+    return replace(ranking, notes=(*ranking.notes, *layers[first].notes, *apart))
 
 
 def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool) -> list[Implementation]:

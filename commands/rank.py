@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -73,9 +73,6 @@ class Fit(str, Enum):
     nuts = "nuts"
 
 
-_VIEWS: dict[str, Any] = {"models": "model", "attacks": "attack", "implementations": "attack", "defences": "defence"}
-
-
 @dataclass(frozen=True)
 class Ranked:
     """A ranking and what belongs to it; None: not asked for, or not to be had."""
@@ -86,6 +83,7 @@ class Ranked:
     items: Any = None
     differential: Any = None
     sensitivity: Any = None
+    layer: str = ""
 
     @property
     def frame(self) -> Any:
@@ -130,7 +128,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     fit: Annotated[Fit, typer.Option(help="svi: for what is too large to sample; nuts: the slow reference")] = Fit.auto,
     norm: Annotated[str | None, typer.Option(help="only the results of this norm")] = None,
     budget: Annotated[str | None, typer.Option(help="largest distance that counts as fooled, as 4/255")] = None,
-    knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks; canary: white-box first")] = None,
+    knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks; canary: each apart")] = None,
     per: Annotated[Per, typer.Option(help="what counts once; attack: the strongest of its libraries")] = Per.attack,
     unequal: Annotated[Unequal, typer.Option(help="what not every subject met: left out, or missing")] = Unequal.common,
     original: Annotated[str | None, typer.Option(help="defences: the model that all others are defences of")] = None,
@@ -157,14 +155,15 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
         radius = None if budget is None else parse_number(budget, "budget")
         if against is not None:
             options = {"model": model.value, "method": fit.value, "seed": seed}
-            shown: Any = _place(folder, against, subjects, {**chosen, "unequal": unequal.value}, radius, options)
+            every: list[Any] = [
+                _place(folder, against, subjects, {**chosen, "unequal": unequal.value}, radius, options)
+            ]
         elif _of_metrics(folder, method):
-            matrix = _read_metrics(folder, subjects, chosen)
-            shown = _rank_metrics(folder, matrix, subjects, sensitivity=sensitivity, propagate=propagate, seed=seed)
+            every = _rank_layers(folder, subjects, chosen, sensitivity=sensitivity, propagate=propagate, seed=seed)
         else:
             options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
             chosen["unequal"] = unequal.value
-            shown = _rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)
+            every = [_rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)]
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
     unused = {"method", "per"} if folder.suffix == ".csv" else set()
@@ -172,15 +171,16 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
         unused.add("per")
     say_defaults(context, [name for name in ("subjects", "method", "per", "seed") if name not in unused])
     if as_json:
-        print(json.dumps(shown.document, indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
+        print(json.dumps(_document(every), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
         from ..report.text.console import frame_csv, print_error
 
-        print(frame_csv(shown.frame), end="")  # noqa: T201
-        for note in shown.lines:
+        print(frame_csv(_frame(every)), end="")  # noqa: T201
+        for note in dict.fromkeys(note for shown in every for note in shown.lines):
             print_error(f"- {note}")
     else:
-        shown.print(items)
+        for shown in every:
+            shown.print(items)
 
 
 def _place(
@@ -325,48 +325,51 @@ def _check_library(library: str, implementations: Collection[str]) -> None:
         raise InvalidInput(f"expected implementations of another library beside --library {library}, got none")
 
 
-def _rank_metrics(
-    folder: Path, matrix: Any, subjects: Subjects, *, sensitivity: bool, propagate: bool, seed: int
-) -> Ranked:
-    """As CANARY: a table of metrics, from a file or made of a results folder."""
-    from ..scoring import drop_each, rank_table
+def _rank_layers(
+    folder: Path, subjects: Subjects, chosen: dict[str, Any], *, sensitivity: bool, propagate: bool, seed: int
+) -> list[Ranked]:
+    """As CANARY: a table of metrics from a file, or one each of white-box and of black-box attacks from a folder."""
+    from ..engine.tables.metric_matrix import build_layers
+    from ..scoring import VIEWS, drop_each, metrics_of, rank_metrics
 
-    view = _VIEWS[subjects.value]
-    values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
-    ranking = rank_table(values, names, metrics, view=view, propagate=propagate, seed=seed)
-    dropped = None
-    if sensitivity:
-        dropped = drop_each(
-            lambda kept: (
-                rank_table(values[:, kept], names, [metrics[each] for each in kept], view=view, seed=seed).score
-            ),
-            metrics,
-            axis="items",
-        )
-    title = f"{subjects.value} of {folder}: {ranking.method}, {len(metrics)} metrics"
-    return Ranked(title, ranking, matrix.notes, sensitivity=dropped)
+    every: list[Ranked] = []
+    wrong: dict[str, ValueError] = {}
+    layers = build_layers(folder, subjects.value, metrics_of(VIEWS[subjects.value]), **chosen)
+    for layer, matrix in layers.items():
+        frame, dropped = matrix.frame, None
+        try:
+            ranking = rank_metrics(frame, subjects.value, propagate=propagate, seed=seed)
+        except ValueError as error:
+            wrong[layer] = error
+            continue
+        if sensitivity:
+
+            def score(kept: Any, frame: Any = frame) -> Any:
+                return rank_metrics(frame.iloc[:, kept], subjects.value, seed=seed).score
+
+            dropped = drop_each(score, list(frame.columns), axis="items")
+        told = "" if folder.suffix == ".csv" else f", {layer} attacks"
+        title = f"{subjects.value} of {folder}{told}: {ranking.method}, {len(frame.columns)} metrics"
+        every.append(Ranked(title, ranking, matrix.notes, sensitivity=dropped, layer=layer))
+    if not every:
+        raise next(iter(wrong.values()))
+    notes = tuple(f"no ranking by {layer} attacks: {error}" for layer, error in wrong.items())
+    return [replace(ranked, notes=(*ranked.notes, *notes)) for ranked in every]
 
 
-def _read_metrics(folder: Path, subjects: Subjects, chosen: dict[str, Any]) -> Any:
-    """One row for each subject, a column for each metric that has a rule and that all of them have."""
-    from ..engine.tables.metric_matrix import build_defence_matrix, build_matrix, read_matrix
-    from ..scoring import metrics_of
+def _frame(every: Sequence[Any]) -> Any:
+    """One table; a column says which attacks where there are two layers."""
+    import pandas as pd
 
-    if folder.suffix == ".csv":
-        return read_matrix(folder)
-    view: Any = _VIEWS[subjects.value]
-    kind = {"norm": chosen["norm"], "knowledge": chosen["knowledge"]}
-    if view == "defence":
-        matrix = build_defence_matrix(folder, metrics_of(view), original=chosen["original"], **kind)
-    else:
-        per = "implementation" if subjects is Subjects.implementations else chosen["per"]
-        matrix = build_matrix(
-            folder, metrics_of(view), rows="models" if view == "model" else "attacks", per=per, **kind
-        )
-    if len(matrix.frame) < 2:
-        one = subjects.value.removesuffix("s")
-        raise InvalidInput(f"one {one}, {matrix.frame.index[0]}: nothing to rank it against")
-    return matrix
+    if len(every) == 1:
+        return every[0].frame
+    return pd.concat([ranked.frame.assign(attacks=ranked.layer) for ranked in every])
+
+
+def _document(every: Sequence[Any]) -> dict[str, Any]:
+    """Everything as one JSON document; a second layer is under its name."""
+    first, *others = every
+    return first.document | {other.layer: other.document for other in others}
 
 
 def _print(ranked: Ranked, count: int) -> None:

@@ -1,7 +1,7 @@
 """Rankings of models, attacks and defences by item response theory; imports nothing else of the project."""
 
 from .baselines import Dropped, agreement, bootstrap, borda, drop_each, plain_mean
-from .canary import RULES, metrics_of, rank_table
+from .canary import RULES, VIEWS, metrics_of, rank_metrics, rank_table
 from .dependence import design_effect, missing_by_subject
 from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, choose_model, fit_irt
@@ -14,6 +14,7 @@ from .responses import KNOWLEDGE, Responses, build_responses, check_several, cho
 __all__ = [
     "KNOWLEDGE",
     "RULES",
+    "VIEWS",
     "Diagnostics",
     "Dropped",
     "IRTFit",
@@ -42,6 +43,7 @@ __all__ = [
     "place_results",
     "plain_mean",
     "rank_matrix",
+    "rank_metrics",
     "rank_responses",
     "rank_table",
 ]

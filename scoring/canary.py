@@ -9,17 +9,27 @@ from math import inf
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from .baselines import bootstrap, plain_mean
 from .diagnostics import Diagnostics
 from .irt import IRTFit, check_seed, fit_irt
 from .ranking import Ranking, make_ranking
 from .response_model import Curve, ResponseModel
+from .responses import Subjects
 
 View = Literal["model", "attack", "defence"]
 CHAINS, WARMUP, DRAWS = 32, 50, 300
 IMPUTATIONS = 16
 ROUNDING = 1e-4  # by which a metric may be beyond its range
+
+
+VIEWS: dict[Subjects, View] = {
+    "models": "model",
+    "attacks": "attack",
+    "implementations": "attack",
+    "defences": "defence",
+}
 
 
 class Rule(NamedTuple):
@@ -93,6 +103,24 @@ def metrics_of(view: View) -> tuple[str, ...]:
     return tuple(symbol for symbol, rule in RULES.items() if rule.category in OF_VIEW[view] and (symbol, view) != OTR)
 
 
+def rank_metrics(
+    frame: pd.DataFrame, subjects: Subjects = "models", *, propagate: bool = False, seed: int = 0
+) -> Ranking:
+    """Rank the rows of a table of metrics as `rank_table` does.
+
+    Args:
+        frame: a row for each subject, by name, and a column for each metric.
+        subjects: what the rows are.
+        propagate: see `rank_table`.
+        seed: see there.
+
+    Raises:
+        ValueError: see there.
+    """
+    names, metrics = list(map(str, frame.index)), list(map(str, frame.columns))
+    return rank_table(frame.to_numpy(), names, metrics, view=VIEWS[subjects], propagate=propagate, seed=seed)
+
+
 def rank_table(
     values: np.ndarray,
     subjects: Sequence[str],
@@ -139,7 +167,8 @@ def rank_table(
     if values.shape != (len(subjects), len(metrics)) or len(set(metrics)) < len(metrics):
         raise ValueError(f"expected shape {(len(subjects), len(set(metrics)))}, got {values.shape}")
     if len(subjects) < 2:
-        raise ValueError(f"expected at least 2 subjects, got {len(subjects)}")
+        alone = f"one {view}, {subjects[0]}" if subjects else "no subject"
+        raise ValueError(f"{alone}: nothing to rank it against; expected at least 2 subjects")
     check_seed(seed)
     responses = scaled(values, metrics, view)
     model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)

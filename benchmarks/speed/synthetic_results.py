@@ -25,7 +25,7 @@ ATTACKS = tuple(f"{library}:{name}" for name in ("fgsm", "pgd", "deepfool", "cw"
 ATTACKS += tuple(f"torchattacks:{name}" for name in ("fgsm", "pgd", "deepfool", "cw"))
 Head = Mapping[str, Any]
 _MINIMUM = ("deepfool", "cw")
-_STRENGTH: Mapping[str, float] = {"fgsm": 0.0, "pgd": 0.7, "deepfool": 0.5, "cw": 0.8}
+_STRENGTH: Mapping[str, float] = {"fgsm": 0.0, "square": 0.3, "pgd": 0.7, "deepfool": 0.5, "cw": 0.8}
 
 
 def write_results(

@@ -13,7 +13,7 @@ from ...adapters import attack_of
 from ...adapters.threat_model import NORMS
 from ...adapters.user_file import is_file_name
 from ...adapters.words import labels_text
-from ...errors import InvalidInput, UnknownName, Unsupported
+from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from .defence_table import build_defence
@@ -23,6 +23,8 @@ from .table import build_table
 
 Knowledge = Literal["white-box", "black-box", "score", "decision"]
 Per = Literal["attack", "implementation"]
+Subjects = Literal["models", "attacks", "implementations", "defences"]
+LAYERS: tuple[Knowledge, ...] = ("white-box", "black-box")
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "white-box": ("white-box",),
     "black-box": ("score-based", "decision-based"),
@@ -40,6 +42,67 @@ class MetricMatrix(NamedTuple):
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
+
+
+def build_layers(
+    folder: str | Path,
+    subjects: Subjects,
+    symbols: Sequence[str],
+    *,
+    per: Per = "attack",
+    norm: str | None = None,
+    knowledge: Knowledge | None = None,
+    original: str | None = None,
+) -> dict[Knowledge, MetricMatrix]:
+    """The matrix of white-box attacks and that of black-box ones, as CANARY prints them; or of those that are chosen.
+
+    Args:
+        folder: a results folder, or a CSV table of metrics, which has no layers.
+        subjects: what is compared.
+        symbols: of metrics.
+        per: see `build_matrix`.
+        norm: see there.
+        knowledge: only these attacks; None: both layers, where there are both.
+        original: see `build_defence_matrix`.
+
+    Returns:
+        A matrix for each layer that can be had, white-box first; a layer that cannot is a note of the other. A CSV
+        table is under "white-box".
+
+    Raises:
+        DavylampError: as `build_matrix`, `build_defence_matrix` and `read_matrix`, if no layer can be had.
+    """
+    if Path(folder).suffix == ".csv":
+        return {LAYERS[0]: read_matrix(Path(folder))}
+    if norm is not None and norm not in NORMS:
+        raise UnknownName("norm", norm, NORMS)
+    defences = subjects == "defences"
+    # What a defence changes is seen in the logits.
+    outcomes = read_outcomes(folder, keep_logits=lambda _: True) if defences else outcomes_of(folder, symbols)
+
+    def build(layer: Knowledge | None) -> MetricMatrix:
+        kind: Any = {"norm": norm, "knowledge": layer}
+        if defences:
+            return build_defence_matrix(outcomes, symbols, original=original, **kind)
+        rows = "models" if subjects == "models" else "attacks"
+        one = "implementation" if subjects == "implementations" else per
+        return build_matrix(outcomes, symbols, rows=rows, per=one, **kind)
+
+    have = {attack_of(outcome.cell.row).knowledge for outcome in _in_norm(outcomes, norm)}
+    layers: list[Knowledge] = [knowledge] if knowledge else [layer for layer in LAYERS if have & set(_KINDS[layer])]
+    if len(layers) == 1:
+        return {layers[0]: build(layers[0])}
+    matrices: dict[Knowledge, MetricMatrix] = {}
+    reasons: dict[Knowledge, DavylampError] = {}
+    for layer in layers:
+        try:
+            matrices[layer] = build(layer)
+        except (InvalidInput, Unsupported) as error:
+            reasons[layer] = error
+    if not matrices:
+        raise next(iter(reasons.values()))
+    notes = tuple(f"no ranking by {layer} attacks: {error}" for layer, error in reasons.items())
+    return {layer: matrix._replace(notes=(*matrix.notes, *notes)) for layer, matrix in matrices.items()}
 
 
 def build_matrix(
@@ -99,7 +162,7 @@ def build_matrix(
 
 
 def build_defence_matrix(
-    folder: str | Path,
+    folder: str | Path | Outcomes,
     symbols: Sequence[str],
     *,
     original: str | None = None,
@@ -112,7 +175,7 @@ def build_defence_matrix(
     images, the rest is of the attacks. Of an attack that ran in several libraries the mean over them counts once.
 
     Args:
-        folder: a results folder.
+        folder: a results folder, or what was read of it with logits.
         symbols: of `build_defence`; those that the folder lacks are left out.
         original: the model that all others are defences of; None: models named "ORIGINAL+FILE.py:FUNCTION" are.
         norm: only attacks in this one.
@@ -126,7 +189,7 @@ def build_defence_matrix(
     """
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
-    outcomes = read_outcomes(folder, keep_logits=lambda _: True)
+    outcomes = folder if isinstance(folder, Outcomes) else read_outcomes(folder, keep_logits=lambda _: True)
     done, notes = _of_one_kind(_in_norm(outcomes, norm), knowledge)
     outcomes = replace(outcomes, done=tuple(done), failed=())
     records = []
@@ -199,7 +262,11 @@ def read_matrix(path: Path) -> MetricMatrix:
         wrong = body.iloc[row, column + 1]
         raise InvalidInput(f"expected a number for {head[column + 1]} of {names[row]} in {path}, got {wrong!r}")
     if len(names) < 2:
-        raise InvalidInput(f"expected at least 2 subjects in {path}, got {len(names)}")
+        raise InvalidInput(
+            f"one subject in {path}, {names[0]}: nothing to rank it against; a table needs a second row"
+            if names
+            else f"expected a row for each subject in {path}, got headings alone"
+        )
     for name, column in zip(head[1:], values.T, strict=True):
         if np.isnan(column).all():
             raise InvalidInput(f"expected a value of {name} in {path}, got none; leave the column out")

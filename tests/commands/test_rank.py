@@ -1,11 +1,14 @@
 """`davylamp rank` as a user meets it."""
 
+import io
 import json
 
 import pandas as pd
 import pytest
 
+import davylamp
 from davylamp.benchmarks.speed.synthetic_results import write_results
+from davylamp.errors import DavylampError
 
 ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")
 
@@ -64,6 +67,73 @@ def test_canary_of_a_folder_and_of_a_file(run, folder, tmp_path):
     assert code == 0
     assert [line.split()[1] for line in out.splitlines() if line.split()[0] in "123"][:3] == ["fast", "slow", "bad"]
     assert "Ranked without" in out
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """White-box and black-box attacks."""
+    path = tmp_path_factory.mktemp("both") / "results"
+    write_results(
+        path, attacks=("foolbox:pgd", "art:square", "foolbox:fgsm"), images=24, models=("weak", "middle", "strong")
+    )
+    return path
+
+
+def test_canary_prints_both_layers(run, both):
+    code, out, err = run("rank", both, "--method", "canary")
+    assert code == 0, err
+    titles = [line for line in out.splitlines() if line.startswith("models of ")]
+    assert [title.split(", ")[1].partition(":")[0] for title in titles] == ["white-box attacks", "black-box attacks"]
+    _, out, _ = run("rank", both, "--method", "canary", "--json")
+    document = json.loads(out)
+    for layer, rows in (("white-box", document["rows"]), ("black-box", document["black-box"]["rows"])):
+        _, out, _ = run("rank", both, "--method", "canary", "--knowledge", layer, "--json")
+        assert json.loads(out)["rows"] == rows
+    _, out, _ = run("rank", both, "--method", "canary", "--csv")
+    assert list(pd.read_csv(io.StringIO(out))["attacks"]) == ["white-box"] * 3 + ["black-box"] * 3
+
+
+@pytest.mark.parametrize("subjects", ["models", "attacks", "implementations", "defences"])
+def test_python_ranks_metrics_as_the_command_does(run, both, subjects):
+    options = {"original": "weak"} if subjects == "defences" else {}
+    given = [part for name, value in options.items() for part in (f"--{name}", value)]
+    code, out, err = run("rank", both, "--method", "canary", "--subjects", subjects, "--seed", "3", "--json", *given)
+    assert code == 0, err
+    ranking = davylamp.rank(both, subjects, scoring="canary", seed=3, **options)
+    document = json.loads(out)
+    assert ranking.to_dict()["rows"] == document["rows"]
+    alone = "no ranking by black-box attacks: one attack, "
+    assert any(note.startswith(alone) for note in document["notes"]) == (subjects in ("attacks", "implementations"))
+    assert ranking.notes[-1] == "by white-box attacks; knowledge='black-box' ranks by the others"
+
+
+def test_python_takes_a_table_of_metrics_and_refuses_what_it_would_ignore(both, tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("attack,MR,QN\nfast,0.9,100\nslow,0.5,20000\nbad,0.2,50000\n")
+    assert list(davylamp.rank(path, "attacks").to_frame()["subject"]) == ["fast", "slow", "bad"]
+    for results, options, words in (
+        (path, {"norm": "l2"}, "expected no norm"),
+        (path, {"scoring": "borda"}, "expected no scoring"),
+        (both, {"scoring": "canary", "budget": 0.1}, "expected no budget"),
+        (both, {"scoring": "canary", "model": "2pl"}, "expected no model"),
+        (davylamp.load(both), {"scoring": "canary"}, "expected a results folder or a CSV table"),
+    ):
+        with pytest.raises(DavylampError, match=words):
+            davylamp.rank(results, "attacks", **options)
+
+
+def test_one_subject_gets_a_sentence_at_each_door(run, tmp_path):
+    path, table = tmp_path / "results", tmp_path / "one.csv"
+    write_results(path, attacks=("foolbox:pgd",), images=6, models=("only",))
+    table.write_text("model,CA\nonly,0.9\n")
+    for arguments in ((path,), (path, "--method", "canary"), (path, "--method", "borda"), (table,)):
+        code, out, err = run("rank", *arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert "nothing to rank it against" in err
+        assert "only" in err
+    for results, options in ((path, {}), (path, {"scoring": "canary"}), (davylamp.load(path), {}), (table, {})):
+        with pytest.raises(DavylampError, match="nothing to rank it against"):
+            davylamp.rank(results, **options)
 
 
 def test_canary_ranks_attacks_once_or_each_library(run, folder):

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import torch
 
-from davylamp.engine.tables.metric_matrix import build_defence_matrix, build_matrix, read_matrix
+from davylamp.engine.tables.metric_matrix import build_defence_matrix, build_layers, build_matrix, read_matrix
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 N = 20
@@ -49,6 +49,29 @@ def test_attacks_are_compared_on_the_models_that_all_met_and_one_radius_is_one_a
         {"foolbox:fgsm linf 0.1": 0.15, "foolbox:fgsm linf 0.2": 0.35, "foolbox:pgd linf 0.1": 0.5}
     )
     assert notes == ("left out: c: no result of foolbox:fgsm linf 0.2, foolbox:pgd linf 0.1",)
+
+
+def test_both_layers_are_there_and_each_is_of_its_own_attacks(fill):
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}})
+    assert list(build_layers(folder, "models", ["MR"])) == ["white-box"]
+    fill({"foolbox:hopskipjump": {"a": 20, "b": 0}}, norm="l2", epsilon=None)
+    layers = build_layers(folder, "models", ["MR"])
+    for layer, rates in {"white-box": {"a": 0.4, "b": 0.6}, "black-box": {"a": 1, "b": 0}}.items():
+        assert layers[layer].frame["MR"].to_dict() == pytest.approx(rates)
+        assert layers[layer].notes == build_matrix(folder, ["MR"], knowledge=layer).notes
+    assert list(build_layers(folder, "models", ["MR"], norm="l2")) == ["black-box"]
+    assert list(build_layers(folder, "models", ["MR"], knowledge="decision")) == ["decision"]
+
+
+def test_a_layer_that_cannot_be_had_is_a_note_of_the_other(fill):
+    folder = fill({"foolbox:pgd": {"a": 8, "b": 12}})
+    fill({"foolbox:hopskipjump": {"a": 20}, "foolbox:boundary": {"b": 20}}, norm="l2", epsilon=None)
+    layers = build_layers(folder, "models", ["MR"])
+    assert list(layers) == ["white-box"]
+    (note,) = layers["white-box"].notes
+    assert note.startswith("no ranking by black-box attacks: expected an attack that was run on all 2 models, got none")
+    with pytest.raises(Unsupported, match="expected an attack that was run on all"):
+        build_layers(folder, "models", ["MR"], knowledge="black-box")
 
 
 def test_black_boxes_are_ranked_apart(fill):
@@ -192,10 +215,10 @@ def test_a_table_as_a_file(tmp_path):
         ("model,MR\na,1\nb,two\n", "a number for MR of b.*'two'"),
         ("model,MR\na,1\nb,inf\n", "a number for MR of b.*'inf'"),
         ("model,MR\na,1\nb,1,2,3\n", "Expected 2 fields"),
-        ("model,MR\na,1\n", "at least 2 subjects"),
+        ("model,MR\na,1\n", "one subject in .*, a: nothing to rank it against"),
+        ("model,MR\n", "got headings alone"),
         ("MR,CA\n0.5,1\n0.2,1\n", "names in the first column.*the metric MR"),
         ("model,MR\na,1\n,0.5\n", "a name in each row.*none in row 3"),
-        ("model,MR\n", "at least 2 subjects"),
         ("model,MR,CA\na,,1\nb,,1\n", "a value of MR.*got none"),
         (b"\xff\xfe\x00\x01", "a CSV table of metrics"),
     ],
