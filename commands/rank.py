@@ -73,6 +73,11 @@ class Fit(str, Enum):
     nuts = "nuts"
 
 
+NAMED = 4  # that a sentence names
+WIDE = 24  # characters of an interval on a terminal
+WIDTH = 95  # characters of the other columns of a ranking, names left out
+
+
 @dataclass(frozen=True)
 class Ranked:
     """A ranking and what belongs to it; None: not asked for, or not to be had."""
@@ -84,6 +89,8 @@ class Ranked:
     differential: Any = None
     sensitivity: Any = None
     layer: str = ""
+    sentences: tuple[str, ...] = ()
+    stability: Any = None
 
     @property
     def frame(self) -> Any:
@@ -109,6 +116,10 @@ class Ranked:
                 {name: None if value != value else value for name, value in record._asdict().items()}  # noqa: PLR0124
                 for record in self.sensitivity
             ]
+        if self.stability is not None:
+            document["stability"] = [record._asdict() for record in self.stability]
+        if self.sentences:
+            document["sentences"] = list(self.sentences)
         return document
 
     def print(self, items: int) -> None:
@@ -135,6 +146,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     library: Annotated[str | None, typer.Option(help="images on which this library differs at equal ability")] = None,
     items: Annotated[int, typer.Option(min=0, help="how many of the hardest and easiest images to show")] = 3,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="without each subject, each metric")] = False,
+    stability: Annotated[bool, typer.Option("--stability", help="again by a quarter and a half of the images")] = False,
     propagate: Annotated[bool, typer.Option("--propagate", help="canary: both layers' uncertainty")] = False,
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
@@ -163,7 +175,8 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
         else:
             options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
             chosen["unequal"] = unequal.value
-            every = [_rank_folder(folder, subjects, chosen, radius, library, sensitivity, options)]
+            more = {"library": library, "sensitivity": sensitivity, "stability": stability}
+            every = [_rank_folder(folder, subjects, chosen, radius, more, options)]
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
     unused = {"method", "per"} if folder.suffix == ".csv" else set()
@@ -222,7 +235,7 @@ def _refuse(given: Collection[str], folder: Path, subjects: Subjects, method: Me
         _refuse_against(given, method)
     if _of_metrics(folder, method):
         is_file = folder.suffix == ".csv"
-        ignored = ["budget", "library", "unequal", "model", "fit", "items"]
+        ignored = ["budget", "library", "unequal", "model", "fit", "items", "stability"]
         ignored += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored += ["method"] if method in (Method.mean, Method.borda) else []
         wrong = [f"--{name}" for name in ignored if name in given]
@@ -257,10 +270,10 @@ def _refuse_of_responses(given: Collection[str], method: Method, unequal: Unequa
 
 def _refuse_against(given: Collection[str], method: Method) -> None:
     """Refuse options that a placement among the subjects of a baseline would ignore."""
-    if method in (Method.mean, Method.borda):
+    if method is not Method.irt:
         line = f"expected --against without --method {method.value}: means over different images are no ranking"
         raise InvalidInput(line)
-    ignored = [f"--{name}" for name in ("library", "items", "sensitivity", "propagate") if name in given]
+    ignored = [f"--{name}" for name in ("library", "items", "sensitivity", "stability", "propagate") if name in given]
     if ignored:
         raise InvalidInput(f"expected --against without {', '.join(ignored)}: the items are the baseline's")
 
@@ -270,8 +283,7 @@ def _rank_folder(
     subjects: Subjects,
     chosen: dict[str, Any],
     budget: float | None,
-    library: str | None,
-    sensitivity: bool,
+    more: dict[str, Any],
     options: dict[str, Any],
 ) -> Ranked:
     """Per image: load, rank, look at the items."""
@@ -285,6 +297,7 @@ def _rank_folder(
         drop_each,
         of_subjects,
         rank_matrix,
+        rank_subsamples,
     )
 
     _check_norm(chosen["norm"])
@@ -295,6 +308,7 @@ def _rank_folder(
         responses = complete_items(responses)
     failed = len(results.attrs["failed"])
     notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
+    library = more["library"]
     if library is not None:
         _check_library(library, responses.subjects)
     ranking = rank_matrix(responses, **options)
@@ -306,14 +320,46 @@ def _rank_folder(
         if library is not None:
             focal = [name.partition(":")[0] == library for name in responses.subjects]
             differential = differential_items(ranking.fit, responses.values, focal, responses.images)
-    if sensitivity:
+    if more["sensitivity"]:
         names = responses.subjects
         if len(names) < 3:
             raise InvalidInput(f"expected at least 3 {subjects.value} for --sensitivity, got {len(names)}")
         dropped = drop_each(
             lambda kept: rank_matrix(of_subjects(responses, kept), **options).score, names, axis="subjects"
         )
-    return Ranked(title, ranking, notes, table, differential, dropped)
+    parts = rank_subsamples(responses, ranking, **options) if more["stability"] else None
+    sentences = tuple(_sentences(ranking, responses))
+    return Ranked(title, ranking, notes, table, differential, dropped, sentences=sentences, stability=parts)
+
+
+def _sentences(ranking: Any, responses: Any) -> list[str]:
+    """What would tell neighbours apart, what does tell subjects apart, and where libraries differ."""
+    from ..scoring import (
+        describe_differences,
+        describe_projections,
+        differential_groups,
+        informative_items,
+        kinds_of,
+        libraries_of,
+        project_pairs,
+    )
+
+    sentences = describe_projections(project_pairs(ranking, len(set(responses.images))))
+    fit = ranking.fit
+    if fit is None or fit.model.response != "bernoulli" or fit.diagnostics.problem:
+        return sentences
+    kinds = informative_items(fit, responses.values, kinds_of(responses))
+    if len(kinds) > 1:
+        shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True)]
+        rest = f" and {len(shares) - NAMED} more" if len(shares) > NAMED else ""
+        sentences.append(f"What tells them apart, by share of the information: {', '.join(shares[:NAMED])}{rest}.")
+    images = informative_items(fit, responses.values, responses.images)["item"].head(NAMED)
+    sentences.append(f"The images that tell them apart most: {', '.join(images)}.")
+    libraries = libraries_of(responses.subjects)
+    if responses.kind == "implementations" and len(set(libraries)) > 1:
+        table = differential_groups(fit, responses.values, libraries, responses.images)
+        sentences += describe_differences(table)
+    return sentences
 
 
 def _check_library(library: str, implementations: Collection[str]) -> None:
@@ -348,8 +394,8 @@ def _rank_layers(
                 return rank_metrics(frame.iloc[:, kept], subjects.value, seed=seed).score
 
             dropped = drop_each(score, list(frame.columns), axis="items")
-        told = "" if folder.suffix == ".csv" else f", {layer} attacks"
-        title = f"{subjects.value} of {folder}{told}: {ranking.method}, {len(frame.columns)} metrics"
+        which = "" if folder.suffix == ".csv" else f", {layer} attacks"
+        title = f"{subjects.value} of {folder}{which}: {ranking.method}, {len(frame.columns)} metrics"
         every.append(Ranked(title, ranking, matrix.notes, sensitivity=dropped, layer=layer))
     if not every:
         raise next(iter(wrong.values()))
@@ -395,8 +441,11 @@ def _print(ranked: Ranked, count: int) -> None:
         )
         for row in ranking.to_frame().to_dict("records")
     ]
+    if console.is_terminal and console.width >= WIDTH + WIDE + max(map(len, ranking.subjects)):
+        columns = (*columns, "")
+        rows = [(*row, bar) for row, bar in zip(rows, _bars(ranking.to_frame()), strict=True)]
     print_table(ranked.title, columns, rows, console)
-    for line in _closing(ranking):
+    for line in (*_closing(ranking), *ranked.sentences):
         console.print(line, highlight=False, markup=False)
     if ranked.items is not None and count:
         columns = tuple(ranked.items.columns)
@@ -411,6 +460,22 @@ def _print(ranked: Ranked, count: int) -> None:
         print_table(title, tuple(shown.columns), shown.to_numpy().tolist(), console)
     if ranked.sensitivity is not None:
         print_table("Ranked without", ("without", "Kendall tau", "ranks moved"), ranked.sensitivity[:10], console)
+    if ranked.stability is not None:
+        columns = ("images", "subsets", "width of the 95 %", "by the root", "ranks in the 95 %", "pairs told apart")
+        print_table("Ranked by fewer images", columns, ranked.stability, console)
+
+
+def _bars(frame: Any) -> list[str]:
+    """The intervals on one scale, a character for each 1 / `WIDE` of it."""
+    low, high = frame["low"].min(), frame["high"].max()
+    lines = []
+    for row in frame[["low", "score", "high"]].to_numpy():
+        start, middle, stop = ((row - low) / max(high - low, 1e-9) * (WIDE - 1)).round().astype(int).clip(0, WIDE - 1)
+        line = [" "] * WIDE
+        line[start : stop + 1] = "-" * (stop + 1 - start)
+        line[middle] = "o"
+        lines.append("".join(line))
+    return lines
 
 
 def _closing(ranking: Any) -> list[str]:

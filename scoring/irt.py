@@ -177,7 +177,7 @@ def check_responses(responses: np.ndarray) -> np.ndarray:
     """
     values = _numbers(responses)
     if values.ndim == 2 and len(values) == 1:
-        raise ValueError("one subject: nothing to rank it against")
+        raise ValueError("expected at least 2 subjects, got one: nothing to rank it against")
     if values.ndim != 2 or len(values) < 2 or values.shape[1] < 1:
         raise ValueError(f"expected responses of at least 2 subjects to at least 1 item, got shape {values.shape}")
     seen = ~np.isnan(values)

@@ -1,6 +1,8 @@
 """Rank subjects by their responses, with the uncertainty of every rank."""
 
+import base64
 import html
+import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -12,6 +14,7 @@ from .baselines import FEWEST, agreement, bootstrap, borda, plain_mean
 from .dependence import design_effect
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, check_seed, choose_model, fit_irt
+from .plots import draw_figure
 from .responses import Responses, check_several, complete_items
 
 Scoring = Literal["irt", "mean", "borda"]
@@ -76,7 +79,32 @@ class Ranking:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        return f"<p>{html.escape(self.method)}</p>{self.to_frame().to_html(index=False)}<ul>{notes}</ul>"
+        title, table = f"<p>{html.escape(self.method)}</p>", self.to_frame().to_html(index=False)
+        try:
+            file = io.BytesIO()
+            self.plot().savefig(file, format="svg", transparent=False)
+        except ImportError:
+            return f"{title}{table}<ul>{notes}</ul>"
+        source = base64.b64encode(file.getvalue()).decode()
+        picture = f'<img alt="Scores with 95 % intervals; the table has them" src="data:image/svg+xml;base64,{source}">'
+        return f"{title}{picture}{table}<ul>{notes}</ul>"
+
+    @property
+    def label(self) -> str:
+        """What the scores are."""
+        means = {"mean": "mean response", "borda": "Borda count (share of comparisons won)"}
+        return means.get(self.method, "score" if self.method.startswith("CANARY") else "ability (logits)")
+
+    def plot(self) -> Any:
+        """Scores with their 95 % intervals, and a bracket around each group that cannot be told apart.
+
+        Returns:
+            A figure of Matplotlib; a notebook shows it, `savefig` saves it.
+
+        Raises:
+            ImportError: without Matplotlib.
+        """
+        return draw_figure(self, self.label)
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each subject, the best first."""

@@ -113,24 +113,30 @@ LARGE = (
 )
 
 
-def simulate(scenario: Scenario, images: int | None = None, attacks: int = ATTACKS, seed: int = 0) -> Simulated:
-    """Outcomes of subjects on images under attacks; items that nobody answered are left out."""
+def simulate(
+    scenario: Scenario,
+    images: int | None = None,
+    attacks: int = ATTACKS,
+    seed: int = 0,
+    ability: np.ndarray | None = None,
+) -> Simulated:
+    """Outcomes of subjects (of random abilities, if not given) on images under attacks; unanswered items left out."""
     images = images or scenario.images
     generator, items = np.random.default_rng(seed), images * attacks
-    ability = generator.normal(size=scenario.subjects)
-    ability -= ability.mean()
+    levels = generator.normal(size=scenario.subjects) if ability is None else ability
+    levels = levels - levels.mean()
     difficulty = np.repeat(generator.normal(size=images), attacks) + generator.normal(scale=0.7, size=items)
     logs = np.zeros(items) if scenario.model == "1pl" else generator.normal(scale=0.4, size=items)
     suits = np.repeat(generator.normal(scale=scenario.testlet, size=(scenario.subjects, images)), attacks, axis=1)
     slopes = np.exp(logs - logs.mean())
-    odds = slopes * (ability[:, None] - difficulty + suits)
+    odds = slopes * (levels[:, None] - difficulty + suits)
     responses = (generator.random(odds.shape) < 1 / (1 + np.exp(-odds))).astype(float)
     responses[generator.random(odds.shape) < scenario.missing] = np.nan
     kept = (~np.isnan(responses)).any(0)
     names = [str(image) for image in np.repeat(np.arange(images), attacks)[kept]]
     # Every item is flatter by its own factor; a fit has the geometric mean of the slopes at 1.
     flatter = np.log1p(FLATTER * (slopes * scenario.testlet) ** 2).mean() / 2
-    return Simulated(responses[:, kept], names, ability * np.exp(-flatter))
+    return Simulated(responses[:, kept], names, levels * np.exp(-flatter))
 
 
 def covered(ranking: Ranking, ability: np.ndarray) -> Coverage:

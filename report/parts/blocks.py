@@ -16,7 +16,7 @@ class Entry(NamedTuple):
     """A cell of a table: what is shown, and what is sorted and copied.
 
     `low`, `high` are an interval around the value, `kind` a style ("pass", "warn", "fail", "unknown", "code", "best"),
-    `title` is shown beside the pointer.
+    `title` is shown beside the pointer, `picture` names the clean image of the gallery that stands beside the text.
     """
 
     text: str
@@ -25,6 +25,7 @@ class Entry(NamedTuple):
     high: float | None = None
     kind: str = ""
     title: str = ""
+    picture: str = ""
 
 
 class Column(NamedTuple):

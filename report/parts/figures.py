@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any, NamedTuple
 
+import numpy as np
 from markupsafe import Markup
 
 from ...errors import MissingLibrary
+from ...scoring.plots import ROW, margin_of, plot_item_map, plot_ranking
+from ...scoring.ranking import Ranking
 from .blocks import Figure
 
 # Stand-ins for the page's variables: a drawing is made once and is right in light and in dark.
@@ -88,6 +91,22 @@ def draw_intervals(name: str, bars: Sequence[Bar], *, axis: str, caption: str, w
         axes.grid(axis="x")
         if whole:
             axes.set_xlim(-0.02, 1.02)
+        return Figure(name, _to_svg(figure, name, caption, tips), caption)
+
+
+def draw_ranking(name: str, ranking: Ranking, *, caption: str) -> Figure:
+    """Scores with their 95 % intervals and brackets around groups that cannot be told apart."""
+    size = 3.6, 0.2 + ROW * len(ranking.subjects)
+    with _axes(*size, left=0.25 + 0.085 * max(map(len, ranking.subjects)), right=margin_of(ranking)) as (figure, axes):
+        tips = plot_ranking(axes, ranking, label=ranking.label, name=name)
+        return Figure(name, _to_svg(figure, name, caption, tips), caption)
+
+
+def draw_item_map(name: str, ranking: Ranking, difficulties: Mapping[str, np.ndarray], *, caption: str) -> Figure:
+    """Abilities and the difficulties of the items of each kind, on one axis."""
+    rows, labels = len(ranking.subjects) + len(difficulties) + 0.5, (*ranking.subjects, *difficulties)
+    with _axes(5.6, 0.2 + 0.3 * rows, left=0.25 + 0.085 * max(map(len, labels))) as (figure, axes):
+        tips = plot_item_map(axes, ranking, difficulties, name=name)
         return Figure(name, _to_svg(figure, name, caption, tips), caption)
 
 
@@ -169,9 +188,12 @@ def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, c
 
 
 @contextmanager
-def _axes(width: float, height: float, *, left: float = 0.65, below: float = 0.55) -> Iterator[tuple[Any, Any]]:
+def _axes(
+    width: float, height: float, *, left: float = 0.65, below: float = 0.55, right: float = 0.2
+) -> Iterator[tuple[Any, Any]]:
     """A canvas whose axes are of this size, with room beside and below, in inches; `tight` would draw it twice."""
     try:
+        from cycler import cycler
         from matplotlib import rc_context
         from matplotlib.figure import Figure as Canvas
     except ImportError as error:
@@ -183,6 +205,7 @@ def _axes(width: float, height: float, *, left: float = 0.65, below: float = 0.5
         "font.size": 10,
         "text.parse_math": False,  # a name with two dollar signs is a name
         "text.color": _INK,
+        "axes.prop_cycle": cycler(color=SERIES),
         "axes.edgecolor": _FAINT,
         "axes.labelcolor": _INK,
         "axes.facecolor": "none",
@@ -196,7 +219,7 @@ def _axes(width: float, height: float, *, left: float = 0.65, below: float = 0.5
         "ytick.color": _INK,
     }
     with rc_context(style):
-        size = left + width + 0.2, below + height + 0.15
+        size = left + width + right, below + height + 0.15
         figure = Canvas(figsize=size)
         yield figure, figure.add_axes((left / size[0], below / size[1], width / size[0], height / size[1]))
 

@@ -8,12 +8,32 @@ import pandas as pd
 
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.frames import about_cell
-from ...scoring import Ranking, Responses, build_responses, check_several, complete_items, rank_responses
-from ..parts.blocks import Column, Section, Text, make_table
-from ..parts.figures import Bar, draw_intervals
+from ...scoring import (
+    FALSE,
+    Ranking,
+    Responses,
+    build_responses,
+    check_responses,
+    check_several,
+    choose_model,
+    complete_items,
+    describe_differences,
+    describe_projections,
+    differential_groups,
+    fit_irt,
+    informative_items,
+    kinds_of,
+    libraries_of,
+    project_pairs,
+    rank_responses,
+)
+from ..parts.blocks import Column, Entry, Fold, Section, Text, make_table
+from ..parts.figures import draw_item_map, draw_ranking
 from ..parts.reading import Folder
 
 MOST = 1000  # responses that are fitted while a page is made, in a few seconds; above, plain means are ranked
+ITEMS = 600  # images of models whose implementations are compared while a page is made
+SHOWN = 6  # images, and models beside them
 _LEAD = (
     "Scores from every image under every attack: 1 where the model withstood it, 0 where it was fooled or wrong when "
     "clean, nothing where the example broke a rule."
@@ -21,14 +41,19 @@ _LEAD = (
 
 
 def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
-    """Scores and ranks of the models with intervals, tie groups, who beats whom."""
+    """Scores and ranks of the models with intervals and tie groups, and what tells them apart."""
+    frame = response_frame(folder)
     try:
-        responses = build_responses(response_frame(folder), "models")
+        responses = build_responses(frame, "models")
         check_several(responses)
         ranking, notes = _rank(responses, seed)
     except ValueError as error:
-        return Section("ranking", "Ranking", _LEAD, (Text(f"No ranking: {error}.", "note"),))
-    return Section("ranking", "Ranking", _LEAD, tuple(_blocks(ranking, notes)))
+        blocks: list[Any] = [Text(f"No ranking: {error}.", "note")]
+    else:
+        blocks = _blocks(ranking, notes, len(set(responses.images)))
+        if ranking.fit is not None:
+            blocks += write_items(folder, ranking, responses)
+    return Section("ranking", "Ranking", _LEAD, (*blocks, *write_libraries(frame, seed)))
 
 
 def response_frame(folder: Folder) -> pd.DataFrame:
@@ -54,18 +79,16 @@ def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:
     return ranking, [note, *whole.notes]
 
 
-def _blocks(ranking: Ranking, notes: Sequence[str]) -> list[Any]:
+def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
     order = np.argsort(ranking.rank, kind="stable")
-    means = ranking.method == "mean"
-    bars = [Bar(ranking.subjects[i], *_score(ranking, i)[:3], int(i)) for i in order]
-    axis = "mean response" if means else "ability (logits)"
-    caption = f"Models: {axis} with 95 % intervals"
     blocks: list[Any] = [Text(note, "warn") for note in ranking.notes]
     blocks += [Text(note, "note") for note in notes]
-    blocks.append(draw_intervals("ranking-models", bars, axis=axis, caption=caption, whole=means))
+    caption = f"Models: {ranking.label} with 95 % intervals; a bracket joins models that cannot be told apart"
+    blocks.append(draw_ranking("ranking-models", ranking, caption=caption))
+    blocks += [Text(sentence) for sentence in describe_projections(project_pairs(ranking, images))]
     columns = (
         "rank", Column("95 % interval", "ranks that remain plausible"), "model",
-        Column("score", f"{axis} with its 95 % interval"), Column("mean", "plain mean response"),
+        Column("score", f"{ranking.label} with its 95 % interval"), Column("mean", "plain mean response"),
         Column("P(first)", "probability of rank 1"), Column("group", "a shared letter: not told apart at 95 %"),
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
@@ -73,6 +96,86 @@ def _blocks(ranking: Ranking, notes: Sequence[str]) -> list[Any]:
     method = f"Method: {ranking.method}. Kendall's tau with other rankings: {taus}."
     blocks.append(make_table("ranking-table", "Ranking of models", columns, rows, note=method))
     blocks.append(_beats(ranking, order))
+    return blocks
+
+
+def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[Any]:
+    """Difficulties beside abilities, and which attacks and images tell the models apart."""
+    fit: Any = ranking.fit
+    kinds, values = np.array(kinds_of(responses)), responses.values
+    difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
+    caption = "Abilities of the models, and difficulties of the images under each attack, on one axis"
+    lead = (
+        "A model withstands an attack on an image in one case of two where its ability is the difficulty. Circles far "
+        "to the left are images that every model withstands, far to the right those that none does."
+    )
+    blocks: list[Any] = [draw_item_map("ranking-items", ranking, difficulties, caption=caption), Text(lead, "note")]
+    columns = (
+        "attack", Column("models differ", "share of the images that some models withstand and others do not"),
+        Column("share of the information", "Fisher's, about the abilities: what such images are expected to tell"),
+        Column("withstood", "mean response"), "responses",
+    )  # fmt: skip
+    table = informative_items(fit, values, list(kinds))
+    rows = table[["item", "differ", "share", "mean", "responses"]].itertuples(index=False)
+    blocks.append(make_table("ranking-attacks", "Which attacks tell the models apart", columns, map(tuple, rows)))
+    table, pictures = informative_items(fit, values, responses.images).head(SHOWN), _pictures(folder)
+    order = np.argsort(ranking.rank, kind="stable")[:SHOWN]
+    rows = []
+    for item, share in zip(table["item"], table["share"], strict=True):
+        of_image = values[:, np.array(responses.images) == item]
+        survived = [_count(of_image[i]) for i in order]
+        rows.append((Entry(str(item), picture=pictures.get(str(item), "")), float(share), *survived))
+    columns = ("image", "share of the information", *(ranking.subjects[i] for i in order))
+    note = "Of each model: under how many attacks it withstood, of those it answered."
+    blocks.append(
+        make_table("ranking-images", "Which images tell the models apart most", columns, rows, note=note),
+    )
+    return blocks
+
+
+def _count(values: np.ndarray) -> str:
+    """How many responses were right, of how many."""
+    seen = values[~np.isnan(values)]
+    return f"{int(seen.sum())} of {len(seen)}"
+
+
+def _pictures(folder: Folder) -> dict[str, str]:
+    """The gallery's name of the clean image, for each image of the responses that has a picture."""
+    return {
+        f"{known.subject.data} {example.image}": f"{key}-{example.place}"
+        for key, known in folder.outcomes.clean.items()
+        for example in known.examples
+        if example.picture
+    }
+
+
+def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
+    """In words: on which images the implementations of one library differ from the others at equal ability."""
+    if frame["library"].nunique() < 2:
+        return []
+    how = "`davylamp rank FOLDER --subjects implementations` says more."
+    try:
+        responses = build_responses(frame, "implementations")
+        values = check_responses(responses.values)
+    except ValueError as error:
+        return [Text(f"Nothing is known of differences between libraries at equal ability: {error}.", "note")]
+    if values.shape[1] > ITEMS:
+        why = f"{values.shape[1]} images of models are more than are compared for a page"
+        return [Text(f"Differences between libraries at equal ability: {why}. {how}", "note")]
+    fit = fit_irt(values, choose_model(values, "1pl"), method="fast", warmup=100, draws=500, seed=seed)
+    if fit.diagnostics.problem:
+        return [Text(f"Differences between libraries at equal ability: {fit.diagnostics.problem}. {how}", "note")]
+    table = differential_groups(fit, values, libraries_of(responses.subjects), responses.images)
+    blocks: list[Any] = [Text(sentence) for sentence in describe_differences(table)]
+    odd: Any = table[table["p_adjusted"] < FALSE]
+    if len(odd):
+        columns = (
+            "image", "library", Column("log odds", "above what the abilities say"), "p",
+            Column("p adjusted", "for all images and libraries"), "responses",
+        )  # fmt: skip
+        rows = odd[["item", "group", "effect", "p", "p_adjusted", "responses"]].itertuples(index=False)
+        table_of_odd = make_table("ranking-libraries", "Images that differ at equal ability", columns, map(tuple, rows))
+        blocks.append(Fold(f"The {len(odd)} differences", (table_of_odd,)))
     return blocks
 
 

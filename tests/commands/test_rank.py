@@ -2,6 +2,9 @@
 
 import io
 import json
+import re
+from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -31,7 +34,32 @@ def test_models_of_a_folder(run, folder):
     names = [line.split()[1] for line in lines[4:7]]
     assert names == ["strong", "middle", "weak"]
     assert "R-hat" in out
-    assert out.count("synthetic image-") == 4
+    assert out.count("\nsynthetic image-") == 4
+    assert "The images that tell them apart most: synthetic image-" in out
+    (shares,) = (line for line in lines if line.startswith("What tells them apart, by share of the information: "))
+    assert {"fgsm linf 0.01569", "pgd linf 0.01569", "cw l2"} == set(re.findall(r"(\w+ l\S+(?: 0\.\d+)?) \d+%", shares))
+
+
+def test_neighbours_that_share_a_letter_are_projected_and_fewer_images_ranked(run, folder):
+    code, out, err = run("rank", folder, "--norm", "linf", "--stability", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    shared = [a["group"] for a, b in pairwise(document["rows"]) if set(a["group"]) & set(b["group"])]
+    projected = [line for line in document["sentences"] if "if the present difference" in line]
+    assert len(projected) <= len(shared)
+    assert bool(projected) == bool(shared)
+    assert [part["images"] for part in document["stability"]] == [6, 12, 24]
+    code, out, err = run("rank", folder, "--norm", "linf", "--stability")
+    assert "Ranked by fewer images" in out
+
+
+def test_libraries_are_compared_in_words(run, folder):
+    code, out, err = run("rank", folder, "--subjects", "implementations", "--norm", "linf", "--json")
+    assert code == 0, err
+    sentences = " ".join(json.loads(out)["sentences"])
+    assert "at equal ability" in sentences.lower()
+    assert "art" in sentences
+    assert "Benjamini-Hochberg" in sentences
 
 
 def test_json_holds_everything(run, folder):
@@ -99,7 +127,8 @@ def test_python_ranks_metrics_as_the_command_does(run, both, subjects):
     given = [part for name, value in options.items() for part in (f"--{name}", value)]
     code, out, err = run("rank", both, "--method", "canary", "--subjects", subjects, "--seed", "3", "--json", *given)
     assert code == 0, err
-    ranking = davylamp.rank(both, subjects, scoring="canary", seed=3, **options)
+    rank: Any = davylamp.rank  # with a baseline it is something else
+    ranking = rank(both, subjects, scoring="canary", seed=3, **options)
     document = json.loads(out)
     assert ranking.to_dict()["rows"] == document["rows"]
     alone = "no ranking by black-box attacks: one attack, "
@@ -110,7 +139,8 @@ def test_python_ranks_metrics_as_the_command_does(run, both, subjects):
 def test_python_takes_a_table_of_metrics_and_refuses_what_it_would_ignore(both, tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("attack,MR,QN\nfast,0.9,100\nslow,0.5,20000\nbad,0.2,50000\n")
-    assert list(davylamp.rank(path, "attacks").to_frame()["subject"]) == ["fast", "slow", "bad"]
+    rank: Any = davylamp.rank
+    assert list(rank(path, "attacks").to_frame()["subject"]) == ["fast", "slow", "bad"]
     for results, options, words in (
         (path, {"norm": "l2"}, "expected no norm"),
         (path, {"scoring": "borda"}, "expected no scoring"),
@@ -119,10 +149,11 @@ def test_python_takes_a_table_of_metrics_and_refuses_what_it_would_ignore(both, 
         (davylamp.load(both), {"scoring": "canary"}, "expected a results folder or a CSV table"),
     ):
         with pytest.raises(DavylampError, match=words):
-            davylamp.rank(results, "attacks", **options)
+            rank(results, "attacks", **options)
 
 
 def test_one_subject_gets_a_sentence_at_each_door(run, tmp_path):
+    rank: Any = davylamp.rank
     path, table = tmp_path / "results", tmp_path / "one.csv"
     write_results(path, attacks=("foolbox:pgd",), images=6, models=("only",))
     table.write_text("model,CA\nonly,0.9\n")
@@ -133,7 +164,7 @@ def test_one_subject_gets_a_sentence_at_each_door(run, tmp_path):
         assert "only" in err
     for results, options in ((path, {}), (path, {"scoring": "canary"}), (davylamp.load(path), {}), (table, {})):
         with pytest.raises(DavylampError, match="nothing to rank it against"):
-            davylamp.rank(results, **options)
+            rank(results, **options)
 
 
 def test_canary_ranks_attacks_once_or_each_library(run, folder):

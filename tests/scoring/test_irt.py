@@ -126,7 +126,7 @@ def test_the_order_of_subjects_and_items_does_not_matter():
 @pytest.mark.parametrize(
     ("responses", "message"),
     [
-        (np.ones((1, 4)), "one subject: nothing to rank it against"),
+        (np.ones((1, 4)), "at least 2 subjects"),
         (np.ones(4), "at least 2 subjects"),
         (np.full((3, 4), 0.5), "nothing to rank by"),
         (np.array([[1.0, 0], [np.nan, np.nan]]), "1 and 0 without"),

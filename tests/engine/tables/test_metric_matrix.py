@@ -1,6 +1,7 @@
 """What is averaged for a ranking of metrics: the same attacks for every model, the same models for every attack."""
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -56,7 +57,8 @@ def test_both_layers_are_there_and_each_is_of_its_own_attacks(fill):
     assert list(build_layers(folder, "models", ["MR"])) == ["white-box"]
     fill({"foolbox:hopskipjump": {"a": 20, "b": 0}}, norm="l2", epsilon=None)
     layers = build_layers(folder, "models", ["MR"])
-    for layer, rates in {"white-box": {"a": 0.4, "b": 0.6}, "black-box": {"a": 1, "b": 0}}.items():
+    expected: Any = {"white-box": {"a": 0.4, "b": 0.6}, "black-box": {"a": 1, "b": 0}}
+    for layer, rates in expected.items():
         assert layers[layer].frame["MR"].to_dict() == pytest.approx(rates)
         assert layers[layer].notes == build_matrix(folder, ["MR"], knowledge=layer).notes
     assert list(build_layers(folder, "models", ["MR"], norm="l2")) == ["black-box"]
@@ -144,12 +146,13 @@ def test_queries_of_a_black_box_are_its_forward_passes(fill):
 
 def test_score_and_decision_are_kinds_of_black_box(fill):
     folder = fill({"foolbox:hopskipjump": {"a": 20, "b": 0}, "art:square": {"a": 0, "b": 10}}, norm="l2")
-    for kind, expected in (
+    kinds: Any = (
         ("score", {"a": 0, "b": 0.5}),
         ("decision", {"a": 1, "b": 0}),
         ("black-box", {"a": 0.5, "b": 0.25}),
-    ):
-        assert build_matrix(folder, ["MR"], knowledge=kind).frame["MR"].to_dict() == expected  # type: ignore[arg-type]
+    )
+    for kind, expected in kinds:
+        assert build_matrix(folder, ["MR"], knowledge=kind).frame["MR"].to_dict() == expected
     with pytest.raises(Unsupported, match="expected white-box attacks, got decision-based, score-based ones only"):
         build_matrix(folder, ["MR"], knowledge="white-box")
 

@@ -1,9 +1,16 @@
 """The ranking on a page says what is missing and what counts more than once."""
 
-import numpy as np
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
+import pytest
+
+from davylamp.engine.run.measure import EXAMPLES
+from davylamp.report.parts.blocks import Figure, PageTable, Text
 from davylamp.report.parts.reading import read_folder
-from davylamp.report.sections.ranking import response_frame, write_ranking
+from davylamp.report.sections.ranking import _blocks, response_frame, write_ranking
+from davylamp.scoring import build_responses, rank_responses
 
 
 def test_a_radius_is_a_number_whether_there_is_one_or_not(folder):
@@ -21,3 +28,65 @@ def test_the_section_says_that_an_attack_counts_once(folder):
         "pgd (art, foolbox, torchattacks); deepfool (foolbox, torchattacks)"
     )
     assert sentence in notes
+
+
+@pytest.fixture(scope="module")
+def section(folder):
+    return write_ranking(read_folder(folder))
+
+
+def test_what_is_drawn_is_in_a_table_beside_it(section):
+    figures = {block.name: block.svg for block in section.blocks if isinstance(block, Figure)}
+    assert list(figures) == ["ranking-models", "ranking-items"]
+    tables = {block.name: block for block in section.blocks if isinstance(block, PageTable)}
+    assert set(tables) == {"ranking-table", "ranking-beats", "ranking-attacks", "ranking-images"}
+    for row in tables["ranking-table"].rows:
+        model, score = row[2].text, row[3]
+        assert (
+            f"<title>{model}: {score.value:.3g}, 95 % interval {score.low:.3g} to {score.high:.3g}"
+            in figures["ranking-models"]
+        )
+    for row in tables["ranking-attacks"].rows:
+        assert row[0].text in figures["ranking-items"]
+
+
+def test_images_that_tell_models_apart_are_counted_and_pictured(folder, section):
+    (table,) = (block for block in section.blocks if isinstance(block, PageTable) and block.name == "ranking-images")
+    read = read_folder(folder)
+    responses = build_responses(response_frame(read), "models")
+    columns = [column.label for column in table.columns]
+    assert columns[2:] == [row[2].text for row in ranking_rows(section)]
+    for image, _, *counts in table.rows:
+        of_image = responses.values[:, np.array(responses.images) == image.text]
+        for model, count in zip(columns[2:], counts, strict=True):
+            values = of_image[responses.subjects.index(model)]
+            assert count.text == f"{int(np.nansum(values))} of {np.isfinite(values).sum()}"
+        place = int(image.text[-8:-4])
+        assert bool(image.picture) == (place < EXAMPLES)
+
+
+def ranking_rows(section):
+    (table,) = (block for block in section.blocks if isinstance(block, PageTable) and block.name == "ranking-table")
+    return table.rows
+
+
+def test_the_page_compares_libraries_in_words(section):
+    sentences = " ".join(block.text for block in section.blocks if isinstance(block, Text))
+    assert "t equal ability" in sentences
+
+
+def test_neighbours_that_cannot_be_told_apart_get_a_number(folder):
+    """Eight images: nobody is told apart."""
+    read = read_folder(folder)
+    frame = response_frame(read)
+    few: Any = frame[frame["image"].isin(sorted(frame["image"].unique())[:8])]
+    responses = build_responses(few, "models")
+    ranking = rank_responses(responses.values, responses.subjects, responses.images)
+    blocks = _blocks(ranking, [], 8)
+    shared = sum(bool(set(a) & set(b)) for a, b in pairwise([row[6].text for row in blocks_rows(blocks)]))
+    assert shared
+    assert any("if the present difference" in block.text for block in blocks if isinstance(block, Text))
+
+
+def blocks_rows(blocks):
+    return next(block.rows for block in blocks if isinstance(block, PageTable))

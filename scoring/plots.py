@@ -1,0 +1,163 @@
+"""Rankings and items as drawings on axes of Matplotlib, which is needed only here."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .ranking import Ranking
+
+MARKERS = "osD^vPX*"
+ROW = 0.34  # inches of a subject's row
+BRACKET = 0.16  # inches between the brackets of two groups
+ROUNDED = 0.25  # logits: difficulties that are drawn as one circle
+
+
+def plot_ranking(axes: Any, ranking: "Ranking", *, label: str = "score", name: str = "ranking") -> dict[str, str]:
+    """Scores with their 95 % intervals, the best above, and a bracket around each group that cannot be told apart.
+
+    A subject outside all brackets is told apart from every other. Left of the axes there must be room for the names,
+    right of them for the numbers.
+
+    Args:
+        axes: to draw on; colours are those of its cycle.
+        ranking: of any method.
+        label: of the axis of scores.
+        name: what the identifiers of the drawing's marks begin with.
+
+    Returns:
+        What each mark says, by its identifier.
+    """
+    order, tips = np.argsort(-ranking.score, kind="stable"), {}
+    for row, i in enumerate(order):
+        value, low, high = (float(each[i]) for each in (ranking.score, ranking.low, ranking.high))
+        colour, tip = f"C{i % 8}", f"{name}-{row}"
+        axes.plot([low, high], [row, row], color=colour, linewidth=5, alpha=0.35, solid_capstyle="round")
+        axes.plot([value], [row], MARKERS[i % 8], color=colour, markersize=7, gid=tip)
+        tips[tip] = f"{ranking.subjects[i]}: {value:.3g}, 95 % interval {low:.3g} to {high:.3g}"
+        tips[tip] += f", rank {ranking.rank_low[i]} to {ranking.rank_high[i]}, group {ranking.groups[i]}"
+    axes.set_yticks(range(len(order)), [ranking.subjects[i] for i in order])
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.set_xlabel(label)
+    axes.grid(axis="x")
+    width = axes.get_figure().get_size_inches()[0] * axes.get_position().width
+    step = BRACKET / width
+    brackets = _brackets(ranking)
+    for letter, (column, rows) in brackets.items():
+        x = 1 + step * (column + 1)
+        where = axes.get_yaxis_transform()
+        ends = ([x - step / 3, x, x, x - step / 3], [rows[0] - 0.3, rows[0] - 0.3, rows[-1] + 0.3, rows[-1] + 0.3])
+        axes.plot(*ends, transform=where, color=axes.xaxis.label.get_color(), linewidth=1, clip_on=False)
+        middle = (rows[0] + rows[-1]) / 2
+        axes.text(x + step / 4, middle, letter, transform=where, va="center", ha="left", fontsize=8)
+    for row, i in enumerate(order):
+        numbers = f"{ranking.score[i]:.2f} ({ranking.low[i]:.2f} to {ranking.high[i]:.2f})"
+        x = 1 + step * (_columns(brackets) + 1.8)
+        axes.text(x, row, numbers, transform=axes.get_yaxis_transform(), va="center", ha="left", fontsize=9)
+    return tips
+
+
+def draw_figure(ranking: "Ranking", label: str) -> Any:
+    """A figure of Matplotlib with `plot_ranking` on it, for a notebook or a paper.
+
+    Raises:
+        ImportError: without Matplotlib.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('expected Matplotlib for a drawing, got none; pip install "davylamp[plot]"') from error
+    left, width, right = 0.25 + 0.085 * max(map(len, ranking.subjects)), 3.6, margin_of(ranking)
+    height, below = ROW * len(ranking.subjects) + 0.2, 0.55
+    size = left + width + right, below + height + 0.15
+    with rc_context({"text.parse_math": False}):  # a name with two dollar signs is a name
+        figure = Figure(figsize=size)
+        axes = figure.add_axes((left / size[0], below / size[1], width / size[0], height / size[1]))
+        plot_ranking(axes, ranking, label=label)
+    return figure
+
+
+def margin_of(ranking: "Ranking") -> float:
+    """Inches right of the axes that brackets and numbers of `plot_ranking` need."""
+    return BRACKET * (_columns(_brackets(ranking)) + 2) + 1.55
+
+
+def _brackets(ranking: "Ranking") -> dict[str, tuple[int, list[int]]]:
+    """Column and rows of the bracket of each group; those that have no row in common share a column."""
+    ends: list[int] = []
+    brackets = {}
+    for letter, rows in members(ranking).items():
+        column = next((place for place, end in enumerate(ends) if end < rows[0]), len(ends))
+        ends[column : column + 1] = [rows[-1]]
+        brackets[letter] = column, rows
+    return brackets
+
+
+def _columns(brackets: Mapping[str, tuple[int, list[int]]]) -> int:
+    return 1 + max((column for column, _ in brackets.values()), default=-1)
+
+
+def members(ranking: "Ranking") -> dict[str, list[int]]:
+    """Rows, from the best subject, of each group of at least two that cannot be told apart, by its letter."""
+    order = np.argsort(-ranking.score, kind="stable")
+    groups: dict[str, list[int]] = {}
+    for row, i in enumerate(order):
+        for letter in _letters(ranking.groups[i]):
+            groups.setdefault(letter, []).append(row)
+    return {letter: rows for letter, rows in groups.items() if len(rows) > 1}
+
+
+def _letters(text: str) -> list[str]:
+    """The letters of a subject: "ab", or past z "(27)(28)"."""
+    letters, number = [], ""
+    for character in text:
+        number += character
+        if character == ")" or (not number.startswith("(")):
+            letters.append(number)
+            number = ""
+    return letters
+
+
+def plot_item_map(
+    axes: Any, ranking: "Ranking", difficulties: Mapping[str, np.ndarray], *, name: str = "items"
+) -> dict[str, str]:
+    """Abilities and difficulties on one axis (Wright's map): subjects above, the items of each kind below.
+
+    A subject withstands, or wins, an item of average discrimination with probability 1/2 where the two meet. Items of
+    about equal difficulty are one circle, whose area is their number.
+
+    Args:
+        axes: as for `plot_ranking`.
+        ranking: with a fit.
+        difficulties: of the items of each kind, by its name.
+        name: what the identifiers of the drawing's marks begin with.
+
+    Returns:
+        What each mark says, by its identifier.
+    """
+    tips, order = {}, np.argsort(-ranking.score, kind="stable")
+    for row, i in enumerate(order):
+        colour, tip = f"C{i % 8}", f"{name}-subject-{row}"
+        axes.plot([ranking.low[i], ranking.high[i]], [row, row], color=colour, linewidth=4, alpha=0.35)
+        axes.plot([ranking.score[i]], [row], MARKERS[i % 8], color=colour, markersize=7, gid=tip)
+        tips[tip] = f"{ranking.subjects[i]}: ability {ranking.score[i]:.2f}"
+        axes.axvline(ranking.score[i], color=colour, linewidth=0.8, alpha=0.5, linestyle=":")
+    first = len(order) + 0.5
+    largest = max(len(values) for values in difficulties.values())
+    for place, values in enumerate(difficulties.values()):
+        bins, counts = np.unique(np.round(values / ROUNDED).astype(int), return_counts=True)
+        for number, (at, count) in enumerate(zip(bins * ROUNDED, counts, strict=True)):
+            tip = f"{name}-{place}-{number}"
+            size = max(2.5, 16 * float(np.sqrt(count / largest)))
+            colour = axes.xaxis.label.get_color()
+            axes.plot([at], [first + place], "o", color=colour, markersize=size, alpha=0.55, gid=tip)
+            tips[tip] = f"{count} items of difficulty {at:.2g}"
+    axes.axhline(first - 0.75, color=axes.xaxis.label.get_color(), linewidth=0.6)
+    rows = [*range(len(order)), *(first + place for place in range(len(difficulties)))]
+    axes.set_yticks(rows, [*(ranking.subjects[i] for i in order), *difficulties])
+    axes.set_ylim(first + len(difficulties) - 0.4, -0.6)
+    axes.set_xlabel("ability of a subject, difficulty of an item (logits)")
+    axes.grid(axis="x")
+    return tips
