@@ -1,5 +1,6 @@
 """The items themselves: which are hard, which tell subjects apart, which treat groups of subjects differently."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,10 +61,13 @@ def kinds_of(responses: Responses) -> tuple[str, ...]:
         responses: of any subjects.
 
     Returns:
-        Texts, length M, without the last words that all of them share.
+        Texts, length M, without the last words that all of them share; radii in four digits if these differ.
     """
     pairs = zip(responses.items, responses.images, strict=True)
     texts = [item.removeprefix(f"{image} x ").replace(" nan", "") for item, image in pairs]
+    rounded = {text: re.sub(r"\b\d+\.\d{5,}\b", lambda radius: f"{float(radius[0]):.4g}", text) for text in set(texts)}
+    if len(set(rounded.values())) == len(rounded):
+        texts = [rounded[text] for text in texts]
     words = {text: text.split(" ") for text in dict.fromkeys(texts)}
     common = 0
     while all(len(each) > common + 1 for each in words.values()) and (
