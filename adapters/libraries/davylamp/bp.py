@@ -20,7 +20,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
     steps: int = 100,
     step_size: float | None = None,
     gamma: float = 0.7,
-    quantise: bool = True,
+    quantise: bool = False,
 ) -> Tensor:
     """Boundary projection (Zhang et al. 2020), with the step size of Maho et al. 2021 (RoBIC).
 
@@ -37,6 +37,7 @@ def bp(  # noqa: PLR0913 - the parameters of the attack, by keyword
         step_size: of stage 1, in l2; None: RoBIC's, with which a linear model is fooled in a third of the steps.
         gamma: the first factor.
         quantise: ask about images of 8 bits only, and choose the steps of stage 2 so that they remain after rounding.
+            Rounding undoes the small steps of stage 1 on large images.
 
     Returns:
         The nearest adversarial image seen of each image, shape (n, C, H, W); the clean image where there was none.
