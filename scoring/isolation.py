@@ -25,6 +25,7 @@ def isolated(seed: int) -> Iterator[None]:
         try:
             yield
         finally:
+            pyro.clear_param_store()
             pyro.get_param_store().set_state(state)
             np.random.set_state(numbers)  # noqa: NPY002
             random.setstate(python)

@@ -147,7 +147,9 @@ def integrate_items(
         move = torch.cholesky_solve((gradient + of_prior)[:, None], root)[:, 0]
         move /= max(1.0, float(move.abs().max()))
         covariance = torch.cholesky_inverse(root)
-        step = float((move.abs() / covariance.diagonal().sqrt()).max())
+        # Where all abilities move together with all difficulties nothing that is reported does.
+        apart = move[: len(values)] - move[: len(values)].mean()
+        step = float((apart.abs() / covariance.diagonal()[: len(values)].sqrt()).max())
         place = place + move
         items = items._replace(mean=items.mean + items.slope @ move.float())
         if step < CLOSE:

@@ -18,7 +18,7 @@ from .program import item_response
 from .response_model import HALF_NORMAL, ResponseModel
 
 BATCH = 512  # items of a step
-STEPS, VISITS = 300, 15  # at least so many steps, and so many looks at every item
+STEPS, VISITS = 300, 60  # at least so many steps, and so many looks at every item
 RUNS = 2  # optimisations: what they disagree on has not converged
 RATE, DECAY = 0.1, 0.02  # the first learning rate, and what is left of it in the end
 

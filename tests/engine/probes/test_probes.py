@@ -296,10 +296,12 @@ def test_without_a_bound_the_steps_are_as_long_as_the_ball_is_wide(digits, cell_
 def test_a_broken_attack(digits, tmp_path, monkeypatch, change, name, kind):
     """The library call is replaced; the judge, the records and the indicators are those of every evaluation."""
 
-    def broken(_row, _classifier, images, *_):
+    def broken(_row, _classifier, images, *_, **_options):
         none = torch.zeros_like(images.labels)
         seen = {name: none.bool() for name in ("denied", "moved", "not_finite", "scored")} | {"gradients": none}
-        return Returned(change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, error=None)
+        return Returned(
+            change(images.inputs), none, none, 0.0, ((),) * len(none), **seen, put_back=(), generators=(), error=None
+        )
 
     monkeypatch.setattr("davylamp.adapters.running.run.call_library", broken)
     data = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
