@@ -65,3 +65,18 @@ def _print_one(title: str, placed: Any, console: Any) -> None:
     ranks = f"rank {low}" if low == high else f"ranks {low} to {high}"
     line = f"{placed.newcomer}: {ranks} of {len(rows)} (95 %); means are over what it answered"
     console.print(line, highlight=False, markup=False)
+    if placed.choice is not None:
+        for line in _choice_lines(placed):
+            console.print(line, highlight=False, markup=False)
+
+
+def _choice_lines(placed: Any) -> list[str]:
+    """How many images would have been enough, and which would tell most next if they were not."""
+    choice, last = placed.choice, placed.choice.steps[-1]
+    ranks = f"ranks {last.rank_low} to {last.rank_high}, ability {last.low:.2f} to {last.high:.2f}"
+    if choice.enough:
+        return [f"chosen for it, {last.images} of {placed.images} images are enough: {ranks}"]
+    lines = [f"not as narrow as asked with all {placed.images} images: {ranks}"]
+    if choice.further:
+        lines.append(f"of the images that it lacks these would tell most: {', '.join(choice.further)}")
+    return lines

@@ -76,6 +76,7 @@ class Fit(str, Enum):
 NAMED = 4  # that a sentence names
 WIDE = 24  # characters of an interval on a terminal
 WIDTH = 95  # characters of the other columns of a ranking, names left out
+PUBLISHED = "published:"  # before the name of a table that comes with davylamp
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,13 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="a results folder, or a CSV table of CANARY's metrics, names first")],
     against: Annotated[
-        str | None, typer.Option(help="a baseline's folder: place what is new among its subjects")
+        str | None, typer.Option(help="place what is new among those of a folder, CSV or published:canary-table9")
     ] = None,
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="against: how few images would have been enough")
+    ] = False,
+    width: Annotated[int | None, typer.Option(min=0, help="adaptive: ranks that are enough, worst minus best")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="adaptive: images chosen at once")] = 8,
     subjects: Annotated[Subjects, typer.Option(help="what is ranked")] = Subjects.models,
     method: Annotated[Method, typer.Option(help="irt: per image; canary: as published, from metrics")] = Method.irt,
     model: Annotated[Model, typer.Option(help="of the items; auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
@@ -157,7 +163,8 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
 
     one_format({"csv": as_csv, "json": as_json})
     given = given_options(context)
-    _refuse(given, folder, subjects, method, unequal)
+    of_metrics = _of_metrics(folder, method, against)
+    _refuse(given, folder, subjects, method, unequal, against)
     unprinted = [f"--{name}" for name in ("library", "sensitivity", "items") if name in given] if as_csv else []
     if unprinted:
         raise InvalidInput(f"expected --json or a table with {', '.join(unprinted)}: CSV is the ranking alone")
@@ -166,11 +173,15 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     try:
         radius = None if budget is None else parse_number(budget, "budget")
         if against is not None:
-            options = {"model": model.value, "method": fit.value, "seed": seed}
+            options: dict[str, Any] = {"model": model.value, "method": fit.value, "seed": seed}
+            options |= {"adaptive": adaptive, "width": width, "batch": batch}
+            more = {**chosen, "unequal": unequal.value}
             every: list[Any] = [
-                _place(folder, against, subjects, {**chosen, "unequal": unequal.value}, radius, options)
+                _place_rows(folder, against, subjects, chosen, seed)
+                if of_metrics
+                else _place(folder, against, subjects, more, radius, options)
             ]
-        elif _of_metrics(folder, method):
+        elif of_metrics:
             every = _rank_layers(folder, subjects, chosen, sensitivity=sensitivity, propagate=propagate, seed=seed)
         else:
             options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
@@ -217,6 +228,51 @@ def _place(
     return Placed(f"{folder} against {against}", placements, notes)
 
 
+def _place_rows(folder: Path, against: str, subjects: Subjects, chosen: dict[str, Any], seed: int) -> Any:
+    """As CANARY: every row of metrics that the baseline lacks, among those of the baseline."""
+    from ..benchmarks.canary.table9 import PUBLISHED as TABLES
+    from ..benchmarks.canary.table9 import published_baseline
+    from ..scoring import VIEWS, place_row
+    from .placement import Placed
+
+    new = _read_layer(folder, subjects, chosen, least=1)
+    notes: list[str] = [*new.notes]
+    if against.startswith(PUBLISHED):
+        name = against.removeprefix(PUBLISHED)
+        values, names, metrics = published_baseline(name, chosen["knowledge"])
+        if subjects.value != TABLES[name]:
+            raise InvalidInput(f"expected --subjects {TABLES[name]} with {against}, got {subjects.value}")
+        notes.append(f"{against} is over the images and attacks of the paper: as far as yours differ, so do the means")
+    else:
+        matrix = _read_layer(Path(against), subjects, chosen)
+        values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
+        notes += [note for note in matrix.notes if note not in notes]
+    unknown = [symbol for symbol in new.frame.columns if symbol not in metrics]
+    notes += [f"left out: {', '.join(unknown)}: the baseline lacks them"] if unknown else []
+    both = [name for name in new.frame.index if name in names]
+    notes += [f"left out: {', '.join(both)}: the baseline has them"] if both else []
+    rows = new.frame.drop(index=both).reindex(columns=metrics)
+    if rows.empty:
+        raise InvalidInput(f"expected {subjects.value} that {against} lacks, got none")
+    options = {"view": VIEWS[subjects.value], "seed": seed}
+    answers = dict(zip(map(str, rows.index), rows.to_numpy(dtype=float), strict=True))
+    placements = [place_row(values, names, metrics, row, name, **options) for name, row in answers.items()]
+    return Placed(f"{folder} against {against}", tuple(placements), tuple(notes))
+
+
+def _read_layer(folder: Path, subjects: Subjects, chosen: dict[str, Any], least: int = 2) -> Any:
+    """A table of metrics of the attacks that were chosen, white-box where none were; a note says which."""
+    from ..engine.tables.metric_matrix import build_layers
+    from ..scoring import VIEWS, metrics_of
+
+    layers = build_layers(folder, subjects.value, metrics_of(VIEWS[subjects.value]), least=least, **chosen)
+    layer, matrix = next(iter(layers.items()))
+    if len(layers) == 1:
+        return matrix
+    note = f"by {layer} attacks; choose others by --knowledge: {', '.join(name for name in layers if name != layer)}"
+    return matrix._replace(notes=(*matrix.notes, note))
+
+
 def _check_norm(name: str | None) -> None:
     from ..adapters.threat_model import NORMS
 
@@ -224,23 +280,27 @@ def _check_norm(name: str | None) -> None:
         raise UnknownName("norm", str(name), NORMS)
 
 
-def _of_metrics(folder: Path, method: Method) -> bool:
+def _of_metrics(folder: Path, method: Method, against: str | None) -> bool:
     """Whether means of metrics are ranked, with CANARY's model, and not responses to images."""
-    return method is Method.canary or folder.suffix == ".csv"
+    baseline = against or ""
+    is_table = folder.suffix == ".csv" or Path(baseline).suffix == ".csv" or baseline.startswith(PUBLISHED)
+    return method is Method.canary or is_table
 
 
-def _refuse(given: Collection[str], folder: Path, subjects: Subjects, method: Method, unequal: Unequal) -> None:
+def _refuse(
+    given: Collection[str], folder: Path, subjects: Subjects, method: Method, unequal: Unequal, against: str | None
+) -> None:
     """Refuse options that the ranking would ignore."""
-    if "against" in given:
-        _refuse_against(given, method)
-    if _of_metrics(folder, method):
-        is_file = folder.suffix == ".csv"
+    _refuse_against(given, method, of_metrics=_of_metrics(folder, method, against))
+    if _of_metrics(folder, method, against):
+        is_file = folder.suffix == ".csv" and (against is None or Path(against).suffix == ".csv")
         ignored = ["budget", "library", "unequal", "model", "fit", "items", "stability"]
         ignored += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored += ["method"] if method in (Method.mean, Method.borda) else []
         wrong = [f"--{name}" for name in ignored if name in given]
         if wrong:
             what = "a CSV table" if is_file else "--method canary"
+            what = "a table of metrics" if method is not Method.canary and not is_file else what
             why = "it ranks means of metrics with CANARY's model"
             raise InvalidInput(f"expected {what} without {', '.join(wrong)}: {why}")
         if subjects is Subjects.defences and "per" in given:
@@ -268,9 +328,16 @@ def _refuse_of_responses(given: Collection[str], method: Method, unequal: Unequa
         raise InvalidInput(f"expected {', '.join(wrong)} with --method irt, got --method {method.value}")
 
 
-def _refuse_against(given: Collection[str], method: Method) -> None:
-    """Refuse options that a placement among the subjects of a baseline would ignore."""
-    if method is not Method.irt:
+def _refuse_against(given: Collection[str], method: Method, *, of_metrics: bool) -> None:
+    """Refuse options that a placement among the subjects of a baseline would ignore, or that belong to one."""
+    chosen = [f"--{name}" for name in ("adaptive", "width", "batch") if name in given]
+    if chosen and ("against" not in given or of_metrics):
+        raise InvalidInput(f"expected {', '.join(chosen)} with --against and responses to images")
+    if chosen and "adaptive" not in given:
+        raise InvalidInput(f"expected --adaptive with {', '.join(chosen)}")
+    if "against" not in given:
+        return
+    if method in (Method.mean, Method.borda):
         line = f"expected --against without --method {method.value}: means over different images are no ranking"
         raise InvalidInput(line)
     ignored = [f"--{name}" for name in ("library", "items", "sensitivity", "stability", "propagate") if name in given]

@@ -1,7 +1,7 @@
 """Rankings of models, attacks and defences by item response theory; imports nothing else of the project."""
 
 from .baselines import Dropped, agreement, bootstrap, borda, drop_each, plain_mean
-from .canary import RULES, VIEWS, metrics_of, rank_metrics, rank_table
+from .canary import RULES, VIEWS, metrics_of, place_row, rank_metrics, rank_table
 from .dependence import design_effect, missing_by_subject
 from .diagnostics import Diagnostics, diagnose
 from .irt import IRTFit, check_responses, choose_model, fit_irt
@@ -61,6 +61,7 @@ __all__ = [
     "of_subjects",
     "place_newcomer",
     "place_results",
+    "place_row",
     "plain_mean",
     "project_pairs",
     "rank_matrix",

@@ -41,8 +41,8 @@ class Anchor:
         ability, hard, steep = (
             _nearest(grid, each) for grid, each in zip(grids, (raw, difficulty, log_slope), strict=True)
         )
-        self._generator = torch.Generator().manual_seed(seed)
-        settings = draw_settings(self._tables, (ability, hard, steep), self._generator)
+        self._seed, generator = seed, torch.Generator().manual_seed(seed)
+        settings = draw_settings(self._tables, (ability, hard, steep), generator)
         self._state = State(ability, torch.zeros(len(taken), 0, dtype=torch.long), *settings)
         free = fit.model.hierarchical
         centre = raw.mean(1, keepdims=True) if free else np.zeros((len(taken), 1))
@@ -96,7 +96,8 @@ class Anchor:
         """
         weight = self.weigh(log)
         total = weight.cumsum(1)
-        offset = torch.rand(len(total), count, generator=self._generator, dtype=torch.double)
+        generator = torch.Generator().manual_seed(self._seed)  # the same likelihood gives the same draws
+        offset = torch.rand(len(total), count, generator=generator, dtype=torch.double)
         level = (torch.arange(count) + offset) / count
         place = torch.searchsorted(total, level).clamp_max(total.shape[1] - 1)
         inside = 1 - (total.gather(1, place) - level) / weight.gather(1, place) - 0.5

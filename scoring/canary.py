@@ -14,6 +14,7 @@ import pandas as pd
 from .baselines import bootstrap, plain_mean
 from .diagnostics import Diagnostics
 from .irt import IRTFit, check_seed, fit_irt
+from .newcomer import Placement, joint_draws
 from .ranking import Ranking, make_ranking
 from .response_model import Curve, ResponseModel
 from .responses import Subjects
@@ -21,6 +22,7 @@ from .responses import Subjects
 View = Literal["model", "attack", "defence"]
 CHAINS, WARMUP, DRAWS = 32, 50, 300
 IMPUTATIONS = 16
+ANCHORS = 400  # draws of the baseline that a newcomer is placed by
 ROUNDING = 1e-4  # by which a metric may be beyond its range
 
 
@@ -172,16 +174,8 @@ def rank_table(
     check_seed(seed)
     responses = scaled(values, metrics, view)
     model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)
-    layers, notes = _first_layer(responses, subjects, metrics, view, model, seed)
-    if len(layers) > 1:
-        second = np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
-        layers.append(_fit(second, model, seed + len(layers)))
+    layers, _, notes = _fit_layers(responses, subjects, metrics, view, model, seed)
     final = layers[-1]
-    if not _differs(final):
-        raise ValueError(
-            "expected subjects whose abilities differ by more than the error of their simulation, got none: what some "
-            "metrics say for one others say for another"
-        )
     draws = _propagated(layers[:-1], model, seed) if propagate and len(layers) > 1 else final.ability
     low, high = final.expected.min(), final.expected.max()
     kept = draws.reshape(-1, len(subjects))
@@ -198,15 +192,35 @@ def rank_table(
     return replace(ranking, notes=(*notes, *ranking.notes))
 
 
+def _fit_layers(
+    responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
+) -> tuple[list[IRTFit], list[list[bool]], list[str]]:
+    """The fits of both layers, the last one the second, if there are two; the metrics of each in the first; notes."""
+    layers, columns, notes = _first_layer(responses, subjects, metrics, view, model, seed)
+    if len(layers) > 1:
+        layers.append(_fit(_second(layers), model, seed + len(layers)))
+    if not _differs(layers[-1]):
+        raise ValueError(
+            "expected subjects whose abilities differ by more than the error of their simulation, got none: what some "
+            "metrics say for one others say for another"
+        )
+    return layers, columns, notes
+
+
+def _second(layers: Sequence[IRTFit]) -> np.ndarray:
+    """The responses of the second layer: the abilities of the first, max-min normalised."""
+    return np.stack([_normalised(layer.expected, digits=15) for layer in layers], 1)
+
+
 def _first_layer(
     responses: np.ndarray, subjects: Sequence[str], metrics: Sequence[str], view: View, model: ResponseModel, seed: int
-) -> tuple[list[IRTFit], list[str]]:
-    """The fit of each category that tells subjects apart, and notes on those that do not or are not there.
+) -> tuple[list[IRTFit], list[list[bool]], list[str]]:
+    """The fit of each category that tells subjects apart, its metrics; notes on those that do not or are not there.
 
     Max-min normalised, abilities that are equal up to the error of their simulation would fill [0, 1] with that error.
     """
     about = [RULES[metric].category for metric in metrics]
-    layers, notes = [], []
+    layers, kept, notes = [], [], []
     absent = [name for name in OF_VIEW[view] if name not in about]
     if absent:
         notes.append(
@@ -224,11 +238,12 @@ def _first_layer(
         layer = _fit(chosen, model, seed + place)
         if _differs(layer):
             layers.append(layer)
+            kept.append(columns)
         else:
             notes.append(f"left out: {name}: what some of its metrics say for one subject others say for another")
     if not layers:
         raise ValueError(f"expected a category of metrics that tells subjects apart, got none: {'; '.join(notes)}")
-    return layers, notes
+    return layers, kept, notes
 
 
 def _differs(fit: IRTFit) -> bool:
@@ -236,6 +251,88 @@ def _differs(fit: IRTFit) -> bool:
     first, last = np.argmin(fit.expected), np.argmax(fit.expected)
     by_chain = (fit.ability[:, :, last] - fit.ability[:, :, first]).mean(1)
     return fit.expected[last] - fit.expected[first] > 3 * by_chain.std(ddof=1) / np.sqrt(len(by_chain))
+
+
+def place_row(  # noqa: PLR0913 - the data by position, the choices by keyword
+    values: np.ndarray,
+    subjects: Sequence[str],
+    metrics: Sequence[str],
+    newcomer: np.ndarray,
+    name: str,
+    *,
+    view: View = "model",
+    curve: Curve = "intercept",
+    seed: int = 0,
+) -> Placement:
+    """Place a newcomer among the subjects of a table of metrics, as `rank_table` ranks them.
+
+    Both layers are fitted to the table alone (`Anchor`). A metric of the newcomer is brought to the range that the
+    table gives it, an ability of a category to that of the table's subjects; beyond it counts as its end, and a note
+    says so. A metric that the newcomer lacks is missing, and so is a category of which it has none.
+
+    Args:
+        values: of the baseline, shape (N, M); NaN is missing.
+        subjects: names, length N.
+        metrics: symbols of `RULES`, length M.
+        newcomer: shape (M,); NaN is missing.
+        name: of the newcomer.
+        view: see `rank_table`.
+        curve: see there.
+        seed: see there.
+
+    Returns:
+        Scores on the scale of `rank_table`, on which the newcomer may lie outside [0, 1].
+
+    Raises:
+        ValueError: as `rank_table`, or if the newcomer has none of the metrics.
+    """
+    from .anchor import Anchor
+
+    values, row = np.asarray(values, dtype=float), np.asarray(newcomer, dtype=float)
+    if row.shape != (len(metrics),) or np.isnan(row).all() or name in subjects:
+        raise ValueError(f"expected another subject with some of {', '.join(metrics)}, got {name}: {row!r:.60}")
+    responses = scaled(values, metrics, view)
+    table = _directed(np.vstack([values, row]), metrics, view)
+    answers = np.array([_normalised(column[-1:], among=column[:-1])[0] for column in table.T])
+    beyond = [
+        metric
+        for metric, column in zip(metrics, table.T, strict=True)
+        if column[-1] < np.nanmin(column[:-1]) or column[-1] > np.nanmax(column[:-1])
+    ]
+    model = ResponseModel("3pl", "bernoulli", curve, hierarchical=False)
+    layers, columns, about = _fit_layers(responses, subjects, metrics, view, model, seed)
+    final, given = layers[-1], responses[:, columns[0]]
+    last = answers[columns[0]]
+    if len(layers) > 1:
+        given, expected = _second(layers[:-1]), []
+        for layer, chosen in zip(layers[:-1], columns, strict=True):
+            anchor = Anchor(layer, responses[:, chosen], draws=ANCHORS, seed=seed)
+            known = not np.isnan(answers[chosen]).all()
+            expected.append(anchor.expect(anchor.log_likelihood(answers[chosen])) if known else np.nan)
+        pairs = zip(expected, layers[:-1], strict=True)
+        last = np.array([_normalised(np.array([one]), 15, layer.expected)[0] for one, layer in pairs])
+    if np.isnan(last).all():
+        raise ValueError(f"expected a metric of {name} that tells the subjects of the baseline apart, got none")
+    anchor = Anchor(final, given, draws=ANCHORS, seed=seed)
+    log = anchor.log_likelihood(last)
+    low, high = final.expected.min(), final.expected.max()
+    seen = ~np.isnan(row)
+    both = np.vstack([responses, answers])[:, seen]
+    notes = (*about, f"{seen.sum()} of {len(metrics)} metrics")
+    if beyond:
+        notes += (f"beyond all subjects of the baseline, counted as its end: {', '.join(beyond)}",)
+    ranking = make_ranking(
+        f"CANARY, {curve} curve, items anchored",
+        (*subjects, name),
+        (np.append(final.expected, anchor.expect(log)) - low) / (high - low),
+        (joint_draws(anchor, log, 1.0, 1.0) - low) / (high - low),
+        both,
+        bootstrap(plain_mean, both, [metric for metric, has in zip(metrics, seen, strict=True) if has], seed=seed),
+        replace(final, diagnostics=_worst(layers)),
+    )
+    problem = ranking.diagnostics.problem if ranking.diagnostics else None
+    notes = (*([problem] if problem else []), *notes)
+    return Placement(name, replace(ranking, notes=notes), int(seen.sum()), 0, notes)
 
 
 def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
@@ -259,8 +356,12 @@ def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray
     if foreign:
         about = ", ".join(dict.fromkeys(RULES[metric].category for metric in foreign))
         raise ValueError(f"expected no {', '.join(foreign)} in the view of {view}s: they are about {about}")
-    values = np.asarray(values, dtype=float)
-    columns = {}
+    return np.stack([_normalised(column) for column in _directed(np.asarray(values, dtype=float), metrics, view).T], 1)
+
+
+def _directed(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray:
+    """Metrics scaled by `RULES`, more being better for the view, shape (N, M)."""
+    columns = []
     for metric, column in zip(metrics, values.T, strict=True):
         low, high = RULES[metric].between
         wrong = column[(column < low - ROUNDING) | (column > high + ROUNDING)]
@@ -270,14 +371,15 @@ def scaled(values: np.ndarray, metrics: Sequence[str], view: View) -> np.ndarray
         if metric.startswith("ACAMC"):  # both hang on the map of the adversarial label
             map_moved = values[:, list(metrics).index("ACAMC_A")] if "ACAMC_A" in metrics else column
             response = np.where(map_moved <= 0.5, 0.0, response)
-        columns[metric] = _normalised(1 - response if view in RULES[metric].complement else response)
-    return np.stack(list(columns.values()), 1)
+        columns.append(1 - response if view in RULES[metric].complement else response)
+    return np.stack(columns, 1)
 
 
-def _normalised(value: np.ndarray, digits: int = 2) -> np.ndarray:
-    """Max-min normalised and rounded; as it is where constant, but inside [0, 1]."""
-    low, high = np.nanmin(value), np.nanmax(value)
-    return np.clip(value, 0, 1) if low == high else np.round((value - low) / (high - low), digits)
+def _normalised(value: np.ndarray, digits: int = 2, among: np.ndarray | None = None) -> np.ndarray:
+    """Max-min normalised and rounded; as it is where constant; inside [0, 1]. The range is that `among` others."""
+    known = value if among is None else among
+    low, high = np.nanmin(known), np.nanmax(known)
+    return np.clip(value if low == high else np.round((value - low) / (high - low), digits), 0, 1)
 
 
 def _fit(responses: np.ndarray, model: ResponseModel, seed: int) -> IRTFit:

@@ -17,6 +17,7 @@ from .ranking import LEVEL, NOTICED, Ranking, make_ranking, stretch, stretch_not
 from .responses import Per, Subjects, Unequal, build_against, check_several, choose_results
 
 if TYPE_CHECKING:
+    from .adaptive import Choice
     from .anchor import Anchor
 
 DRAWS = 4000  # of the newcomer and the baseline together, about
@@ -30,9 +31,10 @@ class Placement:
         newcomer: its name.
         ranking: of the baseline and, last, the newcomer. Means, Borda counts and the bootstrap are over the items that
             the newcomer answered.
-        responses: of the newcomer.
-        images: that they are about.
+        responses: of the newcomer, or its metrics.
+        images: that they are about; 0 of metrics.
         notes: what a reader should know first.
+        choice: how many of its images would have been enough, if that was asked.
     """
 
     newcomer: str
@@ -40,6 +42,7 @@ class Placement:
     responses: int
     images: int
     notes: tuple[str, ...] = ()
+    choice: "Choice | None" = None
 
     @property
     def rank(self) -> int:
@@ -90,7 +93,11 @@ class Placement:
         about = {"rank": self.rank, "rank_low": self.rank_interval[0], "rank_high": self.rank_interval[1]}
         about |= {"score": self.score, "low": low, "high": high, "beats": self.beats}
         about |= {"responses": self.responses, "images": self.images}
-        return {**self.ranking.to_dict(), "newcomer": self.newcomer, "placed": about, "notes": list(self.notes)}
+        document = {**self.ranking.to_dict(), "newcomer": self.newcomer, "placed": about, "notes": list(self.notes)}
+        if self.choice is not None:
+            steps = [step._asdict() for step in self.choice.steps]
+            document["choice"] = {**self.choice._asdict(), "steps": steps}
+        return document
 
 
 def place_newcomer(  # noqa: PLR0913 - the data by position, the choices by keyword
@@ -173,6 +180,9 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     model: str = "auto",
     method: Method = "auto",
     seed: int = 0,
+    adaptive: bool = False,
+    width: int | None = None,
+    batch: int = 8,
 ) -> tuple[Placement, ...]:
     """Place each subject of new results among those of a baseline, one at a time.
 
@@ -189,6 +199,9 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
         model: see `rank_responses`.
         method: see there.
         seed: see there.
+        adaptive: also which of its images would have been enough, see `choose_images`.
+        width: worst minus best rank of the interval that is enough; None: as by all of its images.
+        batch: images that are chosen at once.
 
     Returns:
         A placement for each newcomer.
@@ -198,6 +211,8 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     """
     aligned = align_results(*(choose_results(rows, norm, knowledge) for rows in (baseline, new)))
     matrices = build_against(aligned.results, subjects, budget, per=per, unequal=unequal, original=original)
+    from .adaptive import choose_again
+
     fits: dict[bytes, IRTFit] = {}
     placements = []
     for matrix in matrices:
@@ -211,7 +226,8 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
         placed = place_newcomer(values[:-1], names, values[-1], matrix.subjects[-1], images, seed=seed, fit=fits[key])
         size = f"{placed.responses} of {values.shape[1]} items answered, {placed.images} of {len(set(images))} images"
         notes = (*placed.notes, size, *aligned.notes, *matrix.notes)
-        placements.append(replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes)))
+        choice = choose_again(fits[key], values, images, width, batch, seed) if adaptive else None
+        placements.append(replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes), choice=choice))
     return tuple(placements)
 
 

@@ -11,10 +11,13 @@ import numpy as np
 from rich.console import Console
 from scipy.stats import kendalltau, spearmanr
 
+from ...errors import InvalidInput, UnknownName
 from ...report.text.console import print_table
-from ...scoring import Ranking, rank_table
+from ...scoring import Ranking, metrics_of, rank_table
 from ..shared.paper_numbers import load_rows
 from ..shared.paper_table import Options
+
+PUBLISHED = {"canary-table9": "models", "canary-table4": "attacks"}  # baselines, and what they are of
 
 
 def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
@@ -31,6 +34,39 @@ def metrics_under(kind: str) -> tuple[np.ndarray, list[str], list[str]]:
     rows = [{**capability[row["model"]], **row} for row in attacked]
     metrics = [name for name in rows[0] if name not in ("model", "attack_type")]
     return np.array([[row[name] for name in metrics] for row in rows]), [row["model"] for row in rows], metrics
+
+
+def published_baseline(name: str, knowledge: str | None) -> tuple[np.ndarray, list[str], list[str]]:
+    """The metrics that `davylamp rank --against published:NAME` places a model or an attack among.
+
+    Args:
+        name: "canary-table9", the models by Tables 7 and 8; "canary-table4", the attacks by Tables 4 and 5.
+        knowledge: "white-box" or None; "black-box".
+
+    Returns:
+        Values, shape (N, M), NaN where the paper gives none; the subjects; the metrics' symbols.
+
+    Raises:
+        UnknownName: if there is no such table.
+        InvalidInput: for other knowledge.
+    """
+    if name not in PUBLISHED:
+        raise UnknownName("published baseline", name, PUBLISHED)
+    if knowledge not in (None, "white-box", "black-box"):
+        raise InvalidInput(f"expected --knowledge white-box or black-box with published:{name}, got {knowledge}")
+    if PUBLISHED[name] == "models":
+        return metrics_under("black" if knowledge == "black-box" else "white")
+    rows = [
+        {**other, **row}
+        for row, other in zip(load_rows("canary_table4"), load_rows("canary_table5"), strict=True)
+        if row["kind"] == (knowledge or "white-box")
+    ]
+    for row in rows:
+        row["QN"] = (row["QNC_F"] + row["QNC_B"]) / 2 if row["QNC_B"] else row["QNC_F"]
+    rows = [row for row in rows if row["CTC"] is not None or row["QN"] is not None]  # each layer needs a metric
+    metrics = [symbol for symbol in metrics_of("attack") if symbol in rows[0]]
+    values = [[np.nan if row[symbol] is None else row[symbol] for symbol in metrics] for row in rows]
+    return np.array(values, dtype=float), [row["attack"] for row in rows], metrics
 
 
 def compare_scores(table: str, options: Options) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class MetricMatrix(NamedTuple):
     notes: tuple[str, ...]
 
 
-def build_layers(
+def build_layers(  # noqa: PLR0913 - the data by position, the choices by keyword
     folder: str | Path,
     subjects: Subjects,
     symbols: Sequence[str],
@@ -53,6 +53,7 @@ def build_layers(
     norm: str | None = None,
     knowledge: Knowledge | None = None,
     original: str | None = None,
+    least: int = 2,
 ) -> dict[Knowledge, MetricMatrix]:
     """The matrix of white-box attacks and that of black-box ones, as CANARY prints them; or of those that are chosen.
 
@@ -64,6 +65,7 @@ def build_layers(
         norm: see there.
         knowledge: only these attacks; None: both layers, where there are both.
         original: see `build_defence_matrix`.
+        least: subjects.
 
     Returns:
         A matrix for each layer that can be had, white-box first; a layer that cannot is a note of the other. A CSV
@@ -73,7 +75,7 @@ def build_layers(
         DavylampError: as `build_matrix`, `build_defence_matrix` and `read_matrix`, if no layer can be had.
     """
     if Path(folder).suffix == ".csv":
-        return {LAYERS[0]: read_matrix(Path(folder))}
+        return {LAYERS[0]: read_matrix(Path(folder), least)}
     if norm is not None and norm not in NORMS:
         raise UnknownName("norm", norm, NORMS)
     defences = subjects == "defences"
@@ -241,8 +243,12 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
     return defended
 
 
-def read_matrix(path: Path) -> MetricMatrix:
+def read_matrix(path: Path, least: int = 2) -> MetricMatrix:
     """A CSV table of metrics: names in the first column, a metric in each other one; an empty cell is missing.
+
+    Args:
+        path: of the file.
+        least: subjects.
 
     Raises:
         InvalidInput: if it is no such table, or names something twice.
@@ -261,7 +267,7 @@ def read_matrix(path: Path) -> MetricMatrix:
     for row, column in zip(*(~np.isfinite(values) & body.iloc[:, 1:].notna().to_numpy()).nonzero(), strict=True):
         wrong = body.iloc[row, column + 1]
         raise InvalidInput(f"expected a number for {head[column + 1]} of {names[row]} in {path}, got {wrong!r}")
-    if len(names) < 2:
+    if len(names) < least:
         raise InvalidInput(
             f"one subject in {path}, {names[0]}: nothing to rank it against; a table needs a second row"
             if names

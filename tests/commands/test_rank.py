@@ -222,9 +222,51 @@ def test_newcomers_against_a_baseline(run, folder, newcomers):
     assert placed["responses"] == 16
 
 
+def test_how_few_images_would_have_been_enough(run, folder, newcomers):
+    code, out, _ = run("rank", newcomers, "--against", folder, "--adaptive", "--norm", "linf", "--batch", "2")
+    assert code == 0
+    assert out.count("chosen for it, ") == 2
+    code, out, _ = run("rank", newcomers, "--against", folder, "--adaptive", "--width", "0", "--json")
+    choice = json.loads(out)["placements"][1]["choice"]
+    last = choice["steps"][-1]
+    assert last["images"] == len(choice["images"]) <= 16
+    assert choice["enough"] == (last["rank_low"] == last["rank_high"])
+    assert choice["enough"] or len(choice["further"]) == 8  # of the eight that the baseline has besides
+
+
+def test_a_row_against_the_published_tables(run, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("model,CA,MR,XYZ\nmine,0.7,0.6,3\nVGG,0.7,0.9,1\n")
+    code, out, _ = run("rank", path, "--against", "published:canary-table9")
+    assert code == 0
+    assert "2 of 15 metrics" in out
+    assert "left out: XYZ: the baseline lacks them" in out
+    assert "left out: VGG: the baseline has them" in out
+    assert len([line for line in out.splitlines() if line.split()[0].isdigit() and " - " in line]) == 16
+    attack = tmp_path / "attack.csv"
+    attack.write_text("attack,MR,QN\nmine,0.7,150\n")
+    for knowledge, count in (("white-box", 9), ("black-box", 7)):
+        options = ("--subjects", "attacks", "--knowledge", knowledge, "--json")
+        code, out, err = run("rank", attack, "--against", "published:canary-table4", *options)
+        assert code == 0, err
+        assert len(json.loads(out)["placements"][0]["subjects"]) == count
+    for arguments, message in (
+        (("published:canary-table4",), "expected --subjects attacks with published:canary-table4, got models"),
+        (("published:canary-table99",), "unknown published baseline 'canary-table99'"),
+        (("published:canary-table9", "--knowledge", "score"), "expected --knowledge white-box or black-box"),
+        (("published:canary-table9", "--adaptive"), "expected --adaptive with --against and responses to images"),
+        (("published:canary-table9", "--budget", "4/255"), "expected a table of metrics without --budget"),
+        ((path,), f"expected models that {path} lacks, got none"),
+    ):
+        code, out, err = run("rank", path, "--against", *arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert message in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--width", "1"), "expected --adaptive with --width"),
         (("--method", "borda"), "expected --against without --method borda"),
         (("--items", "2", "--sensitivity"), "expected --against without --items, --sensitivity"),
         (("--norm", "l1"), "expected results in norm l1"),
@@ -266,6 +308,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "mean", "--model", "3pl", "--fit", "nuts"), "expected --model, --fit with --method irt"),
         (("--csv", "--sensitivity"), "expected --json or a table with --sensitivity: CSV is the ranking alone"),
         (("--propagate",), "expected --propagate with --method canary"),
+        (("--adaptive",), "expected --adaptive with --against and responses to images"),
         (
             ("--model", "3pl", "--method", "irt", "--subjects", "attacks", "--norm", "l2"),
             "one attack: nothing to rank it",

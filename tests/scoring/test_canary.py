@@ -7,7 +7,7 @@ from davylamp.benchmarks import Options
 from davylamp.benchmarks.canary.table9 import compare_scores, metrics_under
 from davylamp.benchmarks.shared.paper_numbers import load_rows
 from davylamp.metrics import METRICS
-from davylamp.scoring import RULES, metrics_of, rank_table
+from davylamp.scoring import RULES, metrics_of, place_row, rank_table
 from davylamp.scoring import canary as tables
 from davylamp.scoring.canary import scaled
 
@@ -168,3 +168,32 @@ def test_ranges_are_those_of_the_metrics():
     for metric, value in (("QN", -5.0), ("CTC", 5.0)):
         with pytest.raises(ValueError, match=f"expected {metric} from 0 to"):
             scaled(np.array([[1.0], [value]]), [metric], "attack")
+
+
+def test_a_newcomer_of_the_published_table_is_where_it_was():
+    values, models, metrics = metrics_under("white")
+    ranking = rank_table(values, models, metrics)
+    rest = [place for place in range(len(models)) if models[place] != "DenseNet"]
+    one = models.index("DenseNet")
+    placed = place_row(values[rest], [models[place] for place in rest], metrics, values[one], "DenseNet")
+    assert placed.score == pytest.approx(ranking.score[one], abs=0.15)
+    assert abs(placed.rank - ranking.rank[one]) <= 2
+    assert placed.responses == len(metrics)
+    outside = [name for name, column in zip(metrics, values.T, strict=True) if np.argmax(column) == one]
+    assert all(name in " ".join(placed.notes) for name in outside)
+
+
+def test_a_newcomer_with_gaps_and_at_an_end():
+    values, models, metrics = metrics_under("white")
+    robust = np.where(np.isin(metrics, ("MR", "AIAC", "ARTC")), 0.0, np.nan)
+    weak = np.where(np.isin(metrics, ("MR", "AIAC", "ARTC")), 1.0, np.nan)
+    strong, poor = (place_row(values, models, metrics, row, "new") for row in (robust, weak))
+    assert strong.score > poor.score
+    assert strong.notes[-2:] == (
+        "3 of 15 metrics",
+        "beyond all subjects of the baseline, counted as its end: MR, AIAC, ARTC",
+    )
+    with pytest.raises(ValueError, match="expected another subject with some of"):
+        place_row(values, models, metrics, np.full(15, np.nan), "new")
+    with pytest.raises(ValueError, match="expected another subject"):
+        place_row(values, models, metrics, robust, "VGG")
