@@ -166,11 +166,11 @@ def main(arguments: list[str] | None = None) -> None:
         *(f"{name}: {mean:.3f}" for name, mean in zip(matrix.subjects, np.nanmean(matrix.values, 1), strict=True)),
         sep="\n",
     )
-    found = []
+    needs = []
     for name in matrix.subjects[: 2 if options.quick else None]:
-        found.append(need(matrix, name, orders=1 if options.quick else ORDERS))
-        print(_line(found[-1]), flush=True)
-    page = _page(found, matrix, time.perf_counter() - start)
+        needs.append(need(matrix, name, orders=1 if options.quick else ORDERS))
+        print(_line(needs[-1]), flush=True)
+    page = _page(needs, matrix, time.perf_counter() - start)
     print(page)
     if options.write:
         FILE.write_text(page, encoding="utf-8")
@@ -186,15 +186,15 @@ def _line(row: Needed) -> str:
     )
 
 
-def _page(found: list[Needed], matrix: Responses, seconds: float) -> str:
+def _page(needs: list[Needed], matrix: Responses, seconds: float) -> str:
     shares = {
-        "chosen": [row.chosen.images / row.everything.images for row in found],
-        "by chance": [np.median([step.images for step in row.orders]) / row.everything.images for row in found],
+        "chosen": [row.chosen.images / row.everything.images for row in needs],
+        "by chance": [np.median([step.images for step in row.orders]) / row.everything.images for row in needs],
     }
     inside = {
-        "chosen": [row.chosen.rank_low <= _rank(matrix, row.newcomer) <= row.chosen.rank_high for row in found],
+        "chosen": [row.chosen.rank_low <= _rank(matrix, row.newcomer) <= row.chosen.rank_high for row in needs],
         "by chance": [
-            step.rank_low <= _rank(matrix, row.newcomer) <= step.rank_high for row in found for step in row.orders
+            step.rank_low <= _rank(matrix, row.newcomer) <= step.rank_high for row in needs for step in row.orders
         ],
     }
     summary = [
@@ -209,11 +209,11 @@ def _page(found: list[Needed], matrix: Responses, seconds: float) -> str:
             "Written by `python -m davylamp.benchmarks.calibration.fewer_images --write`; do not edit. Each of",
             f"{len(matrix.subjects)} models of digits among the other {len(matrix.subjects) - 1}, from records of",
             f"{len(ATTACKS)} attacks; in batches of 8 images, until the 95 % rank interval is as narrow as with all;",
-            f"{len(found[0].orders)} random orders each; {seconds / 60:.0f} minutes.",
+            f"{len(needs[0].orders)} random orders each; {seconds / 60:.0f} minutes.",
             "",
             "| newcomer | ranks by all | ranks when stopped | images | chosen | by chance (fewest to most) |",
             "| --- | --- | --- | --- | --- | --- |",
-            *map(_line, found),
+            *map(_line, needs),
             "",
             *summary,
             "",

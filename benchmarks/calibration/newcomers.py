@@ -30,7 +30,7 @@ SCENARIOS = (
 )
 
 
-class Placed(NamedTuple):
+class Inside(NamedTuple):
     """Of one newcomer: whether the truth is in the intervals of ability and rank, and the images that it took."""
 
     ability: bool
@@ -38,7 +38,7 @@ class Placed(NamedTuple):
     images: int
 
 
-def place_all(scenario: Scenario, seed: int) -> list[tuple[Placed, ...]]:
+def place_all(scenario: Scenario, seed: int) -> list[tuple[Inside, ...]]:
     """Every newcomer of a simulated data set, in each of `WAYS`."""
     size = scenario.subjects
     truth = simulate(scenario._replace(subjects=size + NEWCOMERS), IMAGES, ATTACKS, seed)
@@ -48,24 +48,24 @@ def place_all(scenario: Scenario, seed: int) -> list[tuple[Placed, ...]]:
     chooser = Chooser(fit, baseline, truth.images, seed=seed)
     third = np.isin(images, np.random.default_rng(seed).permutation(np.unique(images))[: IMAGES // 3])
     names = [str(place) for place in range(size)]
-    found = []
-    for own, answers in zip(ability[size:], truth.responses[size:], strict=True):
-        rank = 1 + int((ability[:size] > own).sum())
+    rows = []
+    for theta, answers in zip(ability[size:], truth.responses[size:], strict=True):
+        rank = 1 + int((ability[:size] > theta).sum())
         each = []
         for kept in (np.ones(len(answers), bool), third):
             placed = place_newcomer(
                 baseline, names, np.where(kept, answers, np.nan), "new", truth.images, fit=fit, seed=seed
             )
             (low, high), (best, worst) = placed.interval, placed.rank_interval
-            each.append(Placed(low <= own <= high, best <= rank <= worst, placed.images))
+            each.append(Inside(low <= theta <= high, best <= rank <= worst, placed.images))
 
         def answer(asked: list[str], answers: np.ndarray = answers) -> np.ndarray:
             return np.where(np.isin(images, asked), answers, np.nan)
 
         last = choose_images(chooser, answer, width=WIDTH, batch=4).steps[-1]
-        each.append(Placed(last.low <= own <= last.high, last.rank_low <= rank <= last.rank_high, last.images))
-        found.append(tuple(each))
-    return found
+        each.append(Inside(last.low <= theta <= last.high, last.rank_low <= rank <= last.rank_high, last.images))
+        rows.append(tuple(each))
+    return rows
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -37,8 +37,8 @@ def test_information_is_the_expected_square_of_the_score(setting):
             score = [np.gradient(np.log(p), grid) for p in (chance[draw], 1 - chance[draw])]  # of a 1, of a 0
             square = chance[draw] * score[0] ** 2 + (1 - chance[draw]) * score[1] ** 2
             expected[IMAGES[item]] += (weight[draw] * square).sum() / len(chance)
-    found = dict(zip(chooser.images.tolist(), chooser.information(log).tolist(), strict=True))
-    assert found == pytest.approx(expected, rel=0.02)
+    information = dict(zip(chooser.images.tolist(), chooser.information(log).tolist(), strict=True))
+    assert information == pytest.approx(expected, rel=0.02)
     asked = ["image 03", "image 11"]
     rest = sorted((value for name, value in expected.items() if name not in asked), reverse=True)
     chosen = chooser.next_images(newcomer, asked, 4)
