@@ -55,7 +55,7 @@ class Asked:
     epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None
     target: Annotated[str | None, typer.Option(help="aim at second-likely, least-likely, random or CLASS")] = None
     steps: Annotated[int | None, typer.Option(help="iterations")] = None
-    step_size: Annotated[str | None, typer.Option(help="length of a step, as 1/255")] = None
+    step_size: Annotated[str | None, typer.Option(help="step size, as 1/255")] = None
     random_start: Annotated[bool | None, typer.Option(help="begin at a random point of the ball")] = None
     restarts: Annotated[int | None, typer.Option(help="independent runs")] = None
     confidence: Annotated[float | None, typer.Option(help="logit margin to reach")] = None

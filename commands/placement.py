@@ -74,9 +74,13 @@ def _choice_lines(placed: Any) -> list[str]:
     """How many images would have been enough, and which would tell most next if they were not."""
     choice, last = placed.choice, placed.choice.steps[-1]
     ranks = f"ranks {last.rank_low} to {last.rank_high}, ability {last.low:.2f} to {last.high:.2f}"
+    every = len(placed.ranking.subjects)
+    if choice.width >= every - 1:
+        return [f"no number of images to choose: all {placed.images} leave every rank open"]
+    asked = f"an interval of {choice.width + 1} rank{'s' * (choice.width > 0)} or fewer"
     if choice.enough:
-        return [f"chosen for it, {last.images} of {placed.images} images are enough: {ranks}"]
-    lines = [f"not as narrow as asked with all {placed.images} images: {ranks}"]
+        return [f"{last.images} of {placed.images} images, chosen one batch after the other, give {asked}: {ranks}"]
+    lines = [f"all {placed.images} images do not give {asked}: {ranks}"]
     if choice.further:
         lines.append(f"of the images that it lacks these would tell most: {', '.join(choice.further)}")
     return lines

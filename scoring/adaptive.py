@@ -42,12 +42,14 @@ class Choice(NamedTuple):
         images: those that were asked for.
         steps: one for each batch.
         enough: whether the last interval is as narrow as asked.
+        width: what was asked, worst minus best rank.
         further: images that would tell most next, of those that could not be asked for.
     """
 
     images: tuple[str, ...]
     steps: tuple[Step, ...]
     enough: bool
+    width: int
     further: tuple[str, ...] = ()
 
 
@@ -176,7 +178,7 @@ def choose_images(
         steps.append(chooser.stand(newcomer))
     enough = bool(steps) and steps[-1].width <= width
     further = [] if enough else chooser.next_images(newcomer, asked, batch)
-    return Choice(tuple(asked), tuple(steps), enough, tuple(further))
+    return Choice(tuple(asked), tuple(steps), enough, width, tuple(further))
 
 
 def choose_again(

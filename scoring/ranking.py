@@ -271,7 +271,7 @@ def make_ranking(
     notes = [problem] if problem else []
     reversed_pairs = np.sign(score[:, None] - score) * np.sign(mean[:, None] - mean) < 0
     if fit and not reversed_pairs.any():
-        notes.append("the model changes nothing: no two subjects stand the other way round by plain mean")
+        notes.append("IRT and the plain mean give the same order")
     return Ranking(
         name,
         tuple(subjects),

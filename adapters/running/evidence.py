@@ -1,4 +1,4 @@
-"""What is known of each image of a run: its best example, its cost, and what speaks against believing it."""
+"""What is known of each image of a run: its best example, its cost, and reasons to doubt it."""
 
 import torch
 from torch import Tensor

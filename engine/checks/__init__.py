@@ -1,1 +1,1 @@
-"""Failure indicators: what speaks against the numbers of a results folder."""
+"""Failure indicators of a results folder: signs that its robustness may not be real."""

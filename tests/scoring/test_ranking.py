@@ -52,7 +52,7 @@ def test_rank_intervals_cover_the_truth(ranked):
 def test_complete_1pl_changes_nothing_and_says_so(ranked):
     _, ranking = ranked
     assert ranking.agreement["mean"] > 0.9  # ties of the mean are none of the model
-    assert "the model changes nothing" in ranking.notes[-1]
+    assert "IRT and the plain mean give the same order" in ranking.notes[-1]
     frame, document = ranking.to_frame(), ranking.to_dict()
     assert list(frame["rank"]) == sorted(ranking.rank)
     assert json.loads(json.dumps(document, allow_nan=False))["rows"][0]["subject"] == frame["subject"][0]
