@@ -417,10 +417,10 @@ def _sentences(ranking: Any, responses: Any) -> list[str]:
         return sentences
     kinds = informative_items(fit, responses.values, kinds_of(responses))
     if len(kinds) > 1:
-        shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True)]
+        shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
         rest = f" and {len(shares) - NAMED} more" if len(shares) > NAMED else ""
         sentences.append(f"What tells them apart, by share of the information: {', '.join(shares[:NAMED])}{rest}.")
-    images = informative_items(fit, responses.values, responses.images)["item"].head(NAMED)
+    images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
     sentences.append(f"The images that tell them apart most: {', '.join(images)}.")
     libraries = libraries_of(responses.subjects)
     if responses.kind == "implementations" and len(set(libraries)) > 1:

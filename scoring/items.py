@@ -92,7 +92,8 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
 
     Fisher's information of a response about the ability of a subject, a^2 p (1 - p), where p is without guessing, times
     (1 - c) p / (c + (1 - c) p) where there is (Birnbaum 1968); averaged over the subjects who answered and over the
-    joint draws of abilities and items. What all subjects or none get right has little.
+    joint draws of abilities and items. An item on which no two subjects differ has little, but not nothing, as
+    another subject might; of what tells these subjects apart it has no share.
 
     Args:
         fit: of the responses, with outcomes and a curve that has difficulties.
@@ -100,8 +101,9 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
         clusters: what items are put together by, length M: their images, or their kinds.
 
     Returns:
-        Columns item, information (mean of a response), share (of the whole information), differ (share of the items on
-        which two subjects differ), mean (response), responses; most information first.
+        Columns item, information (mean of a response), share (of the information of all items on which two subjects
+        differ; 0 without any), differ (share of the items on which two subjects differ), mean (response), responses;
+        those first that have a share, most information first.
 
     Raises:
         ValueError: for a continuous response or a curve whose items have intercepts.
@@ -110,11 +112,13 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
         raise ValueError(f"expected outcomes and difficulties, got {fit.model.response}, {fit.model.curve}")
     seen = ~np.isnan(responses)
     information = np.where(seen, _information(fit), 0.0)
+    differ = np.where(seen, responses, 0).max(0) > np.where(seen, responses, 1).min(0)
     frame = pd.DataFrame(
         {
             "item": list(clusters),
             "information": information.sum(0),
-            "differ": (np.where(seen, responses, 0).max(0) > np.where(seen, responses, 1).min(0)).astype(float),
+            "share": np.where(differ, information.sum(0), 0.0),
+            "differ": differ.astype(float),
             "total": np.where(seen, responses, 0.0).sum(0),
             "responses": seen.sum(0),
         }
@@ -122,11 +126,12 @@ def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str
     groups: Any = frame.groupby("item", sort=False)
     table = groups.sum()
     table["differ"] /= groups.size()
-    table["share"] = table["information"] / table["information"].sum()
+    table["share"] /= table["share"].sum() or 1.0
+    table["parts"] = table["share"] > 0
     table["mean"] = table["total"] / table["responses"]
     table["information"] /= table["responses"]
     columns = ["information", "share", "differ", "mean", "responses"]
-    return table[columns].sort_values("information", ascending=False, kind="stable").reset_index()
+    return table.sort_values(["parts", "information"], ascending=False, kind="stable")[columns].reset_index()
 
 
 def _information(fit: IRTFit) -> np.ndarray:

@@ -20,7 +20,7 @@ from .responses import Responses, check_several, complete_items
 Scoring = Literal["irt", "mean", "borda"]
 LEVEL = 0.95
 VARIATIONAL = (
-    "fitted by variational inference (svi), an approximation: in simulations of 20 and 60 subjects its 95 % intervals "
+    "fitted by variational inference (svi), an approximation: in simulations of 20 to 200 subjects its 95 % intervals "
     "covered 91 to 98 % of the abilities"
 )
 NOTICED = 1.1  # design effect from which a note says so

@@ -112,13 +112,14 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
     blocks: list[Any] = [draw_item_map("ranking-items", ranking, difficulties, caption=caption), Text(lead, "note")]
     columns = (
         "attack", Column("models differ", "share of the images that some models withstand and others do not"),
-        Column("share of the information", "Fisher's, about the abilities: what such images are expected to tell"),
+        Column("share of the information", "Fisher's, about the abilities, of the images on which models differ"),
         Column("withstood", "mean response"), "responses",
     )  # fmt: skip
     table = informative_items(fit, values, list(kinds))
     rows = table[["item", "differ", "share", "mean", "responses"]].itertuples(index=False)
     blocks.append(make_table("ranking-attacks", "Which attacks tell the models apart", columns, map(tuple, rows)))
-    table, pictures = informative_items(fit, values, responses.images).head(SHOWN), _pictures(folder)
+    table = informative_items(fit, values, responses.images).query("share > 0").head(SHOWN)
+    pictures = _pictures(folder)
     order = np.argsort(ranking.rank, kind="stable")[:SHOWN]
     rows = []
     for item, share in zip(table["item"], table["share"], strict=True):

@@ -37,7 +37,8 @@ def test_models_of_a_folder(run, folder):
     assert out.count("\nsynthetic image-") == 4
     assert "The images that tell them apart most: synthetic image-" in out
     (shares,) = (line for line in lines if line.startswith("What tells them apart, by share of the information: "))
-    assert {"fgsm linf 0.01569", "pgd linf 0.01569", "cw l2"} == set(re.findall(r"(\w+ l\S+(?: 0\.\d+)?) \d+%", shares))
+    # Every model falls to the search for the smallest change: it tells none apart.
+    assert {"fgsm linf 0.01569", "pgd linf 0.01569"} == set(re.findall(r"(\w+ l\S+(?: 0\.\d+)?) \d+%", shares))
 
 
 def test_neighbours_that_share_a_letter_are_projected_and_fewer_images_ranked(run, folder):

@@ -147,6 +147,12 @@ def test_what_divides_the_subjects_is_informative():
     true = (chance * (1 - chance)).mean(0)
     assert table.loc["middle", "information"] == pytest.approx(true[30:60].mean(), rel=0.15)
     assert table.loc["easy", "information"] < 0.4 * table.loc["middle", "information"]
+    unbroken = responses.copy()
+    unbroken[:, 60:] = 0
+    table_of_rest = informative_items(fit, unbroken, kinds).set_index("item")  # nobody withstands the hard ones
+    assert table_of_rest.loc["hard", ["share", "differ"]].tolist() == [0, 0]
+    assert table_of_rest.index[-1] == "hard"
+    assert table_of_rest["share"].sum() == pytest.approx(1)
     first = responses[:, :30]
     assert table.loc["easy", "differ"] == pytest.approx((first.max(0) > first.min(0)).mean())
     with pytest.raises(ValueError, match="expected outcomes and difficulties, got beta"):
