@@ -17,6 +17,7 @@ from davylamp import cli
 from davylamp.adapters.contract.linear import ContractCase, make_linear_case
 
 torch.set_num_threads(1)
+pytest.register_assert_rewrite("tests.adapters.libraries.direct")  # so that its asserts show values, too
 
 # norm -> the dual norm, which measures the gradient of a linear model
 DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}

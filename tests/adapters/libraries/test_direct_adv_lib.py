@@ -2,35 +2,18 @@
 
 import inspect
 import math
-from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
 from davylamp.adapters.libraries.adv_lib import functions
-from davylamp.adapters.running.queries import distinguishable
-from davylamp.adapters.running.seeding import call_seed
+from davylamp.adapters.running.call import Images
 
-SEED = 7
-COUNT = 3
+from .direct import Counted, Direct, DirectCalls
+
 BALLS = (("linf", math.inf, 0.1), ("l2", 2, 1.5), ("l1", 1, 20.0))
 NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
-
-
-class Direct(NamedTuple):
-    """A row in our words and in adv-lib's, and its (forwards, backwards) per image where they are known exactly."""
-
-    row: str
-    norm: str
-    epsilon: float | None
-    parameters: dict[str, Any]
-    function: str
-    words: dict[str, Any]
-    queries: tuple[int, int] | None = None
-
 
 PGD = {"steps": 3, "step_size": 0.04}
 PGD_WORDS = {"ε": 0.1, "steps": 3, "absolute_step_size": 0.04}
@@ -129,7 +112,14 @@ CASES = (
         {**CW_WORDS, "max_iterations": 5, "binary_search_steps": 2, "abort_early": False},
         (10, 10),
     ),
-    Direct("cw", "linf", None, CW, "carlini_wagner_linf", {**CW_WORDS, "largest_const": 40.0}),
+    Direct(
+        "cw",
+        "linf",
+        None,
+        {**CW, "confidence": 0.0},
+        "carlini_wagner_linf",
+        {**CW_WORDS, "largest_const": 40.0},
+    ),
     Direct("ddn", "l2", None, DDN, "ddn", DDN_WORDS, (8, 8)),
     Direct("ddn@repaired", "l2", None, DDN, "ddn", {**DDN_WORDS, "levels": None}, (8, 8)),
     *(Direct("fmn", norm, None, FMN, "fmn", {**FMN_WORDS, "norm": p}, (8, 8)) for norm, p in NORMS.items()),
@@ -154,115 +144,26 @@ CASES = (
 )
 
 # Rows whose function is a repair of ours: test_repairs_adv_lib.py.
-REPAIRED = (
+REPAIRED = {
     *(("fmn@repaired", norm) for norm in ("l2", "l1", "l0")),
     *(("alma@repaired", norm) for norm in ("l2", "l1")),
     ("alma-ssim@repaired", "unrestricted"),
     ("alma-ciede2000@repaired", "unrestricted"),
-)
-
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.row}-{case.norm}")
+}
 
 
-class Counted(nn.Module):
-    """The plain module, with every image that goes through it counted."""
+class TestDirect(DirectCalls):
+    library, cases, elsewhere = "adv-lib", CASES, frozenset(REPAIRED)
 
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-        self.queries = Counter()
+    @pytest.fixture(autouse=True)
+    def _short_last_stage(self, monkeypatch):
+        """StrAttack's last stage with 9 steps a round in place of 400."""
+        shorter = lambda *bounds: range(*(9 if bound == 400 else bound for bound in bounds))  # noqa: E731
+        monkeypatch.setattr(inspect.getmodule(functions.str_attack), "range", shorter, raising=False)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        logits = self.module(inputs)
-        self.queries["forwards"] += len(inputs)
-        if logits.requires_grad:
-            logits.register_hook(lambda gradient: self.queries.update(backwards=len(gradient)))
-        return logits
-
-
-@pytest.fixture(autouse=True)
-def _short_last_stage(monkeypatch):
-    """StrAttack's last stage with 9 steps a round in place of 400."""
-    shorter = lambda *bounds: range(*(9 if bound == 400 else bound for bound in bounds))  # noqa: E731
-    monkeypatch.setattr(inspect.getmodule(functions.str_attack), "range", shorter, raising=False)
-
-
-def is_alone(case: Direct, inputs: Tensor) -> bool:
-    """Whether the row gets one image a call: it couples them, or shrinks a batch that cannot be told apart."""
-    row = IMPLEMENTATIONS[f"adv-lib:{case.row}"]
-    mixed = row.order == "content" and not distinguishable(inputs, ThreatModel(case.norm, case.epsilon))
-    return row.alone or mixed
-
-
-def call_directly(case: Direct, digits: Any, targets: Tensor | None = None) -> tuple[Tensor, list[Counter]]:
-    """What adv-lib returns and asks, in one call, or image by image where the row says so."""
-    size = 1 if is_alone(case, digits.inputs) else COUNT
-    images, queries = [], []
-    for first in range(0, COUNT, size):
-        part, model = slice(first, first + size), Counted(digits.module)
-        torch.manual_seed(call_seed(SEED, first, 0))
-        goal = digits.labels[part] if targets is None else targets[part]
-        words = case.words if targets is None else {**case.words, "targeted": True}
-        images.append(getattr(functions, case.function)(model, digits.inputs[part].clone(), goal, **words))
-        queries.append(model.queries)
-    return torch.cat(images).detach(), queries
-
-
-def run(case: Direct, digits: Any, targets: Tensor | None = None) -> Any:
-    return run_attack(
-        f"adv-lib:{case.row}",
-        digits.classifier,
-        digits.inputs,
-        digits.labels,
-        ThreatModel(case.norm, case.epsilon, targeted=targets is not None),
-        targets=targets,
-        seed=SEED,
-        **case.parameters,
-    )
-
-
-def test_every_row_and_norm_is_compared():
-    ours = {
-        (row.name.removeprefix("adv-lib:"), norm)
-        for row in IMPLEMENTATIONS.values()
-        if row.library == "adv-lib"
-        for norm in row.classes
-    }
-    assert {(case.row, case.norm) for case in CASES} | set(REPAIRED) == ours
-
-
-@every_case
-def test_the_images_and_the_queries_are_those_of_the_library(digits, case):
-    digits = digits.first(COUNT)
-    expected, queries = call_directly(case, digits)
-    result = run(case, digits)
-    assert torch.equal(result.adv_inputs, expected.clamp(0, 1))
-    for kind in ("forwards", "backwards"):
-        counted, asked = getattr(result, kind), [each[kind] for each in queries]
-        assert counted.sum() == sum(asked)
-        assert len(asked) == 1 or counted.tolist() == asked
-    if case.queries is not None:
-        assert result.forwards.tolist() == [case.queries[0]] * COUNT
-        assert result.backwards.tolist() == [case.queries[1]] * COUNT
-
-
-@pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if IMPLEMENTATIONS[f"adv-lib:{case.row}"].targeted == "yes"],
-    ids=lambda case: f"{case.row}-{case.norm}",
-)
-def test_targeted_images_are_those_of_the_library(digits, case):
-    digits = digits.first(COUNT)
-    targets = digits.module(digits.inputs).argsort(1)[:, -2]
-    expected, _ = call_directly(case, digits, targets)
-    result = run(case, digits, targets)
-    assert torch.equal(result.adv_inputs, expected.clamp(0, 1))
-    assert torch.equal(result.success, digits.module(result.adv_inputs).argmax(1) == targets)
-
-
-@pytest.mark.parametrize("name", dict.fromkeys(f"adv-lib:{case.row}" for case in CASES))
-def test_every_parameter_of_a_row_is_passed_by_some_case(name):
-    row = IMPLEMENTATIONS[name]
-    cases = [case for case in CASES if f"adv-lib:{case.row}" == name]
-    passed = {word for case in cases for word in case.parameters} | {"num_classes"}
-    assert set(row.params) <= passed
+    def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
+        inputs, labels, targets = images
+        attack: Any = getattr(functions, case.theirs)
+        if targets is None:
+            return attack(model, inputs, labels, **case.words)
+        return attack(model, inputs, targets, **{**case.words, "targeted": True})

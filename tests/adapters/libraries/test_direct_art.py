@@ -1,46 +1,23 @@
 """Every ART row against the same call made on the library itself: the same images, the same queries."""
 
 import inspect
-import random
-from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from art.attacks import evasion
 from art.estimators.classification import PyTorchClassifier
 from torch import Tensor, nn
 
-from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
+from davylamp.adapters import ThreatModel
+from davylamp.adapters.models.classifier import Classifier
+from davylamp.adapters.running.call import Images
 from davylamp.adapters.running.queries import QueryCounter
-from davylamp.adapters.running.seeding import call_seed
 from davylamp.adapters.running.starting_points import find_starting_points
 
-SEED = 7
-COUNT = 3
-INFINITY = np.inf
+from .direct import Counted, Direct, DirectCalls
 
-
-class Direct(NamedTuple):
-    """A row in our words and in ART's, and its (forwards, backwards) per image where they are known exactly."""
-
-    row: str
-    norm: str
-    epsilon: float | None
-    parameters: dict[str, Any]
-    library_class: str
-    words: dict[str, Any]
-    queries: tuple[int, int] | None = None
-    softmax: bool = False
-    count: int = COUNT
-    start: str = ""
-    aims_at: str = ""
-    inner_steps: int = 0
-    data: str = "digits"
-
-
-ORDERS = {"linf": INFINITY, "l2": 2, "l1": 1}
+ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 RADII = {"linf": 0.1, "l2": 1.5, "l1": 8.0}
 
 
@@ -89,6 +66,7 @@ JSMA_WORDS = {"theta": 0.4, "gamma": 20.5 / 768}  # goes on up to 20 components,
 SINKHORN, SINKHORN_WORDS = {"steps": 2, "initial_epsilon": 0.2}, {"max_iter": 2, "eps": 0.2}
 PIXELS, LEVELS = {"th": 5, "es": 1, "max_iter": 2}, {"th": 24.5, "es": 1, "max_iter": 1}
 CAPITALS = {"ead-en": "EN", "ead-l1": "L1"}
+SOFTMAX, START_AT = {"peculiar": {"softmax": True}}, {"peculiar": {"start": "x_adv_init"}}
 LINEAR = {"count": 1, "data": "linear"}  # 192 components, 4 classes
 
 
@@ -103,17 +81,20 @@ def autoattack(norm: str) -> Direct:
     """All are fooled by the first attack: its Square takes minutes to fail."""
     radius, step = 4 * RADII[norm], 8 * RADII[norm]
     words = {"norm": ORDERS[norm], "eps": radius, "eps_step": step}
-    return Direct("autoattack", norm, radius, {"steps": 4, "step_size": step}, "AutoAttack", words, inner_steps=4)
+    return Direct(
+        "autoattack", norm, radius, {"steps": 4, "step_size": step}, "AutoAttack", words, peculiar={"inner_steps": 4}
+    )
 
 
 CASES = (
     in_ball("fgsm", "linf", "FastGradientMethod", (1, 1)),
     in_ball("fgsm", "linf", "FastGradientMethod", (1, 1), START, STARTS),
     in_ball("fgm", "l2", "FastGradientMethod", (1, 1)),
+    in_ball("fgm", "l2", "FastGradientMethod", (1, 1), START, STARTS),
     in_ball("fgm", "l1", "FastGradientMethod", (1, 1), START, STARTS),
     Direct("bim", "linf", 0.1, THREE_STEPS, "BasicIterativeMethod", BIM, (5, 3)),
     # One query more finds the class to aim at; a targeted attack needs no prediction of the clean image afterwards.
-    Direct("least-likely", "linf", 0.1, THREE_STEPS, "BasicIterativeMethod", BIM, (5, 3), aims_at="least-likely"),
+    Direct("least-likely", "linf", 0.1, THREE_STEPS, "BasicIterativeMethod", BIM, (5, 3)),
     *(steps("pgd", norm, "ProjectedGradientDescent") for norm in RADII),
     *(steps("pgd", norm, "ProjectedGradientDescent", START, STARTS) for norm in RADII),
     *(steps("mi-fgsm", norm, "MomentumIterativeMethod", DECAY, DECAY) for norm in RADII),
@@ -122,7 +103,15 @@ CASES = (
     *(in_ball("uap", norm, "UniversalPerturbation", None, {"steps": 1}, {"max_iter": 1}) for norm in ("linf", "l2")),
     # A query per component and two more.
     Direct(
-        "virtual-adversarial", "l2", 1.5, VIRTUAL, "VirtualAdversarialMethod", VIRTUAL_WORDS, (194, 0), True, **LINEAR
+        "virtual-adversarial",
+        "l2",
+        1.5,
+        VIRTUAL,
+        "VirtualAdversarialMethod",
+        VIRTUAL_WORDS,
+        (194, 0),
+        **LINEAR,
+        **SOFTMAX,
     ),
     free("deepfool", "l2", DEEPFOOL, "DeepFool", DEEPFOOL_WORDS),
     free("cw", "l2", CW, "CarliniL2Method", CW_WORDS),
@@ -130,12 +119,12 @@ CASES = (
     free("cw", "l0", CW, "CarliniL0Method", CW_WORDS, count=1),
     # Per round and step: two forwards for the gradients, one for their choice, one to score; two at the end.
     *(free(row, "l1", EAD, "ElasticNet", {**EAD_WORDS, "decision_rule": CAPITALS[row]}, (50, 24)) for row in CAPITALS),
-    free("newtonfool", "l2", NEWTON, "NewtonFool", NEWTON_WORDS, (11, 5), softmax=True),
-    Direct("jsma", "l0", 22, {"theta": 0.4}, "SaliencyMapMethod", JSMA_WORDS, aims_at="second"),
+    free("newtonfool", "l2", NEWTON, "NewtonFool", NEWTON_WORDS, (11, 5), **SOFTMAX),
+    Direct("jsma", "l0", 22, {"theta": 0.4}, "SaliencyMapMethod", JSMA_WORDS),
     free("wasserstein", "unrestricted", SINKHORN, "Wasserstein", SINKHORN_WORDS),
     *(in_ball("square", norm, "SquareAttack", None, SQUARE, SQUARE_WORDS) for norm in ("linf", "l2")),
     *(
-        free("simba", "l2", {**SIMBA, "basis": basis}, "SimBA", {**SIMBA_WORDS, "attack": basis}, softmax=True)
+        free("simba", "l2", {**SIMBA, "basis": basis}, "SimBA", {**SIMBA_WORDS, "attack": basis}, **SOFTMAX)
         for basis in ("dct", "px")
     ),
     # Per round 2 x 128 numerical derivatives and a score; two at the end.
@@ -143,9 +132,9 @@ CASES = (
     # 400 candidates a generation and the first one; a check after each, and one at the end.
     Direct("one-pixel", "l0", 17, {"steps": 2}, "PixelAttack", PIXELS, (3 * 400 + 3, 0)),
     Direct("threshold", "linf", 0.1, {"steps": 1}, "ThresholdAttack", LEVELS, (2 * 384 + 2, 0), **LINEAR),
-    free("boundary", "l2", BOUNDARY, "BoundaryAttack", BOUNDARY_WORDS, start="x_adv_init"),
+    free("boundary", "l2", BOUNDARY, "BoundaryAttack", BOUNDARY_WORDS, **START_AT),
     *(
-        free("hopskipjump", norm, HSJ, "HopSkipJump", {**HSJ_WORDS, "norm": ORDERS[norm]}, start="x_adv_init")
+        free("hopskipjump", norm, HSJ, "HopSkipJump", {**HSJ_WORDS, "norm": ORDERS[norm]}, **START_AT)
         for norm in ("l2", "linf")
     ),
     free("sign-opt", "l2", SIGN_OPT, "SignOPTAttack", SIGN_OPT_WORDS),
@@ -163,137 +152,48 @@ ELSEWHERE = {
     *(("geoda", norm) for norm in RADII),
 }
 
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.row}-{case.norm}")
+
+class TestDirect(DirectCalls):
+    library, cases, elsewhere = "art", CASES, frozenset(ELSEWHERE)
+
+    def can_be_targeted(self, case: Direct) -> bool:
+        """Not the Wasserstein attack here: its conjugate Sinkhorn iteration overflows on these images."""
+        return self.row_of(case).targeted != "no" and case.row != "wasserstein"
+
+    def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
+        start: dict[str, Any] = {}
+        if "start" in case.peculiar:
+            counter = QueryCounter(Classifier(model.module), images.inputs, images.labels, ThreatModel(case.norm))
+            counter.classifier.check(images.inputs)
+            points, has_start = find_starting_points(counter, *images, seed)
+            model.queries["forwards"] += int(counter.forwards.sum())
+            if not has_start.all():
+                return images.inputs
+            start[case.peculiar["start"]] = points.numpy()
+        examples = generate(case, model, images, **start)
+        if case.theirs in ("PixelAttack", "ThresholdAttack"):
+            return images.inputs.where((examples - images.inputs).abs() < 1e-6, examples)
+        return examples
 
 
-class Counted(nn.Module):
-    """The plain module on float32 inputs, with every image that goes through it counted."""
-
-    def __init__(self, module: nn.Module, softmax: bool):
-        super().__init__()
-        self.module, self.softmax = module, softmax
-        self.queries = Counter()
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        logits = self.module(inputs.float())
-        self.queries["forwards"] += len(inputs)
-        if logits.requires_grad:
-            logits.register_hook(lambda gradient: self.queries.update(backwards=len(gradient)))
-        return logits.softmax(1) if self.softmax else logits
-
-
-def seed_everything(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-
-
-def call(case: Direct, model: nn.Module, inputs: Tensor, labels: Tensor, targeted: bool, **start: Any) -> Tensor:
+def generate(case: Direct, model: Counted, images: Images, **start: Any) -> Tensor:
+    inputs, labels, targets = images
     classes, shape = model.module(inputs).shape[1], tuple(inputs.shape[1:])
+    outputs = nn.Sequential(model, nn.Softmax(1)) if "softmax" in case.peculiar else model
     estimator = PyTorchClassifier(
-        model, nn.CrossEntropyLoss(), shape, classes, clip_values=(0.0, 1.0), device_type="cpu"
+        outputs, nn.CrossEntropyLoss(), shape, classes, clip_values=(0.0, 1.0), device_type="cpu"
     )
-    attack_class = getattr(evasion, case.library_class)
+    attack_class = getattr(evasion, case.theirs)
     words = dict(case.words)
-    for word, value in (("verbose", False), ("targeted", targeted)):
+    for word, value in (("verbose", False), ("targeted", targets is not None)):
         if word in inspect.signature(attack_class).parameters:
             words[word] = value
     attack = attack_class(estimator, **words)
     for inner in getattr(attack, "attacks", ()):
         inner.verbose = False
         if type(inner).__name__ == "AutoProjectedGradientDescent":
-            inner.max_iter = case.inner_steps
-    y = np.eye(classes)[labels.numpy()] if case.library_class == "SimBA" else labels.numpy()
-    return torch.from_numpy(attack.generate(inputs.numpy().copy(), y, **start))
-
-
-def call_directly(case: Direct, digits: Any, targets: Tensor | None = None) -> tuple[Tensor, list[Counter]]:
-    """What ART returns and asks, in one call, or image by image where the row says so."""
-    alone = IMPLEMENTATIONS[f"art:{case.row}"].alone
-    images, queries = [], []
-    for first in range(0, case.count, 1 if alone else case.count):
-        part = slice(first, first + 1 if alone else case.count)
-        inputs, labels, aims = digits.inputs[part], digits.labels[part], None if targets is None else targets[part]
-        model, seed, start = Counted(digits.module, case.softmax), call_seed(SEED, first, 0), {}
-        if case.start:
-            counter = QueryCounter(digits.classifier, inputs, labels, ThreatModel(case.norm))
-            counter.classifier.check(inputs)
-            points, has_start = find_starting_points(counter, inputs, labels, aims, seed)
-            model.queries["forwards"] += int(counter.forwards.sum())
-            if not has_start.all():
-                images.append(inputs)
-                queries.append(model.queries)
-                continue
-            start[case.start] = points.numpy()
-        if aims is None and case.aims_at:
-            logits = model(inputs)
-            aims = logits.argmin(1) if case.aims_at == "least-likely" else logits.topk(2).indices[:, 1]
-        seed_everything(seed)
-        examples = call(case, model, inputs, labels if aims is None else aims, aims is not None, **start)
-        if case.library_class in ("PixelAttack", "ThresholdAttack"):
-            examples = inputs.where((examples - inputs).abs() < 1e-6, examples)
-        images.append(examples)
-        queries.append(model.queries)
-    return torch.cat(images), queries
-
-
-def run(case: Direct, digits: Any, targets: Tensor | None = None) -> Any:
-    threat_model, name = ThreatModel(case.norm, case.epsilon, targeted=targets is not None), f"art:{case.row}"
-    return run_attack(
-        name,
-        digits.classifier,
-        digits.inputs,
-        digits.labels,
-        threat_model,
-        targets=targets,
-        seed=SEED,
-        **case.parameters,
+            inner.max_iter = case.peculiar["inner_steps"]
+    y = (labels if targets is None else targets).numpy()
+    return torch.from_numpy(
+        attack.generate(inputs.numpy(), np.eye(classes)[y] if case.theirs == "SimBA" else y, **start)
     )
-
-
-def first_of(request: Any, case: Direct) -> Any:
-    data = request.getfixturevalue(case.data)
-    return data._replace(inputs=data.inputs[: case.count], labels=data.labels[: case.count])
-
-
-def test_every_row_and_norm_is_compared():
-    rows = [row for row in IMPLEMENTATIONS.values() if row.library == "art"]
-    ours = {(row.name.removeprefix("art:"), norm) for row in rows for norm in row.classes}
-    assert {(case.row, case.norm) for case in CASES} | ELSEWHERE == ours
-
-
-@every_case
-def test_the_images_and_the_queries_are_those_of_the_library(request, case):
-    digits = first_of(request, case)
-    expected, queries = call_directly(case, digits)
-    result = run(case, digits)
-    assert torch.equal(result.adv_inputs, expected.clamp(0, 1))
-    for kind in ("forwards", "backwards"):
-        counted, asked = getattr(result, kind), [each[kind] for each in queries]
-        assert counted.sum() == sum(asked)
-        assert len(asked) == 1 or counted.tolist() == asked
-    if case.queries is not None:
-        assert result.forwards.tolist() == [case.queries[0]] * case.count
-        assert result.backwards.tolist() == [case.queries[1]] * case.count
-
-
-@pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if IMPLEMENTATIONS[f"art:{case.row}"].targeted != "no" and case.row != "wasserstein"],
-    ids=lambda case: f"{case.row}-{case.norm}",
-)
-def test_targeted_images_are_those_of_the_library(request, case):
-    digits = first_of(request, case)
-    targets = digits.module(digits.inputs).topk(2).indices[:, 1]
-    expected, _ = call_directly(case, digits, targets)
-    result = run(case, digits, targets)
-    assert torch.equal(result.adv_inputs, expected.clamp(0, 1))
-    assert torch.equal(result.success, digits.module(result.adv_inputs).argmax(1) == targets)
-
-
-@pytest.mark.parametrize("name", dict.fromkeys(f"art:{case.row}" for case in CASES))
-def test_every_parameter_of_a_row_is_passed_by_some_case(name):
-    row = IMPLEMENTATIONS[name]
-    cases = [case for case in CASES if f"art:{case.row}" == name]
-    passed = {word for case in cases for word in case.parameters} | {"starting_points"}
-    assert set(row.params) <= passed

@@ -1,32 +1,29 @@
 """Every Foolbox row against the same call made on Foolbox itself: the same images, bit by bit, and the same queries."""
 
-import random
 import warnings
-from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
 from davylamp.adapters.catalogue.lookup import load_class
+from davylamp.adapters.contract.linear import ContractCase
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.parameters import SUPPLIED
-from davylamp.adapters.running import run
+from davylamp.adapters.running.call import Images
 from davylamp.adapters.running.queries import QueryCounter
-from davylamp.adapters.running.seeding import call_seed
 from davylamp.adapters.running.starting_points import find_starting_points
+
+from .direct import Counted, Direct, DirectCalls, seed_everything
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import foolbox
     from foolbox import attacks as fa
 
-SEED = 11
 LINF, L2, L1 = 0.15, 2.5, 30.0
 STEP = {"linf": 0.06, "l2": 1.0, "l1": 12.0}
-ROWS = {name: row for name, row in IMPLEMENTATIONS.items() if row.library == "foolbox"}
 DIMENSIONS = 3 * 16 * 16
 RATE = {"steps": 15, "learning_rate": 0.1, "gamma": 0.1}
 SEARCH = {"steps": 15, "binary_search_steps": 2, "initial_const": 1.0, "confidence": 0.5, "learning_rate": 0.05}
@@ -116,130 +113,50 @@ def black_box_cases():
     yield "inversion", "unrestricted", None, {}, fa.InversionAttack()
 
 
-CASES = [("foolbox:" + name, *rest) for name, *rest in cases()]
+CASES = tuple(Direct(*case) for case in cases())
+
+# The repaired rows (test_repairs_foolbox.py), and those that are compared below, on a model that is fast enough.
+ELSEWHERE = {
+    ("mi-fgsm@repaired", "linf"),
+    ("fmn@repaired", "l2"),
+    ("fmn@repaired", "l0"),
+    ("adam-bim@repaired", "l2"),
+    *((f"{row}@repaired", "l1") for row in ("adam-bim", "sparse-l1-descent", "ead-en", "ead-l1")),
+    ("cw@repaired", "l2"),
+    *(("brendel-bethge", norm) for norm in ("linf", "l2", "l1", "l0")),
+    *(("pointwise", norm) for norm in ("l2", "l0")),
+}
 
 
-def over(cases):
-    names = ("name", "norm", "epsilon", "given", "attack")
-    return pytest.mark.parametrize(names, cases, ids=[f"{name}-{norm}" for name, norm, *_ in cases])
+class TestDirect(DirectCalls):
+    library, cases, elsewhere = "foolbox", CASES, frozenset(ELSEWHERE)
 
+    def pick(self, case: Direct, data: ContractCase) -> ContractCase:
+        """Three images of three classes."""
+        rows = torch.tensor([0, 1, 4])
+        return ContractCase(data.module, data.inputs[rows], data.labels[rows])
 
-@pytest.fixture(scope="module")
-def three(digits):
-    """Three images of three classes; each is aimed at the class of the one before."""
-    rows = torch.tensor([0, 1, 4])
-    return SimpleNamespace(module=digits.module, inputs=digits.inputs[rows], labels=digits.labels[rows])
+    def aim(self, data: ContractCase) -> Tensor:
+        """The class of the image before: a class that a starting point is known of."""
+        return data.labels.roll(1)
 
-
-@pytest.fixture
-def returned(monkeypatch):
-    """What the library returned in each call of run_attack, before the judge sees it."""
-    calls = []
-
-    def record(*arguments):
-        calls.append(original(*arguments))
-        return calls[-1]
-
-    original = run.call_library
-    monkeypatch.setattr(run, "call_library", record)
-    return calls
-
-
-class Watched(nn.Module):
-    """The model as Foolbox gets it in these tests; counts calls and asserts that each is about the whole batch."""
-
-    def __init__(self, module, images):
-        super().__init__()
-        self.module, self.images, self.forwards, self.backwards = module, images, 0, 0
-        self.eval()
-
-    def forward(self, inputs):
-        assert len(inputs) == self.images
-        self.forwards += 1
-        logits = self.module(inputs)
-        if logits.requires_grad:
-            logits.register_hook(lambda _: setattr(self, "backwards", self.backwards + 1))
-        return logits
-
-
-def directly(attack, module, inputs, labels, targets, epsilon, seed, *, starts=False):
-    """One call of Foolbox: the images (clipped to the ball by Foolbox), forwards and backwards per image."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-    watched, more, extra = Watched(module, len(inputs)), {}, 0
-    if starts:
-        counter = QueryCounter(Classifier(module), inputs, labels, ThreatModel("l2"), targets=targets)
-        more["starting_points"], has_start = find_starting_points(counter, inputs, labels, targets, seed)
-        assert has_start.all()
-        extra = int(counter.forwards)
-    if not isinstance(attack, fa.SpatialAttack):
-        more["epsilons"] = epsilon
-    wanted = foolbox.Misclassification(labels) if targets is None else foolbox.TargetedMisclassification(targets)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = foolbox.PyTorchModel(watched, bounds=(0, 1), device="cpu")
-        images = attack(model, inputs, wanted, **more)[1]
-    return images, watched.forwards + extra, watched.backwards
-
-
-def aimed(row, case):
-    """Targets that the attack needs, and the forwards that finding them costs."""
-    if row.targeted != "only":
-        return None, 0
-    logits = case.module(case.inputs)
-    return logits.argsort(1)[:, 0 if row.aims_at == "least-likely" else -2], 1
-
-
-def assert_same(row, calls, attack, case, targets, epsilon, extra=0):
-    """The recorded calls equal the direct ones: images bit by bit (NaN included), forwards and backwards per image."""
-    count = len(case.labels)
-    rows = [torch.tensor([i]) for i in range(count)] if row.alone else [torch.arange(count)]
-    assert len(calls) == len(rows)
-    for call, of_call in zip(calls, rows, strict=True):
-        assert call.error is None
-        wanted, forwards, backwards = directly(
-            attack,
-            case.module,
-            case.inputs[of_call],
-            case.labels[of_call],
-            None if targets is None else targets[of_call],
-            epsilon,
-            call_seed(SEED, int(of_call[0]), 0),
-            starts="starting_points" in row.params,
-        )
-        assert torch.equal(torch.isnan(call.adv_inputs), torch.isnan(wanted))
-        assert torch.equal(call.adv_inputs.nan_to_num(), wanted.nan_to_num())
-        assert call.forwards.tolist() == [forwards + extra] * len(of_call)
-        assert call.backwards.tolist() == [backwards] * len(of_call)
-
-
-@over(CASES)
-def test_a_row_is_the_call_itself(three, returned, name, norm, epsilon, given, attack):
-    row = ROWS[name]
-    assert set(given) == set(row.params) - set(SUPPLIED), "a canonical parameter is not tried"
-    targets, extra = aimed(row, three)
-    threat_model = ThreatModel(norm, epsilon)
-    run_attack(row, Classifier(three.module), three.inputs, three.labels, threat_model, seed=SEED, **given)
-    assert_same(row, returned, attack, three, targets, epsilon, extra)
-
-
-@over([case for case in CASES if ROWS[case[0]].targeted != "no"])
-def test_a_targeted_row_is_the_targeted_call(three, returned, name, norm, epsilon, given, attack):
-    row, targets, threat_model = ROWS[name], three.labels.roll(1), ThreatModel(norm, epsilon, targeted=True)
-    classifier = Classifier(three.module)
-    run_attack(row, classifier, three.inputs, three.labels, threat_model, targets=targets, seed=SEED, **given)
-    assert_same(row, returned, attack, three, targets, epsilon)
-
-
-def test_every_row_as_shipped_is_compared():
-    apart = ("foolbox:brendel-bethge", "foolbox:pointwise")
-    shipped = {(name, norm) for name, row in ROWS.items() if not row.variant for norm in row.classes}
-    assert {(name, norm) for name, norm, *_ in CASES} == {item for item in shipped if item[0] not in apart}
+    def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
+        inputs, labels, targets = images
+        more: dict[str, Any] = {} if isinstance(case.theirs, fa.SpatialAttack) else {"epsilons": case.epsilon}
+        if "starting_points" in self.row_of(case).params:
+            counter = QueryCounter(Classifier(model.module), inputs, labels, ThreatModel("l2"), targets=targets)
+            more["starting_points"], has_start = find_starting_points(counter, *images, seed)
+            assert has_start.all()
+            model.queries["forwards"] += int(counter.forwards.sum())
+        wanted = foolbox.Misclassification(labels) if targets is None else foolbox.TargetedMisclassification(targets)
+        wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device="cpu")
+        returned = case.theirs(wrapped, inputs, wanted, **more)[1]
+        assert model.sizes == {len(inputs)}, "a query is not about the whole batch"
+        return returned
 
 
 @pytest.fixture
-def tiny():
+def tiny() -> ContractCase:
     """A linear model of three classes and two images of 48 components, for attacks that take long."""
     generator = torch.Generator().manual_seed(3)
     layer = nn.Linear(48, 3)
@@ -247,41 +164,48 @@ def tiny():
     inputs = 0.5 + 0.1 * torch.randn(2, 3, 4, 4, generator=generator)
     layer.bias.data = -(layer.weight.data @ inputs.flatten(1).mean(0))
     module = nn.Sequential(nn.Flatten(), layer).eval().requires_grad_(False)
-    return SimpleNamespace(module=module, inputs=inputs, labels=module(inputs).argmax(1))
+    return ContractCase(module, inputs, module(inputs).argmax(1))
 
 
 @pytest.mark.parametrize("targeted", [False, True])
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])
 @pytest.mark.usefixtures("interpreted")
-def test_brendel_bethge_is_the_call_itself(tiny, returned, norm, targeted):
-    row, given = ROWS["foolbox:brendel-bethge"], {"steps": 3, "learning_rate": 0.01, "decay": 0.5}
-    targets = (tiny.labels + 1) % 3 if targeted else None
+def test_brendel_bethge_is_the_call_itself(tiny, norm, targeted):
+    row, given = IMPLEMENTATIONS["foolbox:brendel-bethge"], {"steps": 3, "learning_rate": 0.01, "decay": 0.5}
     attack = load_class(row, norm)(steps=3, lr=0.01, momentum=0.5)
-    threat_model = ThreatModel(norm, targeted=targeted)
-    classifier = Classifier(tiny.module)
-    result = run_attack(row, classifier, tiny.inputs, tiny.labels, threat_model, targets=targets, seed=SEED, **given)
-    assert_same(row, returned, attack, tiny, targets, None)
+    targets = (tiny.labels + 1) % 3 if targeted else None
+    result = TestDirect().compare(Direct("brendel-bethge", norm, None, given, attack), tiny, targets)
     assert (result.distance > 0).all()
 
 
 @pytest.mark.parametrize("norm", ["l0", "l2"])
-def test_pointwise_is_the_call_itself(tiny, returned, norm):
-    row, attack = ROWS["foolbox:pointwise"], fa.PointwiseAttack(l2_binary_search=norm == "l2")
-    one = SimpleNamespace(module=tiny.module, inputs=tiny.inputs[:1], labels=tiny.labels[:1])
-    result = run_attack(row, Classifier(one.module), one.inputs, one.labels, ThreatModel(norm), seed=SEED)
+def test_pointwise_is_the_call_itself(tiny, norm):
+    attack = fa.PointwiseAttack(l2_binary_search=norm == "l2")
+    result = TestDirect().compare(Direct("pointwise", norm, None, {}, attack), tiny.first(1))
     assert result.success.all()
-    assert_same(row, returned, attack, one, None, None)
 
 
-def test_a_batch_costs_each_image_as_much_as_its_slowest(three):
-    attack, classifier = fa.L2DeepFoolAttack(), Classifier(three.module)
-    alone = [
-        directly(attack, three.module, three.inputs[i : i + 1], three.labels[i : i + 1], None, None, 0)
-        for i in range(3)
-    ]
-    assert len({forwards for _, forwards, _ in alone}) > 1
-    result = run_attack("foolbox:deepfool", classifier, three.inputs, three.labels, ThreatModel("l2"))
-    assert result.forwards.tolist() == [max(forwards for _, forwards, _ in alone)] * 3
-    assert result.backwards.tolist() == [max(backwards for _, _, backwards in alone)] * 3
-    single = run_attack("foolbox:deepfool", classifier, three.inputs, three.labels, ThreatModel("l2"), batch_size=1)
-    assert single.forwards.tolist() == [forwards for _, forwards, _ in alone]
+def test_a_batch_costs_each_image_as_much_as_its_slowest(digits):
+    direct, case = TestDirect(), Direct("deepfool", "l2", None, {}, fa.L2DeepFoolAttack())
+    three = direct.pick(case, digits)
+
+    def alone(image: int) -> Counted:
+        """The model after one image has been attacked."""
+        model, rows = Counted(three.module), slice(image, image + 1)
+        seed_everything(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            direct.call(case, model, Images(three.inputs[rows], three.labels[rows], None), seed=0)
+        return model
+
+    costs = [alone(image).queries for image in range(3)]
+    assert len({cost["forwards"] for cost in costs}) > 1
+    together, single = (
+        run_attack(
+            "foolbox:deepfool", three.classifier, three.inputs, three.labels, ThreatModel("l2"), batch_size=batch_size
+        )
+        for batch_size in (3, 1)
+    )
+    assert together.forwards.tolist() == [max(cost["forwards"] for cost in costs)] * 3
+    assert together.backwards.tolist() == [max(cost["backwards"] for cost in costs)] * 3
+    assert single.forwards.tolist() == [cost["forwards"] for cost in costs]

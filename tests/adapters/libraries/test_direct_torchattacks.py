@@ -1,34 +1,15 @@
 """Every torchattacks row against the same call made on the library itself: the same images, the same queries."""
 
-import random
-from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import pytest
-import torch
 import torchattacks
-from torch import Tensor, nn
+from torch import Tensor
 
-from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
-from davylamp.adapters.running.seeding import call_seed
+from davylamp.adapters.running.call import Images
 
-SEED = 7
-COUNT = 3
+from .direct import SEED, Counted, Direct, DirectCalls
+
 LABELS_ARE_TARGETS = ("SPSA", "PIFGSMPP")
-
-
-class Direct(NamedTuple):
-    """A row in our words and in torchattacks', and its (forwards, backwards) per image where they are known exactly."""
-
-    row: str
-    norm: str
-    epsilon: float | None
-    parameters: dict[str, Any]
-    library_class: str
-    words: dict[str, Any]
-    queries: tuple[int, int] | None = None
-    inner_steps: int | None = None
 
 
 L2_STEPS = {"steps": 3, "step_size": 0.6}
@@ -76,6 +57,7 @@ CASES = (
     steps("pgd", "PGD", 3),
     steps("pgd", "PGD", 3, {"random_start": False}, {"random_start": False}),
     Direct("pgd", "l2", 1.5, L2_STEPS, "PGDL2", L2, (3, 3)),
+    Direct("pgd", "l2", 1.5, {**L2_STEPS, "random_start": False}, "PGDL2", {**L2, "random_start": False}, (3, 3)),
     Direct(
         "pgd@repaired",
         "l2",
@@ -129,11 +111,27 @@ CASES = (
         {"steps": 4, "candidates": 3},
         "AutoAttack",
         {**ENSEMBLE, "n_classes": 3},
-        inner_steps=4,
+        peculiar={"inner_steps": 4},
     ),
     # All are fooled before APGDT, whose l2 is repaired.
-    Direct("autoattack", "l2", 3.0, {}, "AutoAttack", {"norm": "L2", "eps": 3.0, "seed": SEED}),
-    Direct("autoattack@repaired", "l2", 3.0, {}, "AutoAttack", {**ENSEMBLE, "norm": "L2", "eps": 3.0}, inner_steps=100),
+    Direct(
+        "autoattack",
+        "l2",
+        3.0,
+        {"steps": 4, "candidates": 3},
+        "AutoAttack",
+        {**ENSEMBLE, "norm": "L2", "eps": 3.0, "n_classes": 3},
+        peculiar={"inner_steps": 4},
+    ),
+    Direct(
+        "autoattack@repaired",
+        "l2",
+        3.0,
+        {"candidates": 4},
+        "AutoAttack",
+        {**ENSEMBLE, "norm": "L2", "eps": 3.0, "n_classes": 4},
+        peculiar={"inner_steps": 100},
+    ),
     Direct(
         "autoattack@repaired",
         "linf",
@@ -141,7 +139,7 @@ CASES = (
         {"candidates": 4},
         "AutoAttack",
         {**ENSEMBLE, "n_classes": 4},
-        inner_steps=100,
+        peculiar={"inner_steps": 100},
     ),
     *(
         Direct("fab", norm, epsilon, {"steps": 3}, "FAB", {"norm": word, "eps": eps, "steps": 3}, (9, 30))
@@ -168,7 +166,7 @@ CASES = (
 )
 
 # Rows whose class is a repair of ours: test_repairs_torchattacks.py.
-REPAIRED = (
+REPAIRED = {
     ("apgd-t", "l2"),
     ("fab", "l1"),
     ("least-likely", "linf"),
@@ -178,120 +176,21 @@ REPAIRED = (
     ("ead-l1@repaired", "l1"),
     ("jsma@repaired", "l0"),
     ("pixle@repaired", "l0"),
-)
-
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # SparseFool, NumPy 2
-every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.row}-{case.norm}")
+}
 
 
-class Counted(nn.Module):
-    """The plain module, with every image that goes through it counted."""
+class TestDirect(DirectCalls):
+    library, cases, elsewhere = "torchattacks", CASES, frozenset(REPAIRED)
 
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-        self.queries = Counter()
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        logits = self.module(inputs)
-        self.queries["forwards"] += len(inputs)
-        if logits.requires_grad:
-            logits.register_hook(lambda gradient: self.queries.update(backwards=len(gradient)))
-        return logits
-
-
-def seed_everything(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-
-
-def call(case: Direct, model: nn.Module, inputs: Tensor, labels: Tensor, targets: Tensor | None) -> Tensor:
-    attack = getattr(torchattacks, case.library_class)(model, **case.words)
-    if case.inner_steps is not None:
-        for inner in attack._autoattack.attacks[:3]:
-            inner.steps = case.inner_steps
-    if targets is not None and case.library_class in LABELS_ARE_TARGETS:
-        attack.set_mode_targeted_by_label(quiet=True)
-        labels = targets
-    elif targets is not None:
-        attack.set_mode_targeted_by_function(lambda *_: targets, quiet=True)
-    return attack(inputs, labels)
-
-
-def call_directly(case: Direct, digits: Any, targets: Tensor | None = None) -> tuple[list[Tensor], list[Counter]]:
-    """What torchattacks returns and asks, in one call, or image by image where the row says so."""
-    size = 1 if IMPLEMENTATIONS[f"torchattacks:{case.row}"].alone else COUNT
-    images, queries = [], []
-    for first in range(0, COUNT, size):
-        part, model = slice(first, first + size), Counted(digits.module)
-        seed_everything(call_seed(SEED, first, 0))
-        aims = None if targets is None else targets[part]
-        images.append(call(case, model, digits.inputs[part], digits.labels[part], aims))
-        queries.append(model.queries)
-    return torch.cat(images).detach(), queries
-
-
-def run(case: Direct, digits: Any, targets: Tensor | None = None) -> Any:
-    return run_attack(
-        f"torchattacks:{case.row}",
-        digits.classifier,
-        digits.inputs,
-        digits.labels,
-        ThreatModel(case.norm, case.epsilon, targeted=targets is not None),
-        targets=targets,
-        seed=SEED,
-        **case.parameters,
-    )
-
-
-def second_likely(digits: Any) -> Tensor:
-    logits = digits.module(digits.inputs)
-    return logits.scatter(1, digits.labels[:, None], -torch.inf).argmax(1)
-
-
-def test_every_row_and_norm_is_compared():
-    ours = {
-        (row.name.removeprefix("torchattacks:"), norm)
-        for row in IMPLEMENTATIONS.values()
-        if row.library == "torchattacks"
-        for norm in row.classes
-    }
-    assert {(case.row, case.norm) for case in CASES} | set(REPAIRED) == ours
-
-
-@every_case
-def test_the_images_and_the_queries_are_those_of_the_library(digits, case):
-    digits = digits.first(COUNT)
-    expected, queries = call_directly(case, digits)
-    result = run(case, digits)
-    assert torch.equal(result.adv_inputs, expected.clamp(0, 1))
-    for kind in ("forwards", "backwards"):
-        counted, asked = getattr(result, kind), [each[kind] for each in queries]
-        assert counted.sum() == sum(asked)
-        assert len(asked) == 1 or counted.tolist() == asked
-    if case.queries is not None:
-        assert result.forwards.tolist() == [case.queries[0]] * COUNT
-        assert result.backwards.tolist() == [case.queries[1]] * COUNT
-
-
-@pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if IMPLEMENTATIONS[f"torchattacks:{case.row}"].targeted == "yes"],
-    ids=lambda case: f"{case.row}-{case.norm}",
-)
-def test_targeted_images_are_those_of_the_library(digits, case):
-    digits = digits.first(COUNT)
-    targets = second_likely(digits)
-    expected, _ = call_directly(case, digits, targets)
-    result = run(case, digits, targets)
-    assert torch.equal(result.adv_inputs, expected.clamp(0, 1))
-    assert torch.equal(result.success, digits.module(result.adv_inputs).argmax(1) == targets)
-
-
-@pytest.mark.parametrize("name", dict.fromkeys(f"torchattacks:{case.row}" for case in CASES))
-def test_every_parameter_of_a_row_is_passed_by_some_case(name):
-    row = IMPLEMENTATIONS[name]
-    cases = [case for case in CASES if f"torchattacks:{case.row}" == name]
-    passed = {word for case in cases for word in case.parameters} | {"seed"}
-    assert set(row.params) <= passed
+    def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
+        inputs, labels, targets = images
+        attack: Any = getattr(torchattacks, case.theirs)(model, **case.words)
+        if "inner_steps" in case.peculiar:
+            for inner in attack._autoattack.attacks[:3]:
+                inner.steps = case.peculiar["inner_steps"]
+        if targets is not None and case.theirs in LABELS_ARE_TARGETS:
+            attack.set_mode_targeted_by_label(quiet=True)
+            labels = targets
+        elif targets is not None:
+            attack.set_mode_targeted_by_function(lambda *_: targets, quiet=True)
+        return attack(inputs, labels)
