@@ -52,7 +52,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
     which: Annotated[Given, FromConfig(("preset", "models"))] = {},  # noqa: B006 - a mark, filled in by `complete`
     defence: Annotated[list[str] | None, typer.Option(help="FILE.py:FUNCTION: each model with it, too")] = None,
-    on: Annotated[Given, FromConfig(("attacks", "data", "limit"))] = {},  # noqa: B006
+    on: Annotated[Given, FromConfig(("attacks", "data", "limit", "images"))] = {},  # noqa: B006
     threat: Threat = Threat(),
     how: Annotated[Given, FromConfig()] = {},  # noqa: B006
     run: Running = Running(),

@@ -29,6 +29,7 @@ class ModelOnData:
         data: name of the data.
         data_digest: of pixels and labels.
         images: how many there are.
+        chosen: their names, if they were chosen by name; empty: the first of the data, in its order.
     """
 
     model: str
@@ -36,11 +37,16 @@ class ModelOnData:
     data: str
     data_digest: str
     images: int
+    chosen: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "chosen", tuple(self.chosen))  # JSON has lists
 
     @property
     def spec(self) -> dict[str, Any]:
         """What `key` hashes, as JSON types."""
-        return asdict(self)
+        spec = asdict(self) | {"chosen": list(self.chosen)}
+        return {name: value for name, value in spec.items() if name != "chosen" or value}
 
     @property
     def key(self) -> str:
@@ -139,6 +145,7 @@ class Cell:
         """What `key` hashes, as JSON types; `from_spec` reads it back."""
         spec = json.loads(json.dumps(asdict(replace(self, implementation=None))))
         del spec["implementation"]
+        spec["subject"] = self.subject.spec
         return {name: value for name, value in spec.items() if name not in _LATER or value != _LATER[name]}
 
     @cached_property

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..adapters import Classifier
-from ..adapters.data.datasets import Data, load_data_for
+from ..adapters.data.datasets import Data, choose_named, load_data_for
 from ..adapters.models.zoo.load import load_model
 
 
@@ -29,18 +29,26 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where images come from: a name that `load_data` knows and how many of them, or the images themselves."""
+    """Where images come from: a name that `load_data` knows and how many of them, or the images themselves.
+
+    Args:
+        name: of the data.
+        limit: only this many, the first.
+        data: the images, where they were handed over.
+        chosen: only those of these names; empty: all.
+    """
 
     name: str
     limit: int | None = None
     data: Data | None = None
+    chosen: tuple[str, ...] = ()
 
     def load(self, classifier: Classifier) -> Data:
         """The images, prepared for a classifier."""
         if self.data is not None:
             end, given = self.limit, self.data
-            return Data(given.inputs[:end], given.labels[:end], given.names[:end])
-        return load_data_for(classifier, self.name, self.limit)
+            return choose_named(Data(given.inputs[:end], given.labels[:end], given.names[:end]), self.chosen)
+        return load_data_for(classifier, self.name, self.limit, self.chosen)
 
 
 class LastLoaded:
@@ -65,7 +73,7 @@ class LastLoaded:
         """The images of a source, loaded once as long as no others are asked for."""
         made_for = (classifier.resize, classifier.crop, classifier.interpolation)
         made_for = (*made_for, classifier.channels, classifier.stated_classes)
-        key = (source.name, source.limit, id(source.data), *made_for)
+        key = (source.name, source.limit, source.chosen, id(source.data), *made_for)
         if self._data is None or self._data[0] != key:
             self._data = (key, source.load(classifier))
         return self._data[1]

@@ -3,7 +3,8 @@
 import stat
 import struct
 import zlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,32 +105,66 @@ def load_data(
     return _load(name, limit, _Wanted(resize, crop, interpolation))
 
 
-def load_data_for(classifier: Classifier, name: str, limit: int | None = None) -> Data:
+def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
     """`load_data` for a model: in its size, grey images grey where it takes one channel, ImageNet's classes by id.
 
+    Args:
+        classifier: the model.
+        name: see `load_data`.
+        limit: see there.
+        chosen: names of images; only these of the first `limit`, and only their files are read. Empty: all.
+
     Raises:
-        DavylampError: as `load_data`.
+        DavylampError: as `load_data`; InvalidInput if a name is none of them.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
     sizes = _Wanted(classifier.resize, classifier.crop, classifier.interpolation)
-    return _load(name, limit, sizes._replace(channels=classifier.channels, classes=classifier.stated_classes))
+    wanted = sizes._replace(channels=classifier.channels, classes=classifier.stated_classes)
+    return _load(name, limit, wanted, chosen)
 
 
-def _load(name: str, limit: int | None, wanted: _Wanted) -> Data:
+def choose_named(data: Data, chosen: Collection[str]) -> Data:
+    """The images of these names, in the order of the data; all if there are no names.
+
+    Raises:
+        InvalidInput: if a name is of no image, or of several.
+    """
+    if not chosen:
+        return data
+    places = _places(data.names, chosen)
+    return Data(data.inputs[places], data.labels[places], [data.names[place] for place in places])
+
+
+def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
+    counts = Counter(names)
+    for name in chosen:
+        if counts[name] != 1:
+            got = f"none among {len(names)}, the first is {names[0]}" if not counts[name] else f"{counts[name]}"
+            raise InvalidInput(f"images: expected one image of the name {name}, got {got}")
+    wanted = set(chosen)
+    return [place for place, name in enumerate(names) if name in wanted]
+
+
+def _load(name: str, limit: int | None, wanted: _Wanted, chosen: Collection[str] = ()) -> Data:
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
         inputs, labels = read_arrays(expand_path(rest), limit)
-        return Data(inputs, labels, [str(index) for index in range(len(inputs))])
+        return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
     if source == "imagefolder" and rest:
-        return _read_images(list_folder(expand_path(rest), wanted.classes)[:limit], wanted)
+        return _read_images(_choose_items(list_folder(expand_path(rest), wanted.classes)[:limit], chosen), wanted)
     if is_file_name(name):
-        return Data(*read_data_file(name, limit))
+        return choose_named(Data(*read_data_file(name, limit)), chosen)
     if name not in known_data() or rest not in _SAMPLES:
         raise UnknownName("data", name, known_data())
     if rest == "imagenet" and wanted.resize is None and wanted.crop is None:
         wanted = wanted._replace(resize=256, crop=224)
-    return _read_images(_list_samples(rest, extra=source)[:limit], wanted._replace(as_rgb=False))
+    items = _choose_items(_list_samples(rest, extra=source)[:limit], chosen)
+    return _read_images(items, wanted._replace(as_rgb=False))
+
+
+def _choose_items(items: list[Item], chosen: Collection[str]) -> list[Item]:
+    return [items[place] for place in _places([item.name for item in items], chosen)] if chosen else items
 
 
 def _list_samples(dataset: str, extra: str) -> list[Item]:

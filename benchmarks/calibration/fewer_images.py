@@ -3,7 +3,8 @@
 Four small networks, each trained plainly, with noise and against PGD (Madry et al. 2018) on scikit-learn's digits, are
 evaluated by five attacks on the 397 images that none was trained on. From these records each model is placed among the
 other eleven, fitted without it: by all images, by images that are chosen for it (`choose_images`), and by images in
-random orders, until its rank interval is as narrow as asked.
+random orders, until its rank interval is as narrow as asked. How few would do at all is shown by an order that nobody
+can have: the images that tell most about the ability that is known once all of them were answered.
 
 Run: python -m davylamp.benchmarks.calibration.fewer_images [--quick] [--write] [--out FOLDER]
 """
@@ -45,12 +46,17 @@ class Needed(NamedTuple):
         everything: where it stands by all images.
         chosen: where it stands by the chosen ones, as soon as that is as close.
         orders: where it stands by each random order, as soon as that is as close.
+        hindsight: where it stands by the images that tell most about where it stands by all, as soon as that is as
+            close.
+        half: the fewest images that hold half of the information of all.
     """
 
     newcomer: str
     everything: Step
     chosen: Step
     orders: tuple[Step, ...]
+    hindsight: Step
+    half: int
 
 
 def _networks() -> dict[str, nn.Module]:
@@ -133,13 +139,17 @@ def need(matrix: Responses, newcomer: str, *, seed: int = 0, orders: int = ORDER
 
     wanted = everything.width if width is None else width
     chosen = choose_images(chooser, answer, width=wanted).steps[-1]
-    generator = np.random.default_rng(seed)
-    by_chance = []
-    for _ in range(orders):
-        order = generator.permutation(chooser.images)
+
+    def enough(order: np.ndarray) -> Step:
         steps = (chooser.stand(answer(order[: count + 8].tolist())) for count in range(0, len(order), 8))
-        by_chance.append(next((step for step in steps if step.width <= wanted), everything))
-    return Needed(newcomer, everything, chosen, tuple(by_chance))
+        return next((step for step in steps if step.width <= wanted), everything)
+
+    generator = np.random.default_rng(seed)
+    by_chance = tuple(enough(generator.permutation(chooser.images)) for _ in range(orders))
+    information = chooser.information(chooser.log_likelihood(answers))
+    best = np.argsort(-information, kind="stable")
+    half = 1 + int(np.searchsorted(information[best].cumsum(), information.sum() / 2))
+    return Needed(newcomer, everything, chosen, by_chance, enough(chooser.images[best]), half)
 
 
 def evaluate_models(folder: Path, models: dict[str, nn.Module], limit: int | None = None) -> Responses:
@@ -182,7 +192,7 @@ def _line(row: Needed) -> str:
     counts = sorted(step.images for step in row.orders)
     return (
         f"| {row.newcomer} | {ranks[0]} | {ranks[1]} | {whole.images} | {chosen.images} | "
-        f"{np.median(counts):.0f} ({counts[0]} to {counts[-1]}) |"
+        f"{np.median(counts):.0f} ({counts[0]} to {counts[-1]}) | {row.hindsight.images} | {row.half} |"
     )
 
 
@@ -190,13 +200,18 @@ def _page(needs: list[Needed], matrix: Responses, seconds: float) -> str:
     shares = {
         "chosen": [row.chosen.images / row.everything.images for row in needs],
         "by chance": [np.median([step.images for step in row.orders]) / row.everything.images for row in needs],
+        "in hindsight": [row.hindsight.images / row.everything.images for row in needs],
     }
     inside = {
         "chosen": [row.chosen.rank_low <= _rank(matrix, row.newcomer) <= row.chosen.rank_high for row in needs],
         "by chance": [
             step.rank_low <= _rank(matrix, row.newcomer) <= step.rank_high for row in needs for step in row.orders
         ],
+        "in hindsight": [
+            row.hindsight.rank_low <= _rank(matrix, row.newcomer) <= row.hindsight.rank_high for row in needs
+        ],
     }
+    halves = [row.half / row.everything.images for row in needs]
     summary = [
         f"Images {way}: {np.median(values):.0%} of all in the median ({min(values):.0%} to {max(values):.0%}); rank "
         f"by plain mean over all items in {np.mean(inside[way]):.0%} of {len(inside[way])} intervals."
@@ -211,11 +226,14 @@ def _page(needs: list[Needed], matrix: Responses, seconds: float) -> str:
             f"{len(ATTACKS)} attacks; in batches of 8 images, until the 95 % rank interval is as narrow as with all;",
             f"{len(needs[0].orders)} random orders each; {seconds / 60:.0f} minutes.",
             "",
-            "| newcomer | ranks by all | ranks when stopped | images | chosen | by chance (fewest to most) |",
-            "| --- | --- | --- | --- | --- | --- |",
+            "| newcomer | ranks by all | ranks when stopped | images | chosen | by chance (fewest to most) "
+            "| in hindsight | hold half of the information |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
             *map(_line, needs),
             "",
             *summary,
+            f"Half of the information about a newcomer is in {np.median(halves):.0%} of the images in the median "
+            f"({min(halves):.0%} to {max(halves):.0%}).",
             "",
         ]
     )

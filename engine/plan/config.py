@@ -83,6 +83,7 @@ class Config:
         attacks: what to run on each; a name or a table of plain values becomes an `AttackChoice`.
         data: name of the data.
         limit: only this many images.
+        images: only those of these names, of the first `limit`.
         measures: groups of metrics, and user metrics as "my.py:function".
         libraries: only these; empty: all.
         repaired: the repaired rows as well.
@@ -109,6 +110,7 @@ class Config:
     ] = field(default_factory=lambda: (AttackChoice("pgd"),))
     data: Annotated[Word, Option("demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = "demo:imagenet"
     limit: Annotated[Count | None, Option("only this many images")] = None
+    images: Annotated[tuple[Word, ...], Option("only the images of these names", name="image")] = ()
     measures: Annotated[tuple[Word, ...], Option("FILE.py:FUNCTION, of each image", name="metric")] = MEASURES
     libraries: Annotated[tuple[LibraryName, ...], Option("only this library", name="library")] = ()
     repaired: Annotated[bool, Option("the repaired rows as well")] = False

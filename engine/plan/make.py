@@ -87,7 +87,7 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
     """
     check_config(config)
     config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
-    bench, images = LastLoaded(), DataSource(config.data, config.limit, data)
+    bench, images = LastLoaded(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
     subjects, cells, digests = [], [], {}
     unknown: dict[str, Mapping[str, str]] = {}
     failed: dict[str, str] = {}
@@ -108,7 +108,8 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
         if id(loaded) not in digests:
             digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
         identity = identify_model(classifier, name)
-        subject = ModelOnData(name, identity.digest, config.data, digests[id(loaded)][1], len(loaded.labels))
+        chosen = tuple(loaded.names) if config.images else ()
+        subject = ModelOnData(name, identity.digest, config.data, digests[id(loaded)][1], len(loaded.labels), chosen)
         unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
         subjects.append((subject, source))
         cells += list(_cells(config, subject, loaded.inputs[0].numel(), refused))

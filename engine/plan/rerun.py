@@ -59,7 +59,15 @@ def configs_of(cells: Iterable[Cell], *, transfer: Transfer = "no", first: str =
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         subject = cell.subject
-        shared = [subject.data, subject.data_digest, subject.images, cell.pixels, cell.measures, cell.shard_size]
+        shared = [
+            subject.data,
+            subject.data_digest,
+            subject.images,
+            subject.chosen,
+            cell.pixels,
+            cell.measures,
+            cell.shard_size,
+        ]
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(_config(group, transfer, first) for group in groups.values())
 
@@ -72,7 +80,8 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
         models=tuple(sorted(names, key=lambda name: name != model)),
         attacks=tuple(choices.values()),
         data=first.subject.data,
-        limit=first.subject.images,
+        limit=None if first.subject.chosen else first.subject.images,
+        images=first.subject.chosen,
         seeds=tuple(sorted({cell.seed for cell in cells})),
         pixels=first.pixels,
         transfer=transfer,

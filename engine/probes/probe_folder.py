@@ -71,7 +71,9 @@ def probe_folder(
             continue
         try:
             source = ModelSource(subject.model, None if models is None else models.get(subject.model))
-            classifier, outcome = _load(bench, subject, source, DataSource(subject.data, subject.images, data), device)
+            limit = None if subject.chosen else subject.images
+            images_of = DataSource(subject.data, limit, data, subject.chosen)
+            classifier, outcome = _load(bench, subject, source, images_of, device)
         except DavylampError as error:
             notes.append(f"{subject.model}: {error}")
             continue

@@ -316,7 +316,8 @@ def details(cell: Cell) -> dict[str, str]:
     settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
     if users := [measure for measure in cell.measures if is_file_name(plain_name(measure))]:
         settings["metrics"] = users
-    settings |= {"data": f"{cell.subject.data} ({cell.subject.images})"}
+    chosen = f" chosen: {cell.subject.chosen[0]}, ..." if cell.subject.chosen else ""
+    settings |= {"data": f"{cell.subject.data} ({cell.subject.images}{chosen})"}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
 
 
