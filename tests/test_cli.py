@@ -9,6 +9,8 @@ import sys
 import pytest
 import torch
 
+from davylamp.adapters.catalogue.lookup import implementations_of
+
 FACTORY = """
 import torch
 from torch import nn
@@ -85,7 +87,7 @@ def test_compare_prints_csv_and_plain_tables_in_a_pipe(run, npz):
     common = ("compare", "fgsm", "--model", "net.py:factory", "--data", npz, "--limit", "3")
     _, out, _ = run(*common, "--csv")
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert [row["library"] for row in rows] == ["art", "foolbox", "torchattacks"]
+    assert [row["implementation"] for row in rows] == [row.name for row in implementations_of("fgsm")]
     assert all(row["images"] == "3" for row in rows)
     _, out, _ = run(*common)
     assert "identical" in out
@@ -99,7 +101,7 @@ def test_defaults_show_what_differs(run, npz):
     assert code == 0
     assert "Defaults that differ" in out
     line = next(line for line in out.splitlines() if line.startswith("steps"))
-    assert line.split() == ["steps", "100", "40", "10", "40"]
+    assert line.split() == ["steps", "100", "40", "10", "40", "10"]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ _DECISION: Knowledge = "decision-based"
 
 _ITERATED = {"steps": 10, "step_size": "2.5 epsilon / steps"}
 _MOMENTUM = {**_ITERATED, "decay": 1.0}
+_TRANSFORMED = {**_MOMENTUM, "samples": 20}
 _PGD = {"steps": 40, "step_size": "2.5 epsilon / steps", "random_start": False}
 _ELASTIC = {
     "steps": 100,
@@ -61,6 +62,16 @@ _ALL = (
     Attack("vni-fgsm", "VNI-FGSM", _FIXED, _WHITE, "Wang and He 2021", {**_MOMENTUM, "samples": 5}),
     Attack("di-fgsm", "DI-FGSM", _FIXED, _WHITE, "Xie et al. 2019", _MOMENTUM),
     Attack("ti-fgsm", "TI-FGSM", _FIXED, _WHITE, "Dong et al. 2019", _MOMENTUM),
+    Attack("admix", "Admix", _FIXED, _WHITE, "Wang et al. 2021", {**_MOMENTUM, "samples": 3, "portion": 0.2}),
+    Attack("ssa", "SSA (spectrum simulation)", _FIXED, _WHITE, "Long et al. 2022", _TRANSFORMED),
+    Attack("bsr", "BSR (block shuffle and rotation)", _FIXED, _WHITE, "Wang et al. 2024", _TRANSFORMED),
+    Attack("decowa", "DeCoWA (constrained warping)", _FIXED, _WHITE, "Lin et al. 2024", _TRANSFORMED),
+    Attack(
+        "gra", "GRA (gradient relevance)", _FIXED, _WHITE, "Zhu et al. 2023", {**_TRANSFORMED, "neighbourhood": 3.5}
+    ),
+    Attack("mig", "MIG (momentum integrated gradients)", _FIXED, _WHITE, "Ma et al. 2023", {**_MOMENTUM, "scales": 25}),
+    Attack("mumodig", "MuMoDIG", _FIXED, _WHITE, "Ren et al. 2025", {**_MOMENTUM, "samples": 6}),
+    Attack("l2t", "L2T (learning to transform)", _FIXED, _WHITE, "Zhu et al. 2024", {**_MOMENTUM, "samples": 5}),
     Attack("pi-fgsm", "PI-FGSM", _FIXED, _WHITE, "Gao et al. 2020", {"steps": 10, "decay": 1.0}),
     Attack("pi-fgsm++", "PI-FGSM++", _FIXED, _WHITE, "Gao et al. 2020b", {"steps": 10, "decay": 1.0}),
     # Without parameters to tune, and ensembles.

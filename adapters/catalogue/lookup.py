@@ -71,6 +71,9 @@ REFUSED_LIBRARIES: Mapping[str, str] = LazyMapping(lambda: _catalogue().refused)
 # What Foolbox and adversarial-library call a step size in radii.
 _RELATIVE_STEPS = ("rel_stepsize", "relative_step_size")
 
+# What a library takes for a step size where it is given none and states none.
+_STEPS_LEFT_OPEN = {"torchattack": "1 epsilon / steps"}
+
 # Given to every attack by `run_attack` itself, whatever the library.
 UNIVERSAL = ("max_queries", "batch_size")
 
@@ -289,6 +292,8 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
     relative = next((word for word in _RELATIVE_STEPS if word in signature), "")
     if defaults.get("step_size", "") is None and relative:  # unless it gets an absolute one
         defaults["step_size"] = f"{signature[relative].default:.4g} epsilon"
+    elif defaults.get("step_size", "") is None and row.library in _STEPS_LEFT_OPEN:
+        defaults["step_size"] = _STEPS_LEFT_OPEN[row.library]
     return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
 
 

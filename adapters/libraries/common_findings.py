@@ -1,4 +1,4 @@
-"""Known defects that several libraries share: ART 1.20, Foolbox 3.3, torchattacks 3.5."""
+"""Known defects that several libraries share: ART 1.20, Foolbox 3.3, torchattacks 3.5, torchattack 1.7."""
 
 from collections.abc import Mapping
 
@@ -11,6 +11,8 @@ COMMON: Mapping[str, Finding] = {
     ),
     "confidence-ignored": Finding("the confidence shapes the loss but not the choice of the result"),
     "small-difference": Finding("its default numerical step vanishes in float32"),
+    "radius-uniform": Finding("the radius of the random start is uniform: most starts are near the image", ("l2",)),
+    "nan-momentum": Finding("a zero gradient turns the momentum into NaN: the image never moves again"),
     "every-class": Finding("takes the gradient of every class at every step: very slow with 1000 classes"),
     "short-of-the-boundary": Finding(
         "aims at the boundary itself: where rounding leaves it short, it stalls there and the image is never fooled",

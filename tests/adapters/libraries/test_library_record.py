@@ -86,7 +86,7 @@ def test_the_built_in_records_are_whole():
         assert library.version == version(library.distribution)
         assert all(IMPLEMENTATIONS[row.name] is row for row in library.attacks)
         assert library.name == name
-    assert list(LIBRARIES)[:4] == ["art", "foolbox", "torchattacks", "adv-lib"]
+    assert list(LIBRARIES)[:5] == ["art", "foolbox", "torchattacks", "adv-lib", "torchattack"]
 
 
 @pytest.mark.parametrize("name", ["", "my lib", "a:b", "x.py", "a/b"])

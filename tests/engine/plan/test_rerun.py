@@ -49,7 +49,7 @@ def test_a_comparison_becomes_a_folder(digits, data, tmp_path):
     store = ResultsStore(tmp_path / "kept")
     keep_comparison(store, comparison, classifier, data, model="digits", data_name="six", preset="quickstart")
     records = load(tmp_path / "kept")
-    assert len(comparison.rows) == len(records["implementation"].unique()) == 3
+    assert len(comparison.rows) == len(records["implementation"].unique()) == 4
     for row in comparison.rows:
         of_row = records[records["implementation"] == row.implementation.name]
         assert of_row["success"].sum() / of_row["attacked"].sum() == row.metrics["MR"]

@@ -1,0 +1,17 @@
+"""torchattack (not torchattacks)."""
+
+from ..library import Library
+from .attacks import ROWS
+from .findings import FINDINGS
+
+LIBRARY = Library(
+    "torchattack",
+    module="torchattack",
+    distribution="torchattack",
+    extra="torchattack",
+    attacks=ROWS,
+    driver=".driver:run",
+    package=__name__,
+    findings=FINDINGS,
+    preload=("torchattack",),
+)

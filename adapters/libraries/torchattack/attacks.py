@@ -1,0 +1,170 @@
+"""The rows of torchattack: what each class is, what its arguments mean in canonical words, and what is known of it.
+
+CDA, LTP, BIA and GAMA fetch a generator's weights, SSP those of a VGG-16: they have no row.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...attack import Implementation
+
+_TARGETED: Mapping[str, Any] = {"targeted": "yes"}
+_DRAWN: Mapping[str, Any] = {"random": ("torch",)}
+_BOTH = {**_TARGETED, **_DRAWN}
+_NAN = "nan-momentum"
+
+_ITERATED = {"steps": "steps", "step_size": "alpha"}
+_STARTED = {**_ITERATED, "random_start": "random_start"}
+_MOMENTUM = {**_ITERATED, "decay": "decay"}
+_VARIANCE = {**_MOMENTUM, "samples": "n", "neighbourhood": "beta"}
+_DIVERSE = {**_MOMENTUM, "diversity_probability": "diversity_prob", "resize_rate": "resize_rate"}
+
+
+def _row(
+    attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **more: Any
+) -> Implementation:
+    """A row of classes of the library, or (with a leading dot) of `repairs`."""
+    paths = {
+        norm: f".repairs:{name[1:]}" if name.startswith(".") else f"torchattack:{name}"
+        for norm, name in classes.items()
+    }
+    return Implementation(attack, "torchattack", paths, params or {}, **more)
+
+
+def _both(
+    attack: str, name: str, params: Mapping[str, str], *mended: str, left: tuple[str, ...] = (), **more: Any
+) -> tuple[Implementation, ...]:
+    """A row as shipped, with its findings, and the one in which `repairs` mends them but for what is left."""
+    return (
+        _row(attack, {"linf": name}, params, findings=(*mended, *left), **more),
+        _row(attack, {"linf": f".{name}"}, params, variant="repaired", findings=left, **more),
+    )
+
+
+_GRADIENT = (
+    _row("fgsm", {"linf": "FGSM"}, **_TARGETED, per_image_radii=True),
+    _row("bim", {"linf": "IFGSM"}, _ITERATED, **_TARGETED, per_image_radii=True),
+    _row(
+        "pgd",
+        {"linf": "PGD", "l2": "PGDL2"},
+        _STARTED,
+        **_BOTH,
+        per_image_radii=True,
+        findings=("epsilon-on-mean-gradient", "radius-uniform", "start-outside"),
+    ),
+    _row("mi-fgsm", {"linf": "MIFGSM"}, _MOMENTUM, **_TARGETED, per_image_radii=True, findings=(_NAN,)),
+    *_both("ni-fgsm", "NIFGSM", _MOMENTUM, "momentum-dropped", _NAN, **_TARGETED, per_image_radii=True),
+    *_both(
+        "si-ni-fgsm",
+        "SINIFGSM",
+        {**_MOMENTUM, "scales": "m"},
+        "momentum-dropped",
+        "copies-counted-again",
+        _NAN,
+        **_TARGETED,
+        per_image_radii=True,
+    ),
+    _row("vmi-fgsm", {"linf": "VMIFGSM"}, _VARIANCE, **_BOTH, findings=(_NAN,)),
+    _row("vni-fgsm", {"linf": "VNIFGSM"}, _VARIANCE, **_BOTH, findings=(_NAN,)),
+    _row("di-fgsm", {"linf": "DIFGSM"}, _DIVERSE, **_BOTH, per_image_radii=True, findings=(_NAN,)),
+    *_both(
+        "ti-fgsm",
+        "TIFGSM",
+        {**_MOMENTUM, "kernel_size": "kern_len"},
+        "momentum-dropped",
+        "wider-kernel",
+        **_TARGETED,
+        per_image_radii=True,
+    ),
+)
+
+_TRANSFORMED = (
+    _row(
+        "admix",
+        {"linf": "Admix"},
+        {**_MOMENTUM, "samples": "size", "portion": "portion", "num_classes": "num_classes"},
+        **_BOTH,
+        per_image_radii=True,
+        findings=("mixed-with-itself", _NAN),
+    ),
+    _row(
+        "ssa",
+        {"linf": ".SizedSSA"},
+        {**_MOMENTUM, "samples": "num_spectrum", "spread": "rho"},
+        **_BOTH,
+        per_image_radii=True,
+        repairs=("noise of the images' shape: it has that of 3 x 224 x 224 whatever they are",),
+        findings=("momentum-dropped",),
+    ),
+    _row(
+        "ssa",
+        {"linf": ".SSA"},
+        {**_MOMENTUM, "samples": "num_spectrum", "spread": "rho"},
+        variant="repaired",
+        **_BOTH,
+        per_image_radii=True,
+    ),
+    _row(
+        "bsr",
+        {"linf": "BSR"},
+        {**_MOMENTUM, "samples": "num_scale", "blocks": "num_block"},
+        **_TARGETED,
+        random=("python", "numpy", "torch"),
+        per_image_radii=True,
+        findings=(_NAN,),
+    ),
+    *_both(
+        "decowa",
+        "DeCoWA",
+        {**_MOMENTUM, "samples": "num_warping"},
+        "momentum-dropped",
+        "tuning-counted",
+        **_BOTH,
+        per_image_radii=True,
+    ),
+    *_both(
+        "gra",
+        "GRA",
+        {**_MOMENTUM, "samples": "num_neighbors", "neighbourhood": "beta"},
+        "every-step-shrinks",
+        "neighbours-flee",
+        left=(_NAN,),
+        **_BOTH,
+    ),
+    *_both(
+        "mig",
+        "MIG",
+        {**_MOMENTUM, "scales": "s_factor"},
+        "climbs-the-label",
+        left=(_NAN,),
+        **_TARGETED,
+        per_image_radii=True,
+    ),
+    _row(
+        "mumodig",
+        {"linf": "MuMoDIG"},
+        {**_MOMENTUM, "samples": "n_trans"},
+        random=("numpy", "torch"),
+        per_image_radii=True,
+        findings=(_NAN,),
+    ),
+    _row(
+        "l2t",
+        {"linf": "L2T"},
+        {**_MOMENTUM, "samples": "num_scale"},
+        **_TARGETED,
+        random=("python", "numpy", "torch"),
+        per_image_radii=True,
+        within=".repairs:transforms_of_any_size",
+        repairs=(
+            "transforms of the images' size, where the images are: two of its kinds make 224 pixels, one on a GPU",
+        ),
+        findings=(_NAN,),
+    ),
+)
+
+_MINIMUM = (
+    _row("deepfool", {"linf": "DeepFool"}, {"steps": "steps", "overshoot": "overshoot", "candidates": "num_classes"}),
+)
+
+ROWS: tuple[Implementation, ...] = (*_GRADIENT, *_TRANSFORMED, *_MINIMUM)

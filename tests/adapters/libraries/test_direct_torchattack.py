@@ -1,0 +1,97 @@
+"""Every torchattack row against the same call made on the library itself: the same images, the same queries."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torchattack
+from torch import Tensor, nn
+
+from davylamp.adapters.contract.linear import ContractCase
+from davylamp.adapters.libraries.torchattack.repairs import transforms_of_any_size
+from davylamp.adapters.running.call import Images
+
+from .direct import Counted, Direct, DirectCalls
+
+DECAY = {"decay": 0.9}
+VARIANCE, VARIANCE_WORDS = {**DECAY, "samples": 2, "neighbourhood": 1.2}, {**DECAY, "n": 2, "beta": 1.2}
+DIVERSE = {**DECAY, "diversity_probability": 0.7, "resize_rate": 0.8}
+DIVERSE_WORDS = {**DECAY, "diversity_prob": 0.7, "resize_rate": 0.8}
+L2, L2_WORDS = {"steps": 3, "step_size": 0.6}, {"eps": 1.5, "alpha": 0.6, "steps": 3}
+START, NO_START = {"random_start": True}, {"random_start": False}
+SCALES = {**DECAY, "scales": 2}
+SPECTRA, SPECTRA_WORDS = {**DECAY, "samples": 2, "spread": 0.4}, {**DECAY, "num_spectrum": 2, "rho": 0.4}
+NEAR, NEAR_WORDS = {**DECAY, "samples": 2, "neighbourhood": 1.2}, {**DECAY, "num_neighbors": 2, "beta": 1.2}
+DEEPFOOL = {"steps": 4, "overshoot": 0.1}
+
+
+def steps(
+    row: str,
+    theirs: str,
+    queries: int | None,
+    ours: Any = (),
+    words: Any = (),
+    peculiar: Mapping[str, Any] | None = None,
+) -> Direct:
+    """Three steps of 0.04 in the linf ball of radius 0.1."""
+    exact = None if queries is None else (queries, queries)
+    words = {"eps": 0.1, "alpha": 0.04, "steps": 3, **dict(words)}
+    ours = {"steps": 3, "step_size": 0.04, **dict(ours)}
+    place: dict[str, Any] = {"data": "photos", "count": 1} if row == "ssa" else {}
+    return Direct(row, "linf", 0.1, ours, theirs, words, exact, peculiar=peculiar or {}, **place)
+
+
+CASES = (
+    Direct("fgsm", "linf", 0.1, {}, "FGSM", {"eps": 0.1}, (1, 1)),
+    steps("bim", "IFGSM", 3),
+    steps("pgd", "PGD", 3, START),
+    steps("pgd", "PGD", 3, NO_START, NO_START),
+    Direct("pgd", "l2", 1.5, {**L2, **START}, "PGDL2", L2_WORDS, (3, 3)),
+    Direct("pgd", "l2", 1.5, {**L2, **NO_START}, "PGDL2", {**L2_WORDS, **NO_START}, (3, 3)),
+    steps("mi-fgsm", "MIFGSM", 3, DECAY, DECAY),
+    steps("ni-fgsm", "NIFGSM", 3, DECAY, DECAY),
+    steps("si-ni-fgsm", "SINIFGSM", 6, SCALES, {**DECAY, "m": 2}),
+    steps("vmi-fgsm", "VMIFGSM", 9, VARIANCE, VARIANCE_WORDS),
+    steps("vni-fgsm", "VNIFGSM", 9, VARIANCE, VARIANCE_WORDS),
+    steps("di-fgsm", "DIFGSM", 3, DIVERSE, DIVERSE_WORDS),
+    steps("ti-fgsm", "TIFGSM", 3, {**DECAY, "kernel_size": 5}, {**DECAY, "kern_len": 5}),
+    steps(
+        "admix",
+        "Admix",
+        3 * 2 * 5,
+        {**DECAY, "samples": 2, "portion": 0.3},
+        {**DECAY, "size": 2, "portion": 0.3, "num_classes": 10},
+    ),
+    steps("ssa", "SSA", 6, SPECTRA, SPECTRA_WORDS),
+    steps("bsr", "BSR", 6, {**DECAY, "samples": 2, "blocks": 2}, {**DECAY, "num_scale": 2, "num_block": 2}),
+    steps("decowa", "DeCoWA", 3 * 2 * 2, {**DECAY, "samples": 2}, {**DECAY, "num_warping": 2}),
+    steps("gra", "GRA", 9, NEAR, NEAR_WORDS),
+    steps("mig", "MIG", 6, SCALES, {**DECAY, "s_factor": 2}),
+    steps("mig@repaired", "MIG", 6, SCALES, {**DECAY, "s_factor": 2}, {"turned": True}),
+    steps("mumodig", "MuMoDIG", 9, {**DECAY, "samples": 2}, {**DECAY, "n_trans": 2}),
+    steps("l2t", "L2T", None, {**DECAY, "samples": 2}, {**DECAY, "num_scale": 2}),
+    Direct("deepfool", "linf", None, {**DEEPFOOL, "candidates": 4}, "DeepFool", {**DEEPFOOL, "num_classes": 4}),
+)
+
+# Rows whose class is a repair of ours: test_repairs_torchattack.py.
+REPAIRED = {(f"{name}@repaired", "linf") for name in ("ni-fgsm", "si-ni-fgsm", "ti-fgsm", "ssa", "decowa", "gra")}
+
+
+@pytest.fixture(scope="session")
+def photos(digits) -> ContractCase:
+    """The digits as images of 224 pixels, which some classes take for granted."""
+    images = nn.functional.interpolate(digits.inputs, scale_factor=14)
+    return ContractCase(nn.Sequential(nn.AvgPool2d(14), digits.module), images, digits.labels)
+
+
+class TestDirect(DirectCalls):
+    library, cases, elsewhere = "torchattack", CASES, frozenset(REPAIRED)
+
+    def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
+        inputs, labels, targets = images
+        words = dict(case.words)
+        if self.row_of(case).targeted != "no":
+            words["targeted"] = (targets is not None) != case.peculiar.get("turned", False)
+        attack: Any = getattr(torchattack, case.theirs)(model, **words)
+        with transforms_of_any_size():  # for L2T
+            return attack(inputs, labels if targets is None else targets)
