@@ -6,6 +6,7 @@ Those that attack let the process keep freed memory (`keep_freed_memory`): witho
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -33,9 +34,11 @@ from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
 from .errors import InvalidInput, UnknownName
 from .memory import keep_freed_memory
+from .placing import FREE, WIDTH, Asking, place_models, read_baseline
 from .scoring import Placement, Ranking
+from .scoring.adaptive import BATCH
 
-__all__ = ["Evaluation", "compare", "evaluate", "load_data", "load_model", "rank", "run_attack", "table"]
+__all__ = ["Evaluation", "compare", "evaluate", "load_data", "load_model", "place", "rank", "run_attack", "table"]
 
 
 def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
@@ -231,16 +234,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     pixels, rounded = (None, "") if inputs is None else _images(inputs)
     images = None if pixels is None else _data(pixels, _labels(labels), names)
     with ExitStack() as stack:
-        given: dict[str, Classifier] | None = None
-        if isinstance(models, nn.Module):
-            models = {type(models).__name__: models}
-        if isinstance(models, Mapping):
-            given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
-            devices = {str(classifier.device) for classifier in given.values()}
-            if len(devices) == 1:  # a model on a GPU is evaluated there
-                settings.setdefault("device", *devices)
-        else:
-            settings["models"] = _model_names(models)
+        given, settings = _given_models(models, stack, settings)
         if images is not None:
             settings.setdefault("data", "given")
         for name in settings:
@@ -254,6 +248,76 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]
         summary = evaluate_plan(plan, ResultsStore(out), executor=executor)
         return Evaluation(out, summary, tuple(filter(None, notes)))
+
+
+def place(  # noqa: PLR0913 - as run_attack
+    models: nn.Module | str | Mapping[str, nn.Module] | Iterable[str],
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    against: str | Path,
+    out: str | Path = "results",
+    adaptive: bool = False,
+    width: int = WIDTH,
+    batch: int = BATCH,
+    names: Iterable[str] | None = None,
+    workers: int = 1,
+    seed: int = 0,
+    **settings: Any,
+) -> tuple[Placement, ...]:
+    """Attack new models as those of a folder were, and place each among them (CANARY's fast test).
+
+    Args:
+        models: as for `evaluate`; none of the baseline's.
+        inputs: the images of the baseline, where it was evaluated on tensors, shape (N, C, H, W).
+        labels: ground truth, shape (N,).
+        against: the results folder of the baseline: its attacks are run, on its data, with its seeds.
+        out: the results folder of the newcomers, from which an interrupted run resumes.
+        adaptive: only on the images that tell most about each newcomer, in batches, until its rank interval is narrow
+            enough; else on all.
+        width: worst minus best rank of the interval that is enough, for `adaptive`.
+        batch: images at once, for `adaptive`.
+        names: of the images, as the baseline has them.
+        workers: processes on this machine.
+        seed: of the fit and of every draw of the ranking.
+        **settings: of `davylamp.Config` that do not change what is measured: batch_size, shard_size, device,
+            keep_images.
+
+    Returns:
+        A placement for each newcomer; with `adaptive` its `choice` has the images and where it stood after each batch.
+
+    Raises:
+        DavylampError: as `evaluate`; InvalidInput if the folder is no baseline, or has the models.
+    """
+    from .engine.run.choose import choose_executor
+
+    keep_freed_memory()
+    asking = Asking(adaptive, width, batch, seed)
+    baseline = read_baseline(against, adaptive=adaptive)
+    images = None if inputs is None else _data(_images(inputs)[0], _labels(labels), names)
+    with ExitStack() as stack:
+        given, settings = _given_models(models, stack, settings)
+        for name in settings:
+            if name not in (known := ("models", *FREE)):
+                raise UnknownName("setting", name, known)
+        config = replace(baseline.config, **{name: _tuple(value) for name, value in settings.items()})
+        executor, store = choose_executor("local", workers=workers, device=config.device), ResultsStore(out)
+        run = partial(evaluate_plan, store=store, executor=executor)
+        return place_models(baseline, store, config, asking, models=given, data=images, run=run)
+
+
+def _given_models(
+    models: Any, stack: ExitStack, settings: dict[str, Any]
+) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
+    """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names."""
+    if isinstance(models, nn.Module):
+        models = {type(models).__name__: models}
+    if not isinstance(models, Mapping):
+        return None, {**settings, "models": _model_names(models)}
+    given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
+    devices = {str(classifier.device) for classifier in given.values()}
+    # A model on a GPU is evaluated there.
+    return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings
 
 
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:

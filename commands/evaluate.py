@@ -9,6 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .derived import FromConfig, Given, named_by_option, read_settings
+from .newcomers import Against, evaluate_newcomers
 from .options import Json, all_failed, read_parameters, say_assumed, split_list
 from .progress import show_progress
 
@@ -56,6 +57,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     threat: Threat = Threat(),
     how: Annotated[Given, FromConfig()] = {},  # noqa: B006
     run: Running = Running(),
+    against: Against = Against(),  # noqa: B008 - it is frozen
     strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if a cell failed")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="write the TOML and stop")] = False,
     as_json: Json = False,
@@ -66,6 +68,11 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     from ..engine.run.choose import choose_executor
 
     values = {**which, **on, **how}
+    against.check()
+    if against.against is not None:
+        fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config))
+        code = evaluate_newcomers(values, fixed, against, out, run, as_json=as_json)
+        raise typer.Exit(2 if code and strict else 0)
     settings, named = _start_from(config, values.pop("preset"))
     settings, given = _apply(settings, values, threat)
     settings = _add_defences(settings, defence or [])

@@ -149,6 +149,7 @@ def choose_images(
     width: int,
     batch: int = BATCH,
     among: Sequence[str] | None = None,
+    tell: Callable[[Step], object] = lambda _: None,
 ) -> Choice:
     """Ask a newcomer about the images that tell most, until its rank interval is as narrow as asked.
 
@@ -161,6 +162,7 @@ def choose_images(
         width: worst minus best rank of the interval, at most; 0: a single rank.
         batch: images that are asked for at once.
         among: images that can be asked for; None: all.
+        tell: called with where it stands after each batch.
 
     Returns:
         What was chosen; all images, if they are not enough.
@@ -176,6 +178,7 @@ def choose_images(
         asked += images
         newcomer = answer(asked)
         steps.append(chooser.stand(newcomer))
+        tell(steps[-1])
     enough = bool(steps) and steps[-1].width <= width
     further = [] if enough else chooser.next_images(newcomer, asked, batch)
     return Choice(tuple(asked), tuple(steps), enough, width, tuple(further))

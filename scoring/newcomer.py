@@ -183,6 +183,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     adaptive: bool = False,
     width: int | None = None,
     batch: int = 8,
+    fits: dict[bytes, IRTFit] | None = None,
 ) -> tuple[Placement, ...]:
     """Place each subject of new results among those of a baseline, one at a time.
 
@@ -202,6 +203,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
         adaptive: also which of its images would have been enough, see `choose_images`.
         width: worst minus best rank of the interval that is enough; None: as by all of its images.
         batch: images that are chosen at once.
+        fits: of baselines that were fitted before, by the bytes of their responses.
 
     Returns:
         A placement for each newcomer.
@@ -213,7 +215,7 @@ def place_results(  # noqa: PLR0913 - the data by position, the choices by keywo
     matrices = build_against(aligned.results, subjects, budget, per=per, unequal=unequal, original=original)
     from .adaptive import choose_again
 
-    fits: dict[bytes, IRTFit] = {}
+    fits = {} if fits is None else fits
     placements = []
     for matrix in matrices:
         names, images = matrix.subjects[:-1], np.array(matrix.images)

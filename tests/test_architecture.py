@@ -22,9 +22,10 @@ MAY_IMPORT = {
     "engine": {"metrics", "adapters", "errors", "intervals", "memory"},
     "report": {"engine", "scoring", "metrics", "adapters", "errors", "intervals"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},
-    "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "errors"},
+    "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "placing", "errors"},
     "testing": {"adapters", "errors"},
-    "verbs": {"metrics", "adapters", "scoring", "engine", "report", "errors", "memory"},
+    "placing": {"adapters", "scoring", "engine", "errors"},
+    "verbs": {"metrics", "adapters", "scoring", "engine", "report", "placing", "errors", "memory"},
     "cli": {"commands", "errors", "memory"},
 }
 # A room is a folder of a part; "" holds the modules that lie at the root of the part. What a room may import:

@@ -141,6 +141,14 @@ class Outcomes:
             for key, subject in self.subjects.items()
             if key not in self.clean and any(outcome.cell.subject == subject for outcome in self.done)
         ]
+        chosen: dict[str, set[str]] = {}
+        for outcome in self.done:
+            chosen.setdefault(outcome.cell.subject.model, set()).update(outcome.cell.subject.chosen)
+        lines += [
+            f"{model}: {len(names)} images were chosen by name: what is measured on them need not hold for the others"
+            for model, names in chosen.items()
+            if names
+        ]
         return lines + self._silent_transfers()
 
     def _silent_transfers(self) -> list[str]:

@@ -1,0 +1,246 @@
+"""Attack a newcomer as a baseline was attacked, on all images or on those that tell most, and place it among them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from .adapters import Classifier
+from .adapters.data.datasets import Data
+from .engine import Config, ResultsStore, evaluate, load, make_plan
+from .engine.cell import Cell
+from .engine.plan.rerun import configs_of
+from .engine.run.executor import Executor
+from .engine.store.frames import list_cells
+from .engine.tables.groups import setting_of
+from .errors import InvalidInput, Unavailable
+from .scoring import Placement, build_responses, choose_model, fit_irt, place_results
+from .scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
+from .scoring.alignment import align_results
+from .scoring.responses import Responses, build_against
+
+WIDTH = 1  # worst minus best rank of an interval that is enough, where nobody says
+FREE = ("batch_size", "shard_size", "device", "keep_images")  # settings in which a newcomer may differ
+_NAMED = 4  # that a note names
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How many images a newcomer is asked about.
+
+    Args:
+        adaptive: those that tell most, in batches, until its rank is known closely enough; else all.
+        width: worst minus best rank of an interval that is enough.
+        batch: images at once.
+        seed: of the fit and of every draw.
+    """
+
+    adaptive: bool = False
+    width: int = WIDTH
+    batch: int = BATCH
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("width", 0), ("batch", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidInput(f"expected {name} as a whole number >= {least}, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Placing:
+    """What a newcomer is placed by.
+
+    Attributes:
+        config: of the baseline, with which its attacks run again.
+        frame: of the baseline, as `load` makes it.
+        notes: what a reader should know.
+    """
+
+    config: Config
+    frame: pd.DataFrame
+    notes: tuple[str, ...] = field(default=())
+
+
+def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Placing:
+    """The attacks and results of a folder, to place newcomers among its models.
+
+    Args:
+        folder: made by an evaluation of two models or more, on one data set with one group of settings.
+        adaptive: for chosen images: without the attacks that look for one perturbation for all images.
+
+    Raises:
+        InvalidInput: if it has several data sets or settings, one model, or nothing to choose images by.
+        Unavailable: if there is no such folder, or nothing in it.
+    """
+    frame: Any = load(folder)
+    done = [state.cell for state in list_cells(folder) if state.status == "done"]
+    kept, notes = _usable(done, adaptive=adaptive)
+    if not kept:
+        raise InvalidInput(f"expected attacks that every model of {folder} met, got none ({'; '.join(notes)})")
+    configs = configs_of(kept)
+    if len(configs) != 1:
+        datas = dict.fromkeys(f"{config.data} ({config.limit or len(config.images)} images)" for config in configs)
+        raise InvalidInput(
+            f"expected a baseline of one data set and one group of settings, got {len(configs)}: {', '.join(datas)}"
+        )
+    frame = frame[frame["cell"].isin({cell.key for cell in kept})].reset_index(drop=True)
+    return Placing(configs[0], frame, notes)
+
+
+def place_models(  # noqa: PLR0913 - the nouns by position, the choices by keyword
+    baseline: Placing,
+    store: ResultsStore,
+    config: Config,
+    asking: Asking,
+    *,
+    models: Mapping[str, Classifier] | None = None,
+    data: Data | None = None,
+    run: Callable[[Any], Any] | None = None,
+    tell: Callable[[str, Step], object] = lambda *_: None,
+) -> tuple[Placement, ...]:
+    """Evaluate each model with the attacks of a baseline, and place it among its models.
+
+    A killed run goes on where it was: the same images are chosen again, and what is there of them is kept.
+
+    Args:
+        baseline: of `read_baseline`.
+        store: where the newcomers' records go.
+        config: of the baseline, with the newcomers as its models and what else may differ: device, batch size.
+        asking: about which images.
+        models: classifiers by name, in place of those that the config names.
+        data: images, in place of those that the config names.
+        run: a plan into the store; None: in this process.
+        tell: called with a newcomer's name and where it stands after each batch of images.
+
+    Returns:
+        A placement for each newcomer; with chosen images its `choice` says which, and where it stood after each batch.
+
+    Raises:
+        DavylampError: as `make_plan` and `evaluate`; Unavailable if a newcomer has not one response.
+    """
+    names = config.models if models is None else tuple(models)
+    known = sorted(set(baseline.frame["model"]) & set(names))
+    if known:
+        raise InvalidInput(f"expected models that the baseline lacks, got {', '.join(known)}: rank the baseline")
+    placements = []
+    for name in names:
+        given = None if models is None else {name: models[name]}
+        newcomer = _Newcomer(baseline, store, replace(config, models=(name,)), given, data, run or _runner(store))
+        placements.append(newcomer.choose(asking, tell) if asking.adaptive else newcomer.place(asking.seed))
+    return tuple(placements)
+
+
+def _runner(store: ResultsStore, executor: Executor | None = None) -> Callable[[Any], Any]:
+    return lambda plan: evaluate(plan, store, executor=executor)
+
+
+class _Newcomer:
+    """One model, its records so far, and what went wrong."""
+
+    def __init__(
+        self,
+        baseline: Placing,
+        store: ResultsStore,
+        config: Config,
+        models: Mapping[str, Classifier] | None,
+        data: Data | None,
+        run: Callable[[Any], Any],
+    ):
+        self.baseline, self.store, self.config = baseline, store, config
+        self.models, self.data, self.run = models, data, run
+        self.keys: set[str] = set()
+        self.problems: dict[str, str] = {}
+
+    def ask(self, images: Sequence[str] = ()) -> pd.DataFrame:
+        """Run the attacks on these images (none: all of the baseline's); all of the newcomer's records."""
+        config = replace(self.config, images=tuple(images)) if images else self.config
+        plan = make_plan(config, models=self.models, data=self.data)
+        summary = self.run(plan)
+        self.keys |= {cell.key for cell in plan.cells}
+        named = {cell.key: cell.attack for cell in plan.cells}
+        self.problems |= {**plan.failed, **{named[key]: reason for key, reason in summary.failed.items()}}
+        try:
+            frame: Any = load(self.store.folder)
+        except Unavailable:
+            frame = self.baseline.frame.iloc[:0]
+        mine = frame[frame["cell"].isin(self.keys)].reset_index(drop=True)
+        if mine.empty:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self.problems.items())[:_NAMED])
+            raise Unavailable(f"expected results of {self.config.models[0]}, got none ({reasons})")
+        return mine
+
+    def place(self, seed: int, records: pd.DataFrame | None = None, fits: dict[bytes, Any] | None = None) -> Placement:
+        """Where it stands by its records, after an evaluation of all images if there are none yet."""
+        records = self.ask() if records is None else records
+        (placed,) = _as_input(place_results, self.baseline.frame, records, seed=seed, fits=fits)
+        failed = [f"failed: {name}: {reason}" for name, reason in self.problems.items()]
+        notes = (*self.baseline.notes, *failed, *placed.notes)
+        return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
+
+    def choose(self, asking: Asking, tell: Callable[[str, Step], object]) -> Placement:
+        """Where it stands by the images that tell most about it."""
+        matrix: Responses = _as_input(build_responses, self.baseline.frame)
+        model = choose_model(matrix.values)
+        fit = _as_input(fit_irt, matrix.values, model, seed=asking.seed)
+        chooser = _as_input(Chooser, fit, matrix.values, matrix.images, seed=asking.seed)
+        names = dict(_names_of_images(self.baseline.frame))
+        records, asked = pd.DataFrame(), set()
+
+        def answer(images: list[str]) -> np.ndarray:
+            nonlocal records
+            fresh = [names[image] for image in images if image not in asked]
+            asked.update(images)
+            records = self.ask(fresh)
+            return _answers(self.baseline.frame, records, matrix)
+
+        def said(step: Step) -> None:
+            tell(self.config.models[0], step)
+
+        choice: Choice = choose_images(chooser, answer, width=asking.width, batch=asking.batch, tell=said)
+        placed = self.place(asking.seed, records, {matrix.values.tobytes(): fit})
+        return replace(placed, choice=choice)
+
+
+def _answers(baseline: pd.DataFrame, records: pd.DataFrame, matrix: Responses) -> np.ndarray:
+    """The newcomer's responses to the items of the baseline's matrix, shape (M,); NaN where there is none."""
+    aligned = align_results(baseline, records)
+    try:
+        (both,) = build_against(aligned.results)
+    except ValueError as error:
+        raise Unavailable(f"expected responses to choose further images by, got none: {error}") from error
+    given = dict(zip(both.items, both.values[-1], strict=True))
+    return np.array([given.get(item, np.nan) for item in matrix.items])
+
+
+def _names_of_images(frame: pd.DataFrame) -> Any:
+    """The image as the matrix calls it, and as its data does."""
+    pairs = frame[["data", "image"]].drop_duplicates()
+    return zip(pairs["data"].astype(str) + " " + pairs["image"].astype(str), pairs["image"].astype(str), strict=True)
+
+
+def _usable(cells: Sequence[Cell], *, adaptive: bool) -> tuple[list[Cell], tuple[str, ...]]:
+    """The cells that can place a newcomer, and a note for those that cannot."""
+    models = {cell.subject.model for cell in cells}
+    met: dict[tuple[Any, ...], set[str]] = {}
+    for cell in cells:
+        met.setdefault((*setting_of(cell), cell.seed), set()).add(cell.subject.model)
+    common = [cell for cell in cells if met[(*setting_of(cell), cell.seed)] == models]
+    kept = [cell for cell in common if not (adaptive and cell.row.universal)]
+    parts = {"not met by every model": (cells, common), "one perturbation for all images": (common, kept)}
+    notes = []
+    for why, (before, after) in parts.items():
+        left = sorted({cell.attack for cell in before} - {cell.attack for cell in after})
+        notes += [f"left out: {', '.join(left)}: {why}"] if left else []
+    return kept, tuple(notes)
+
+
+def _as_input(function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """What the function returns; its complaint about the results is one about the input."""
+    try:
+        return function(*arguments, **more)
+    except ValueError as error:
+        raise InvalidInput(" ".join(str(error).split())) from error
