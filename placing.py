@@ -51,7 +51,7 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Placing:
+class Baseline:
     """What a newcomer is placed by.
 
     Attributes:
@@ -65,7 +65,7 @@ class Placing:
     notes: tuple[str, ...] = field(default=())
 
 
-def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Placing:
+def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Baseline:
     """The attacks and results of a folder, to place newcomers among its models.
 
     Args:
@@ -88,11 +88,11 @@ def read_baseline(folder: str | Path, *, adaptive: bool = False) -> Placing:
             f"expected a baseline of one data set and one group of settings, got {len(configs)}: {', '.join(datas)}"
         )
     frame = frame[frame["cell"].isin({cell.key for cell in kept})].reset_index(drop=True)
-    return Placing(configs[0], frame, notes)
+    return Baseline(configs[0], frame, notes)
 
 
 def place_models(  # noqa: PLR0913 - the nouns by position, the choices by keyword
-    baseline: Placing,
+    baseline: Baseline,
     store: ResultsStore,
     config: Config,
     asking: Asking,
@@ -143,7 +143,7 @@ class _Newcomer:
 
     def __init__(
         self,
-        baseline: Placing,
+        baseline: Baseline,
         store: ResultsStore,
         config: Config,
         models: Mapping[str, Classifier] | None,

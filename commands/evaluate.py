@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .derived import FromConfig, Given, named_by_option, read_settings
-from .newcomers import Against, evaluate_newcomers
+from .newcomers import BaselineOptions, evaluate_newcomers
 from .options import Json, all_failed, read_parameters, say_assumed, split_list
 from .progress import show_progress
 
@@ -57,7 +57,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     threat: Threat = Threat(),
     how: Annotated[Given, FromConfig()] = {},  # noqa: B006
     run: Running = Running(),
-    against: Against = Against(),  # noqa: B008 - it is frozen
+    against: BaselineOptions = BaselineOptions(),  # noqa: B008 - it is frozen
     strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if a cell failed")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="write the TOML and stop")] = False,
     as_json: Json = False,

@@ -12,7 +12,7 @@ from .derived import Given, named_by_option, option_of, read_settings
 
 
 @dataclass(frozen=True)
-class Against:
+class BaselineOptions:
     """The baseline that new models are placed in, and the images they are asked about."""
 
     against: Annotated[
@@ -36,7 +36,9 @@ class Against:
             raise InvalidInput(f"expected --adaptive with {', '.join(names)}")
 
 
-def evaluate_newcomers(values: Given, fixed: bool, against: Against, out: Path, run: Any, *, as_json: bool) -> int:
+def evaluate_newcomers(
+    values: Given, fixed: bool, against: BaselineOptions, out: Path, run: Any, *, as_json: bool
+) -> int:
     """Evaluate and place; 0, or 1 if something of it failed.
 
     Args:
@@ -88,7 +90,7 @@ def evaluate_newcomers(values: Given, fixed: bool, against: Against, out: Path, 
     return int(any(note.startswith("failed: ") for each in placements for note in each.notes))
 
 
-def _folder(against: Against) -> Path:
+def _folder(against: BaselineOptions) -> Path:
     """The baseline; a folder only: tables of metrics have no attacks to run."""
     folder = against.against or Path()
     if folder.suffix == ".csv" or str(folder).startswith("published:"):
