@@ -24,6 +24,16 @@ ROWS: tuple[Implementation, ...] = (
         **_MINIMUM,
     ),
     _row(
+        "lbfgs",
+        classes={"l2": ".lbfgs:lbfgs"},
+        params={
+            "steps": "steps",
+            "binary_search_steps": "binary_search_steps",
+            "initial_const": "initial_const",
+        },
+        **_MINIMUM,
+    ),
+    _row(
         "surfree",
         classes={"l2": ".surfree:surfree"},
         params={

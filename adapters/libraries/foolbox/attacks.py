@@ -179,7 +179,14 @@ _MINIMUM = (
         repairs=("l0: its radius stops one short of all components, where it crashes",),
         findings=("projection-void", "one-too-many", "short-of-the-boundary"),
     ),
-    _row("fmn", {"l2": ".L2FMN", "l0": ".L0FMN"}, _FMN, variant="repaired", targeted="yes", failure="input"),
+    _row(
+        "fmn",
+        {"l2": ".L2FMN", "l1": ".L1FMN", "l0": ".L0FMN"},
+        _FMN,
+        variant="repaired",
+        targeted="yes",
+        failure="input",
+    ),
     _row(
         "brendel-bethge",
         {

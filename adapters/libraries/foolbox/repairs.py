@@ -9,6 +9,8 @@ from foolbox import attacks
 from foolbox.attacks.gradient_descent_base import AdamOptimizer, normalize_lp_norms
 from foolbox.devutils import atleast_kd, flatten
 
+_BEYOND = 1.001  # times the radius
+
 
 class L2AdamIterative(attacks.L2AdamBasicIterativeAttack):
     """Steps with the Adam that its base sets up and never uses."""
@@ -50,13 +52,21 @@ class SparseL1Descent(attacks.SparseL1DescentAttack):
 
 
 class L2FMN(attacks.L2FMNAttack):
-    """Projects onto the l2 ball of its current radius."""
+    """Projects onto the l2 ball, and onto one a thousandth larger: see `L1FMN`."""
 
     def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
         """The point of the ball nearest to `x`."""
         delta = x - x0
         norms = ep.maximum(flatten(delta).norms.l2(axis=-1), 1e-12)
-        return x0 + delta * atleast_kd(ep.minimum(1, epsilon / norms), x.ndim)
+        return x0 + delta * atleast_kd(ep.minimum(1, _BEYOND * epsilon / norms), x.ndim)
+
+
+class L1FMN(attacks.L1FMNAttack):
+    """Projects onto a ball a thousandth larger: it then crosses a boundary that rounding may leave it short of."""
+
+    def project(self, x: ep.Tensor, x0: ep.Tensor, epsilon: ep.Tensor) -> ep.Tensor:
+        """The point of the larger ball nearest to `x`."""
+        return super().project(x, x0, _BEYOND * epsilon)
 
 
 class L0FMNInRange(attacks.L0FMNAttack):

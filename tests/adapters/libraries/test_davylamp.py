@@ -9,9 +9,12 @@ from functools import partial
 import pytest
 import torch
 from scipy.fft import dctn, idctn
+from scipy.optimize import minimize
+from torch.nn.functional import cross_entropy
 
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.libraries.davylamp.bp import bp
+from davylamp.adapters.libraries.davylamp.lbfgs import lbfgs, minimise
 from davylamp.adapters.libraries.davylamp.lsa import lsa
 from davylamp.adapters.libraries.davylamp.nattack import nattack
 from davylamp.adapters.libraries.davylamp.rays import rays
@@ -145,6 +148,61 @@ def test_bp_is_as_near_as_ddn_and_on_the_grid(digits):
         assert (result.forwards == 50).all()
         assert (result.backwards == 49).all()
         assert is_on_the_grid(result.adv_inputs) == quantise
+
+
+def weighed(case, targets, const, rows):
+    """The objective of L-BFGS: of points (m, d) of images `rows`, their values, gradients and who is adversarial."""
+
+    def objective(points, among):
+        each = rows[among]
+        points = points.detach().float().requires_grad_()
+        logits = case.module(points.view(-1, *case.inputs.shape[1:]))
+        loss = cross_entropy(logits, targets[each], reduction="none")
+        value = (points - case.inputs.flatten(1)[each]).square().sum(1) + const * loss
+        return value.detach(), torch.autograd.grad(value.sum(), points)[0], logits.argmax(1) != case.labels[each]
+
+    return objective
+
+
+@pytest.mark.parametrize("const", [0.1, 10.0])
+def test_lbfgs_minimises_as_scipy_does(digits, const):
+    rows, targets = torch.arange(3), (digits.labels + 1) % 10
+    start = digits.inputs.flatten(1)[rows]
+    objective, lowest = weighed(digits, targets, const, rows), torch.full((3,), torch.inf)
+
+    def noting(points, among):
+        values, gradients, fooled = objective(points, among)
+        lowest[among] = torch.minimum(lowest[among], values)
+        assert points.min() >= 0
+        assert points.max() <= 1
+        return values, gradients, fooled
+
+    minimise(noting, start, 150)
+    for image in range(3):
+
+        def alone(point, image=image):
+            value, gradient, _ = objective(torch.from_numpy(point)[None], torch.tensor([image]))
+            return value.item(), gradient[0].double().numpy()
+
+        bounds = [(0, 1)] * start.shape[1]
+        scipy = minimize(alone, start[image].double().numpy(), jac=True, method="L-BFGS-B", bounds=bounds)
+        assert lowest[image].item() <= 1.05 * scipy.fun  # there are several minima
+
+
+def test_lbfgs_is_as_near_as_ddn(digits):
+    targets = (digits.labels + 1) % 10
+    case = (digits.classifier, digits.inputs, digits.labels, ThreatModel("l2", targeted=True))
+    ddn = run_attack("foolbox:ddn", *case, targets=targets, steps=50)
+    result = run_attack("davylamp:lbfgs", *case, targets=targets, binary_search_steps=6)
+    assert result.success.all()
+    assert result.distance.median() < 1.01 * ddn.distance.median()
+
+
+def test_lbfgs_asks_nothing_about_an_image_that_no_longer_moves(digits):
+    counted = Counted(digits)
+    lbfgs(counted, digits.inputs, digits.labels, steps=100, binary_search_steps=1, initial_const=0.01)
+    assert (counted.queries < 90).all()
+    assert len(set(counted.queries.tolist())) > 1
 
 
 def test_surfree_comes_near_the_least_perturbation_of_low_frequencies(linear):

@@ -1,0 +1,152 @@
+"""L-BFGS: the smallest change with which a class is likely enough, by a quasi-Newton method inside the box."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from ...criterion import fooled
+from .queries import Model, ask
+
+# Points (m, d) of images `rows` (m,) -> objective (m,), its gradient (m, d), and whether they are adversarial (m,).
+_Objective: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+_PAIRS = 8  # moves that a minimiser remembers
+_SUFFICIENT = 1e-4  # share of the decrease that the slope promises, with which a move is accepted (Armijo)
+_SHORTEST = 1e-6  # largest change of a pixel below which a move ends the round
+_GROWTH = 10.0  # of the constant, until one is known on either side
+
+
+def lbfgs(  # noqa: PLR0913 - the parameters of the attack, by keyword
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    targets: Tensor | None = None,
+    steps: int = 50,
+    binary_search_steps: int = 10,
+    initial_const: float = 1.0,
+) -> Tensor:
+    """The attack of Szegedy et al. 2014: the least |r|^2 + c CE(x + r, target) with x + r in [0, 1], for the least c.
+
+    Each image has a constant c of its own, which grows tenfold until the minimiser is adversarial (or shrinks until it
+    is not) and is then bisected on a logarithmic scale. Each round starts at the image. The minimiser is a projected
+    quasi-Newton method with limited memory (Kim, Sra and Dhillon 2010): L-BFGS on the pixels that are not held at 0 or
+    1 by the gradient, each move cut to the box and shortened until the objective falls. A round ends for an image once
+    it moves no pixel any more; nothing is asked about it until the next one.
+
+    Args:
+        model: maps images in [0, 1] to logits, differentiably.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: their labels, shape (n,).
+        targets: target classes, shape (n,); None: the likeliest class that is not the label, asked of the model once,
+            and every image of another class than the label counts.
+        steps: of each round, a forward and a backward pass each, at most.
+        binary_search_steps: rounds.
+        initial_const: c of the first round.
+
+    Returns:
+        The nearest adversarial image seen of each image, in l2, shape (n, C, H, W); the clean image where none was.
+    """
+    flat, best = inputs.flatten(1), inputs.flatten(1).clone()
+    nearest = flat.new_full((len(flat),), torch.inf)
+    goal = _likeliest_other(model, inputs, labels) if targets is None else targets
+    const = torch.full_like(nearest, initial_const)
+    low, high = torch.zeros_like(const), torch.full_like(const, torch.inf)
+
+    def objective(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        asked = points.detach().view(-1, *inputs.shape[1:]).requires_grad_()
+        logits = ask(model, asked, rows)
+        loss = torch.nn.functional.cross_entropy(logits, goal[rows], reduction="none")
+        gradient = torch.autograd.grad(loss.sum(), asked)[0].flatten(1).nan_to_num(0, 0, 0)
+        change, weight = points - flat[rows], const[rows]
+        hit = fooled(logits.detach(), labels[rows], None if targets is None else targets[rows])
+        square = change.square().sum(1)
+        near = rows[hit & (square < nearest[rows])]
+        inside = (hit & (square < nearest[rows])).nonzero()[:, 0]
+        best[near], nearest[near] = points[inside], square[inside]
+        return square + weight * loss.detach(), 2 * change + weight[:, None] * gradient, hit
+
+    for _ in range(binary_search_steps):
+        enough = minimise(objective, flat, steps)
+        low, high = low.where(enough, const), const.where(enough, high)
+        between = torch.where(low == 0, high / _GROWTH, (low * high).sqrt())
+        const = torch.where(high.isinf(), low * _GROWTH, between)
+    return best.view_as(inputs)
+
+
+@torch.no_grad()
+def _likeliest_other(model: Model, inputs: Tensor, labels: Tensor) -> Tensor:
+    logits = ask(model, inputs, torch.arange(len(inputs), device=inputs.device))
+    return logits.scatter(1, labels[:, None], -torch.inf).argmax(1)
+
+
+def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
+    """Minimise a function of each image within [0, 1] by a projected quasi-Newton method.
+
+    Args:
+        objective: maps points (m, d) of images `rows` (m,) to values (m,), gradients (m, d) and who is adversarial (m,).
+        start: where to begin, shape (n, d).
+        steps: calls of the objective; one call is about all images that still move.
+
+    Returns:
+        Whether each image ends at an adversarial point, shape (n,) bool.
+    """
+    rows = torch.arange(len(start), device=start.device)
+    point = start.clone()
+    value, gradient, hit = objective(point, rows)
+    memory = _Memory(start)
+    direction = memory.direction(rows, point, gradient)
+    length = torch.ones_like(value)
+    for _ in range(steps - 1):
+        trial = (point[rows] + length[rows, None] * direction[rows]).clamp(0, 1)
+        move = trial - point[rows]
+        slope = (gradient[rows] * move).sum(1).clamp(max=0)
+        there, uphill, fools = objective(trial, rows)
+        down = there <= value[rows] + _SUFFICIENT * slope
+        moved, stays = rows[down], rows[~down]
+        memory.keep(moved, move[down], uphill[down] - gradient[moved])
+        point[moved], value[moved], gradient[moved], hit[moved] = trial[down], there[down], uphill[down], fools[down]
+        direction[moved] = memory.direction(moved, point[moved], gradient[moved])
+        # The minimum of the parabola through both values with the slope at the start.
+        rise = (there[~down] - value[stays] - slope[~down]).clamp(min=1e-30)
+        length[moved] = 1
+        length[stays] *= (-slope[~down] / (2 * rise)).nan_to_num(0.1).clamp(0.1, 0.5)
+        rows = rows[move.abs().amax(1) > _SHORTEST]
+        if not len(rows):
+            break
+    return hit
+
+
+class _Memory:
+    """The last moves of each image and how the gradient changed along them: what L-BFGS knows of the curvature.
+
+    Without any, the curvature is that of the distance, 2.
+    """
+
+    def __init__(self, start: Tensor):
+        self.moves = start.new_zeros(len(start), _PAIRS, start.shape[1])
+        self.turns = torch.zeros_like(self.moves)
+
+    def keep(self, rows: Tensor, moves: Tensor, turns: Tensor) -> None:
+        """Remember moves (m, d) of images `rows` and the changes of the gradient, in the place of the oldest."""
+        self.moves[rows] = torch.cat([self.moves[rows, 1:], moves[:, None]], 1)
+        self.turns[rows] = torch.cat([self.turns[rows, 1:], turns[:, None]], 1)
+
+    def direction(self, rows: Tensor, point: Tensor, gradient: Tensor) -> Tensor:
+        """Minus the inverse curvature times the gradient, over the pixels that are free to move, shape (m, d)."""
+        free = ~((point <= 0) & (gradient > 0) | (point >= 1) & (gradient < 0))
+        moves, turns = self.moves[rows] * free[:, None], self.turns[rows] * free[:, None]
+        bend = (moves * turns).sum(2)  # a pair along which the gradient falls, or that is empty, is left out
+        usable = bend > 1e-8 * turns.square().sum(2)
+        weight = (1 / bend.where(usable, 1)).where(usable, 0)[..., None]
+        rest, parts = gradient * free, []
+        for pair in reversed(range(_PAIRS)):
+            part = weight[:, pair] * (moves[:, pair] * rest).sum(1, keepdim=True)
+            rest = rest - part * turns[:, pair]
+            parts.insert(0, part)
+        rest = rest / 2
+        for pair, part in enumerate(parts):
+            rest = rest + (part - weight[:, pair] * (turns[:, pair] * rest).sum(1, keepdim=True)) * moves[:, pair]
+        return -rest
