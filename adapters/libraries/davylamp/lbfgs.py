@@ -18,7 +18,7 @@ _SHORTEST = 1e-6  # largest change of a pixel below which a move ends the round
 _GROWTH = 10.0  # of the constant, until one is known on either side
 
 
-def lbfgs(  # noqa: PLR0913 - the parameters of the attack, by keyword
+def lbfgs(
     model: Model,
     inputs: Tensor,
     labels: Tensor,
@@ -86,7 +86,7 @@ def minimise(objective: _Objective, start: Tensor, steps: int) -> Tensor:
     """Minimise a function of each image within [0, 1] by a projected quasi-Newton method.
 
     Args:
-        objective: maps points (m, d) of images `rows` (m,) to values (m,), gradients (m, d) and who is adversarial (m,).
+        objective: maps points (m, d) of images `rows` (m,) to values, gradients (m, d) and who is adversarial.
         start: where to begin, shape (n, d).
         steps: calls of the objective; one call is about all images that still move.
 
