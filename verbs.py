@@ -22,7 +22,9 @@ from .adapters.catalogue.lookup import ATTACKS, find_library, row_of
 from .adapters.data.datasets import Data, load_data
 from .adapters.models.borrowed import borrowed
 from .adapters.models.classifier import check_images
+from .adapters.models.ensemble import ensemble_of
 from .adapters.models.zoo.load import load_model
+from .adapters.running.surrogate import run_transfer
 from .adapters.running.targets import choose_targets
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
 from .engine import compare as compare_rows
@@ -51,6 +53,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     norm: str | None = None,
     epsilon: float | None = None,
     target: str = "",
+    surrogate: nn.Module | Iterable[nn.Module] | None = None,
     **parameters: Any,
 ) -> AttackResult:
     """Attack the images that a model gets right, and judge what comes back.
@@ -64,6 +67,9 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         norm: "linf", "l2", "l1", "l0", "unrestricted"; None: as `choose_threat_model` has it; the result says which.
         epsilon: the radius; None: the customary one, if the attack needs one.
         target: "second-likely", "least-likely", "random" or a class number as text; empty: untargeted.
+        surrogate: attack this module instead, which is known in full, and judge the examples on the model, which the
+            attack never asks (`knowledge` is "transfer"); several: the mean of their logits. Targets are the
+            surrogate's, too.
         **parameters: canonical ones: steps, step_size, restarts, max_queries ...; `seed` too.
 
     Raises:
@@ -75,14 +81,20 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     rules = _rules(threat_model, [row], inputs, norm, epsilon, target)
     asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
     notes = _notes([row], threat_model or asked, rules, rounded)
-    with borrowed(model) as classifier:
+    with ExitStack() as stack:
+        classifier, asked_model = stack.enter_context(borrowed(model)), None
+        if surrogate is not None:
+            asked_model = ensemble_of([stack.enter_context(borrowed(each)) for each in _modules(surrogate)])
         if rules.targeted and "targets" not in parameters:
-            logits = classifier.check(inputs, labels)
+            logits = (asked_model or classifier).check(inputs, labels)
             goal = choose_targets(
                 logits, labels.to(logits.device), target or "second-likely", parameters.get("seed", 0)
             )
-            parameters |= {"targets": goal, "logits": logits}
-        result = run_row(row, classifier, inputs, labels, rules, **parameters)
+            parameters |= {"targets": goal, **({} if asked_model else {"logits": logits})}
+        if asked_model is None:
+            result = run_row(row, classifier, inputs, labels, rules, **parameters)
+        else:
+            result = run_transfer(row, classifier, asked_model, inputs, labels, rules, **parameters)
         return replace(result, notes=(*notes, *filter(None, [classifier.precision_note])))
 
 
@@ -203,6 +215,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     parameters: Mapping[str, Any] | None = None,
     names: Iterable[str] | None = None,
     workers: int = 1,
+    surrogate: Any = (),
     **settings: Any,
 ) -> Evaluation:
     """Run attacks on models into a folder, from which an interrupted run resumes.
@@ -220,6 +233,8 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         parameters: canonical ones, for the same attacks.
         names: of the images, N of them.
         workers: processes on this machine.
+        surrogate: what the examples are made on: a module, a name, or several of them (the mean of their logits);
+            each of the models is then judged on them, and asked nothing by the attack.
         **settings: of `davylamp.Config`: limit, seeds, libraries, transfer, keep_images, max_queries, pixels, measures
             (groups of metrics, and "my_metrics.py:f") ...
 
@@ -235,6 +250,9 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     images = None if pixels is None else _data(pixels, _labels(labels), names)
     with ExitStack() as stack:
         given, settings = _given_models(models, stack, settings)
+        made_on = _surrogates(surrogate)
+        lent = {name: stack.enter_context(borrowed(model)) for name, model in made_on.items() if model is not None}
+        settings["surrogate"] = tuple(made_on)
         if images is not None:
             settings.setdefault("data", "given")
         for name in settings:
@@ -242,7 +260,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
                 raise UnknownName("setting", name, known, meant="measures" if name in ("metric", "metrics") else "")
         config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
         check_one_norm(choices, config.libraries, repaired=config.repaired)
-        plan = make_plan(config, models=given, data=images)
+        plan = make_plan(config, models=given, data=images, surrogates=lent)
         executor = choose_executor("local", workers=workers, device=config.device)
         notes = [chosen_line(plan.config, plan.cells, {"models", *settings}), rounded]
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]
@@ -353,7 +371,7 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
     budget: float | None = None,
     per: Literal["attack", "implementation"] = "attack",
     norm: str | None = None,
-    knowledge: Literal["white-box", "black-box", "score", "decision"] | None = None,
+    knowledge: Literal["white-box", "black-box", "score", "decision", "transfer"] | None = None,
     unequal: Literal["common", "keep"] = "common",
     original: str | None = None,
     **options: Any,
@@ -501,6 +519,23 @@ def _model_names(models: Any) -> tuple[str, ...]:
         got = type(models).__name__ if not names else type(next(n for n in names if not isinstance(n, str))).__name__
         raise InvalidInput(f"expected modules by name as {{name: module}}, one module, or names of models, got {got}")
     return names
+
+
+def _modules(surrogate: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
+    return [surrogate] if isinstance(surrogate, nn.Module) else list(surrogate)
+
+
+def _surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
+    """What examples are made on, by name; None where it is loaded by that name."""
+    if isinstance(surrogate, Mapping):
+        return dict(surrogate)
+    named: dict[str, nn.Module | None] = {}
+    for each in [surrogate] if isinstance(surrogate, (str, nn.Module)) else surrogate:
+        name = each if isinstance(each, str) else type(each).__name__
+        while name in named and not isinstance(each, str):
+            name = f"{name}'"
+        named[name] = None if isinstance(each, str) else each
+    return named
 
 
 def _images(inputs: Any) -> tuple[Tensor, str]:

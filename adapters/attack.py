@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 Kind = Literal["fixed-budget", "minimum-norm"]
 Knowledge = Literal["white-box", "score-based", "decision-based"]
+Access = Literal["white-box", "score-based", "decision-based", "transfer"]  # "transfer": to a surrogate alone
 Status = Literal["works", "repaired", "broken"]
 
 

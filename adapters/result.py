@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..intervals import share_interval
-from .attack import Knowledge
+from .attack import Access
 from .threat_model import Norm, ThreatModel
 
 _SPENT = ("forwards", "backwards", "seconds")
+SURROGATE_PASSES = ("surrogate_forwards", "surrogate_backwards")
 RADIUS_TOLERANCE = 1e-4  # relative, plus 1e-6 per unit: float32 sums over 150 000 components
 
 Radius = TypeVar("Radius", float, Tensor)
@@ -36,7 +37,8 @@ class AttackResult:
     An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (what came
     back proves nothing, whether it fools the model or not: see `violations` and `judge.KINDS`), or robust to this run.
     A best-effort search adds `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when
-    clean. `notes` say what was chosen or rounded where nobody said it.
+    clean. `notes` say what was chosen or rounded where nobody said it. An attack on a `surrogate` (its name) asked the
+    model itself nothing: `forwards` and `backwards` are zero, `surrogate_forwards` and `surrogate_backwards` are (N,).
     """
 
     implementation: str
@@ -58,8 +60,11 @@ class AttackResult:
     targets: Tensor | None = None
     errors: tuple[str, ...] = field(default=())
     budget: Tensor | None = None
-    knowledge: Knowledge = "white-box"
+    knowledge: Access = "white-box"
     notes: tuple[str, ...] = ()
+    surrogate: str = ""
+    surrogate_forwards: Tensor | None = None
+    surrogate_backwards: Tensor | None = None
 
     @property
     def violated(self) -> Tensor:
@@ -81,13 +86,17 @@ class AttackResult:
         rules = self.threat_model
         radius = "" if rules.epsilon is None else f" {rules.epsilon:.4g}"
         attacked, fooled, violated = (int(flags.sum()) for flags in (self.attacked, self.success, self.violated))
-        head = f"{self.implementation}, {rules.norm}{radius}"
+        via = f" via {self.surrogate}" if self.surrogate else ""
+        head = f"{self.implementation}{via}, {rules.norm}{radius}"
         more = "".join(f"; {note}" for note in self.notes)
         low, high = share_interval(fooled, attacked)
         rate = f" (MR {fooled / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
         summary = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
         spent = (float(count.double().mean()) for count in (self.forwards, self.backwards))
         passes = "{:.4g} forward and {:.4g} backward passes an image".format(*spent)
+        if self.surrogate_forwards is not None and self.surrogate_backwards is not None:
+            made = (self.surrogate_forwards.double().mean(), self.surrogate_backwards.double().mean())
+            passes += ", {:.4g} and {:.4g} of the surrogate".format(*map(float, made))
         return f"AttackResult: {head}: {summary}, {violated} violations; {passes}; seed {self.seed}{more}"
 
     def _repr_html_(self) -> str:
@@ -98,7 +107,7 @@ class AttackResult:
 
         Columns: `label`, `predicted`, `adv_predicted`, `attacked`, `success`, `success_8bit`, `violated`, `robust`,
         `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds`, `violations` (kinds, with blanks
-        between), and `budget` of a best-effort search.
+        between), `budget` of a best-effort search, and `surrogate_forwards` and `surrogate_backwards` with a surrogate.
         """
         import pandas as pd
 
@@ -106,6 +115,7 @@ class AttackResult:
         numbers = {name: getattr(self, name) for name in (*flags, "distance")}
         numbers |= {**self.distances._asdict(), **{name: getattr(self, name) for name in _SPENT}}
         numbers |= {} if self.budget is None else {"budget": self.budget}
+        numbers |= {name: getattr(self, name) for name in SURROGATE_PASSES if self.surrogate}
         classes = {"label": self.labels, "predicted": self.logits.argmax(1), "adv_predicted": self.adv_logits.argmax(1)}
         columns = {name: values.detach().cpu().numpy() for name, values in (classes | numbers).items()}
         return pd.DataFrame({**columns, "violations": [" ".join(kinds) for kinds in self.violations]})

@@ -87,7 +87,8 @@ def read_settings(values: Mapping[str, Any]) -> Given:
     from ..engine.plan.config import Config
     from ..engine.plan.schema import check_fields
 
-    readers = {"models": lambda _, texts: split_models(texts), "measures": lambda _, texts: texts}
+    models: Any = lambda _, texts: split_models(texts)  # noqa: E731
+    readers = {"models": models, "surrogate": models, "measures": lambda _, texts: texts}
     given = {}
     for name, value in values.items():
         if value is None or value is False:

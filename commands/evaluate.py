@@ -200,7 +200,7 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     )
     for name, reason in plan.failed.items():
         console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
-    names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
+    names = {cell.key: f"{cell.title} on {cell.subject.model}" for cell in plan.cells}
     for key, reason in summary.failed.items():
         console.print(f"- failed: {names[key]}: {reason}", highlight=False, markup=False)
     for line in summary.damaged:
@@ -237,7 +237,7 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
         {
             "cell": state.key,
             "model": state.cell.subject.model,
-            "attack": state.cell.attack,
+            "attack": state.cell.title,
             "norm": state.cell.threat_model.norm,
             "epsilon": state.cell.threat_model.epsilon,
             "images": state.cell.subject.images,

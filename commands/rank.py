@@ -33,12 +33,13 @@ class Method(str, Enum):
 
 
 class Knowledge(str, Enum):
-    """What an attack knows of the model; black-box: score or decision."""
+    """What an attack knows of the model; black-box: score, decision, or transfer from a surrogate."""
 
     white_box = "white-box"
     black_box = "black-box"
     score = "score"
     decision = "decision"
+    transfer = "transfer"
 
 
 class Per(str, Enum):

@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Any, get_args
 
 from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, attack_of, find_implementation
-from ..adapters.attack import Kind, Knowledge
+from ..adapters.attack import Access, Kind, Knowledge
+from ..adapters.models.ensemble import ensemble_name
 from ..errors import UnknownName
 
-# What specs of davylamp 0.1.0 do not say: a spec leaves them out where they have these values, so old keys stay.
-_LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": ""}
+# What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
+_LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": "", "surrogate": []}
 MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")  # groups of metrics
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap")  # no single step shares what these look for
@@ -55,6 +56,14 @@ class ModelOnData:
 
 
 @dataclass(frozen=True)
+class Surrogate:
+    """A model that examples are made on, to be judged on another: its name and its `digest.identify_model`."""
+
+    model: str
+    model_digest: str
+
+
+@dataclass(frozen=True)
 class Cell:
     """One implementation against one subject; its records are one file, called by its key.
 
@@ -77,6 +86,7 @@ class Cell:
         rules: of the judge (`judge.RULES`); 1: davylamp 0.1.0.
         torch: its version, "2.5"; "": not noted.
         device: "cpu", "cuda", "mps": where sums are rounded alike; "": not noted.
+        surrogate: what the examples are made on, several for an ensemble; empty: on the model itself.
         implementation: the row itself where its name is not enough: a user's attack, or a stand-in for one that is not
             here. No part of the key.
     """
@@ -95,6 +105,7 @@ class Cell:
     rules: int = 1
     torch: str = ""
     device: str = ""
+    surrogate: tuple[Surrogate, ...] = ()
     implementation: Implementation | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -127,6 +138,26 @@ class Cell:
     def is_best(self) -> bool:
         """Whether the smallest successful radius of each image is searched for."""
         return self.attack.startswith("best(")
+
+    @property
+    def knowledge(self) -> Access:
+        """What its attack knows of the model: "transfer" if it is made on a surrogate, else that of the attack."""
+        return "transfer" if self.surrogate else attack_of(self.row).knowledge
+
+    @property
+    def via(self) -> str:
+        """What names add where the examples are made on a surrogate, " via SURROGATE"; "" where not."""
+        return f" via {ensemble_name([each.model for each in self.surrogate])}" if self.surrogate else ""
+
+    @property
+    def title(self) -> str:
+        """What tables call its implementation: "foolbox:pgd", "foolbox:pgd via demo:digits"."""
+        return self.attack + self.via
+
+    @property
+    def attack_title(self) -> str:
+        """What it is whichever library runs it: "pgd", "best(pgd)", "pgd via demo:digits"."""
+        return (f"best({self.row.attack})" if self.is_best else self.row.attack) + self.via
 
     @property
     def shards(self) -> int:
@@ -165,6 +196,7 @@ class Cell:
         fields["threat_model"] = ThreatModel(**fields["threat_model"])
         fields["grid"] = {name: tuple(values) for name, values in fields["grid"].items()}
         fields["measures"] = tuple(fields["measures"])
+        fields["surrogate"] = tuple(Surrogate(**each) for each in fields.get("surrogate", ()))
         return cls(**fields)
 
     @classmethod
@@ -189,8 +221,7 @@ def is_single_step(cell: Cell) -> bool:
 
 def is_iterated(cell: Cell) -> bool:
     """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
-    white = attack_of(cell.row).knowledge == "white-box"
-    return white and not is_single_step(cell) and cell.row.attack not in _OTHER_GOALS
+    return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.attack not in _OTHER_GOALS
 
 
 def _stand_in(name: str, about: Any) -> Implementation | None:

@@ -1,5 +1,6 @@
 """Where models and images come from, and the last of each, kept loaded."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 
 from ..adapters import Classifier
 from ..adapters.data.datasets import Data, choose_named, load_data_for
+from ..adapters.models.ensemble import ensemble_of
 from ..adapters.models.zoo.load import load_model
 
 
@@ -56,11 +58,12 @@ class LastLoaded:
 
     def __init__(self) -> None:
         self._model: tuple[Any, Classifier] | None = None
+        self._surrogate: tuple[Any, Classifier] | None = None
         self._data: tuple[Any, Data] | None = None
 
     def forget(self) -> None:
         """Load both again when they are asked for."""
-        self._model = self._data = None
+        self._model = self._data = self._surrogate = None
 
     def model(self, source: ModelSource, device: str) -> Classifier:
         """The classifier of a source, loaded once as long as no other is asked for."""
@@ -68,6 +71,17 @@ class LastLoaded:
         if self._model is None or self._model[0] != key:
             self._model = (key, source.load(device))
         return self._model[1]
+
+    def forget_surrogate(self) -> None:
+        """Load it again when it is asked for."""
+        self._surrogate = None
+
+    def surrogate(self, sources: Sequence[ModelSource], device: str) -> Classifier:
+        """What examples are made on, beside the model that they are judged on: the mean of several models' logits."""
+        key = (tuple((source.name, id(source.classifier)) for source in sources), device)
+        if self._surrogate is None or self._surrogate[0] != key:
+            self._surrogate = (key, ensemble_of([source.load(device) for source in sources]))
+        return self._surrogate[1]
 
     def data(self, source: DataSource, classifier: Classifier) -> Data:
         """The images of a source, loaded once as long as no others are asked for."""

@@ -29,9 +29,10 @@ _RUN = (
 COLUMNS = ("cell", "model", "attack", "implementation", "image", "attacked", "success", "violated")
 KNOWLEDGE: Mapping[str, tuple[str, ...]] = {
     "white-box": ("white-box",),
-    "black-box": ("score-based", "decision-based", "black-box"),
+    "black-box": ("score-based", "decision-based", "transfer", "black-box"),
     "score": ("score-based",),
     "decision": ("decision-based",),
+    "transfer": ("transfer",),
 }
 UNDEFENDED = "none"
 RADIUS_TOLERANCE, ABSOLUTE_TOLERANCE = 1e-4, 1e-6  # of a budget: those within which an attack keeps to its ball

@@ -120,19 +120,10 @@ class Evidence:
                 self._forget("unchanged", images)
             self.flag(kind, images & attacked & ~self._flagged())
         success = hit & attacked & ~self._flagged()
-        rounded = success.clone()
-        if success.any():
-            on_grid = classifier.predict_logits(quantise(self.adv_inputs[success]))
-            aims = None if targets is None else targets[success]
-            rounded[success] = fooled(on_grid, labels[success], aims)
-            if unsteady is not None:
-                pictures = quantise(self.adv_inputs[success])
-                rounded[success] &= draw_hits(classifier, pictures, labels[success], aims, unsteady).always
-            broken = torch.zeros_like(success)
-            broken[success] = ~torch.isfinite(on_grid).all(1)
-            self.flag("nan-logits", broken)
-            success, rounded = success & ~broken, rounded & ~broken
-        return logits, success, rounded
+        examples = Images(self.adv_inputs, labels, targets)
+        rounded, broken = last_on_grid(classifier, examples, success, unsteady)
+        self.flag("nan-logits", broken)
+        return logits, success & ~broken, rounded & ~broken
 
     def _flagged(self) -> Tensor:
         return torch.tensor([bool(kinds) for kinds in self.violations], device=self.success.device)
@@ -152,3 +143,26 @@ class Evidence:
         flagged = torch.tensor([bool(kinds) for kinds in verdict.violations], device=hit.device)
         inside = size <= allowed_radii(self.threat_model.of_images(rows))
         return hit & ~flagged & inside & (~self.success[rows] | (size < previous))
+
+
+def last_on_grid(
+    classifier: Classifier, examples: Images, success: Tensor, unsteady: int | None
+) -> tuple[Tensor, Tensor]:
+    """Which successes last on images of 8 bits, and for which the model has no finite logits there, (N,) bool each.
+
+    Args:
+        classifier: the model that is fooled.
+        examples: the examples, with labels and targets.
+        success: those that fool it, shape (N,) bool.
+        unsteady: a seed, for a model that predicts now this, now that.
+    """
+    rounded, broken = success.clone(), torch.zeros_like(success)
+    if not success.any():
+        return rounded, broken
+    inputs, labels, targets = examples.pick(success)
+    on_grid = classifier.predict_logits(quantise(inputs))
+    rounded[success] = fooled(on_grid, labels, targets)
+    if unsteady is not None:
+        rounded[success] &= draw_hits(classifier, quantise(inputs), labels, targets, unsteady).always
+    broken[success] = ~torch.isfinite(on_grid).all(1)
+    return rounded, broken

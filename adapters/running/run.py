@@ -36,6 +36,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     spent: Tensor | None = None,
     radii: Tensor | None = None,
     logits: Tensor | None = None,
+    attacked: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
     watch: Callable[[Returned], object] | None = None,
     **parameters: Any,
@@ -61,6 +62,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         radii: a radius for each image instead of one for all, shape (N,), 0 < radius <= epsilon, for a row that takes
             them (`takes_radii`). The `step_size` may then be a tensor of one for each image, too.
         logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
+        attacked: which images are attacked, shape (N,) bool; None: those that the classifier gets right. An image that
+            it gets wrong counts as fooled if what comes back does so still and is not the clean image.
         progress: called with the number of images done after each library call.
         watch: called with what each library call gave back, right after it and before it is judged.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's: `restarts` for a row that
@@ -95,7 +98,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
         if logits.shape[1] < row.min_classes:
             raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
-        attacked = logits.argmax(1) == labels
+        attacked = logits.argmax(1) == labels if attacked is None else _check_flags(attacked, labels)
         rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
         evidence = Evidence(Images(inputs, labels, targets), rules, row, spent)
 
@@ -229,6 +232,12 @@ def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | 
     if (targets == labels).any():
         raise InvalidInput("expected every target to differ from its label, got some that are equal")
     return targets
+
+
+def _check_flags(attacked: Tensor, labels: Tensor) -> Tensor:
+    if attacked.shape != labels.shape or attacked.dtype != torch.bool:
+        raise InvalidInput(f"expected attacked as {len(labels)} flags, got {attacked.dtype} of {tuple(attacked.shape)}")
+    return attacked.to(labels.device)
 
 
 def _check_whole(name: str, values: Tensor, labels: Tensor) -> Tensor:

@@ -6,13 +6,15 @@ from typing import Any
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, find_implementation, run_attack
+from ...adapters.running.surrogate import run_transfer
 from ...adapters.running.targets import choose_targets
 from ...adapters.user_file import is_file_name
+from ...errors import InvalidInput
 from ..cell import Cell, strip_best
 from .best_effort import best_effort, on_pixels
 
 
-def attack_shard(
+def attack_shard(  # noqa: PLR0913 - as run_attack
     cell: Cell,
     classifier: Classifier,
     inputs: Tensor,
@@ -20,6 +22,7 @@ def attack_shard(
     *,
     first: int = 0,
     logits: Tensor | None = None,
+    surrogate: Classifier | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> AttackResult:
     """Run a cell's attack on some of its images.
@@ -31,6 +34,7 @@ def attack_shard(
         labels: shape (N,).
         first: place of the first of them in the data; with it every shard draws different random numbers.
         logits: of these images, if they are known.
+        surrogate: what the examples are made on, for a cell that has one; targets are chosen by what it predicts.
         progress: called with the number of images just attacked.
 
     Raises:
@@ -39,7 +43,8 @@ def attack_shard(
     targets = None
     if cell.threat_model.targeted:
         logits = classifier.check(inputs, labels, logits=logits)
-        targets = choose_targets(logits, labels, cell.target, cell.seed + first)
+        seen = logits if surrogate is None else surrogate.predict_logits(inputs)
+        targets = choose_targets(seen, labels, cell.target, cell.seed + first)
     row, threat_model = _row_to_run(cell), cell.threat_model
     shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}
     shared["progress"] = progress
@@ -56,6 +61,11 @@ def attack_shard(
             **shared,
             **cell.parameters,
         )
+    if (surrogate is None) == bool(cell.surrogate):
+        raise InvalidInput(f"expected {cell.title} with the surrogate that it names, got it without or with another")
+    if surrogate is not None:
+        result = run_transfer(row, classifier, surrogate, inputs, labels, threat_model, **shared, **cell.parameters)
+        return on_pixels(result, classifier, inputs) if cell.pixels else result
     result = run_attack(row, classifier, inputs, labels, threat_model, **shared, **cell.parameters)
     return on_pixels(result, classifier, inputs) if cell.pixels else result
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ...adapters import attack_of
 from ...adapters.result import allowed_radius
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
 from ..cell import is_iterated
@@ -33,6 +32,9 @@ def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[C
     """What `probe_cell` found: "more-steps", "unbounded", "random-noise", "active-test"; without it all unknown."""
     about = subject_of(outcome.cell), outcome.cell.key
     for name, judge in _JUDGES.items():
+        if outcome.cell.surrogate:
+            yield make_check(name, "unknown", *about, "the attack ran on a surrogate: check it there, white-box")
+            continue
         probe = None if probes is None else probes[name]
         if probes is None or probe is None:
             yield make_check(name, "unknown", *about, "not run yet", advice=RUN_IT)
@@ -172,7 +174,7 @@ def _judge_noise(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str
     noise = set(probe["fooled"])
     only = sorted(noise - base)
     p = mcnemar([i in noise for i in images], [i in base for i in images])
-    white = attack_of(outcome.cell.row).knowledge == "white-box"
+    white = outcome.cell.knowledge == "white-box"
     state: State = "pass" if not only else "fail" if white or p < SIGNIFICANT else "warn"
     detail = (
         f"{probe['draws']} random changes of size {probe['radius']:.4g} fool {len(noise)} of {len(images)} images, "

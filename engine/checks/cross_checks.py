@@ -19,7 +19,7 @@ from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, S
 
 def subject_of(cell: Cell) -> str:
     """How a check calls a cell: "foolbox:pgd (linf 4/255) on demo:efficientnet-lite0"."""
-    return f"{cell.attack} ({_describe(cell)}) on {cell.subject.model}"
+    return f"{cell.title} ({_describe(cell)}) on {cell.subject.model}"
 
 
 def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
@@ -28,11 +28,13 @@ def beaten_checks(outcomes: Outcomes) -> Iterator[Check]:
         if not is_iterated(outcome.cell):
             continue
         rivals = [other for other in outcomes.done if _same_goal(outcome.cell, other.cell)]
-        steps = [(other.cell.attack, reach(other, outcome.cell)) for other in rivals if is_single_step(other.cell)]
-        boxes = [
-            (other.cell.attack, reach(other, outcome.cell))
+        steps = [
+            (other.cell.title, reach(other, outcome.cell))
             for other in rivals
-            if attack_of(other.cell.row).knowledge != "white-box"
+            if is_single_step(other.cell) and not other.cell.surrogate
+        ]
+        boxes = [
+            (other.cell.title, reach(other, outcome.cell)) for other in rivals if other.cell.knowledge != "white-box"
         ]
         boxes += _reach_transfers(outcome, outcomes)
         yield _beaten("single-step", outcome, steps, "no single-step attack (fgsm) was run under this threat model")
@@ -86,11 +88,18 @@ def library_checks(outcomes: Outcomes) -> Iterator[Check]:
     """The check "libraries" of every attack that several implementations were run of."""
 
     def one_attack(cell: Cell) -> Any:
-        return (*_settings(cell)[:1], cell.row.attack, cell.is_best, *_goal(cell), cell.threat_model.epsilon, cell.seed)
+        return (
+            *_settings(cell)[:1],
+            cell.attack_title,
+            cell.surrogate,
+            *_goal(cell),
+            cell.threat_model.epsilon,
+            cell.seed,
+        )
 
     for group in _grouped(outcomes.done, one_attack):
         cell = group[0].cell
-        name = f"best({cell.row.attack})" if cell.is_best else cell.row.attack
+        name = cell.attack_title
         subject = f"{name} ({_describe(cell)}) on {cell.subject.model}"
         pairs = [(a, b) for a, b in combinations(group, 2) if a.cell.attack != b.cell.attack]
         if pairs:
@@ -218,7 +227,7 @@ def _settings(cell: Cell, skip: str = "") -> tuple[Any, ...]:
     """All that a cell is, the radius and the seed aside."""
     shared = {name: value for name, value in cell.parameters.items() if name != skip}
     words = json.dumps([shared, dict(cell.grid)], sort_keys=True)
-    return cell.subject.key, cell.attack, *_goal(cell), words, cell.shard_size, cell.version
+    return cell.subject.key, cell.attack, cell.surrogate, *_goal(cell), words, cell.shard_size, cell.version
 
 
 def _has_ball(cell: Cell) -> bool:

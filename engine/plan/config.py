@@ -95,6 +95,7 @@ class Config:
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
         keep_images: keep every adversarial image, without loss.
         device: where to compute.
+        surrogate: models that the examples are made on, by the mean of their logits; each is then judged on `models`.
         preset: the paper whose setting this is, if any.
 
     Raises:
@@ -122,6 +123,7 @@ class Config:
     transfer: Annotated[Transfer, Option("no, simple or full")] = "no"
     keep_images: Annotated[bool, Option("every adversarial image, lossless")] = False
     device: Annotated[Word, Option("cpu, cuda, cuda:1, mps")] = "cpu"
+    surrogate: Annotated[tuple[Word, ...], Option("attack this model, judge on the others; several: an ensemble")] = ()
     preset: Annotated[str, Option("canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
 
     def __post_init__(self) -> None:

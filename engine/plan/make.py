@@ -21,6 +21,7 @@ from ..sources import DataSource, LastLoaded, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
+from .surrogates import NO_SURROGATE, LoadedSurrogate, load_surrogate
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Plan:
             its records hold for this plan alone.
         name: of this plan, by which it knows such records that it has made itself.
         choices: by key of a cell, the places in `config.attacks` of those that it runs.
+        surrogate: where what the examples are made on comes from; empty: they are made on each model.
     """
 
     config: Config
@@ -47,6 +49,7 @@ class Plan:
     unknown: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    surrogate: tuple[ModelSource, ...] = ()
 
     def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
@@ -71,13 +74,20 @@ class Plan:
         return sum(subject.images for subject in (*tasks, *(cell.subject for cell in self.cells)))
 
 
-def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None, data: Data | None = None) -> Plan:
+def make_plan(
+    config: Config,
+    *,
+    models: Mapping[str, Classifier] | None = None,
+    data: Data | None = None,
+    surrogates: Mapping[str, Classifier] | None = None,
+) -> Plan:
     """Load every model once, to hash it, and list the cells.
 
     Args:
         config: what to do.
         models: classifiers by name, in place of those that the config names.
         data: images, in place of those that the config names.
+        surrogates: classifiers by name, in place of loading the surrogates of those names.
 
     A model that cannot be loaded, or not with these images, costs itself only, as does an implementation that cannot do
     what others of its attack can: `Plan.failed` has their reasons.
@@ -92,34 +102,45 @@ def make_plan(config: Config, *, models: Mapping[str, Classifier] | None = None,
     unknown: dict[str, Mapping[str, str]] = {}
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
+    surrogate = load_surrogate(config, surrogates)
     for name in config.models:
         source = ModelSource(name, None if models is None else models[name])
         try:
             classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
             loaded = bench.data(images, classifier)
+            if id(loaded) not in digests:
+                digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
+            identity = identify_model(classifier, name)
+            chosen = tuple(loaded.names) if config.images else ()
+            digest, count = digests[id(loaded)][1], len(loaded.labels)
+            subject = ModelOnData(name, identity.digest, config.data, digest, count, chosen)
+            surrogate.check(subject, classifier, loaded)
         except (ModelFailed, Unavailable, MissingLibrary, Unsupported, InvalidInput) as error:
-            failed[name] = str(error)
+            failed[f"{name}{surrogate.via}"] = str(error)
             if len(failed) < len(config.models):
                 continue
             if len(set(failed.values())) == 1:
                 raise
             reasons = "; ".join(f"{model}: {reason}" for model, reason in failed.items())
             raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
-        if id(loaded) not in digests:
-            digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
-        identity = identify_model(classifier, name)
-        chosen = tuple(loaded.names) if config.images else ()
-        subject = ModelOnData(name, identity.digest, config.data, digests[id(loaded)][1], len(loaded.labels), chosen)
         unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
         subjects.append((subject, source))
-        cells += list(_cells(config, subject, loaded.inputs[0].numel(), refused))
+        cells += [*_cells(config, subject, loaded.inputs[0].numel(), refused, surrogate)]
     unique = {cell.key: cell for _, cell in cells}
     choices: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
         choices[cell.key] = (*choices.get(cell.key, ()), place)
-    unknown |= {key: parts for key, cell in unique.items() if (parts := _unknown_parts(cell))}
-    refusals = {**failed, **refused}
-    return Plan(config, tuple(subjects), tuple(unique.values()), images, refusals, unknown, choices=choices)
+    unknown |= {key: parts for key, cell in unique.items() if (parts := {**surrogate.unknown, **_unknown_parts(cell)})}
+    return Plan(
+        config,
+        tuple(subjects),
+        tuple(unique.values()),
+        images,
+        {**failed, **refused},
+        unknown,
+        choices=choices,
+        surrogate=surrogate.sources,
+    )
 
 
 def check_config(config: Config) -> None:
@@ -128,13 +149,21 @@ def check_config(config: Config) -> None:
     Raises:
         DavylampError: as `make_plan`, for an attack, a library, a threat model or a parameter.
     """
+    if config.surrogate and config.transfer != "no":
+        raise InvalidInput(
+            f"expected a surrogate or transfer, got both: examples of {config.surrogate[0]} are judged on every model"
+        )
     nobody = ModelOnData("", "", config.data, "", 1)
     for _ in _cells(config, nobody, None, {}):
         pass
 
 
 def _cells(
-    config: Config, subject: ModelOnData, components: int | None, refused: dict[str, str]
+    config: Config,
+    subject: ModelOnData,
+    components: int | None,
+    refused: dict[str, str],
+    surrogate: LoadedSurrogate = NO_SURROGATE,
 ) -> Iterator[tuple[int, Cell]]:
     """The cells of a model, each with the place of its attack in the config.
 
@@ -156,7 +185,7 @@ def _cells(
         for row in fitting:
             try:
                 cells = [*_cells_of_row(config, choice, subject, row, threat_model, fitting, components)]
-                yield from ((place, cell) for cell in cells)
+                yield from ((place, replace(cell, surrogate=surrogate.identities)) for cell in cells)
             except Unsupported as error:
                 refusals[row.name] = str(error)
                 if len(refusals) == len(fitting):
@@ -191,6 +220,11 @@ def _cell(
     rows: list[Implementation],
 ) -> Cell:
     best = choice.attack.startswith("best(")
+    if best and config.surrogate:
+        raise InvalidInput(
+            f"expected a fixed radius with a surrogate, got {choice.attack}: the smallest change there just fools the "
+            "surrogate, not the model; run the attack at several radii (--epsilon, repeated)"
+        )
     if choice.grid and not best:
         raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
     given, grid = _limited(config, choice)

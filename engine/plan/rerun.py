@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import NamedTuple
 
 from ..cell import Cell
@@ -32,6 +33,7 @@ def transfer_of(cells: Sequence[Cell], transfers: Mapping[str, Mapping[str, obje
     pairs = [
         (cell.subject.model, subject.model, key in transfers.get(cell.key, {}))
         for cell in cells
+        if not cell.surrogate
         for key, subject in subjects.items()
         if key != cell.subject.key and subject.data_digest == cell.subject.data_digest
     ]
@@ -67,6 +69,7 @@ def configs_of(cells: Iterable[Cell], *, transfer: Transfer = "no", first: str =
             cell.pixels,
             cell.measures,
             cell.shard_size,
+            [asdict(each) for each in cell.surrogate],
         ]
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(_config(group, transfer, first) for group in groups.values())
@@ -84,9 +87,10 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
         images=first.subject.chosen,
         seeds=tuple(sorted({cell.seed for cell in cells})),
         pixels=first.pixels,
-        transfer=transfer,
+        transfer="no" if first.surrogate else transfer,
         measures=tuple(map(plain_name, first.measures)),
         shard_size=first.shard_size,
+        surrogate=tuple(each.model for each in first.surrogate),
     )
 
 

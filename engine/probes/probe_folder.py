@@ -62,7 +62,9 @@ def probe_folder(
     for subject in outcomes.subjects.values():
         if only is not None and subject.model not in only:
             continue
-        cells = [outcome.cell for outcome in outcomes.done if outcome.cell.subject == subject]
+        cells = [
+            outcome.cell for outcome in outcomes.done if outcome.cell.subject == subject and not outcome.cell.surrogate
+        ]
         waiting = [cell for cell in cells if not _is_probed(outcomes.store, cell.key, images)]
         kept += len(cells) - len(waiting)
         for _ in range(len(cells) - len(waiting)):

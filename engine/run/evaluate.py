@@ -206,8 +206,19 @@ def _clean_tasks(plan: Plan) -> list[Task]:
 
 def _attack_tasks(plan: Plan) -> list[Task]:
     keep = plan.config.keep_images or plan.config.transfer != "no"
+    device, surrogate = plan.config.device, plan.surrogate
     return [
-        Task("attack", cell.subject, plan.source(cell.subject), plan.data, plan.config.device, cell, shard, keep)
+        Task(
+            "attack",
+            cell.subject,
+            plan.source(cell.subject),
+            plan.data,
+            device,
+            cell,
+            shard,
+            keep,
+            surrogate=surrogate,
+        )
         for cell in plan.cells
         for shard in range(cell.shards)
     ]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
+from ...adapters.result import SURROGATE_PASSES
 from ...adapters.running.judge import distances_of, quantise
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError
@@ -106,6 +107,9 @@ def result_table(
         "distance": column_of_values(minimal_distance(result)),
         "R8": column_of_values(result.success_8bit.double().where(result.success, math.nan)),
     }
+    for name in SURROGATE_PASSES:
+        if result.surrogate:
+            columns[name] = column_of_values(getattr(result, name))
     if result.budget is not None:  # of a best-effort search
         columns["budget"] = column_of_values(result.budget)
     if isinstance(result, SearchResult):

@@ -33,6 +33,7 @@ class Task:
         logits: of the model on the shard's clean images, shape (N, K), if they are known.
         cams: clean activation maps of the shard's labels, shape (N, h, w), if they are known.
         adv_inputs: the examples to test on another model, shape (N, C, H, W).
+        surrogate: where what the examples are made on comes from; empty: on the model itself.
     """
 
     kind: Literal["clean", "attack", "transfer"]
@@ -46,6 +47,7 @@ class Task:
     logits: Tensor | None = None
     cams: Tensor | None = None
     adv_inputs: Tensor | None = None
+    surrogate: tuple[ModelSource, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         examples = None if self.adv_inputs is None else compact_images(self.adv_inputs)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
+from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
 from ...errors import InvalidInput
 from ...memory import give_memory_back
@@ -86,6 +87,22 @@ class Workbench(LastLoaded):
             self._checked = (ref(classifier), ref(data.inputs), task.subject)
         return classifier, data, changed
 
+    def _load_surrogate(self, task: Task) -> Classifier | None:
+        """What the examples of a task are made on, as it was planned; None: the model itself.
+
+        Raises:
+            InvalidInput: if it is something else than was planned.
+        """
+        if not task.surrogate or task.cell is None:
+            return None
+        surrogate = self.surrogate(task.surrogate, task.device)
+        if _changed_member(task, surrogate):
+            self.forget_surrogate()  # it was loaded for another plan
+            surrogate = self.surrogate(task.surrogate, task.device)
+        if changed := _changed_member(task, surrogate):
+            raise InvalidInput(_NOT_PLANNED.format(changed))
+        return surrogate
+
     def _do(
         self, task: Task, classifier: Classifier, data: Data, progress: Callable[[int], object] | None
     ) -> TaskResult:
@@ -100,7 +117,14 @@ class Workbench(LastLoaded):
         part = slice(span.start, span.stop)
         inputs, labels = data.inputs[part].to(classifier.device), data.labels[part].to(classifier.device)
         result = attack_shard(
-            task.cell, classifier, inputs, labels, first=span.start, logits=task.logits, progress=progress
+            task.cell,
+            classifier,
+            inputs,
+            labels,
+            first=span.start,
+            logits=task.logits,
+            surrogate=self._load_surrogate(task),
+            progress=progress,
         )
         table, unmeasured = result_table(
             result,
@@ -130,6 +154,17 @@ def _changed(task: Task, classifier: Classifier, data: Data) -> str:
             return task.model.name
     if task.data.data is None and _FILE in task.data.name:
         return task.data.name if digest_data(data.inputs, data.labels) != task.subject.data_digest else ""
+    return ""
+
+
+def _changed_member(task: Task, surrogate: Classifier) -> str:
+    """The name of a member of the surrogate that a file made otherwise than the plan has it; "" if none is."""
+    planned = () if task.cell is None else task.cell.surrogate
+    for source, member, known in zip(task.surrogate, members_of(surrogate), planned, strict=True):
+        if source.classifier is None and _FILE in source.name:
+            identity = identify_model(member, source.name)
+            if not identity.reasons and identity.digest != known.model_digest:
+                return source.name
     return ""
 
 

@@ -84,6 +84,7 @@ def order_of(cell: Cell) -> tuple[str, str, str]:
 def _is_sane(cell: Cell) -> bool:
     """Whether the parts of a spec have the types that readers count on."""
     texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data
+    texts = (*texts, *(text for each in cell.surrogate for text in (each.model, each.model_digest)))
     numbers = cell.seed, cell.shard_size, cell.rules, cell.subject.images
     radius = cell.threat_model.epsilon
     return (

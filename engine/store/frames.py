@@ -30,11 +30,11 @@ class CellState(NamedTuple):
 def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
     """The per-image records of all finished cells of a results folder.
 
-    Columns: `cell`, `model`, `implementation`, `attack`, `knowledge`, `minimum_norm`, `library`, `norm`, `epsilon`
-    (NaN: none), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`, `model_digest`, `data_digest`, `version` (of
-    the library, or of a user's code), then those of the records: `image`, `index`, `label`, `attacked`, `success`,
-    `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean), `forwards`, ..., and one for each metric,
-    by symbol.
+    Columns: `cell`, `model`, `implementation` and `attack` (with the surrogate, if there is one), `knowledge`,
+    `minimum_norm`, `library`, `norm`, `epsilon` (NaN: none), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`,
+    `model_digest`, `data_digest`, `version` (of the library, or of a user's code), then those of the records: `image`,
+    `index`, `label`, `attacked`, `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean),
+    `forwards`, ..., and one for each metric, by symbol.
 
     Args:
         folder: where `davylamp evaluate` put them.
@@ -134,9 +134,9 @@ def about_cell(cell: Cell) -> dict[str, Any]:
         "cell": cell.key,
         "subject": cell.subject.key,
         "model": cell.subject.model,
-        "implementation": cell.attack,
-        "attack": f"best({row.attack})" if cell.is_best else row.attack,
-        "knowledge": attack.knowledge,
+        "implementation": cell.title,
+        "attack": cell.attack_title,
+        "knowledge": cell.knowledge,
         "minimum_norm": cell.is_best or attack.kind == "minimum-norm",
         "library": row.library,
         "norm": threat_model.norm,

@@ -125,13 +125,13 @@ class Outcomes:
     @property
     def notes(self) -> list[str]:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
-        lines = [f"failed: {cell.attack} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
+        lines = [f"failed: {cell.title} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
         lines += [f"left out: {why}, on {cell.subject.model}" for cell, why in self.unknown]
         foreign = {
             outcome.cell.attack for outcome in self.done if outcome.cell.is_foreign and not outcome.cell.row.is_users
         }
         lines += [f"not in the catalogue here, described by its records: {attack}" for attack in sorted(foreign)]
-        lines += [f"not finished, left out: {cell.attack} on {cell.subject.model}" for cell in self.running]
+        lines += [f"not finished, left out: {cell.title} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
         lines += [f"left out: {line}{remedy(line)}" for line in self.damaged]
@@ -302,7 +302,7 @@ def side_of(outcome: Outcome) -> Side:
     columns = outcome.columns
     texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
     kinds = tuple(tuple(text.split()) for text in texts)
-    return Side(outcome.cell.attack, columns["attacked"], columns["success"], columns["distance"], kinds)
+    return Side(outcome.cell.title, columns["attacked"], columns["success"], columns["distance"], kinds)
 
 
 def remedy(line: str) -> str:
@@ -324,6 +324,8 @@ def details(cell: Cell) -> dict[str, str]:
     settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
     if users := [measure for measure in cell.measures if is_file_name(plain_name(measure))]:
         settings["metrics"] = users
+    if cell.surrogate:
+        settings["surrogate"] = ", ".join(f"{each.model} [{each.model_digest[:6]}]" for each in cell.surrogate)
     chosen = f" chosen: {cell.subject.chosen[0]}, ..." if cell.subject.chosen else ""
     settings |= {"data": f"{cell.subject.data} ({cell.subject.images}{chosen})"}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}

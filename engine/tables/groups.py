@@ -4,12 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...adapters import attack_of
 from ..cell import Cell, ModelOnData
 from ..store.outcomes import Outcome, Outcomes, details, side_of
 from .symbols import By
 
-_ORDER = ("white-box", "score-based", "decision-based")
+_ORDER = ("white-box", "transfer", "score-based", "decision-based")
 
 
 class Group(NamedTuple):
@@ -105,17 +104,17 @@ def _labels(cell: Cell, by: By, names: Mapping[str, str]) -> dict[str, Any]:
     if by == "models":
         return {"model": names[cell.subject.key], **threat_labels(cell)}
     if by == "pairs":
-        return {"model": names[cell.subject.key], "implementation": cell.attack, **threat_labels(cell)}
+        return {"model": names[cell.subject.key], "implementation": cell.title, **threat_labels(cell)}
     return {
-        "implementation": cell.attack,
-        "knowledge": attack_of(cell.row).knowledge,
+        "implementation": cell.title,
+        "knowledge": cell.knowledge,
         **threat_labels(cell),
     }
 
 
 def setting_of(cell: Cell) -> tuple[Any, ...]:
     """What a cell is apart from model, seed and the size of its shards: implementation, threat model, details."""
-    return (cell.attack, *_balls(cell), *sorted(details(cell).items()))
+    return (cell.title, *_balls(cell), *sorted(details(cell).items()))
 
 
 def _threat(cell: Cell) -> tuple[Any, ...]:
@@ -129,7 +128,7 @@ def _balls(cell: Cell) -> tuple[Any, ...]:
 def _place(cell: Cell, by: By) -> tuple[Any, ...]:
     rules = cell.threat_model
     ball = (rules.norm, math.inf if rules.epsilon is None else rules.epsilon, rules.targeted)
-    attack = (_ORDER.index(attack_of(cell.row).knowledge), cell.row.attack, *ball, cell.attack)
+    attack = (_ORDER.index(cell.knowledge), cell.row.attack, *ball, cell.title)
     model = (cell.subject.model, cell.subject.key)
     ordered = {"attacks": (*attack, *model), "models": (*model, *ball, *attack), "pairs": (*model, *attack)}[by]
     return (*ordered, cell.seed, cell.key)

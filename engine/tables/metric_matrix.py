@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ...adapters import attack_of
 from ...adapters.threat_model import NORMS
 from ...adapters.user_file import is_file_name
 from ...adapters.words import labels_text
@@ -21,15 +20,16 @@ from .groups import differing, model_names, setting_of, threat_labels
 from .symbols import drop_absent
 from .table import build_table
 
-Knowledge = Literal["white-box", "black-box", "score", "decision"]
+Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
 Per = Literal["attack", "implementation"]
 Subjects = Literal["models", "attacks", "implementations", "defences"]
 LAYERS: tuple[Knowledge, ...] = ("white-box", "black-box")
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "white-box": ("white-box",),
-    "black-box": ("score-based", "decision-based"),
+    "black-box": ("score-based", "decision-based", "transfer"),
     "score": ("score-based",),
     "decision": ("decision-based",),
+    "transfer": ("transfer",),
 }
 _QUERIES = ("QNC_F", "QNC_B")
 _RATES = ("MR", "TAS")  # a violation is no success there; here it is missing
@@ -90,7 +90,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
         one = "implementation" if subjects == "implementations" else per
         return build_matrix(outcomes, symbols, rows=rows, per=one, **kind)
 
-    have = {attack_of(outcome.cell.row).knowledge for outcome in _in_norm(outcomes, norm)}
+    have = {outcome.cell.knowledge for outcome in _in_norm(outcomes, norm)}
     layers: list[Knowledge] = [knowledge] if knowledge else [layer for layer in LAYERS if have & set(_KINDS[layer])]
     if len(layers) == 1:
         return {layers[0]: build(layers[0])}
@@ -157,7 +157,7 @@ def build_matrix(
     targeted = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome.cell.threat_model.targeted))
     if targeted and any(not outcome.cell.threat_model.targeted for outcome in done):
         notes.append(f"targeted and untargeted attacks are averaged together; targeted: {_some(targeted)}")
-    alias = {outcome.cell.attack: _plain_name(outcome) for outcome in done} if per == "attack" else {}
+    alias = {outcome.cell.title: _plain_name(outcome) for outcome in done} if per == "attack" else {}
     kept = replace(outcomes, done=tuple(map(_without_violations, done)), failed=())
     columns, more = _columns(kept, symbols, rows, alias)
     return MetricMatrix(columns, (*notes, *more))
@@ -306,9 +306,9 @@ def _in_norm(outcomes: Outcomes, norm: str | None) -> list[Outcome]:
 
 def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list[Outcome], list[str]]:
     """The cells of one kind of attack, and a note about the other kind if nobody chose."""
-    have = {attack_of(outcome.cell.row).knowledge for outcome in done}
+    have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
-    kept = [outcome for outcome in done if attack_of(outcome.cell.row).knowledge in _KINDS[chosen]]
+    kept = [outcome for outcome in done if outcome.cell.knowledge in _KINDS[chosen]]
     if not kept:
         raise Unsupported(f"expected {chosen} attacks, got {', '.join(sorted(have))} ones only")
     rest = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome not in kept))
@@ -352,7 +352,7 @@ def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
     """One outcome for each attack on each model, under the name of the attack, and a note if libraries were joined."""
     settings: dict[Any, dict[Any, dict[str, str]]] = {}
     for outcome in done:
-        settings.setdefault((outcome.cell.attack, _rules_of(outcome)), {})[setting_of(outcome.cell)] = details(
+        settings.setdefault((outcome.cell.title, _rules_of(outcome)), {})[setting_of(outcome.cell)] = details(
             outcome.cell
         )
     texts = {
@@ -367,13 +367,13 @@ def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
         )
     merged, joined = [], {}
     for (name, *_), several in attacks.items():
-        first = min(several, key=lambda outcome: outcome.cell.attack).cell
+        first = min(several, key=lambda outcome: outcome.cell.title).cell
         pairs: dict[Any, list[Outcome]] = {}
         for outcome in several:
             pairs.setdefault((outcome.cell.subject, outcome.cell.seed), []).append(outcome)
         for (subject, seed), tries in pairs.items():
             cell = replace(first, subject=subject, seed=seed)
-            merged.append(replace(_best(sorted(tries, key=lambda outcome: outcome.cell.attack)), cell=cell))
+            merged.append(replace(_best(sorted(tries, key=lambda outcome: outcome.cell.title)), cell=cell))
         libraries = sorted({outcome.cell.row.library for outcome in several})
         if len(libraries) > 1:
             joined[f"{name} ({', '.join(libraries)})"] = None
@@ -447,12 +447,12 @@ def _columns(
 
 
 def _attack_name(outcome: Outcome) -> str:
-    return _name({"implementation": outcome.cell.attack, **threat_labels(outcome.cell), "setting": ""})
+    return _name({"implementation": outcome.cell.title, **threat_labels(outcome.cell), "setting": ""})
 
 
 def _plain_name(outcome: Outcome) -> str:
     """The attack, whichever library ran it."""
-    return f"best({outcome.cell.row.attack})" if outcome.cell.is_best else outcome.cell.row.attack
+    return outcome.cell.attack_title
 
 
 def _name(labels: Mapping[str, Any], alias: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from ...adapters.result import SURROGATE_PASSES
 from ...adapters.user_file import is_file_name
 from ...errors import UnknownName, Unsupported
 from ...metrics import METRICS
@@ -21,6 +22,8 @@ MEASUREMENTS: Mapping[str, str] = {
     "seconds": "seconds per attacked image",
     "forwards": "forward passes per attacked image",
     "backwards": "backward passes per attacked image",
+    "surrogate_forwards": "forward passes of the surrogate per attacked image",
+    "surrogate_backwards": "backward passes of the surrogate per attacked image",
     "l0": "number of changed components, over successes",
     "l1": "l1 norm of the change, over successes",
     "l2": "l2 norm of the change, over successes",
@@ -145,7 +148,7 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     columns, images = outcome.columns, len(outcome.columns["label"])
     if symbol == "RA":
         return columns["robust"].astype(float)
-    if symbol in ("seconds", "forwards", "backwards"):
+    if symbol in ("seconds", "forwards", "backwards", *SURROGATE_PASSES) and symbol in columns:
         return np.where(columns["attacked"], columns[symbol], np.nan)
     if symbol in ("l0", "l1", "l2", "linf"):
         return np.where(columns["success"], columns[symbol], np.nan)

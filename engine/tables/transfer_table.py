@@ -93,7 +93,8 @@ def build_transfer(
     names, tables, notes = model_names(outcomes), [], []
     for subjects in shared.values():
         keys = [subject.key for subject in subjects]
-        mine = tuple(outcome for outcome in outcomes.done if outcome.cell.subject.key in keys)
+        made = (outcome for outcome in outcomes.done if not outcome.cell.surrogate)  # which are no model's here
+        mine = tuple(outcome for outcome in made if outcome.cell.subject.key in keys)
         if any(outcome.cell.key in (outcomes.transfers or {}) for outcome in mine):
             groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
             tables.append(_table(groups, keys, tuple(names[key] for key in keys), outcomes, over, banded=bootstrap > 0))

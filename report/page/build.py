@@ -55,7 +55,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     folder = read_folder(path)
     outcomes = folder.outcomes
     if not outcomes.done:
-        reasons = "; ".join(f"{cell.attack}: {reason}" for cell, reason in outcomes.failed[:3])
+        reasons = "; ".join(f"{cell.title}: {reason}" for cell, reason in outcomes.failed[:3])
         raise Unavailable(f"expected finished cells in {path}, got {len(outcomes.failed)} failed ({reasons})")
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     symbols = present_symbols(folder)

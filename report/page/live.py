@@ -106,7 +106,7 @@ class LiveReport:
             (
                 badge("unknown", "running"),
                 cell.subject.model,
-                cell.attack,
+                cell.title,
                 threat_text(cell.threat_model),
                 f"{parts[cell.key]} of {cell.shards}",
                 "",
@@ -115,7 +115,7 @@ class LiveReport:
             if cell is not None
         ]
         rows += [
-            (badge("fail", state), cell.subject.model, cell.attack, threat_text(cell.threat_model), "", reason)
+            (badge("fail", state), cell.subject.model, cell.title, threat_text(cell.threat_model), "", reason)
             for state, cell, reason in states
             if state == "failed" and cell is not None
         ]

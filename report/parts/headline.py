@@ -24,7 +24,7 @@ def write_caveats(outcomes: Outcomes) -> list[str]:
     if outcomes.damaged:
         lines.append(f"{_many(len(outcomes.damaged), 'damaged file')} left out; evaluate again.")
     if failed:
-        reasons = Counter(f"{cell.attack} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
+        reasons = Counter(f"{cell.title} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
         more = f"; and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
         examples = "; ".join(list(reasons)[:_REASONS])
         lines.append(f"{_many(failed, 'cell')} failed and count for nobody ({examples}{more}).")
@@ -92,7 +92,7 @@ def _compare(first: Group, second: Group) -> str:
             f"{name} keeps {_share(first)}; {other} ({_share(second)}) saw other images, so no paired test is possible."
         )
     robust = robust_to_all(first), robust_to_all(second)
-    attacks = [{outcome.cell.attack for part in group.parts for outcome in part} for group in (first, second)]
+    attacks = [{outcome.cell.title for part in group.parts for outcome in part} for group in (first, second)]
     unequal = "" if attacks[0] == attacks[1] else " Not the same attacks have a result on both."
     outcome = judge_rates((name, other), *robust)
     p, n = outcome.p_success, outcome.images

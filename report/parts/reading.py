@@ -59,7 +59,7 @@ def name_cells(outcomes: Outcomes) -> dict[str, str]:
     alike: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes.done:
         alike.setdefault(
-            (outcome.cell.subject.key, f"{outcome.cell.attack} {threat_text(outcome.cell.threat_model)}"), []
+            (outcome.cell.subject.key, f"{outcome.cell.title} {threat_text(outcome.cell.threat_model)}"), []
         ).append(outcome)
     names = {}
     for (_, name), cells in alike.items():

@@ -65,7 +65,15 @@ def shared_attacks(done: Sequence[Outcome]) -> Iterator[list[Outcome]]:
     alike: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in done:
         cell = outcome.cell
-        key = (cell.subject.key, cell.row.attack, cell.is_best, cell.threat_model, cell.target, cell.seed, cell.pixels)
+        key = (
+            cell.subject.key,
+            cell.attack_title,
+            cell.surrogate,
+            cell.threat_model,
+            cell.target,
+            cell.seed,
+            cell.pixels,
+        )
         alike.setdefault(key, []).append(outcome)
     for cells in alike.values():
         names = set.intersection(*(set(outcome.cell.parameters) for outcome in cells))

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...adapters.result import SURROGATE_PASSES
 from ...adapters.words import threat_text
 from ...engine.store.outcomes import Outcome
 from ..parts.blocks import Column, Section, Text, make_table
@@ -38,7 +39,7 @@ def write_cost(folder: Folder) -> Section:
         if len(prices) > 2 and len(blocks) < _DRAWN:
             libraries = sorted({outcome.cell.row.library for outcome in folder.outcomes.done})
             dots = [
-                Dot(p.outcome.cell.attack, p.passes, p.success, libraries.index(p.outcome.cell.row.library), p.front)
+                Dot(p.outcome.cell.title, p.passes, p.success, libraries.index(p.outcome.cell.row.library), p.front)
                 for p in prices
             ]
             caption = f"{model}, {threat}: success against queries; filled: on the Pareto front"
@@ -63,6 +64,8 @@ def write_cost(folder: Folder) -> Section:
     if len(fronts) > _DRAWN:
         blocks.append(Text(f"The first {_DRAWN} of {len(fronts)} are drawn; the table has all.", "note"))
     lead = "Passes are counted by davylamp, per image, not by the library. Seconds depend on the machine."
+    if any(outcome.cell.surrogate for outcome in folder.outcomes.done):
+        lead += " Via a surrogate, passes are the surrogate's: the model itself is asked nothing."
     return Section("cost", "Cost", lead, (*blocks, table))
 
 
@@ -82,14 +85,23 @@ def mark_front(prices: Sequence[Price]) -> list[Price]:
 
 def _price(outcome: Outcome) -> Price:
     columns, attacked = outcome.columns, outcome.columns["attacked"]
-    passes = (columns["forwards"] + columns["backwards"])[attacked]
+    forwards, backwards = spent_passes(outcome)
+    passes = (forwards + backwards)[attacked]
     success = float(columns["success"][attacked].mean())
     return Price(outcome, success, float(passes.mean()), float(columns["seconds"][attacked].mean()))
 
 
+def spent_passes(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    """Forward and backward passes of each image, (n,): of the model, or of the surrogate that was attacked for it."""
+    columns = outcome.columns
+    names = SURROGATE_PASSES if outcome.cell.surrogate else ("forwards", "backwards")
+    return columns[names[0]], columns[names[1]]
+
+
 def _row(folder: Folder, model: str, threat: str, price: Price) -> tuple[Any, ...]:
-    columns, attacked = price.outcome.columns, price.outcome.columns["attacked"]
-    most = int((columns["forwards"] + columns["backwards"])[attacked].max())
-    means = [float(np.mean(columns[name][attacked])) for name in ("forwards", "backwards")]
+    attacked = price.outcome.columns["attacked"]
+    spent = spent_passes(price.outcome)
+    most = int((spent[0] + spent[1])[attacked].max())
+    means = [float(np.mean(passes[attacked])) for passes in spent]
     name = folder.title(price.outcome)
     return model, threat, name, price.success, *means, price.passes, most, price.seconds, price.front

@@ -127,7 +127,7 @@ def _only_one(folder: Folder, pairs: Sequence[PairVerdict]) -> list[PageTable]:
             if names:
                 rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
                 entry = Entry(", ".join(names[:_NAMED]) + rest, len(names))
-                rows.append((folder.model(winner), folder.title(winner), loser.cell.attack, len(names), entry))
+                rows.append((folder.model(winner), folder.title(winner), loser.cell.title, len(names), entry))
     columns = ("model", "fooled by", "not by", Column("n", "images"), "images")
     return [make_table("gallery-only", "Fooled by one library, not by another", columns, rows)] if rows else []
 

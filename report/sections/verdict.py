@@ -50,7 +50,7 @@ def _counts(folder: Folder, warnings: str) -> tuple[tuple[str, str], ...]:
     images = sorted({outcome.cell.subject.images for outcome in done})
     return (
         ("Models", str(len(set(folder.models.values())))),
-        ("Attacks", f"{len(attacks)} in {len({outcome.cell.attack for outcome in done})} rows"),
+        ("Attacks", f"{len(attacks)} in {len({outcome.cell.title for outcome in done})} rows"),
         ("Libraries", ", ".join(sorted({outcome.cell.row.library for outcome in done}))),
         ("Images", " and ".join(map(str, images))),
         ("Cells", ", ".join(f"{number} {state}" for state, number in sorted(states.items()))),

@@ -1,0 +1,136 @@
+"""Attacks made on a surrogate and judged on another model, which they never ask."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput
+from ..attack import Implementation
+from ..criterion import fooled
+from ..models.classifier import Classifier
+from ..result import AttackResult, allowed_radius
+from ..threat_model import ThreatModel
+from .call import Images
+from .evidence import last_on_grid
+from .judge import OF_THE_MODEL, judge_outcomes
+from .run import run_attack
+from .steadiness import draw_hits, is_steady
+
+
+def run_transfer(  # noqa: PLR0913 - as run_attack
+    implementation: Implementation | str,
+    classifier: Classifier,
+    surrogate: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    logits: Tensor | None = None,
+    seed: int = 0,
+    **more: Any,
+) -> AttackResult:
+    """Attack a surrogate on the images that the classifier gets right, and judge the examples on the classifier.
+
+    The attack knows all of the surrogate and nothing of the classifier: restarts, budgets and smallest changes are the
+    surrogate's. An image that the surrogate gets wrong is attacked like the others.
+
+    Args:
+        implementation: a row or its name.
+        classifier: the model that the examples are judged on.
+        surrogate: the model that they are made on.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, shape (N,).
+        threat_model: norm, epsilon, targeted.
+        logits: of the classifier on the clean images, shape (N, K), where they are known.
+        seed: of every random choice.
+        **more: as for `run_attack`; `max_queries` are passes of the surrogate.
+
+    Returns:
+        The result on the classifier: `knowledge` is "transfer", `forwards` and `backwards` are zero, and those of the
+        surrogate stand beside them. What the library did wrong on the surrogate stays a violation.
+
+    Raises:
+        DavylampError: as `run_attack`; `InvalidInput` if the surrogate has another number of classes.
+    """
+    inputs = inputs.detach().float()
+    with classifier.frozen():
+        logits = classifier.check(inputs, labels, logits=logits)
+        check_surrogate(classifier, surrogate, inputs)
+        attacked = logits.argmax(1) == labels.to(logits.device)
+        shared: dict[str, Any] = {"seed": seed, "attacked": attacked}
+        made = run_attack(implementation, surrogate, inputs, labels, threat_model, **shared, **more)
+        return _judge(made, classifier, surrogate, inputs, logits)
+
+
+def check_surrogate(classifier: Classifier, surrogate: Classifier, inputs: Tensor) -> None:
+    """Raise InvalidInput unless both models answer these images with the same number of classes."""
+    classes, others = (model.predict_logits(inputs[:1]).shape[1] for model in (classifier, surrogate))
+    if classes != others:
+        raise InvalidInput(
+            f"expected a surrogate with the {classes} classes of {classifier.name}, got {surrogate.name} with {others}"
+        )
+
+
+def _judge(
+    made: AttackResult, classifier: Classifier, surrogate: Classifier, inputs: Tensor, logits: Tensor
+) -> AttackResult:
+    """What the examples that were made on the surrogate do to the classifier."""
+    examples = Images(made.adv_inputs, made.labels, made.targets)
+    adv_logits = classifier.predict_logits(made.adv_inputs)
+    inside = made.distance <= allowed_radius(made.threat_model)
+    hit = fooled(adv_logits, made.labels, made.targets) & inside
+    unsteady = None if is_steady(classifier, inputs, logits, made.seed) else made.seed
+    flags = {"nan-logits": ~adv_logits.isfinite().all(1)}
+    if unsteady is not None:
+        wrong = draw_hits(classifier, inputs, made.labels, None, unsteady).ever
+        drawn = draw_hits(classifier, *examples, unsteady)
+        flags["unstable"] = wrong | (drawn.always != hit) | (drawn.ever != hit)
+    stays = torch.ones_like(hit)
+    flags["unchanged"] = judge_outcomes(inputs, made.adv_inputs, hit, made.threat_model, may_stay=stays)["unchanged"]
+    violations = [*_kept(made, hit)]
+    _add(violations, flags, made.attacked)
+    success = hit & made.attacked & ~_any(violations, hit)
+    rounded, broken = last_on_grid(classifier, examples, success, unsteady)
+    _add(violations, {"nan-logits": broken}, made.attacked)
+    return replace(
+        made,
+        logits=logits,
+        adv_logits=adv_logits,
+        success=success & ~broken,
+        success_8bit=rounded & ~broken,
+        violations=tuple(violations),
+        forwards=torch.zeros_like(made.forwards),
+        backwards=torch.zeros_like(made.backwards),
+        knowledge="transfer",
+        surrogate=surrogate.name,
+        surrogate_forwards=made.forwards,
+        surrogate_backwards=made.backwards,
+    )
+
+
+def _kept(made: AttackResult, hit: Tensor) -> list[tuple[str, ...]]:
+    """Of the violations on the surrogate, by image, those that still speak against the example.
+
+    A surrogate that answers now so, now otherwise may be attacked. Where it got the image wrong, the clean image is an
+    example of it. An example that fools the classifier speaks for itself, whatever the surrogate made of it.
+    """
+    wrong = fooled(made.logits, made.labels, made.targets).tolist()
+    kept = []
+    for kinds, is_wrong, is_hit in zip(made.violations, wrong, hit.tolist(), strict=True):
+        dropped = {"unstable"} | ({"unchanged"} if is_wrong else set())
+        dropped |= {*OF_THE_MODEL, "barely-moved"} if is_hit else set()
+        kept.append(tuple(kind for kind in kinds if kind not in dropped))
+    return kept
+
+
+def _add(violations: list[tuple[str, ...]], flags: dict[str, Tensor], attacked: Tensor) -> None:
+    for kind, images in flags.items():
+        for place in (images & attacked).nonzero()[:, 0].tolist():
+            if not violations[place]:
+                violations[place] = (kind,)
+
+
+def _any(violations: list[tuple[str, ...]], like: Tensor) -> Tensor:
+    return torch.tensor([bool(kinds) for kinds in violations], device=like.device)

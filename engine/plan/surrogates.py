@@ -1,0 +1,71 @@
+"""The surrogate of an evaluation: loaded once, to hash it, and set against each model that is judged."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...adapters import Classifier
+from ...adapters.data.datasets import Data
+from ...adapters.models.ensemble import ensemble_name, ensemble_of
+from ...adapters.models.identity.digest import identify_model
+from ...adapters.running.surrogate import check_surrogate
+from ...errors import InvalidInput
+from ..cell import ModelOnData, Surrogate
+from ..sources import ModelSource
+from .config import Config
+
+
+class LoadedSurrogate(NamedTuple):
+    """What examples are made on.
+
+    Args:
+        sources: where its members come from; empty: there is none, examples are made on the model itself.
+        identities: name and digest of each member.
+        classifier: the member, or the mean of the members' logits.
+        unknown: by name of a member, why it cannot be known in full.
+    """
+
+    sources: tuple[ModelSource, ...] = ()
+    identities: tuple[Surrogate, ...] = ()
+    classifier: Classifier | None = None
+    unknown: Mapping[str, str] = {}
+
+    @property
+    def via(self) -> str:
+        """As `Cell.via`; "" without a surrogate."""
+        return f" via {ensemble_name([each.model for each in self.identities])}" if self.identities else ""
+
+    def check(self, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
+        """Raise InvalidInput where examples of the surrogate say nothing about a model; nothing without a surrogate."""
+        if self.classifier is None:
+            return
+        same = [each.model for each in self.identities if each.model_digest == subject.model_digest]
+        if same:
+            raise InvalidInput(
+                f"expected a surrogate other than the model, got {same[0]}: on itself it is a white-box attack; "
+                "evaluate it without a surrogate"
+            )
+        check_surrogate(classifier, self.classifier, data.inputs[:1].to(classifier.device))
+
+
+NO_SURROGATE = LoadedSurrogate()
+
+
+def load_surrogate(config: Config, models: Mapping[str, Classifier] | None = None) -> LoadedSurrogate:
+    """The surrogate that a config names.
+
+    Args:
+        config: what to do.
+        models: classifiers by name, in place of loading those names.
+
+    Raises:
+        DavylampError: if one cannot be loaded.
+    """
+    names = tuple(dict.fromkeys(config.surrogate))
+    sources = tuple(ModelSource(name, (models or {}).get(name)) for name in names)
+    if not sources:
+        return NO_SURROGATE
+    loaded = [source.load("cpu" if source.classifier is None else str(source.classifier.device)) for source in sources]
+    known = [identify_model(classifier, name) for classifier, name in zip(loaded, names, strict=True)]
+    identities = tuple(Surrogate(name, each.digest) for name, each in zip(names, known, strict=True))
+    unknown = {name: "; ".join(each.reasons) for name, each in zip(names, known, strict=True) if each.reasons}
+    return LoadedSurrogate(sources, identities, ensemble_of(loaded), unknown)

@@ -1,0 +1,201 @@
+"""Evaluations through a surrogate: cells of their own, resumed, by several workers, and named wherever they show."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import davylamp
+from davylamp.adapters.running.surrogate import run_transfer
+from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
+from davylamp.engine.cell import Cell, Surrogate
+from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.plan.rerun import configs_of
+from davylamp.engine.run.in_process import ThisProcess
+from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.tables.transfer_table import build_transfer
+from davylamp.errors import InvalidInput
+from davylamp.report.page.build import build_report
+
+NET = """
+import torch
+
+def build(seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    layer = torch.nn.Linear(48, 4)
+    layer.weight.data = WEIGHTS + 0.3 * torch.randn(4, 48, generator=generator)
+    layer.bias.data.zero_()
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+
+WEIGHTS = torch.randn(4, 48, generator=torch.Generator().manual_seed(9))
+
+def one(): return build(1)
+def two(): return build(2)
+def three(): return build(3)
+def few(): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3))
+
+def images():
+    inputs = torch.rand(9, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+    return inputs, (inputs.flatten(1) @ WEIGHTS.T).argmax(1)
+"""
+ATTACKS = (AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3}), AttackChoice("torchattacks:deepfool"))
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(**changes):
+    whole = Config(("net.py:one", "net.py:two"), ATTACKS, "net.py:images", measures=("effect", "cost"), shard_size=4)
+    return replace(whole, surrogate=("net.py:three",), **changes)
+
+
+def test_a_cell_is_the_transfer_and_its_key_names_the_surrogate(files):
+    plan = make_plan(config(keep_images=True))
+    white = make_plan(replace(config(), surrogate=()))
+    evaluate(plan, ResultsStore("r"))
+    classifiers = {name: davylamp.load_model(f"net.py:{name}") for name in ("one", "two", "three")}
+    data = davylamp.load_data("net.py:images")
+    frame = load("r")
+    for cell in plan.cells:
+        mine = frame[frame["cell"] == cell.key]
+        expected = run_transfer(
+            cell.attack,
+            classifiers[cell.subject.model.partition(":")[2]],
+            classifiers["three"],
+            data.inputs,
+            data.labels,
+            cell.threat_model,
+            **cell.parameters,
+        )
+        assert (mine["success"] == expected.success.numpy()).all()
+        assert (mine["surrogate_backwards"] == expected.surrogate_backwards.numpy()).all()
+        assert not mine[["forwards", "backwards"]].any(axis=None)
+        assert np.isnan(mine["AAW"]).all()  # a black-box one
+        assert not np.isnan(mine["AAB"][mine["attacked"]]).any()
+        assert Cell.from_spec(cell.spec) == cell
+    assert set(frame["knowledge"]) == {"transfer"}
+    assert {*frame["implementation"]} == {"foolbox:pgd via net.py:three", "torchattacks:deepfool via net.py:three"}
+    assert frame["success"].any()
+    for one, other in zip(plan.cells, white.cells, strict=True):
+        assert "surrogate" not in other.spec
+        assert replace(one, surrogate=()).key == other.key
+        another = replace(one, surrogate=(Surrogate("net.py:three", "other weights"),))
+        assert len({one.key, other.key, another.key}) == 3
+
+
+class Interrupted(ThisProcess):
+    """Stops after some shards, as a kill would."""
+
+    def __init__(self, tasks):
+        super().__init__()
+        self.left = tasks
+
+    def __call__(self, tasks, progress):
+        for outcome in super().__call__(tasks, progress):
+            yield outcome
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+
+
+def numbers(folder):
+    frame = load(folder).drop(columns="seconds")
+    return frame.to_json()
+
+
+def test_interrupted_resumed_and_by_two_workers_the_records_are_the_same(files):
+    plan = make_plan(config())
+    evaluate(plan, ResultsStore("whole"))
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(plan, ResultsStore("cut"), executor=Interrupted(5))
+    summary = evaluate(make_plan(config()), ResultsStore("cut"))
+    assert (summary.done, summary.kept, summary.failed) == (3, 1, {})
+    assert evaluate(make_plan(config()), ResultsStore("cut")).kept == 4
+    evaluate(plan, ResultsStore("crowd"), executor=LocalWorkers(2))
+    assert numbers("whole") == numbers("cut") == numbers("crowd")
+
+
+def test_an_edited_surrogate_is_another_one(files):
+    before, bench = make_plan(config()), ThisProcess()
+    evaluate(before, ResultsStore("r"), executor=bench)
+    (files / "net.py").write_text(NET.replace("build(3)", "build(4)"))
+    assert make_plan(config()).cells[0].key != before.cells[0].key
+    late = evaluate(before, ResultsStore("late"), executor=ThisProcess())
+    assert all("net.py" in reason and "not what was planned" in reason for reason in late.failed.values())
+    after = evaluate(make_plan(config()), ResultsStore("r"), executor=bench)
+    assert (after.done, after.failed) == (4, {})
+
+
+def test_tables_rank_report_and_checks_name_the_surrogate(files):
+    evaluate(make_plan(config()), ResultsStore("r"))
+    evaluate(make_plan(replace(config(), surrogate=(), transfer="full")), ResultsStore("r"))
+    table = build_table("r", metrics=["MR", "QNC_F", "surrogate_forwards"], bootstrap=0).to_frame()
+    via = table[table["implementation"] == "foolbox:pgd via net.py:three"].iloc[0]
+    assert via["knowledge"] == "transfer"
+    assert via["surrogate_forwards"] >= 3
+    assert via["QNC_F"] == 0
+    ranking = davylamp.rank("r", scoring="mean")
+    assert any("pgd via net.py:three" in item for item in davylamp.rank("r", "attacks", scoring="mean").subjects)
+    assert len(ranking.subjects) == 2
+    with pytest.raises(InvalidInput):
+        davylamp.rank("r", knowledge="score", scoring="mean")
+    davylamp.rank("r", knowledge="transfer", scoring="mean")
+    assert "foolbox:pgd via net.py:three" in build_report("r")
+    transfer = build_transfer("r", bootstrap=0)
+    assert all("via" not in labels["implementation"] for each in transfer.tables for labels in each.attacks)
+    checks = [check for check in check_folder("r") if "via net.py:three" in check.subject]
+    assert checks
+    assert any(check.name == "black-box" and check.state != "unknown" for check in check_folder("r"))
+
+
+def test_the_config_of_a_folder_makes_the_same_cells(files):
+    plan, white = make_plan(config()), make_plan(replace(config(), surrogate=()))
+    again = [cell.key for each in configs_of([*plan.cells, *white.cells]) for cell in make_plan(each).cells]
+    assert set(again) == {cell.key for cell in (*plan.cells, *white.cells)}
+
+
+def test_what_a_surrogate_cannot_be_is_one_line(files):
+    itself = "expected a surrogate other than the model, got net.py:one: on itself it is a white-box attack"
+    with pytest.raises(InvalidInput, match=itself):
+        make_plan(replace(config(), models=("net.py:one",), surrogate=("net.py:three", "net.py:one")))
+    part = make_plan(replace(config(), surrogate=("net.py:one",)))
+    assert {cell.subject.model for cell in part.cells} == {"net.py:two"}
+    assert list(part.failed) == ["net.py:one via net.py:one"]
+    with pytest.raises(InvalidInput, match=r"expected a surrogate with the 4 classes of net\.py:one, got net\.py:few"):
+        make_plan(replace(config(), models=("net.py:one",), surrogate=("net.py:few",)))
+    best = replace(config(), attacks=(AttackChoice("best(foolbox:fgsm)"),))
+    with pytest.raises(InvalidInput, match="expected a fixed radius with a surrogate"):
+        make_plan(best)
+    with pytest.raises(InvalidInput, match="expected a surrogate or transfer, got both"):
+        make_plan(config(transfer="full"))
+
+
+def test_in_python_a_module_is_a_surrogate(files, digits):
+    torch.manual_seed(0)
+    other = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 10))
+    evaluation = davylamp.evaluate(
+        digits.module, digits.inputs, digits.labels, attacks="foolbox:fgsm", surrogate=other, limit=4, out="r"
+    )
+    assert {*evaluation.to_frame()["implementation"]} == {"foolbox:fgsm via Sequential"}
+    named = davylamp.evaluate(
+        {"cnn": digits.module}, digits.inputs, digits.labels, attacks="foolbox:fgsm", limit=4, out="s",
+        surrogate={"flat": other, "again": other},
+    )  # fmt: skip
+    assert {*named.to_frame()["implementation"]} == {"foolbox:fgsm via flat + again"}
+
+
+def test_on_the_command_line(run, files, tmp_path):
+    code, out, errors = run(
+        "evaluate", "--models", "net.py:one,net.py:three", "--surrogate", "net.py:two,net.py:three", "--attacks",
+        "foolbox:fgsm", "--data", "net.py:images", "-o", "r", "--strict",
+    )  # fmt: skip
+    assert code == 2, errors
+    assert "left out: net.py:three via net.py:two + net.py:three: expected a surrogate other than" in out
+    code, out, _ = run("table", "r")
+    assert code == 0
+    assert "via net.py:two + net.py:three" in out

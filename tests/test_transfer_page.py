@@ -1,0 +1,35 @@
+"""The page docs/transfer.md runs from top to bottom."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import davylamp
+
+PAGE = (Path(__file__).parent.parent / "docs" / "transfer.md").read_text(encoding="utf-8")
+COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^davylamp .*$", PAGE, re.M)]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    [(name, text)] = re.findall(r"^`([^`\n]+\.py)`\n\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
+    for command in COMMANDS:
+        code, out, errors = run(*command)
+        assert code == 0, (command, errors)
+        if command[0] == "table":
+            assert "foolbox:pgd via digits.py:small + digits.py:flat" in out
+    frame = davylamp.table("out").to_frame().set_index("implementation")
+    made = frame[frame["knowledge"] == "transfer"]
+    assert set(made.index) == {"foolbox:pgd via digits.py:small", "foolbox:pgd via digits.py:small + digits.py:flat"}
+    assert (made["MR"] > 0).all()
+    assert (made["MR"] < frame.loc["foolbox:pgd", "MR"]).all()
+    for code in re.findall(r"^```python\n(import davylamp.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
+        exec(code, {})
