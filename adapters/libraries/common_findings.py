@@ -1,4 +1,4 @@
-"""Known defects that several libraries share: ART 1.20, Foolbox 3.3, torchattacks 3.5, torchattack 1.7."""
+"""Known defects that several libraries share."""
 
 from collections.abc import Mapping
 
@@ -21,4 +21,6 @@ COMMON: Mapping[str, Finding] = {
     "on-the-boundary": Finding(
         "ends within rounding of the boundary: scored in another batch size, some images no longer fool"
     ),
+    "rounds-continue": Finding("a round of the binary search goes on from the end of the last one, not from the image"),
+    "last-step-unseen": Finding("never asks about its last iterate: n steps are n - 1, and one step is none"),
 }

@@ -10,7 +10,19 @@ import davylamp.metrics
 from davylamp.metrics import readme
 
 FOLDER = Path(davylamp.metrics.__file__).parent
-FOREIGN = {"davylamp", "adv_lib", "art", "foolbox", "torchattack", "torchattacks", "pyro", "ray", "typer", "pandas"}
+FOREIGN = {
+    "davylamp",
+    "adv_lib",
+    "art",
+    "cleverhans",
+    "foolbox",
+    "torchattack",
+    "torchattacks",
+    "pyro",
+    "ray",
+    "typer",
+    "pandas",
+}
 LATE = {"piq", "pywt", "scipy", "torchvision"}  # loaded by the functions that use them
 ALLOWED = {"torch", "numpy", "scipy", "piq", "pywt"}
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from ..library import Finding
 
 FINDINGS: Mapping[str, Finding] = {
-    "last-step-unseen": Finding("never asks about its last iterate: n steps are n - 1, and one step is none"),
     "rounds-to-8-bit": Finding("rounds every iterate to 256 levels by default: ends farther than those that do not"),
     "projection-stretches": Finding(
         "its l2 projection also stretches what is inside the ball: every iterate lies on the sphere", ("l2",)

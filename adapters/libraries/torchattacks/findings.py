@@ -22,7 +22,6 @@ FINDINGS: Mapping[str, Finding] = {
     "targeted-any-class": Finding("in targeted mode any wrong class ends the search"),
     "target-modulo-10": Finding("untargeted it aims at the label plus one modulo 10, whatever the classes"),
     "pairwise-memory": Finding("compares all pairs of components: memory grows with the square of their number"),
-    "rounds-continue": Finding("a round of the binary search goes on from the end of the last one, not from the image"),
     "swapped-axes": Finding("takes columns for rows where it writes pixels: crashes on images wider than high"),
     "one-short-step": Finding("one step of 0.01 by default, so most of the budget is not used"),
 }

@@ -188,7 +188,7 @@ def test_prints_and_warnings_of_a_library_stay_inside(library, capsys):
     ("change", "error", "message"),
     [
         ({"implementation": "foolbox:pgdd"}, UnknownName, "unknown attack 'pgdd'; did you mean"),
-        ({"implementation": "cleverhans:pgd"}, UnknownName, "unknown library 'cleverhans'"),
+        ({"implementation": "deeprobust:pgd"}, UnknownName, "unknown library 'deeprobust'"),
         ({"implementation": "pgd"}, UnknownName, "unknown implementation 'pgd'; did you mean art:pgd"),
         ({"implementation": "foolbox:pgd@repared"}, UnknownName, "unknown implementation"),
         ({"threat_model": ThreatModel("l0", 5)}, Unsupported, "foolbox:pgd does not have norm l0; it has: linf"),

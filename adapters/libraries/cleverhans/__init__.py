@@ -1,0 +1,18 @@
+"""CleverHans."""
+
+from ..library import Library
+from .attacks import ROWS
+from .findings import FINDINGS
+
+LIBRARY = Library(
+    "cleverhans",
+    module="cleverhans",
+    distribution="cleverhans",
+    # It requires TensorFlow Probability and nose, which its attacks on PyTorch models never import.
+    command="pip install --no-deps cleverhans six",
+    attacks=ROWS,
+    driver=".driver:run",
+    package=__name__,
+    findings=FINDINGS,
+    preload=("davylamp.adapters.libraries.cleverhans.functions",),
+)

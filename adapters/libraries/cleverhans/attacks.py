@@ -1,0 +1,105 @@
+"""The rows of CleverHans: what each function is, what its arguments mean in canonical words, what is known.
+
+SLIDE's random start is no parameter here: where a box is given it is thrown away. C&W's constants, HopSkipJump's starts
+and its threshold are those of `driver.py`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...attack import Implementation
+
+_BOTH: Mapping[str, Any] = {"targeted": "yes", "random": ("torch",)}
+_ITERATED = {"steps": "nb_iter", "step_size": "eps_iter"}
+_STARTED = {**_ITERATED, "random_start": "rand_init"}
+_SPSA = {"steps": "nb_iter", "samples": "spsa_samples", "finite_difference": "delta", "learning_rate": "learning_rate"}
+_CARLINI = {
+    "steps": "max_iterations",
+    "binary_search_steps": "binary_search_steps",
+    "initial_const": "initial_const",
+    "learning_rate": "lr",
+    "confidence": "confidence",
+    "num_classes": "n_classes",
+}
+_HOPSKIPJUMP = {
+    "steps": "num_iterations",
+    "initial_evaluations": "initial_num_evals",
+    "max_evaluations": "max_num_evals",
+    "starting_points": "image_target",
+}
+
+
+def _row(attack: str, function: str, norms: tuple[str, ...], params: Mapping[str, str], **rest: Any) -> Implementation:
+    return Implementation(attack, "cleverhans", dict.fromkeys(norms, f".functions:{function}"), params, **rest)
+
+
+def _repaired(within: str) -> Mapping[str, Any]:
+    return {"variant": "repaired", "within": f".repairs:{within}"}
+
+
+ROWS: tuple[Implementation, ...] = (
+    _row("fgsm", "fast_gradient_method", ("linf",), {}, targeted="yes"),
+    _row(
+        "fgm",
+        "fast_gradient_method",
+        ("l2", "l1"),
+        {},
+        targeted="yes",
+        findings=("floor-on-mean-gradient", "crashes-on-flat"),
+    ),
+    _row("fgm", "fast_gradient_method", ("l2", "l1"), {}, targeted="yes", **_repaired("whole_steps")),
+    _row("bim", "projected_gradient_descent", ("linf",), _ITERATED, fixed={"rand_init": False}, targeted="yes"),
+    _row(
+        "pgd",
+        "projected_gradient_descent",
+        ("linf", "l2"),
+        _STARTED,
+        **_BOTH,
+        findings=("floor-on-mean-gradient",),
+    ),
+    _row("pgd", "projected_gradient_descent", ("l2",), _STARTED, **_BOTH, **_repaired("whole_steps")),
+    _row(
+        "sparse-l1-descent",
+        "sparse_l1_descent",
+        ("l1",),
+        {**_ITERATED, "quantile": "grad_sparsity"},
+        targeted="yes",
+        findings=("start-thrown-away", "shrinks-to-the-ball"),
+    ),
+    _row(
+        "cw",
+        "carlini_wagner_l2",
+        ("l2",),
+        _CARLINI,
+        targeted="yes",
+        alone=True,
+        failure="input",
+        repairs=("one image per call: it adds up the constants of a batch and weighs every image with the sum",),
+        findings=("rounds-continue",),
+    ),
+    _row("spsa", "spsa", ("linf", "l2"), _SPSA, **_BOTH, alone=True, findings=("twice-the-image",)),
+    _row("spsa", "spsa", ("linf", "l2"), _SPSA, **_BOTH, alone=True, **_repaired("around_the_perturbation")),
+    _row(
+        "hopskipjump",
+        "hop_skip_jump_attack",
+        ("l2", "linf"),
+        _HOPSKIPJUMP,
+        **_BOTH,
+        alone=True,
+        failure="input",
+        repairs=(
+            "starting points, which it looks for with noise alone, are given, and not as a batch of channels",
+            "its threshold as a tensor: in linf it takes the smaller of a tensor and a number, and crashes",
+            "a threshold that float32 can reach: on large images its binary search never ends",
+        ),
+    ),
+    _row("uniform-noise", "noise", ("linf",), {}, random=("torch",)),
+    _row(
+        "inversion",
+        "semantic",
+        ("unrestricted",),
+        {},
+        within=".repairs:inverting",
+        repairs=("given the `self` that the function asks for and does not take",),
+    ),
+)

@@ -1,0 +1,108 @@
+"""CleverHans: the one call that runs any of its rows."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...threat_model import ThreatModel
+
+_STEPS = 10  # where a function requires them and none are given
+_NORMS = {"linf": math.inf, "l2": 2, "l1": 1}
+_FINEST = 2.0**-22  # of a distance: float32 tells no two points of a binary search apart below half of it
+
+
+def run(
+    attack_function: Any,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """Run an attack function of CleverHans.
+
+    Args:
+        attack_function: of `cleverhans.torch.attacks`.
+        model: maps images to logits.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: ground truth, shape (n,).
+        threat_model: norm and epsilon, passed where the function takes them; the box always is.
+        targets: target classes, shape (n,), if targeted.
+        **kwargs: in CleverHans' words, in the units of the canonical parameters.
+
+    Returns:
+        The images that CleverHans returns, shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the function cannot take a word, a step longer than the radius, or so small a quantile.
+    """
+    name, taken = attack_function.__name__, inspect.signature(attack_function).parameters
+    norm = _NORMS.get(threat_model.norm)
+    usual = {
+        **dict.fromkeys(("norm", "order", "constraint"), norm),
+        "eps": threat_model.epsilon,
+        "clip_min": 0.0,
+        "clip_max": 1.0,
+        "y": labels if targets is None else targets,
+        "y_target": targets,
+        "targeted": targets is not None,
+        "sanity_checks": False,  # they compare tensors of a GPU with NumPy's, and l2 sizes to 1e-6
+        "verbose": False,
+    }
+    words = {word: value for word, value in usual.items() if word in taken and value is not None} | kwargs
+    words = _required(words, taken) | words
+    if name in _UNITS:
+        words = _UNITS[name](words, inputs)
+    if unknown := sorted(set(words) - set(taken)):
+        raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")
+    return attack_function(*((model, inputs) if "model_fn" in taken else (inputs,)), **words)
+
+
+def _required(words: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
+    """Steps, and their length, where the function has no default: 2.5 radii in all, none longer than the radius."""
+    steps = words.get("nb_iter", _STEPS)
+    values = {"nb_iter": steps, "eps_iter": min(2.5 / steps, 1.0) * words.get("eps", 0.0)}
+    return {
+        word: value
+        for word, value in values.items()
+        if word in taken and taken[word].default is inspect.Parameter.empty
+    }
+
+
+def _within_a_radius(words: dict[str, Any], *_: Any) -> dict[str, Any]:
+    """PGD asserts that no step is longer than the radius."""
+    if words["eps_iter"] > words["eps"]:
+        raise ValueError(f"expected step_size <= epsilon for CleverHans' PGD, got {words['eps_iter']} > {words['eps']}")
+    return words
+
+
+def _percentile(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
+    """SLIDE counts in percent, and wants at least one component left alone."""
+    quantile, components = words.get("grad_sparsity", 0.99), inputs[0].numel()
+    if int(quantile * components) < 1:
+        raise ValueError(f"expected quantile >= {1 / components:.2g} for {components} components, got {quantile}")
+    return words | {"grad_sparsity": 100.0 * quantile}
+
+
+def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
+    """HopSkipJump with a threshold that float32 can reach, and starting points whose channels it takes for no batch.
+
+    Its threshold is gamma / d ** 1.5 (l2) or gamma / d ** 2 (linf) for d components. A tensor, since it takes the
+    smaller of a tensor and the threshold.
+    """
+    components = inputs[0].numel()
+    power = 1.5 if words["constraint"] == 2 else 2.0
+    gamma = inputs.new_tensor(max(1.0, _FINEST * components**power))
+    starts = {"image_target": words["image_target"].unsqueeze(1)} if "image_target" in words else {}
+    return words | starts | {"gamma": gamma}
+
+
+_UNITS: Mapping[str, Callable[[dict[str, Any], Tensor], dict[str, Any]]] = {
+    "projected_gradient_descent": _within_a_radius,
+    "sparse_l1_descent": _percentile,
+    "hop_skip_jump_attack": _searchable,
+}
