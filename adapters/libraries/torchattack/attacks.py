@@ -24,11 +24,15 @@ def _row(
     attack: str, classes: Mapping[str, str], params: Mapping[str, str] | None = None, **more: Any
 ) -> Implementation:
     """A row of classes of the library, or (with a leading dot) of `repairs`."""
-    paths = {
-        norm: f".repairs:{name[1:]}" if name.startswith(".") else f"torchattack:{name}"
-        for norm, name in classes.items()
-    }
+    paths = {norm: _path(name) for norm, name in classes.items()}
     return Implementation(attack, "torchattack", paths, params or {}, **more)
+
+
+def _path(name: str) -> str:
+    """Of the library; with a leading dot of `repairs`; with a module before a colon of that one here."""
+    if ":" in name:
+        return name
+    return f".repairs:{name[1:]}" if name.startswith(".") else f"torchattack:{name}"
 
 
 def _both(
@@ -164,6 +168,18 @@ _TRANSFORMED = (
 )
 
 _MINIMUM = (
+    _row(
+        "geoda",
+        dict.fromkeys(("l2", "linf"), ".geoda:GeoDA"),
+        {"max_queries": "max_queries", "subspace": "sub_dim"},
+        **_DRAWN,
+        alone=True,
+        repairs=(
+            "its cosine basis is computed at once and kept in memory: it takes hours and is written beside its code",
+            "a few more queries where it has no plan for that many",
+            "its search for a first adversarial image ends after 1000 draws",
+        ),
+    ),
     _row("deepfool", {"linf": "DeepFool"}, {"steps": "steps", "overshoot": "overshoot", "candidates": "num_classes"}),
 )
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from ...threat_model import ThreatModel
 
-_THREE_CHANNELS = ("TIFGSM",)
-_SQUARE = ("DIFGSM", "DeCoWA", "L2T", "MuMoDIG")
+_THREE_CHANNELS = ("TIFGSM", "GeoDA")
+_SQUARE = ("DIFGSM", "DeCoWA", "L2T", "MuMoDIG", "GeoDA")
 
 
 def run(
@@ -40,6 +40,7 @@ def run(
     name, taken = attack_class.__name__, inspect.signature(attack_class.__init__).parameters
     _check_shape(name, inputs, kwargs)
     usual = {"eps": threat_model.radius, "targeted": targets is not None, "device": inputs.device}
+    usual |= {"p": threat_model.norm, "input_shape": tuple(inputs.shape[1:])}
     words = {word: value for word, value in usual.items() if word in taken} | kwargs
     if unknown := sorted(set(words) - set(taken)):
         raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")

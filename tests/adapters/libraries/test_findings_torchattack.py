@@ -178,13 +178,15 @@ def test_a_flat_gradient_stops_an_image_for_good(name):
         ("decowa", (3, 8, 12), "square images"),
         ("mumodig", (3, 8, 12), "square images"),
         ("l2t", (3, 8, 12), "square images"),
+        ("geoda", (3, 8, 12), "square images"),
+        ("geoda", (1, 8, 8), "3 channels"),
         ("bsr", (3, 5, 12), "at most 2 blocks"),
     ],
 )
 def test_what_a_class_cannot_take_is_said_in_one_line(name, shape, message):
     case = scripted(lambda _: 1)._replace(inputs=torch.full((2, *shape), 0.5))
     with pytest.raises(AttackFailed, match=message):
-        attack(name, case)
+        attack(name, case, ThreatModel("l2") if name == "geoda" else LINF)
 
 
 def test_a_word_that_a_class_lacks_is_refused():

@@ -3,13 +3,17 @@
 import inspect
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchattack
 from torch import Tensor, nn
 
-from davylamp.adapters import ThreatModel, run_attack
+from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.libraries.torchattack import geoda
+from davylamp.adapters.libraries.torchattack.driver import run
 from davylamp.adapters.libraries.torchattack.repairs import transforms_of_any_size
+from davylamp.errors import AttackFailed
 
 from .direct import second_likely, seed_everything
 
@@ -122,3 +126,44 @@ def test_every_transform_of_l2t_takes_small_images():
     assert len(shapes) > 90
     assert {shape[1:] for shape in shapes} == {(3, 16, 16)}
     assert all(shape[0] % 2 == 0 for shape in shapes)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_with_its_basis_geoda_is_the_original(digits, norm):
+    """Without davylamp's budget, which ends it: it asks a few more times than its plan says."""
+    case, words = digits.first(1), {"max_queries": 400, "sub_dim": 4}
+    original = torchattack.GeoDA(case.module, p=norm, input_shape=(3, 16, 16), **words)
+    original.sub_basis = geoda.cosines(4, 16)
+    seed_everything(7)
+    expected = original(case.inputs, case.labels)
+    seed_everything(7)
+    assert torch.equal(run(geoda.GeoDA, case.module, *case[1:3], ThreatModel(norm), **words), expected)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_the_basis_of_geoda_is_the_original_one(monkeypatch):
+    module: Any = inspect.getmodule(torchattack.GeoDA)
+    written = []
+    monkeypatch.setattr(module.np, "save", lambda *file: written.append(file))
+    original = module.gen_2d_dct_sub_basis(6, 9, "a file")
+    assert len(written) == 1
+    assert np.array_equal(original.astype(np.float32), geoda.cosines(6, 9).numpy())
+
+
+@pytest.mark.parametrize("queries", [1, 250, 280, 378, 454, 1000])
+def test_geoda_has_a_plan_for_every_number_of_queries(digits, queries):
+    case, rules = digits.first(1), ThreatModel("l2")
+    words = {"max_queries": queries, "subspace": 4}
+    assert run_attack("torchattack:geoda", case.classifier, *case[1:3], rules, **words).forwards <= queries
+
+
+def test_geoda_ends_where_no_noise_fools_the_model(digits, monkeypatch):
+    monkeypatch.setattr(geoda, "DRAWS", 20)
+    constant = nn.Sequential(nn.Flatten(), nn.Linear(768, 10))
+    constant[1].weight.data.zero_()
+    constant[1].bias.data = torch.arange(10.0).flip(0)
+    inputs, label = digits.inputs[:1], torch.tensor([0])
+    with pytest.raises(AttackFailed, match="expected a random image that fools the model, got none in 20 draws"):
+        run_attack(
+            "torchattack:geoda", Classifier(constant), inputs, label, ThreatModel("l2"), max_queries=400, subspace=4
+        )
