@@ -12,6 +12,7 @@ import typer
 
 from ..errors import InvalidInput, UnknownName
 from .options import Json, given_options, one_format, say_defaults
+from .placement import PUBLISHED, check_norm, place_images, place_metrics
 
 
 class Subjects(str, Enum):
@@ -77,7 +78,6 @@ class Fit(str, Enum):
 NAMED = 4  # that a sentence names
 WIDE = 24  # characters of an interval on a terminal
 WIDTH = 95  # characters of the other columns of a ranking, names left out
-PUBLISHED = "published:"  # before the name of a table that comes with davylamp
 
 
 @dataclass(frozen=True)
@@ -178,9 +178,9 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
             options |= {"adaptive": adaptive, "width": width, "batch": batch}
             more = {**chosen, "unequal": unequal.value}
             every: list[Any] = [
-                _place_rows(folder, against, subjects, chosen, seed)
+                place_metrics(folder, against, subjects.value, chosen, seed)
                 if of_metrics
-                else _place(folder, against, subjects, more, radius, options)
+                else place_images(folder, against, subjects.value, more, radius, options)
             ]
         elif of_metrics:
             every = _rank_layers(folder, subjects, chosen, sensitivity=sensitivity, propagate=propagate, seed=seed)
@@ -206,79 +206,6 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     else:
         for shown in every:
             shown.print(items)
-
-
-def _place(
-    folder: Path,
-    against: str,
-    subjects: Subjects,
-    chosen: dict[str, Any],
-    budget: float | None,
-    options: dict[str, Any],
-) -> Any:
-    """Per image: every subject that the baseline lacks, among those of the baseline."""
-    from ..engine import load
-    from ..scoring import place_results
-    from .placement import Placed
-
-    _check_norm(chosen["norm"])
-    new, baseline = load(folder), load(against)
-    placements = place_results(baseline, new, subjects.value, budget, **chosen, **options)
-    failed = len(new.attrs["failed"])
-    notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
-    return Placed(f"{folder} against {against}", placements, notes)
-
-
-def _place_rows(folder: Path, against: str, subjects: Subjects, chosen: dict[str, Any], seed: int) -> Any:
-    """As CANARY: every row of metrics that the baseline lacks, among those of the baseline."""
-    from ..benchmarks.canary.table9 import PUBLISHED as TABLES
-    from ..benchmarks.canary.table9 import published_baseline
-    from ..scoring import VIEWS, place_row
-    from .placement import Placed
-
-    new = _read_layer(folder, subjects, chosen, least=1)
-    notes: list[str] = [*new.notes]
-    if against.startswith(PUBLISHED):
-        name = against.removeprefix(PUBLISHED)
-        values, names, metrics = published_baseline(name, chosen["knowledge"])
-        if subjects.value != TABLES[name]:
-            raise InvalidInput(f"expected --subjects {TABLES[name]} with {against}, got {subjects.value}")
-        notes.append(f"{against} is over the images and attacks of the paper: as far as yours differ, so do the means")
-    else:
-        matrix = _read_layer(Path(against), subjects, chosen)
-        values, names, metrics = matrix.frame.to_numpy(), list(matrix.frame.index), list(matrix.frame.columns)
-        notes += [note for note in matrix.notes if note not in notes]
-    unknown = [symbol for symbol in new.frame.columns if symbol not in metrics]
-    notes += [f"left out: {', '.join(unknown)}: the baseline lacks them"] if unknown else []
-    both = [name for name in new.frame.index if name in names]
-    notes += [f"left out: {', '.join(both)}: the baseline has them"] if both else []
-    rows = new.frame.drop(index=both).reindex(columns=metrics)
-    if rows.empty:
-        raise InvalidInput(f"expected {subjects.value} that {against} lacks, got none")
-    options = {"view": VIEWS[subjects.value], "seed": seed}
-    answers = dict(zip(map(str, rows.index), rows.to_numpy(dtype=float), strict=True))
-    placements = [place_row(values, names, metrics, row, name, **options) for name, row in answers.items()]
-    return Placed(f"{folder} against {against}", tuple(placements), tuple(notes))
-
-
-def _read_layer(folder: Path, subjects: Subjects, chosen: dict[str, Any], least: int = 2) -> Any:
-    """A table of metrics of the attacks that were chosen, white-box where none were; a note says which."""
-    from ..engine.tables.metric_matrix import build_layers
-    from ..scoring import VIEWS, metrics_of
-
-    layers = build_layers(folder, subjects.value, metrics_of(VIEWS[subjects.value]), least=least, **chosen)
-    layer, matrix = next(iter(layers.items()))
-    if len(layers) == 1:
-        return matrix
-    note = f"by {layer} attacks; choose others by --knowledge: {', '.join(name for name in layers if name != layer)}"
-    return matrix._replace(notes=(*matrix.notes, note))
-
-
-def _check_norm(name: str | None) -> None:
-    from ..adapters.threat_model import NORMS
-
-    if name not in (None, *NORMS):
-        raise UnknownName("norm", str(name), NORMS)
 
 
 def _of_metrics(folder: Path, method: Method, against: str | None) -> bool:
@@ -368,7 +295,7 @@ def _rank_folder(
         rank_subsamples,
     )
 
-    _check_norm(chosen["norm"])
+    check_norm(chosen["norm"])
     results = load(folder)
     of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
     responses = build_responses(of_kind, subjects.value, budget, **chosen)

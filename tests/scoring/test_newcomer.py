@@ -278,6 +278,31 @@ def test_a_new_attack_on_the_models_of_a_baseline():
     assert (~np.isnan(matrix.values[2])).sum() == 5  # the other model is a gap
 
 
+def test_a_new_defence_of_the_models_of_a_baseline():
+    flip, blur = "a+d.py:flip", "a+d.py:blur"
+    baseline = pd.concat(
+        [
+            table("a", BOTH, range(6), fooled={("art:pgd", image) for image in range(4)}),
+            table(flip, BOTH, range(6), fooled={("foolbox:pgd", 1), ("art:pgd", 5)}),
+        ],
+        ignore_index=True,
+    )
+    new = table(blur, BOTH, range(4), fooled={("art:pgd", 2)})
+    (matrix,) = against(new, baseline, subjects="defences")
+    assert (matrix.kind, matrix.subjects) == ("defences", ("none", "d.py:flip", "d.py:blur"))
+    gap = [np.nan] * 2
+    rows = [[0, 0, 0, 0, 1, 1], [1, 0, 1, 1, 1, 0], [1, 1, 0, 1, *gap]]
+    assert matrix.values.tolist() == [pytest.approx(row, nan_ok=True) for row in rows]
+    (placed,) = place_results(baseline, new, "defences")
+    assert placed.newcomer == "d.py:blur"
+    assert set(placed.beats) == {"none", "d.py:flip"}
+    assert placed.beats["none"] > placed.beats["d.py:flip"]  # right on 3 of 4 where none is on none and flip on 3
+    whole = table(blur, BOTH, range(6), fooled={("art:pgd", 2)}).replace({"model": {blur: "b"}})
+    others = baseline.replace({"model": {flip: "flipped"}})
+    (named,) = place_results(others, whole, "defences", original="a")
+    assert (named.newcomer, set(named.beats)) == ("b", {"none", "flipped"})
+
+
 def test_what_is_missing_is_compared_where_all_were_asked():
     violated = pd.concat([BASELINE.assign(violated=BASELINE["image"].isin(["image 0", "image 1"]))])
     new = table("c", BOTH, range(2, 4))
