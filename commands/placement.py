@@ -49,7 +49,7 @@ class Placed:
 def place_images(
     folder: Path,
     against: str,
-    subjects: str,
+    subjects: Any,
     chosen: dict[str, Any],
     budget: float | None,
     options: dict[str, Any],
@@ -75,7 +75,7 @@ def place_images(
     return Placed(f"{folder} against {against}", placements, notes)
 
 
-def place_metrics(folder: Path, against: str, subjects: str, chosen: dict[str, Any], seed: int) -> Placed:
+def place_metrics(folder: Path, against: str, subjects: Any, chosen: dict[str, Any], seed: int) -> Placed:
     """As CANARY: every row of metrics that the baseline lacks, among those of the baseline.
 
     Args:
@@ -114,7 +114,7 @@ def place_metrics(folder: Path, against: str, subjects: str, chosen: dict[str, A
     return Placed(f"{folder} against {against}", tuple(placements), tuple(notes))
 
 
-def _read_layer(folder: Path, subjects: str, chosen: dict[str, Any], least: int = 2) -> Any:
+def _read_layer(folder: Path, subjects: Any, chosen: dict[str, Any], least: int = 2) -> Any:
     """A table of metrics of the attacks that were chosen, white-box where none were; a note says which."""
     from ..engine.tables.metric_matrix import build_layers
     from ..scoring import VIEWS, metrics_of
