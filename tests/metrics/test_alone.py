@@ -16,6 +16,7 @@ FOREIGN = {
     "art",
     "cleverhans",
     "foolbox",
+    "secmlt",
     "torchattack",
     "torchattacks",
     "pyro",

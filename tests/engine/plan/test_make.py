@@ -83,7 +83,7 @@ def test_a_canonical_name_means_every_library(digits, images):
     assert [(c.subject.model, c.attack, c.seed) for c in cells] == [
         (m, f"{library}:pgd", s)
         for m in "ab"
-        for library in ("art", "foolbox", "torchattacks", "adv-lib", "torchattack", "cleverhans")
+        for library in ("art", "foolbox", "torchattacks", "adv-lib", "torchattack", "cleverhans", "secml-torch")
         for s in (0, 7)
     ]
     assert all(c.parameters["step_size"] == pytest.approx(2.5 * c.threat_model.epsilon / 3) for c in cells)

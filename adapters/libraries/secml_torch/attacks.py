@@ -1,0 +1,71 @@
+"""The rows of SecML-Torch: what each class is, what its arguments mean in canonical words, what is known.
+
+Only what it implements itself: its other attacks are wrappers of Foolbox and adversarial-library, which have rows here.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...attack import Implementation
+
+_TARGETED: Mapping[str, Any] = {"targeted": "yes"}
+_PGD = {"steps": "num_steps", "step_size": "step_size", "random_start": "random_start"}
+_FMN = {"steps": "num_steps", "learning_rate": "max_step_size", "gamma": "gamma"}
+_DDN = {"steps": "num_steps", "initial_epsilon": "eps_init"}
+
+_ON_THE_CPU = "images stay on the CPU, and only the model works on a GPU: it mixes tensors of both and crashes"
+_EACH_IMAGE = "l1: the steepest component is looked for in each image, not among those of all images together"
+
+ROWS: tuple[Implementation, ...] = (
+    Implementation(
+        "pgd",
+        "secml-torch",
+        {"linf": ".natives:PGDNative", "l2": ".natives:PGDNative", "l1": ".repairs:PGDOfEach"},
+        _PGD,
+        **_TARGETED,
+        random=("torch",),
+        repairs=(_ON_THE_CPU, _EACH_IMAGE),
+        findings=("last-step-unseen", "starts-from-the-image"),
+    ),
+    Implementation(
+        "pgd",
+        "secml-torch",
+        dict.fromkeys(("linf", "l2", "l1"), ".repairs:PGD"),
+        _PGD,
+        variant="repaired",
+        **_TARGETED,
+        random=("torch",),
+        repairs=(_ON_THE_CPU, _EACH_IMAGE),
+    ),
+    Implementation(
+        "fmn",
+        "secml-torch",
+        dict.fromkeys(("linf", "l2", "l1", "l0"), ".natives:FMNNative"),
+        _FMN,
+        **_TARGETED,
+        failure="input",
+        repairs=(_ON_THE_CPU,),
+        findings=("no-first-radius",),
+    ),
+    Implementation(
+        "ddn",
+        "secml-torch",
+        {"l2": ".natives:DDNNative"},
+        _DDN,
+        **_TARGETED,
+        failure="input",
+        repairs=(_ON_THE_CPU,),
+        findings=("gamma-overwritten", "small-first-radius"),
+    ),
+    Implementation(
+        "ddn",
+        "secml-torch",
+        {"l2": ".repairs:DDN"},
+        {**_DDN, "gamma": "gamma"},
+        variant="repaired",
+        **_TARGETED,
+        failure="input",
+        repairs=(_ON_THE_CPU,),
+        findings=("small-first-radius",),
+    ),
+)

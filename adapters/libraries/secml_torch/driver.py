@@ -1,0 +1,59 @@
+"""SecML-Torch: the one call that runs any of its rows."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from ...threat_model import ThreatModel
+
+# What a class requires and gives no default for; the length of a step follows from the radius: 2.5 of it in all.
+_REQUIRED: Mapping[str, Any] = {"num_steps": 10, "max_step_size": 1.0, "random_start": False}
+
+
+def run(
+    attack_class: Any,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """Run an attack that SecML-Torch implements itself.
+
+    Args:
+        attack_class: `PGDNative`, `FMNNative` or `DDNNative`, or a subclass.
+        model: maps images to logits.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: ground truth, shape (n,).
+        threat_model: norm and epsilon, passed where the class takes them.
+        targets: target classes, shape (n,), if targeted.
+        **kwargs: in SecML-Torch's words.
+
+    Returns:
+        The images that SecML-Torch returns, on the CPU, shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the class does not have a word.
+    """
+    from .natives import ClassifierElsewhere
+
+    taken = inspect.signature(attack_class.__init__).parameters
+    if unknown := sorted(set(kwargs) - set(taken)):
+        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
+    usual = {
+        "perturbation_model": threat_model.norm,
+        "epsilon": threat_model.epsilon,
+        "y_target": None if targets is None else targets.cpu(),
+        **_REQUIRED,
+    }
+    words = {word: value for word, value in usual.items() if word in taken} | kwargs
+    if "step_size" in taken and "step_size" not in words:
+        words["step_size"] = 2.5 * words["epsilon"] / words["num_steps"]
+    # On the CPU, wherever the model is: it keeps losses and distances there, and compares them with the images.
+    batch = DataLoader(TensorDataset(inputs.cpu(), labels.cpu()), batch_size=len(inputs))
+    ((returned, _),) = attack_class(**words)(ClassifierElsewhere(model), batch, stream=True)
+    return returned

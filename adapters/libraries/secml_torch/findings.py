@@ -1,0 +1,19 @@
+"""Known defects of SecML-Torch 1.5, each seen in the source and reproduced; the rows run as shipped."""
+
+from collections.abc import Mapping
+
+from ..library import Finding
+
+FINDINGS: Mapping[str, Finding] = {
+    "starts-from-the-image": Finding(
+        "adds the image to the noise of its random start: in linf nearly every component begins at +epsilon"
+    ),
+    "no-first-radius": Finding(
+        "its first estimate of the radius is infinite: until an image is fooled nothing bounds the perturbation",
+        ("linf", "l2", "l1"),
+    ),
+    "gamma-overwritten": Finding("overwrites the given gamma with 0.05: it is no parameter of this row"),
+    "small-first-radius": Finding(
+        "begins at a radius of 8/255 by default, where the paper begins at 1: 100 steps do not reach every image"
+    ),
+}
