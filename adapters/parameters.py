@@ -37,6 +37,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "spread": Parameter(float, 0, 1, "how far the random factors of the frequencies lie from 1"),
     "blocks": Parameter(int, 1, _INFINITY, "strips along each side that the input is cut into and shuffled"),
     "kernel_size": Parameter(int, 1, _INFINITY, "side of the kernel that smooths the gradient, pixels"),
+    "low_frequency": Parameter(float, 0, _INFINITY, "weight of the change of low frequencies"),
     "quantile": Parameter(float, 0, 1, "share of the components that a sparse step leaves alone", 1),
     "gamma": Parameter(float, 0, _INFINITY, "how fast the attack's radius or share of features adapts", 0),
     "initial_epsilon": Parameter(float, 0, _INFINITY, "first radius of an attack that adapts it", 0),
@@ -49,8 +50,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "orthogonal_step": Parameter(float, 0, _INFINITY, "step along the sphere, relative to the distance", 0),
     "source_step": Parameter(float, 0, _INFINITY, "step towards the image, relative to the distance", 0),
     "trials": Parameter(int, 1, _INFINITY, "random attempts in a step: the best is kept, or the attack gives up"),
-    "subspace": Parameter(int, 1, _INFINITY, "side of the low-frequency block that directions are drawn from"),
-    "basis": Parameter(str, 0, 0, "'dct' (low frequencies) or 'px' (pixels)"),
+    "subspace": Parameter(int, 1, _INFINITY, "side of the low-frequency block or small image of directions"),
+    "basis": Parameter(str, 0, 0, "'dct' (low frequencies), 'px' (pixels) or 'resize' (a small image, enlarged)"),
     "max_translation": Parameter(float, 0, _INFINITY, "largest shift, pixels"),
     "translations": Parameter(int, 1, _INFINITY, "shifts tried along each axis"),
     "max_rotation": Parameter(float, 0, 180, "largest rotation, degrees"),
@@ -64,7 +65,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is kept"),
 }
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {"basis": ("dct", "px")}
+_CHOICES: Mapping[str, tuple[str, ...]] = {"basis": ("dct", "px", "resize")}
 
 # What the same is called elsewhere: for "did you mean", and to read the signature of a user's attack.
 FOREIGN: Mapping[str, str] = {

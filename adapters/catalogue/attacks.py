@@ -145,6 +145,7 @@ _ALL = (
     Attack("fga", "FGA (folded Gaussian)", _MINIMUM, _WHITE, "Cesaire et al. 2021", {"trials": 10}),
     Attack("vfga", "VFGA (voting folded Gaussian)", _MINIMUM, _WHITE, "Cesaire et al. 2021", {"trials": 10}),
     Attack("wasserstein", "Wasserstein", _MINIMUM, _WHITE, "Wong et al. 2019", {"steps": 100}),
+    Attack("ssah", "SSAH", _MINIMUM, _WHITE, "Luo et al. 2022", {"steps": 150}),
     Attack("bp", "Boundary projection", _MINIMUM, _WHITE, "Zhang et al. 2020", {"steps": 100}),
     # By scores.
     Attack(
@@ -169,6 +170,7 @@ _ALL = (
         "Chen et al. 2020",
         {"steps": 10, "initial_evaluations": 100, "max_evaluations": 10000},
     ),
+    Attack("qeba", "QEBA", _MINIMUM, _DECISION, "Li et al. 2020", {"max_queries": 2000}),
     Attack("geoda", "GeoDA", _MINIMUM, _DECISION, "Rahmati et al. 2020", {"max_queries": 1000}),
     Attack("sign-opt", "Sign-OPT", _MINIMUM, _DECISION, "Cheng et al. 2020", {"max_queries": 2000}),
     Attack("surfree", "SurFree", _MINIMUM, _DECISION, "Maho et al. 2021", {"max_queries": 5000}),

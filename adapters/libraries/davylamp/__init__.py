@@ -2,6 +2,7 @@
 
 from ..library import Library
 from .attacks import ROWS
+from .findings import FINDINGS
 
 LIBRARY = Library(
     "davylamp",
@@ -10,4 +11,5 @@ LIBRARY = Library(
     attacks=ROWS,
     driver=".driver:run",
     package=__name__,
+    findings=FINDINGS,
 )

@@ -1,11 +1,16 @@
 """The rows of davylamp's attacks: one function each, in the module of its name."""
 
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from ...attack import Implementation
 
-_row = partial(Implementation, library="davylamp", targeted="yes")
+
+def _row(attack: str, classes: Mapping[str, str], params: Mapping[str, str], **rest: Any) -> Implementation:
+    words: dict[str, Any] = {"targeted": "yes"} | rest
+    return Implementation(attack, "davylamp", classes, params, **words)
+
+
 _MINIMUM: dict[str, Any] = {"failure": "input"}
 
 _DRAWN: dict[str, Any] = {"random": ("torch",)}
@@ -31,6 +36,25 @@ ROWS: tuple[Implementation, ...] = (
             "binary_search_steps": "binary_search_steps",
             "initial_const": "initial_const",
         },
+        **_MINIMUM,
+    ),
+    _row(
+        "ssah",
+        classes={"unrestricted": ".ssah:ssah"},
+        params={"steps": "steps", "learning_rate": "learning_rate", "low_frequency": "low_frequency"},
+        targeted="no",
+        findings=("negatives-of-the-batch",),
+    ),
+    _row(
+        "qeba",
+        classes={"l2": ".qeba:qeba"},
+        params={
+            "max_queries": "max_queries",
+            "basis": "basis",
+            "subspace": "subspace",
+            "starting_points": "starting_points",
+        },
+        **_DRAWN,
         **_MINIMUM,
     ),
     _row(

@@ -1,5 +1,7 @@
 """What several of these attacks compute from logits and points."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,3 +28,9 @@ def unit(points: Tensor) -> Tensor:
     """Each image's tensor divided by its l2 norm; zero, and what is not finite, becomes zero."""
     finite = points.nan_to_num(0, 0, 0)
     return finite / by_image(finite.flatten(1).norm(dim=1).clamp(min=1e-12))
+
+
+def cosines(size: int) -> Tensor:
+    """The matrix of the cosine transform (type II): row k is cos(pi k (2 j + 1) / (2 size)), in double precision."""
+    places = torch.arange(size, dtype=torch.float64)
+    return (math.pi / (2 * size) * places[:, None] * (2 * places + 1)).cos()

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ...criterion import fooled
-from .losses import by_image, round_to_grid, unit
+from .losses import by_image, cosines, round_to_grid, unit
 from .queries import Model, ask
+from .starts import noisy_starts
 
-_DRAWS = 100  # noise images tried as a start
 _HALVINGS = 10  # of a binary search, on the segment to the image or over the angle
 _FINE = 0.01  # of the cosine: where the binary search over the angle ends
 _KEPT = 100  # directions that new ones are orthogonal to
@@ -112,15 +112,7 @@ class _Walk:
         if points is not None:
             self.point = points.clone()
             return
-        missing = torch.arange(len(self.inputs), device=self.inputs.device)
-        for _ in range(min(_DRAWS, self.most)):
-            noise = torch.randn(
-                self.inputs[missing].shape, generator=self.directions.generator, device=self.inputs.device
-            )
-            self.point[missing] = (self.inputs[missing] + 0.5 * noise).clamp(0, 1)
-            missing = missing[~query(self.point[missing], missing)]
-            if not len(missing):
-                break
+        self.point, missing = noisy_starts(query, self.inputs, self.most, self.directions.generator)
         self.phase[missing] = _DONE
         self.phase[self.queries >= self.most] = _DONE
 
@@ -187,7 +179,7 @@ class _Directions:
     def __init__(self, inputs: Tensor, generator: torch.Generator | None):
         self.generator = generator
         height, width = inputs.shape[2:]
-        self.rows, self.columns = _cosines(height).to(inputs), _cosines(width).to(inputs)
+        self.rows, self.columns = cosines(height).to(inputs), cosines(width).to(inputs)
         # The amplitudes as a transform without normalisation has them, which the authors' program uses.
         spectrum = 4 * self.rows @ inputs @ self.columns.T
         place = torch.arange(height)[:, None] + torch.arange(width)
@@ -214,9 +206,3 @@ class _Directions:
         self.past[rows, self.drawn[rows] % self.kept] = drawn.flatten(1)
         self.drawn[rows] += 1
         return drawn
-
-
-def _cosines(size: int) -> Tensor:
-    """The matrix of the cosine transform (type II): row k is cos(pi k (2 j + 1) / (2 size))."""
-    places = torch.arange(size, dtype=torch.float64)
-    return (math.pi / (2 * size) * places[:, None] * (2 * places + 1)).cos()

@@ -10,14 +10,17 @@ import pytest
 import torch
 from scipy.fft import dctn, idctn
 from scipy.optimize import minimize
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, normalize, smooth_l1_loss
 
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.libraries.davylamp.bp import bp
+from davylamp.adapters.libraries.davylamp.features import Features
 from davylamp.adapters.libraries.davylamp.lbfgs import lbfgs, minimise
 from davylamp.adapters.libraries.davylamp.lsa import lsa
 from davylamp.adapters.libraries.davylamp.nattack import nattack
+from davylamp.adapters.libraries.davylamp.qeba import qeba
 from davylamp.adapters.libraries.davylamp.rays import rays
+from davylamp.adapters.libraries.davylamp.ssah import ssah
 from davylamp.adapters.libraries.davylamp.surfree import surfree
 
 
@@ -313,3 +316,121 @@ def test_lsa_fools_by_few_pixels(digits):
     assert ((best - digits.inputs).abs() > 1e-6).any(1).flatten(1).sum(1).median() < 40
     assert best.min() >= 0
     assert best.max() <= 1
+
+
+def low_band(images):
+    """Haar's low band and back, by its matrix: rows of 1 / sqrt(2), 1 / sqrt(2)."""
+    haar = torch.kron(torch.eye(images.shape[2] // 2), torch.ones(1, 2)) / 2**0.5
+    return haar.T @ (haar @ images @ haar.T) @ haar
+
+
+def features_of(module, images):
+    """What the last layer of the digits' CNN is given."""
+    return module[:-1](images)
+
+
+def test_steps_of_ssah_are_the_formula(digits):
+    case, margin = digits.first(5), 0.2
+    best = ssah(case.module, case.inputs, case.labels, steps=3, learning_rate=0.02, low_frequency=0.3, margin=margin)
+    variable = torch.atanh(2 * case.inputs - 1).requires_grad_()
+    optimiser, clean = torch.optim.Adam([variable], lr=0.02), normalize(features_of(case.module, case.inputs), dim=1)
+    least = (clean @ clean.T).argmin(1)
+    for _ in range(3):
+        images = (torch.tanh(variable) + 1) / 2
+        similarity = normalize(features_of(case.module, images), dim=1) @ clean.T
+        own, other = similarity.diagonal(), similarity[torch.arange(5), least]
+        weighted = (own.detach() - margin).clamp(min=0) * own - (1 + margin - other.detach()).clamp(min=0) * other
+        bands = smooth_l1_loss(low_band(images), low_band(case.inputs), reduction="sum")
+        optimiser.zero_grad()
+        (weighted.clamp(min=0).sum() + 0.3 * bands).backward()
+        optimiser.step()
+    torch.testing.assert_close(best, ((torch.tanh(variable) + 1) / 2).detach(), rtol=0, atol=2e-3)
+    assert (best - case.inputs).abs().max() > 0.01
+
+
+def test_ssah_keeps_low_frequencies_the_more_they_weigh(digits):
+    changes = []
+    for weight in (0.0, 30.0):
+        given = {"steps": 40, "learning_rate": 0.02, "low_frequency": weight}
+        best = ssah(digits.module, digits.inputs, digits.labels, **given)
+        changes.append((l2(low_band(best - digits.inputs)) / l2(best - digits.inputs)).median())
+        assert weight or (digits.module(best).argmax(1) != digits.labels).float().mean() > 0.5
+    assert changes[1] < 0.5 * changes[0]
+
+
+def test_the_images_of_a_batch_are_the_negatives_of_ssah(digits):
+    """negatives-of-the-batch."""
+    given = {"steps": 5, "learning_rate": 0.02}
+    together, alone = ssah(digits.module, digits.inputs, digits.labels, **given), one_by_one(ssah, digits, **given)
+    assert (linf(together - alone) > 1e-3).all()
+
+
+def test_features_are_what_the_last_layer_is_given(digits):
+    rows = torch.arange(16)
+
+    def asked(module):
+        with Features(module) as features:
+            return features.of(digits.inputs, rows)[0]
+
+    assert torch.equal(asked(digits.module), features_of(digits.module, digits.inputs))
+    convolutional = torch.nn.Sequential(*digits.module[:4], torch.nn.Flatten())
+    assert torch.allclose(asked(convolutional), digits.module[:2](digits.inputs).mean((2, 3)), atol=1e-6)
+    plain = torch.nn.Flatten()
+    assert torch.equal(asked(plain), digits.inputs.flatten(1))
+    assert not any(layer._forward_pre_hooks for layer in digits.module)
+
+
+def test_ssah_keeps_budgets_that_differ(digits):
+    case = (digits.classifier, digits.inputs, digits.labels, ThreatModel("unrestricted"))
+    given = {"steps": 8, "learning_rate": 0.02}
+    free = run_attack("davylamp:ssah", *case, **given)
+    assert (free.forwards == 9).all()
+    assert (free.backwards == 8).all()
+    spent = torch.arange(16) % 4
+    bound = run_attack("davylamp:ssah", *case, max_queries=12, spent=spent, **given)
+    assert (bound.forwards + bound.backwards + spent <= 12).all()
+    assert (bound.forwards + bound.backwards).min() >= 8
+
+
+def test_qeba_comes_near_the_least_perturbation(linear):
+    generator = torch.Generator().manual_seed(1)
+    given = {"max_queries": 1500, "generator": generator, "basis": "px"}
+    best = qeba(linear.module, linear.inputs, linear.labels, **given)
+    assert (l2(best - linear.inputs) < 1.5 * linear.least["l2"]).all()
+    assert (l2(best - linear.inputs) > (1 - 1e-4) * linear.least["l2"]).all()
+
+
+@pytest.mark.parametrize(("basis", "side"), [("resize", 4), ("dct", 4), ("px", 16)])
+def test_directions_of_qeba_span_their_subspace(digits, basis, side):
+    from davylamp.adapters.libraries.davylamp.qeba import Directions
+
+    drawn = Directions(digits.inputs, basis, 4, torch.Generator().manual_seed(0)).draw(2 * 3 * side**2).flatten(1)
+    torch.testing.assert_close(drawn.norm(dim=1), torch.ones(len(drawn)))
+    values = torch.linalg.svdvals(drawn)
+    assert (values > 1e-4 * values[0]).sum() == 3 * side**2
+    if basis == "dct":
+        spectrum = torch.from_numpy(dctn(drawn.view(-1, 3, 16, 16).numpy(), axes=(2, 3), norm="ortho"))
+        assert spectrum[:, :, 4:].abs().max() < 1e-5
+        assert spectrum[:, :, :, 4:].abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("basis", ["resize", "dct"])
+def test_qeba_comes_nearer_within_its_budget(digits, basis):
+    distances = []
+    for queries in (150, 600):
+        counted, generator = Counted(digits), torch.Generator().manual_seed(0)
+        given = {"starting_points": others(digits), "basis": basis, "generator": generator}
+        best = qeba(counted, digits.inputs, digits.labels, max_queries=queries, **given)
+        assert (digits.module(best).argmax(1) != digits.labels).all()
+        assert counted.queries.max() <= queries
+        assert counted.queries.min() >= queries - 30
+        distances.append(l2(best - digits.inputs))
+    assert (distances[1] <= distances[0]).all()
+    assert (distances[1] / distances[0]).mean() < 0.8
+
+
+def test_qeba_with_any_basis_starts_where_noise_fools(digits):
+    best = qeba(digits.module, digits.inputs, digits.labels, max_queries=40, generator=torch.Generator().manual_seed(0))
+    fooled = digits.module(best).argmax(1) != digits.labels
+    assert torch.equal(best[~fooled], digits.inputs[~fooled])
+    assert fooled.any()

@@ -1,0 +1,73 @@
+"""SSAH: features that resemble another image's, by changes of high frequency."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, cosine_similarity, normalize, smooth_l1_loss
+
+from .features import Features
+from .queries import Model
+
+_INSIDE = 3e-7  # of black and white, where tanh would need infinity
+_POOLED = 4  # pixels that share a number of Haar's low band
+
+
+def ssah(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,  # noqa: ARG001 - every attack takes them; this one asks for features alone
+    *,
+    steps: int = 150,
+    learning_rate: float = 0.001,
+    low_frequency: float = 0.1,
+    margin: float = 0.2,
+) -> Tensor:
+    """SSAH (Luo et al. 2022): from the image's own features towards those of the least similar one, at high frequency.
+
+    With s the cosine similarity of features, a of the adversarial image to its clean one and b to the clean image of
+    the batch that is least similar to it, the loss is the positive part of max(a - m, 0) a - max(1 + m - b, 0) b, with
+    the factors held fixed, plus `low_frequency` times the smooth l1 distance of the low bands of Haar's wavelet: the
+    averages of 2 x 2 pixels, each counted for its four pixels. Adam moves the variable of which tanh makes the pixels.
+
+    The images of a batch depend on each other: an image alone is the least similar one to itself. Features are the
+    input of the last linear layer or convolution of the model, averaged over positions (`Features`).
+
+    Args:
+        model: maps images in [0, 1] to logits, differentiably.
+        inputs: clean images in [0, 1], shape (n, C, H, W), of at least 2 x 2 pixels.
+        labels: not used: the attack leaves the features of the image, whatever its class.
+        steps: of Adam.
+        learning_rate: of Adam.
+        low_frequency: lambda of the paper; 0 is its SSA.
+        margin: m of the paper.
+
+    Returns:
+        The last iterate of each image, shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the images have a side of one pixel.
+    """
+    if min(inputs.shape[2:]) < 2:
+        raise ValueError(f"expected images of at least 2 x 2 pixels, got {tuple(inputs.shape[2:])}")
+    rows = torch.arange(len(inputs), device=inputs.device)
+    variable = (inputs * (2 - 2 * _INSIDE) - 1 + _INSIDE).atanh().requires_grad_()
+    optimiser = torch.optim.Adam([variable], lr=learning_rate)
+    low = avg_pool2d(inputs, 2)
+    with Features(model) as features:
+        with torch.no_grad():
+            clean, _ = features.of(inputs, rows)
+        other = torch.zeros_like(clean)
+        for step in range(steps):
+            points = (variable.tanh() + 1) / 2
+            now, answered = features.of(points, rows)
+            if step == 0:
+                similarity = normalize(now.detach(), dim=1) @ normalize(clean, dim=1).T
+                other = clean[similarity.argmin(1)]
+            towards, away = cosine_similarity(now, clean), cosine_similarity(now, other)
+            pull = (towards.detach() - margin).clamp(min=0) * towards
+            push = (1 + margin - away.detach()).clamp(min=0) * away
+            band = smooth_l1_loss(avg_pool2d(points, 2), low, reduction="none").flatten(1).sum(1)
+            loss = (pull - push).clamp(min=0) + _POOLED * low_frequency * band
+            optimiser.zero_grad()
+            loss[answered].sum().backward()
+            optimiser.step()
+    return (variable.detach().tanh() + 1) / 2

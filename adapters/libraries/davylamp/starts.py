@@ -1,0 +1,33 @@
+"""Where attacks by decisions begin that are given no starting points."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+_DRAWS = 100  # noise images tried
+_DEVIATION = 0.5  # of the noise
+
+
+def noisy_starts(
+    query: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, most: int, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """The images with Gaussian noise, drawn until they are adversarial.
+
+    Args:
+        query: maps points (m, C, H, W) of images `rows` (m,) to whether they are adversarial, shape (m,) bool.
+        inputs: clean images, shape (n, C, H, W).
+        most: queries of each image; 100 at most are spent.
+        generator: of the noise; None: torch's own.
+
+    Returns:
+        The points, shape (n, C, H, W), and the images that none was found for, shape (m,) of indices.
+    """
+    points, missing = inputs.clone(), torch.arange(len(inputs), device=inputs.device)
+    for _ in range(min(_DRAWS, most)):
+        noise = torch.randn(inputs[missing].shape, generator=generator, device=inputs.device)
+        points[missing] = (inputs[missing] + _DEVIATION * noise).clamp(0, 1)
+        missing = missing[~query(points[missing], missing)]
+        if not len(missing):
+            break
+    return points, missing
