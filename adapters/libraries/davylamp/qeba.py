@@ -57,8 +57,8 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
     Returns:
         The nearest adversarial image seen of each image, shape (n, C, H, W); the clean image where there was none.
     """
-    walk = _Walk(model, inputs, labels, targets, max_queries)
-    directions = Directions(inputs, basis, subspace, generator)
+    walk = _AtBoundary(model, inputs, labels, targets, max_queries)
+    directions = Subspace(inputs, basis, subspace, generator)
     rows = walk.start(starting_points, generator)
     step = 0
     while len(rows := rows[walk.left[rows] > walk.reserve]):
@@ -71,7 +71,7 @@ def qeba(  # noqa: PLR0913 - the parameters of the attack, by keyword
     return walk.best
 
 
-class _Walk:
+class _AtBoundary:
     """The boundary point of every image, its nearest adversarial one, and the queries that are left."""
 
     def __init__(self, model: Model, inputs: Tensor, labels: Tensor, targets: Tensor | None, most: int):
@@ -91,9 +91,9 @@ class _Walk:
         order = order[distance[order] < self.nearest[rows[order]]]
         for_image = torch.full_like(self.left, -1)
         for_image.scatter_reduce_(0, rows[order], torch.arange(len(order), device=rows.device), "amax")
-        found = (for_image >= 0).nonzero()[:, 0]
-        chosen = order[for_image[found]]
-        self.best[found], self.nearest[found] = points[chosen], distance[chosen]
+        nearer = (for_image >= 0).nonzero()[:, 0]
+        chosen = order[for_image[nearer]]
+        self.best[nearer], self.nearest[nearer] = points[chosen], distance[chosen]
         return hit
 
     def _hits(self, points: Tensor, rows: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class _Walk:
         self.point[rows] = self.inputs[rows] + by_image(high) * change
 
 
-def _estimate(walk: _Walk, directions: "Directions", rows: Tensor, near: Tensor, few: Tensor) -> Tensor:
+def _estimate(walk: _AtBoundary, directions: "Subspace", rows: Tensor, near: Tensor, few: Tensor) -> Tensor:
     """The unit normal of the boundary at the points of images `rows`, out of `few` (m,) queries each."""
     noise = torch.zeros_like(walk.point[rows])
     weighted, total = noise.clone(), torch.zeros_like(near)
@@ -158,7 +158,7 @@ def _estimate(walk: _Walk, directions: "Directions", rows: Tensor, near: Tensor,
     return unit(weighted - by_image(mean.where(mean.abs() < 1, 0)) * noise)
 
 
-class Directions:
+class Subspace:
     """Random unit directions of the subspace."""
 
     def __init__(self, inputs: Tensor, basis: str, subspace: int | None, generator: torch.Generator | None):

@@ -338,8 +338,8 @@ def test_steps_of_ssah_are_the_formula(digits):
     for _ in range(3):
         images = (torch.tanh(variable) + 1) / 2
         similarity = normalize(features_of(case.module, images), dim=1) @ clean.T
-        own, other = similarity.diagonal(), similarity[torch.arange(5), least]
-        weighted = (own.detach() - margin).clamp(min=0) * own - (1 + margin - other.detach()).clamp(min=0) * other
+        near, other = similarity.diagonal(), similarity[torch.arange(5), least]
+        weighted = (near.detach() - margin).clamp(min=0) * near - (1 + margin - other.detach()).clamp(min=0) * other
         bands = smooth_l1_loss(low_band(images), low_band(case.inputs), reduction="sum")
         optimiser.zero_grad()
         (weighted.clamp(min=0).sum() + 0.3 * bands).backward()
@@ -402,9 +402,9 @@ def test_qeba_comes_near_the_least_perturbation(linear):
 
 @pytest.mark.parametrize(("basis", "side"), [("resize", 4), ("dct", 4), ("px", 16)])
 def test_directions_of_qeba_span_their_subspace(digits, basis, side):
-    from davylamp.adapters.libraries.davylamp.qeba import Directions
+    from davylamp.adapters.libraries.davylamp.qeba import Subspace
 
-    drawn = Directions(digits.inputs, basis, 4, torch.Generator().manual_seed(0)).draw(2 * 3 * side**2).flatten(1)
+    drawn = Subspace(digits.inputs, basis, 4, torch.Generator().manual_seed(0)).draw(2 * 3 * side**2).flatten(1)
     torch.testing.assert_close(drawn.norm(dim=1), torch.ones(len(drawn)))
     values = torch.linalg.svdvals(drawn)
     assert (values > 1e-4 * values[0]).sum() == 3 * side**2
