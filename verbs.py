@@ -32,6 +32,7 @@ from .engine import evaluate as evaluate_plan
 from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
+from .engine.store.frames import OUTCOMES
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
 from .errors import InvalidInput, UnknownName
@@ -414,11 +415,11 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
             raise InvalidInput(f"expected no {', '.join(wrong)}: means of metrics are ranked, with CANARY's model")
         kind: dict[str, Any] = {"per": per, "norm": norm, "knowledge": knowledge, "original": original}
         return _rank_metrics(results, subjects, kind, **{k: v for k, v in options.items() if k != "scoring"})
-    frame = results if isinstance(results, pd.DataFrame) else load(results)
+    frame = results if isinstance(results, pd.DataFrame) else load(results, columns=OUTCOMES)
     if against is not None:
         if options.pop("scoring", "irt") != "irt":
             raise InvalidInput("expected scoring='irt' with a baseline: means over different images are no ranking")
-        baseline = against if isinstance(against, pd.DataFrame) else load(against)
+        baseline = against if isinstance(against, pd.DataFrame) else load(against, columns=OUTCOMES)
         chosen = {"norm": norm, "knowledge": knowledge, "per": per, "unequal": unequal, "original": original}
         try:
             return place_results(baseline, frame, subjects, budget, **chosen, **options)

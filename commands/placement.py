@@ -65,10 +65,11 @@ def place_images(
         options: the others of it.
     """
     from ..engine import load
+    from ..engine.store.frames import OUTCOMES
     from ..scoring import place_results
 
     check_norm(chosen["norm"])
-    new, baseline = load(folder), load(against)
+    new, baseline = (load(each, columns=OUTCOMES) for each in (folder, against))
     placements = place_results(baseline, new, subjects, budget, **chosen, **options)
     failed = len(new.attrs["failed"])
     notes = (f"{failed} cells failed: their responses are missing",) if failed else ()

@@ -283,6 +283,7 @@ def _rank_folder(
 ) -> Ranked:
     """Per image: load, rank, look at the items."""
     from ..engine import load
+    from ..engine.store.frames import OUTCOMES
     from ..scoring import (
         build_responses,
         choose_results,
@@ -296,7 +297,7 @@ def _rank_folder(
     )
 
     check_norm(chosen["norm"])
-    results = load(folder)
+    results = load(folder, columns=OUTCOMES)
     of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
     responses = build_responses(of_kind, subjects.value, budget, **chosen)
     if options["scoring"] != "irt":

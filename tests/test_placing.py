@@ -234,6 +234,8 @@ def test_options_that_would_be_ignored_are_refused(run, options, said):
 
 def test_frames_are_those_of_the_baseline(baseline):
     base = read_baseline(baseline, adaptive=True)
-    pd.testing.assert_frame_equal(base.frame, davylamp.load(baseline), check_like=True)
+    whole = davylamp.load(baseline)
+    pd.testing.assert_frame_equal(base.frame, whole[base.frame.columns])
+    assert {"image", "success", "distance", "model"} < set(base.frame.columns) < set(whole.columns)
     assert np.isfinite(base.frame["distance"]).any()
     assert {choice.attack for choice in base.config.attacks} == {choice.attack for choice in ATTACKS}

@@ -1,7 +1,7 @@
 """Results as pandas tables: one row for each cell and image, with what the cell is about beside it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from .contents import order_of, read_records, unknown_attack
 from .plans import find_failed, find_missing
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
 
+OUTCOMES = ("image", "label", "attacked", "success", "violated", "distance")  # all that a ranking by images asks for
 HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
 
 
@@ -27,7 +28,7 @@ class CellState(NamedTuple):
     meta: dict[str, Any]
 
 
-def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
+def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> pd.DataFrame:
     """The per-image records of all finished cells of a results folder.
 
     Columns: `cell`, `model`, `implementation` and `attack` (with the surrogate, if there is one), `knowledge`,
@@ -39,6 +40,7 @@ def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
     Args:
         folder: where `davylamp evaluate` put them.
         heavy: also logits, activation maps and pictures.
+        columns: of the records only these, and `index`; None: all.
 
     Returns:
         The table; `attrs["damaged"]` lists files that were left out because they could not be trusted,
@@ -59,7 +61,7 @@ def load(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
         elif why := unknown_attack(Cell.from_record(record.meta)):
             unknown[key] = why
         else:
-            frames.append(_frame(record, heavy=heavy))
+            frames.append(_frame(record, heavy=heavy, columns=columns))
     if not frames:
         known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
         known = known if failed or damaged or unknown else "it is empty"
@@ -152,9 +154,12 @@ def about_cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _frame(record: Record, *, heavy: bool) -> pd.DataFrame:
-    columns = _columns(record, heavy=heavy).to_pandas()
-    return pd.concat([pd.DataFrame(about_cell(Cell.from_record(record.meta)), index=columns.index), columns], axis=1)
+def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = None) -> pd.DataFrame:
+    table = _columns(record, heavy=heavy)
+    if columns is not None:
+        table = table.select([name for name in table.column_names if name in {"index", *columns}])
+    rows = table.to_pandas()
+    return pd.concat([pd.DataFrame(about_cell(Cell.from_record(record.meta)), index=rows.index), rows], axis=1)
 
 
 def _columns(record: Record, *, heavy: bool) -> Any:
