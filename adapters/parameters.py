@@ -36,6 +36,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "portion": Parameter(float, 0, _INFINITY, "weight of another image that is mixed into the input"),
     "spread": Parameter(float, 0, 1, "how far the random factors of the frequencies lie from 1"),
     "blocks": Parameter(int, 1, _INFINITY, "strips along each side that the input is cut into and shuffled"),
+    "layer": Parameter(str, 0, 0, "module of the model whose outputs are attacked, by its name in the model"),
     "kernel_size": Parameter(int, 1, _INFINITY, "side of the kernel that smooths the gradient, pixels"),
     "low_frequency": Parameter(float, 0, _INFINITY, "weight of the change of low frequencies"),
     "quantile": Parameter(float, 0, 1, "share of the components that a sparse step leaves alone", 1),

@@ -74,6 +74,16 @@ _ALL = (
     Attack("l2t", "L2T (learning to transform)", _FIXED, _WHITE, "Zhu et al. 2024", {**_MOMENTUM, "samples": 5}),
     Attack("pi-fgsm", "PI-FGSM", _FIXED, _WHITE, "Gao et al. 2020", {"steps": 10, "decay": 1.0}),
     Attack("pi-fgsm++", "PI-FGSM++", _FIXED, _WHITE, "Gao et al. 2020b", {"steps": 10, "decay": 1.0}),
+    # On the outputs of a layer, made for transfer.
+    Attack(
+        "fda", "FDA (feature disruption)", _FIXED, _WHITE, "Ganeshan et al. 2019", {**_MOMENTUM, "random_start": True}
+    ),
+    Attack("dr", "DR (dispersion reduction)", _FIXED, _WHITE, "Lu et al. 2020", {**_ITERATED, "steps": 100}),
+    Attack("fia", "FIA (feature importance)", _FIXED, _WHITE, "Wang et al. 2021b", {**_MOMENTUM, "samples": 30}),
+    Attack("naa", "NAA (neuron attribution)", _FIXED, _WHITE, "Zhang et al. 2022", {**_MOMENTUM, "samples": 30}),
+    Attack("danaa", "DANAA", _FIXED, _WHITE, "Jin et al. 2023", {**_MOMENTUM, "samples": 30}),
+    Attack("ilpd", "ILPD (perturbation decay)", _FIXED, _WHITE, "Li et al. 2023", {**_MOMENTUM, "std": 0.05}),
+    Attack("bfa", "BFA (black-box features)", _FIXED, _WHITE, "Wang et al. 2024b", {**_MOMENTUM, "samples": 30}),
     # Without parameters to tune, and ensembles.
     Attack("apgd-ce", "APGD-CE", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "step_size": "2 epsilon"}),
     Attack("apgd-dlr", "APGD-DLR", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "step_size": "2 epsilon"}),

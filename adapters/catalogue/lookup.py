@@ -294,7 +294,7 @@ def library_defaults(row: Implementation, norm: str) -> dict[str, Any]:
         defaults["step_size"] = f"{signature[relative].default:.4g} epsilon"
     elif defaults.get("step_size", "") is None and row.library in _STEPS_LEFT_OPEN:
         defaults["step_size"] = _STEPS_LEFT_OPEN[row.library]
-    return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty}
+    return {name: value for name, value in defaults.items() if value is not inspect.Parameter.empty and value != ""}
 
 
 def describe(row: Implementation) -> dict[str, Any]:

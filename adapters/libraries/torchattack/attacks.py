@@ -167,6 +167,45 @@ _TRANSFORMED = (
     ),
 )
 
+_ALONE = "one image per call: images that run out of queries at different times would leave holes in a layer's outputs"
+_COUNTED = (
+    "its gradients of features go through the logits, too, times zero: they count as the backward passes they are"
+)
+_FROZEN = "its altered images ask for gradients: with frozen weights it crashes"
+_LAYER = {**_MOMENTUM, "layer": "feature_layer_cfg"}
+_ENSEMBLE = {**_LAYER, "samples": "num_ens"}
+
+
+def _feature_row(attack: str, name: str, params: Mapping[str, str], *repairs: str, **more: Any) -> Implementation:
+    """A row of an attack on the outputs of a layer; see `features.tapped` for which."""
+    return _row(attack, {"linf": name}, params, alone=True, repairs=(_ALONE, *repairs), per_image_radii=True, **more)
+
+
+_FEATURES = (
+    _feature_row("fia", ".features:FIA", _ENSEMBLE, _COUNTED, **_DRAWN, findings=(_NAN,)),
+    _feature_row(
+        "naa",
+        ".features:NAA",
+        _ENSEMBLE,
+        _COUNTED,
+        _FROZEN,
+        findings=(_NAN,),
+    ),
+    _feature_row("danaa", ".features:DANAA", _ENSEMBLE, _COUNTED, **_DRAWN, findings=(_NAN,)),
+    _feature_row("dr", ".features:DR", {**_ITERATED, "layer": "feature_layer_cfg"}, _COUNTED),
+    _feature_row("ilpd", "torchattack:ILPD", {**_LAYER, "std": "sigma"}, **_DRAWN, findings=(_NAN,)),
+    _feature_row(
+        "bfa",
+        ".features:BFA",
+        {**_ENSEMBLE, "num_classes": "num_classes"},
+        _COUNTED,
+        _FROZEN,
+        **_TARGETED,
+        findings=(_NAN,),
+    ),
+    _feature_row("fda", ".features:FDA", {**_MOMENTUM, "random_start": "random_start"}, _COUNTED, **_DRAWN),
+)
+
 _MINIMUM = (
     _row(
         "geoda",
@@ -183,4 +222,4 @@ _MINIMUM = (
     _row("deepfool", {"linf": "DeepFool"}, {"steps": "steps", "overshoot": "overshoot", "candidates": "num_classes"}),
 )
 
-ROWS: tuple[Implementation, ...] = (*_GRADIENT, *_TRANSFORMED, *_MINIMUM)
+ROWS: tuple[Implementation, ...] = (*_GRADIENT, *_TRANSFORMED, *_FEATURES, *_MINIMUM)

@@ -9,6 +9,7 @@ from ...threat_model import ThreatModel
 
 _THREE_CHANNELS = ("TIFGSM", "GeoDA")
 _SQUARE = ("DIFGSM", "DeCoWA", "L2T", "MuMoDIG", "GeoDA")
+_FEATURES = ("FIA", "NAA", "DANAA", "DR", "ILPD", "BFA", "FDA")
 
 
 def run(
@@ -42,11 +43,17 @@ def run(
     usual = {"eps": threat_model.radius, "targeted": targets is not None, "device": inputs.device}
     usual |= {"p": threat_model.norm, "input_shape": tuple(inputs.shape[1:])}
     words = {word: value for word, value in usual.items() if word in taken} | kwargs
+    layer = words.pop("feature_layer_cfg", "") if name in _FEATURES else None
     if unknown := sorted(set(words) - set(taken)):
         raise ValueError(f"expected parameters of {name}, got {', '.join(unknown)}")
     if threat_model.reach is not None and "alpha" in taken:  # radii as it would divide them may have another shape
         words.setdefault("alpha", threat_model.reach / words.get("steps", taken["steps"].default))
-    return attack_class(model, **words)(inputs, labels if targets is None else targets)
+    goal = labels if targets is None else targets
+    if layer is None:
+        return attack_class(model, **words)(inputs, goal)
+    from .features import run_on_layer
+
+    return run_on_layer(attack_class, model, layer, words, inputs, goal)
 
 
 def _check_shape(name: str, inputs: Tensor, words: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """Every torchattack row against the same call made on the library itself: the same images, the same queries."""
 
+import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ DIVERSE_WORDS = {**DECAY, "diversity_prob": 0.7, "resize_rate": 0.8}
 L2, L2_WORDS = {"steps": 3, "step_size": 0.6}, {"eps": 1.5, "alpha": 0.6, "steps": 3}
 START, NO_START = {"random_start": True}, {"random_start": False}
 SCALES = {**DECAY, "scales": 2}
+FEATURES, FEATURE_WORDS = {**DECAY, "layer": "2", "samples": 2}, {**DECAY, "feature_layer_cfg": "module.2"}
 SPECTRA, SPECTRA_WORDS = {**DECAY, "samples": 2, "spread": 0.4}, {**DECAY, "num_spectrum": 2, "rho": 0.4}
 NEAR, NEAR_WORDS = {**DECAY, "samples": 2, "neighbourhood": 1.2}, {**DECAY, "num_neighbors": 2, "beta": 1.2}
 DEEPFOOL = {"steps": 4, "overshoot": 0.1}
@@ -40,6 +43,20 @@ def steps(
     place: dict[str, Any] = {"data": "photos", "count": 1} if row == "ssa" else {}
     return Direct(row, "linf", 0.1, ours, theirs, words, exact, peculiar=peculiar or {}, **place)
 
+
+def with_a_gradient(inputs: Tensor) -> Tensor:
+    """NAA and BFA need a gradient of features although neither its images nor frozen weights have one."""
+    return inputs if inputs.requires_grad else inputs.clone().requires_grad_()
+
+
+def features(row: str, theirs: str, forwards: int, uncounted: int, ours: Any, words: Any) -> Direct:
+    """The same steps on a layer; the backward passes of an image that start at the layer are davylamp's to count."""
+    case = steps(row, theirs, None, ours, words, {"uncounted": uncounted})
+    return replace(case, queries=(forwards, uncounted + BACKWARDS[row]))
+
+
+AGGREGATED = {**FEATURE_WORDS, "num_ens": 2, "normalize": with_a_gradient}
+BACKWARDS = {"fia": 2, "naa": 2, "danaa": 2, "dr": 0, "ilpd": 3, "bfa": 4, "fda": 0}  # through the logits
 
 CASES = (
     Direct("fgsm", "linf", 0.1, {}, "FGSM", {"eps": 0.1}, (1, 1)),
@@ -70,6 +87,14 @@ CASES = (
     steps("mig@repaired", "MIG", 6, SCALES, {**DECAY, "s_factor": 2}, {"turned": True}),
     steps("mumodig", "MuMoDIG", 9, {**DECAY, "samples": 2}, {**DECAY, "n_trans": 2}),
     steps("l2t", "L2T", None, {**DECAY, "samples": 2}, {**DECAY, "num_scale": 2}),
+    features("fia", "FIA", 2 + 3, 3, FEATURES, {**FEATURE_WORDS, "num_ens": 2}),
+    features("naa", "NAA", 2 + 1 + 3, 3, FEATURES, AGGREGATED),
+    features("danaa", "DANAA", 2 + 1 + 3, 3, FEATURES, {**FEATURE_WORDS, "num_ens": 2}),
+    features("dr", "DR", 3, 3, {"layer": "2"}, {"feature_layer_cfg": "module.2"}),
+    features("ilpd", "ILPD", 6, 0, {**DECAY, "layer": "2", "std": 0.1}, {**FEATURE_WORDS, "sigma": 0.1}),
+    features("bfa", "BFA", 1 + 2 * 2 + 3, 3, FEATURES, {**AGGREGATED, "num_classes": 10}),
+    features("fda", "FDA", 6, 6, {**DECAY, **START}, DECAY),
+    features("fda", "FDA", 6, 6, {**DECAY, **NO_START}, {**DECAY, **NO_START}),
     Direct("deepfool", "linf", None, {**DEEPFOOL, "candidates": 4}, "DeepFool", {**DEEPFOOL, "num_classes": 4}),
 )
 
@@ -92,9 +117,12 @@ class TestDirect(DirectCalls):
 
     def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
         inputs, labels, targets = images
+        model.module = copy.deepcopy(model.module)  # DR, BFA and FDA leave hooks on it
         words = dict(case.words)
         if self.row_of(case).targeted != "no":
             words["targeted"] = (targets is not None) != case.peculiar.get("turned", False)
         attack: Any = getattr(torchattack, case.theirs)(model, **words)
         with transforms_of_any_size():  # for L2T
-            return attack(inputs, labels if targets is None else targets)
+            returned = attack(inputs, labels if targets is None else targets)
+        model.queries["backwards"] += case.peculiar.get("uncounted", 0) * len(inputs)
+        return returned

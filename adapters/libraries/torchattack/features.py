@@ -1,0 +1,169 @@
+"""torchattack's attacks on the outputs of a layer, given a layer that they can reach and a count of what they ask.
+
+Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torchattack
+from torch import Tensor, nn
+
+_LIBRARY: Any = torchattack
+
+
+class Tapped(nn.Module):
+    """The model as an attack on a layer gets it: the layer's outputs pass through `tap`, a module under that name.
+
+    Args:
+        model: maps images to logits and counts every query.
+        images: whether the tapped layer is the images themselves.
+    """
+
+    def __init__(self, model: nn.Module, images: bool):
+        super().__init__()
+        self.asked, self.tap, self._images = model, nn.Identity(), images
+        self.logits = torch.zeros(())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits, kept until the next query."""
+        self.logits = self.asked(self.tap(inputs).clone() if self._images else inputs)
+        return self.logits
+
+
+@contextmanager
+def tapped(model: nn.Module, network: nn.Module, name: str) -> Iterator[Tapped]:
+    """The model with the named layer of its network tapped while the block lasts; "": the default one.
+
+    The default is the middle one of the convolutions, in the order in which the network holds them (number
+    (n + 1) // 2 of n, so conv3_3 of VGG-16, as FIA's paper has it), or, in a network without any, the images.
+
+    Raises:
+        ValueError: if the network has no layer of that name.
+    """
+    layer = _named(network, name) if name else _middle(network)
+    wrapped = Tapped(model, images=layer is None)
+    if layer is None:
+        yield wrapped
+        return
+    # A copy goes on through the model, which may write over it.
+    hook = layer.register_forward_hook(lambda _, __, output: wrapped.tap(output).clone())
+    try:
+        yield wrapped
+    finally:
+        hook.remove()
+
+
+def run_on_layer(
+    attack_class: Any, model: nn.Module, layer: str, words: dict[str, Any], inputs: Tensor, goal: Tensor
+) -> Tensor:
+    """Run an attack on a layer, by its name ("": the default one), and leave no hook on the model.
+
+    Args:
+        attack_class: one of those here, or another that reads features.
+        model: maps images to logits, counts every query, and is made around the network (`classifier.model`).
+        layer: dotted name of a module of the network.
+        words: in torchattack's words; the layer's is set here.
+        inputs: clean images, shape (n, C, H, W).
+        goal: labels, or targets, shape (n,).
+
+    Raises:
+        ValueError: if the network has no such layer.
+    """
+    counter: Any = model
+    with tapped(model, counter.classifier.model, layer) as reached:
+        if "feature_layer_cfg" in inspect.signature(attack_class.__init__).parameters:
+            words = words | {"feature_layer_cfg": "tap"}
+        attack = attack_class(reached, normalize=_asking_for_gradients, **words)
+        try:
+            return attack(inputs, goal)
+        finally:
+            for hook in getattr(attack, "hooks", ()):  # FDA's on the model itself; the others' go with the tap
+                hook.remove()
+
+
+def _asking_for_gradients(inputs: Tensor) -> Tensor:
+    """The images, with a gradient where gradients are computed: weights that are frozen give none."""
+    return inputs.clone().requires_grad_() if torch.is_grad_enabled() and not inputs.requires_grad else inputs
+
+
+def _named(model: nn.Module, name: str) -> nn.Module:
+    layers = dict(model.named_modules())
+    if name not in layers:
+        some = ", ".join(list(layers)[1:6])
+        raise ValueError(f"expected layer as the name of a module of the model ({some}, ...), got {name!r}")
+    return layers[name]
+
+
+def _middle(model: nn.Module) -> nn.Module | None:
+    convolutions = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
+    return convolutions[(len(convolutions) - 1) // 2] if convolutions else None
+
+
+def _counted(word: str) -> property:
+    """Features that hang on the logits as well, times zero: their gradient is a backward pass, and counts as one."""
+    kept = f"kept_{word}"
+
+    def read(self: Any) -> Tensor:
+        features, logits = getattr(self, kept), self.model.logits
+        if self.raw or not logits.requires_grad:
+            return features
+        return features + 0 * logits.sum()
+
+    def write(self: Any, features: Tensor) -> None:
+        setattr(self, kept, features)
+
+    return property(read, write)
+
+
+class FIA(_LIBRARY.FIA):
+    """FIA whose gradient passes count."""
+
+    raw = False
+    mid_output = _counted("mid_output")
+
+
+class NAA(_LIBRARY.NAA):
+    """NAA whose gradient passes count."""
+
+    raw = False
+    mid_output = _counted("mid_output")
+
+
+class DANAA(_LIBRARY.DANAA):
+    """DANAA whose gradient passes count."""
+
+    raw = False
+    mid_output = _counted("mid_output")
+
+
+class DR(_LIBRARY.DR):
+    """DR whose gradient passes count."""
+
+    raw = False
+    features = _counted("features")
+
+
+class BFA(_LIBRARY.BFA):
+    """BFA whose gradient passes count."""
+
+    raw = False
+    feature_maps = _counted("feature_maps")
+
+    def _get_aggregate_grad(self, x: Tensor, y: Tensor) -> Tensor:
+        self.raw = True  # here it takes the gradient of the logits with respect to the features
+        try:
+            return super()._get_aggregate_grad(x, y)
+        finally:
+            self.raw = False
+
+
+class FDA(_LIBRARY.FDA):
+    """FDA whose gradient passes count."""
+
+    def _get_fda_loss(self, batch_size: int) -> Tensor:
+        loss = super()._get_fda_loss(batch_size)
+        return loss + 0 * self.model.logits.sum()
