@@ -62,7 +62,19 @@ ROOMS = {
 # Folders whose modules are of one kind, named by what they are about: the same name may stand in several.
 COLLECTIONS = ("commands", "report/sections", "report/text", "benchmarks/", "adapters/libraries/")
 EMPTY = {"own", "found", "told"}  # what a thing is, not that it is somebody's or was found
-HEAVY = ("adv_lib", "art", "cleverhans", "foolbox", "secmlt", "torchattack", "torchattacks", "ray", "pyro", "timm")
+HEAVY = (
+    "adv_lib",
+    "art",
+    "cleverhans",
+    "foolbox",
+    "pyautoattack",
+    "secmlt",
+    "torchattack",
+    "torchattacks",
+    "ray",
+    "pyro",
+    "timm",
+)
 
 Files = dict[str, str]
 

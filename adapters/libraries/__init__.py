@@ -7,7 +7,7 @@ record means; what is in use is `catalogue.lookup.LIBRARIES`.
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 
-from . import adv_lib, art, cleverhans, davylamp, foolbox, secml_torch, torchattack, torchattacks
+from . import adv_lib, art, cleverhans, davylamp, foolbox, pyautoattack, secml_torch, torchattack, torchattacks
 from .library import Finding, Library
 
 __all__ = ["ENTRY_POINTS", "Finding", "Library", "collect_libraries"]
@@ -19,7 +19,17 @@ def collect_libraries() -> tuple[dict[str, Library], dict[str, str]]:
     """The built-in records and those of other packages, by name; and what was refused, with the reason."""
     known = {
         module.LIBRARY.name: module.LIBRARY
-        for module in (art, foolbox, torchattacks, adv_lib, torchattack, cleverhans, secml_torch, davylamp)
+        for module in (
+            art,
+            foolbox,
+            torchattacks,
+            adv_lib,
+            torchattack,
+            cleverhans,
+            secml_torch,
+            pyautoattack,
+            davylamp,
+        )
     }
     refused: dict[str, str] = {}
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):

@@ -23,4 +23,6 @@ COMMON: Mapping[str, Finding] = {
     ),
     "rounds-continue": Finding("a round of the binary search goes on from the end of the last one, not from the image"),
     "last-step-unseen": Finding("never asks about its last iterate: n steps are n - 1, and one step is none"),
+    "distance-discarded": Finding("discards a result farther than its epsilon and returns the input"),
+    "last-row-and-column": Finding("its squares never reach the last row and the last column of an image"),
 }

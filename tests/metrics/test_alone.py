@@ -16,6 +16,7 @@ FOREIGN = {
     "art",
     "cleverhans",
     "foolbox",
+    "pyautoattack",
     "secmlt",
     "torchattack",
     "torchattacks",

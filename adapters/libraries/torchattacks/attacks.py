@@ -297,6 +297,7 @@ _SCORES = (
         order="content",
         failure="input",
         repairs=(_GENERATOR,),
+        findings=("last-row-and-column",),
     ),
     _row(
         "spsa",

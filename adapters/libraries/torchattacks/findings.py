@@ -17,7 +17,6 @@ FINDINGS: Mapping[str, Finding] = {
     "decay-off": Finding("the momentum is 0 by default, unlike the paper's 1"),
     "includes-di": Finding("always resizes inputs at random too, unless diversity_probability is 0"),
     "short-steps": Finding("runs its inner attacks for 10 steps, where the published ensemble runs 100"),
-    "distance-discarded": Finding("discards a result farther than its epsilon and returns the input"),
     "decay-ignored": Finding("takes a momentum and a probability, and uses neither"),
     "targeted-any-class": Finding("in targeted mode any wrong class ends the search"),
     "target-modulo-10": Finding("untargeted it aims at the label plus one modulo 10, whatever the classes"),

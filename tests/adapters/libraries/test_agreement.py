@@ -1,4 +1,4 @@
-"""Where the three libraries agree with matched parameters, and which of them differs where they do not."""
+"""Where the libraries agree with matched parameters, and which of them differs where they do not."""
 
 import pytest
 import torch
@@ -63,3 +63,13 @@ def test_l1_pgd_moves_one_component_in_art_and_all_of_them_in_foolbox(digits):
     art, foolbox = (attack(digits, f"{name}:pgd", L1, **parameters) - digits.inputs for name in ("art", "foolbox"))
     assert (art.flatten(1) != 0).sum(1).max() <= 8
     assert (foolbox.flatten(1) != 0).sum(1).double().mean() > 300
+
+
+@pytest.mark.parametrize("rules", [LINF, L2], ids=["linf", "l2"])
+def test_the_authors_apgd_is_that_of_torchattacks(digits, rules):
+    """Bit by bit on the cross-entropy."""
+    authors, copied = (
+        attack(digits, f"{library}:apgd-ce", rules, steps=30) for library in ("pyautoattack", "torchattacks")
+    )
+    assert torch.equal(authors, copied)
+    assert not torch.equal(authors, digits.inputs)

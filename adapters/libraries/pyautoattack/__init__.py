@@ -1,0 +1,17 @@
+"""pyautoattack: the authors' AutoAttack, as a package."""
+
+from ..library import Library
+from .attacks import ROWS
+from .findings import FINDINGS
+
+LIBRARY = Library(
+    "pyautoattack",
+    module="pyautoattack",
+    distribution="pyautoattack",
+    extra="pyautoattack",
+    attacks=ROWS,
+    driver=".driver:run",
+    package=__name__,
+    findings=FINDINGS,
+    preload=("pyautoattack",),
+)

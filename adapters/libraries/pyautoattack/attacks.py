@@ -1,0 +1,98 @@
+"""The rows of pyautoattack: what each class is, what its arguments mean in canonical words, what is known.
+
+APGD, FAB and Square are the authors' code (fra31/auto-attack, last changed in 2023), line by line but for imports; so
+these rows are what other libraries' versions are measured by. Of the ensemble only the standard version has a row: the
+others are other lists of the same attacks.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...attack import Implementation
+
+_BALLS = ("linf", "l2", "l1")
+_GENERATOR = "torch's generator is restored: it resets the global seed"
+_TARGETS = "no more target classes than the model has: it crashes beyond them"
+_DRAWN: Mapping[str, Any] = {"random": ("torch",), "failure": "input"}
+_AUTO = {"steps": "n_iter", "seed": "seed"}
+_AIMED = {**_AUTO, "candidates": "n_target_classes"}
+
+
+def _row(attack: str, path: str, params: Mapping[str, str], **rest: Any) -> Implementation:
+    return Implementation(attack, "pyautoattack", dict.fromkeys(_BALLS, path), params, **rest)
+
+
+ROWS: tuple[Implementation, ...] = (
+    *(
+        _row(
+            f"apgd-{loss}",
+            "pyautoattack.autopgd_base:APGDAttack",
+            _AUTO,
+            fixed={"loss": loss},
+            **_DRAWN,
+            min_classes=classes,
+            repairs=(_GENERATOR,),
+        )
+        for loss, classes in (("ce", 2), ("dlr", 3))
+    ),
+    _row(
+        "apgd-t",
+        "pyautoattack.autopgd_base:APGDAttack_targeted",
+        _AIMED,
+        **_DRAWN,
+        order="content",
+        min_classes=4,
+        repairs=(_GENERATOR, _TARGETS),
+    ),
+    # FAB draws nothing without restarts, and seeds torch all the same.
+    _row(
+        "fab",
+        "pyautoattack.fab_pt:FABAttack_PT",
+        _AUTO,
+        failure="input",
+        repairs=(_GENERATOR,),
+        findings=("distance-discarded", "every-class"),
+    ),
+    _row(
+        "fab-t",
+        "pyautoattack.fab_pt:FABAttack_PT",
+        _AIMED,
+        fixed={"targeted": True},
+        order="content",
+        failure="input",
+        repairs=(_GENERATOR, _TARGETS),
+        findings=("distance-discarded", "first-class-taken"),
+    ),
+    _row(
+        "fab-t",
+        ".repairs:FABOfNearest",
+        _AIMED,
+        variant="repaired",
+        failure="input",
+        repairs=(_TARGETS,),
+    ),
+    _row(
+        "square",
+        "pyautoattack.square:SquareAttack",
+        {"steps": "n_queries", "initial_probability": "p_init", "seed": "seed"},
+        targeted="yes",
+        **_DRAWN,
+        order="content",
+        repairs=(_GENERATOR,),
+        findings=("last-row-and-column",),
+    ),
+    _row(
+        "autoattack",
+        ".repairs:Standard",
+        _AIMED,
+        **_DRAWN,
+        order="content",
+        min_classes=4,
+        repairs=(
+            "given a seed: its own is the clock",
+            _GENERATOR,
+            _TARGETS,
+            "a debugger's or a coverage tool's trace goes on: it ends every trace of the process",
+        ),
+    ),
+)

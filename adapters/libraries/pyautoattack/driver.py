@@ -1,0 +1,62 @@
+"""pyautoattack: the one call that runs any of its rows."""
+
+import inspect
+import math
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...threat_model import ThreatModel
+
+_NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
+_TARGET_CLASSES = "n_target_classes"
+
+
+def run(
+    attack_class: Any,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor:
+    """Run a part of AutoAttack, or all of it.
+
+    Args:
+        attack_class: of pyautoattack: made on a model, with a method `perturb`.
+        model: maps images to logits and has `num_classes`.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: ground truth, shape (n,).
+        threat_model: norm and epsilon; without one, the radius of a ball that holds the whole box.
+        targets: target classes, shape (n,), if targeted.
+        **kwargs: in pyautoattack's words, but the number of classes counts the label's, too.
+
+    Returns:
+        The images that pyautoattack returns, shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the class cannot take a word, or images so small.
+    """
+    taken = inspect.signature(attack_class.__init__).parameters
+    classes = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
+    words: dict[str, Any] = {
+        "norm": _NORMS[threat_model.norm],
+        "eps": _radius(threat_model, inputs),
+        "device": inputs.device,
+        **({"targeted": True} if targets is not None else {}),
+        **kwargs,
+    }
+    if _TARGET_CLASSES in taken:
+        words[_TARGET_CLASSES] = min(kwargs.get(_TARGET_CLASSES, taken[_TARGET_CLASSES].default + 1), classes) - 1
+    if unknown := sorted(set(words) - set(taken)):
+        raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
+    if "p_init" in taken and words["norm"] != "Linf" and inputs.shape[2] < 5:
+        raise ValueError(f"expected images of at least 5 rows for Square in {threat_model.norm}, got {inputs.shape[2]}")
+    return attack_class(model, **words).perturb(inputs, labels if targets is None else targets)
+
+
+def _radius(threat_model: ThreatModel, inputs: Tensor) -> float:
+    components = inputs[0].numel()
+    whole_box = {"linf": 1.0, "l2": math.sqrt(components), "l1": float(components)}
+    return whole_box[threat_model.norm] if threat_model.epsilon is None else threat_model.epsilon
