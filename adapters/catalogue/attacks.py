@@ -17,6 +17,7 @@ _ITERATED = {"steps": 10, "step_size": "2.5 epsilon / steps"}
 _MOMENTUM = {**_ITERATED, "decay": 1.0}
 _TRANSFORMED = {**_MOMENTUM, "samples": 20}
 _PGD = {"steps": 40, "step_size": "2.5 epsilon / steps", "random_start": False}
+_APGD = {"steps": 100, "step_size": "2 epsilon"}
 _ELASTIC = {
     "steps": 100,
     "binary_search_steps": 5,
@@ -85,8 +86,10 @@ _ALL = (
     Attack("ilpd", "ILPD (perturbation decay)", _FIXED, _WHITE, "Li et al. 2023", {**_MOMENTUM, "std": 0.05}),
     Attack("bfa", "BFA (black-box features)", _FIXED, _WHITE, "Wang et al. 2024b", {**_MOMENTUM, "samples": 30}),
     # Without parameters to tune, and ensembles.
-    Attack("apgd-ce", "APGD-CE", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "step_size": "2 epsilon"}),
-    Attack("apgd-dlr", "APGD-DLR", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "step_size": "2 epsilon"}),
+    Attack("apgd-ce", "APGD-CE", _FIXED, _WHITE, "Croce and Hein 2020", _APGD),
+    Attack("apgd-dlr", "APGD-DLR", _FIXED, _WHITE, "Croce and Hein 2020", _APGD),
+    Attack("acg", "Auto conjugate gradient", _FIXED, _WHITE, "Yamamura et al. 2022", _APGD),
+    Attack("reacg", "Rescaled auto conjugate gradient", _FIXED, _WHITE, "Yamamura et al. 2024", _APGD),
     Attack("apgd-t", "APGD-T", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100, "candidates": 10}),
     Attack(
         "minimal-apgd",
@@ -155,6 +158,9 @@ _ALL = (
     Attack("fga", "FGA (folded Gaussian)", _MINIMUM, _WHITE, "Cesaire et al. 2021", {"trials": 10}),
     Attack("vfga", "VFGA (voting folded Gaussian)", _MINIMUM, _WHITE, "Cesaire et al. 2021", {"trials": 10}),
     Attack("wasserstein", "Wasserstein", _MINIMUM, _WHITE, "Wong et al. 2019", {"steps": 100}),
+    Attack(
+        "shadow", "Shadow", _MINIMUM, _WHITE, "Ghiasi et al. 2020", {"steps": 300, "learning_rate": 0.1, "samples": 20}
+    ),
     Attack("ssah", "SSAH", _MINIMUM, _WHITE, "Luo et al. 2022", {"steps": 150}),
     Attack("bp", "Boundary projection", _MINIMUM, _WHITE, "Zhang et al. 2020", {"steps": 100}),
     # By scores.
@@ -200,11 +206,30 @@ _ALL = (
     Attack("uniform-noise", "Uniform noise", _FIXED, _DECISION, "Foolbox", {}),
     Attack("repeated-gaussian-noise", "Repeated Gaussian noise", _FIXED, _DECISION, "Foolbox", {"noise_samples": 100}),
     Attack("repeated-uniform-noise", "Repeated uniform noise", _FIXED, _DECISION, "Foolbox", {"noise_samples": 100}),
+    Attack("full-gaussian-noise", "Gaussian noise, clipping-aware", _FIXED, _DECISION, "Rauber and Bethge 2020", {}),
+    Attack("full-uniform-noise", "Uniform noise, clipping-aware", _FIXED, _DECISION, "Rauber and Bethge 2020", {}),
+    Attack(
+        "repeated-full-gaussian-noise",
+        "Repeated Gaussian noise, clipping-aware",
+        _FIXED,
+        _DECISION,
+        "Rauber and Bethge 2020",
+        {"noise_samples": 100},
+    ),
+    Attack(
+        "repeated-full-uniform-noise",
+        "Repeated uniform noise, clipping-aware",
+        _FIXED,
+        _DECISION,
+        "Rauber and Bethge 2020",
+        {"noise_samples": 100},
+    ),
     Attack(
         "blended-noise", "Blended uniform noise", _MINIMUM, _DECISION, "Foolbox", {"directions": 1000, "steps": 1000}
     ),
     Attack("blur", "Gaussian blur", _MINIMUM, _DECISION, "Foolbox", {"steps": 1000}),
     Attack("contrast", "Contrast reduction", _MINIMUM, _DECISION, "Foolbox", {"target_value": 0.5}),
+    Attack("linear-contrast", "Contrast reduction step by step", _MINIMUM, _DECISION, "Foolbox", {"target_value": 0.5}),
     Attack("fixed-contrast", "Contrast reduction to a radius", _FIXED, _DECISION, "Foolbox", {"target_value": 0.5}),
     Attack("inversion", "Inversion", _MINIMUM, _DECISION, "Hosseini et al. 2017", {}),
 )

@@ -27,6 +27,13 @@ FINDINGS: Mapping[str, Finding] = {
     "largest-gradients": Finding("takes the two largest target gradients instead of the best pair"),
     "not-fixed-budget": Finding("lets its radius grow while it runs"),
     "norm-1-is-2": Finding("treats norm 1 as norm 2", ("l1",)),
+    "stops-at-zero-loss": Finding(
+        "untargeted, it stops where the loss of all images of the call is zero: where it has not begun to rise"
+    ),
+    "sign-unused": Finding(
+        "linf: computes the sign of its direction and steps along the direction itself: steps of almost no length",
+        ("linf",),
+    ),
     "batch-mean": Finding("keeps the iterate with the best mean over the batch"),
     "untargeted-ratio": Finding(
         "targeted, it still uses the ratio loss of the untargeted attack, and keeps its smallest value"

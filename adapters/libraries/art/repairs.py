@@ -13,7 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from art.attacks.evasion import carlini, deepfool, hop_skip_jump, spatial_transformation, square_attack
+from art.attacks.evasion import (
+    auto_conjugate_gradient,
+    carlini,
+    deepfool,
+    hop_skip_jump,
+    rescaling_auto_conjugate_gradient,
+    spatial_transformation,
+    square_attack,
+)
 from art.attacks.evasion import universal_perturbation as universal
 
 _GEODA = "art.attacks.evasion.geometric_decision_based_attack"
@@ -135,6 +143,25 @@ class SquareAttack(square_attack.SquareAttack):
             "delta_new *= 1 / np.sqrt(np.sum(delta_new**2, axis=(2, 3), keepdims=True)) * np.sqrt(",
         ),
     )
+
+
+_CONJUGATE = (
+    ("grad = np.sign(cgradk)", "pass"),
+    ("if (f_k_p_1 == 0.0).all():", "if self.targeted and (f_k_p_1 == 0.0).all():"),
+    ("perturbation = cgradk\n", 'perturbation = np.sign(cgradk) if self.norm in [np.inf, "inf"] else cgradk\n'),
+)
+
+
+class AutoConjugateGradient(auto_conjugate_gradient.AutoConjugateGradient):
+    """Steps along the sign of its direction, and goes on where the loss is zero (sign-unused, stops-at-zero-loss)."""
+
+    generate = _rewritten(auto_conjugate_gradient.AutoConjugateGradient.generate, *_CONJUGATE)
+
+
+class RescalingAutoConjugateGradient(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient):
+    """The same for the rescaled method (sign-unused, stops-at-zero-loss)."""
+
+    generate = _rewritten(rescaling_auto_conjugate_gradient.RescalingAutoConjugateGradient.generate, *_CONJUGATE)
 
 
 class SpatialTransformation(spatial_transformation.SpatialTransformation):

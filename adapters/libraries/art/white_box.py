@@ -103,6 +103,35 @@ GRADIENT: tuple[Implementation, ...] = (
         min_classes=3,
         findings=("epsilon-on-mean-gradient", "final-iterate", "untargeted-ratio"),
     ),
+    *(
+        Implementation(
+            attack,
+            "art",
+            classes(name, "linf", "l2", "l1"),
+            _APGD,
+            fixed={"loss_type": "cross_entropy"},
+            targeted="yes",
+            random=("numpy",),
+            order="content",
+            findings=("sign-unused", "stops-at-zero-loss", "epsilon-on-mean-gradient", "final-iterate"),
+        )
+        for attack, name in (("acg", "AutoConjugateGradient"), ("reacg", "RescalingAutoConjugateGradient"))
+    ),
+    *(
+        Implementation(
+            attack,
+            "art",
+            classes(name, "linf", within=REPAIRED),
+            _APGD,
+            fixed={"loss_type": "cross_entropy"},
+            variant="repaired",
+            targeted="yes",
+            random=("numpy",),
+            order="content",
+            findings=("final-iterate",),
+        )
+        for attack, name in (("acg", "AutoConjugateGradient"), ("reacg", "RescalingAutoConjugateGradient"))
+    ),
     Implementation(
         "autoattack",
         "art",
@@ -230,6 +259,16 @@ MINIMUM_NORM: tuple[Implementation, ...] = (
         within=REPAIRED + "no_progress_bar",
         repairs=(GIVEN_START, CAST, SERIAL + ": it masks every label of the batch in every image"),
         findings=("on-the-boundary",),
+    ),
+    Implementation(
+        "shadow",
+        "art",
+        classes("ShadowAttack", "unrestricted"),
+        {"steps": "nb_steps", "learning_rate": "learning_rate", "samples": "batch_size", "std": "sigma"},
+        targeted="only",
+        random=("numpy",),
+        alone=True,
+        repairs=(SERIAL + ", as it demands",),
     ),
     Implementation(
         "jsma",

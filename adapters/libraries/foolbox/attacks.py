@@ -268,6 +268,16 @@ _NOISE = (
         failure="input",
         findings=("signed-maximum",),
     ),
+    *(
+        _row(
+            f"{often}full-{kind.lower()}-noise",
+            {"l2": f"L2ClippingAware{often.capitalize().rstrip('-')}Additive{kind}NoiseAttack"},
+            {"noise_samples": "repeats"} if often else {},
+            **(_SEEDED | {"failure": "input"} if often else {"random": ("torch",)}),
+        )
+        for often in ("", "repeated-")
+        for kind in ("Gaussian", "Uniform")
+    ),
     _row(
         "blended-noise",
         _in_every_norm("LinearSearchBlendedUniformNoiseAttack"),
@@ -285,6 +295,12 @@ _NOISE = (
         "contrast",
         _in_every_norm("BinarySearchContrastReductionAttack"),
         {"steps": "binary_search_steps", "target_value": "target"},
+        targeted="yes",
+    ),
+    _row(
+        "linear-contrast",
+        _in_every_norm("LinearSearchContrastReductionAttack"),
+        {"steps": "steps", "target_value": "target"},
         targeted="yes",
     ),
     _row("fixed-contrast", {"l2": "L2ContrastReductionAttack"}, {"target_value": "target"}),

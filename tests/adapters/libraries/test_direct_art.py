@@ -63,6 +63,8 @@ SIMBA_WORDS = {"max_iter": 60, "epsilon": 0.3, "freq_dim": 5}
 VIRTUAL, VIRTUAL_WORDS = {"steps": 1, "finite_difference": 0.01}, {"eps": 1.5, "max_iter": 1, "finite_diff": 0.01}
 NEWTON, NEWTON_WORDS = {"steps": 5, "learning_rate": 0.02}, {"max_iter": 5, "eta": 0.02}
 JSMA_WORDS = {"theta": 0.4, "gamma": 20.5 / 768}  # goes on up to 20 components, and so ends at 22 of the 768
+SHADOW = {"steps": 3, "learning_rate": 0.2, "samples": 4, "std": 0.3}
+SHADOW_WORDS = {"nb_steps": 3, "learning_rate": 0.2, "batch_size": 4, "sigma": 0.3}
 SINKHORN, SINKHORN_WORDS = {"steps": 2, "initial_epsilon": 0.2}, {"max_iter": 2, "eps": 0.2}
 PIXELS, LEVELS = {"th": 5, "es": 1, "max_iter": 2}, {"th": 24.5, "es": 1, "max_iter": 1}
 CAPITALS = {"ead-en": "EN", "ead-l1": "L1"}
@@ -86,6 +88,13 @@ def autoattack(norm: str) -> Direct:
     )
 
 
+def conjugate(row: str, library_class: str, norm: str) -> Direct:
+    step = 2 * RADII[norm]
+    ours = {"steps": 4, "restarts": 2, "step_size": step}
+    theirs = {"max_iter": 4, "nb_random_init": 2, "eps_step": step, "loss_type": "cross_entropy"}
+    return in_ball(row, norm, library_class, None, ours, theirs)
+
+
 CASES = (
     in_ball("fgsm", "linf", "FastGradientMethod", (1, 1)),
     in_ball("fgsm", "linf", "FastGradientMethod", (1, 1), START, STARTS),
@@ -99,6 +108,8 @@ CASES = (
     *(steps("pgd", norm, "ProjectedGradientDescent", START, STARTS) for norm in RADII),
     *(steps("mi-fgsm", norm, "MomentumIterativeMethod", DECAY, DECAY) for norm in RADII),
     *(apgd(loss, norm) for loss in LOSSES for norm in RADII),
+    *(conjugate("acg", "AutoConjugateGradient", norm) for norm in RADII),
+    *(conjugate("reacg", "RescalingAutoConjugateGradient", norm) for norm in RADII),
     *(autoattack(norm) for norm in RADII),
     *(in_ball("uap", norm, "UniversalPerturbation", None, {"steps": 1}, {"max_iter": 1}) for norm in ("linf", "l2")),
     # A query per component and two more.
@@ -121,6 +132,8 @@ CASES = (
     *(free(row, "l1", EAD, "ElasticNet", {**EAD_WORDS, "decision_rule": CAPITALS[row]}, (50, 24)) for row in CAPITALS),
     free("newtonfool", "l2", NEWTON, "NewtonFool", NEWTON_WORDS, (11, 5), **SOFTMAX),
     Direct("jsma", "l0", 22, {"theta": 0.4}, "SaliencyMapMethod", JSMA_WORDS),
+    # One query finds the class to aim at.
+    free("shadow", "unrestricted", SHADOW, "ShadowAttack", SHADOW_WORDS, (13, 12)),
     free("wasserstein", "unrestricted", SINKHORN, "Wasserstein", SINKHORN_WORDS),
     *(in_ball("square", norm, "SquareAttack", None, SQUARE, SQUARE_WORDS) for norm in ("linf", "l2")),
     *(
@@ -146,7 +159,7 @@ CASES = (
 ELSEWHERE = {
     *((f"{row}@repaired", norm) for row in ("uap", "hopskipjump") for norm in ("linf", "l2")),
     *((f"{row}@repaired", "l2") for row in ("deepfool", "square")),
-    ("cw@repaired", "linf"),
+    *((f"{row}@repaired", "linf") for row in ("acg", "reacg", "cw")),
     ("spatial@repaired", "unrestricted"),
     *(("brendel-bethge", norm) for norm in ("linf", "l2", "l1", "l0")),
     *(("geoda", norm) for norm in RADII),

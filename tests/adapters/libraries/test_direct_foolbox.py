@@ -102,11 +102,18 @@ def black_box_cases():
     yield "repeated-gaussian-noise", "l2", 6.0, given, fa.L2RepeatedAdditiveGaussianNoiseAttack(repeats=4)
     yield "repeated-uniform-noise", "linf", 0.3, given, fa.LinfRepeatedAdditiveUniformNoiseAttack(repeats=4)
     yield "repeated-uniform-noise", "l2", 6.0, given, fa.L2RepeatedAdditiveUniformNoiseAttack(repeats=4)
+    for kind in ("Gaussian", "Uniform"):
+        name = f"full-{kind.lower()}-noise"
+        yield name, "l2", 6.0, {}, getattr(fa, f"L2ClippingAwareAdditive{kind}NoiseAttack")()
+        attack = getattr(fa, f"L2ClippingAwareRepeatedAdditive{kind}NoiseAttack")(repeats=4)
+        yield f"repeated-{name}", "l2", 6.0, {"noise_samples": 4}, attack
     given = {"directions": 4, "steps": 9}
     for norm in ("l2", "linf", "l1"):
         yield "blended-noise", norm, None, given, fa.LinearSearchBlendedUniformNoiseAttack(**given)
         attack = fa.BinarySearchContrastReductionAttack(binary_search_steps=6, target=0.4)
         yield "contrast", norm, None, {"steps": 6, "target_value": 0.4}, attack
+        attack = fa.LinearSearchContrastReductionAttack(steps=9, target=0.4)
+        yield "linear-contrast", norm, None, {"steps": 9, "target_value": 0.4}, attack
     given = {"steps": 6, "max_sigma": 3.0}
     yield "blur", "unrestricted", None, given, fa.GaussianBlurAttack(**given)
     yield "fixed-contrast", "l2", L2, {"target_value": 0.4}, fa.L2ContrastReductionAttack(target=0.4)
@@ -118,8 +125,7 @@ CASES = tuple(Direct(*case) for case in cases())
 # The repaired rows (test_repairs_foolbox.py), and those that are compared below, on a model that is fast enough.
 ELSEWHERE = {
     ("mi-fgsm@repaired", "linf"),
-    ("fmn@repaired", "l2"),
-    ("fmn@repaired", "l0"),
+    *(("fmn@repaired", norm) for norm in ("l2", "l1", "l0")),
     ("adam-bim@repaired", "l2"),
     *((f"{row}@repaired", "l1") for row in ("adam-bim", "sparse-l1-descent", "ead-en", "ead-l1")),
     ("cw@repaired", "l2"),

@@ -233,3 +233,22 @@ def test_gradient_overflow_is_a_failed_attack_with_its_reason(digits):
     case = digits.first(1)
     with pytest.raises(AttackFailed, match="Overflow error in `_conjugate_sinkhorn`"):
         attack("wasserstein", case, "unrestricted", None, second_likely(case), steps=1)
+
+
+@pytest.mark.parametrize("name", ["acg", "reacg"])
+def test_conjugate_gradients_step_along_the_sign_only_when_repaired(digits, name):
+    """sign-unused."""
+    given = {"steps": 40, "step_size": 0.24, "restarts": 1}
+    shipped, repaired = (attack(f"{name}{kind}", digits, "linf", 0.12, **given) for kind in ("", "@repaired"))
+    pgd = attack("pgd", digits, "linf", 0.12, steps=40, step_size=0.0075)
+    assert shipped.success.sum() < 5
+    assert repaired.success.sum() >= pgd.success.sum() > 12
+
+
+@pytest.mark.parametrize("name", ["acg", "reacg"])
+def test_conjugate_gradients_stop_where_the_loss_is_zero(digits, name):
+    """stops-at-zero-loss."""
+    given = {"steps": 20, "step_size": 0.24, "restarts": 1, "batch_size": 1}
+    shipped, repaired = (attack(f"{name}{kind}", digits, "linf", 0.12, **given) for kind in ("", "@repaired"))
+    assert (shipped.backwards == 2).any()
+    assert (repaired.backwards == 20).all()
