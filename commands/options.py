@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,17 @@ Model = Annotated[str, typer.Option(help="demo:efficientnet-lite0|1|2, torchvisi
 Data = Annotated[str, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, foolbox:cifar10|cifar100|mnist")]
 Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document instead of tables")]
+
+
+class Knowledge(str, Enum):
+    """What an attack knows of the model; black-box: score, decision, or transfer from a surrogate."""
+
+    white_box = "white-box"
+    black_box = "black-box"
+    score = "score"
+    decision = "decision"
+    transfer = "transfer"
+
 
 _COMMA = re.compile(r",(?![^()]*\))")  # not inside best(...)
 

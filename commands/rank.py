@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput, UnknownName
-from .options import Json, given_options, one_format, say_defaults
+from .options import Json, Knowledge, given_options, one_format, say_defaults
 from .placement import PUBLISHED, check_norm, place_images, place_metrics
 
 
@@ -31,16 +31,6 @@ class Method(str, Enum):
     canary = "canary"
     mean = "mean"
     borda = "borda"
-
-
-class Knowledge(str, Enum):
-    """What an attack knows of the model; black-box: score, decision, or transfer from a surrogate."""
-
-    white_box = "white-box"
-    black_box = "black-box"
-    score = "score"
-    decision = "decision"
-    transfer = "transfer"
 
 
 class Per(str, Enum):

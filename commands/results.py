@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .evaluate import Folder
-from .options import Json, one_format, say_defaults, split_list
+from .options import Json, Knowledge, one_format, say_defaults, split_list
 
 Bootstrap = Annotated[int, typer.Option(min=0, help="replicates of the intervals; 0: none")]
 Seed = Annotated[int, typer.Option(min=0, help="of the resampling")]
@@ -39,6 +39,8 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     transfer: Annotated[bool, typer.Option("--transfer", help="made on x tested on, for each attack")] = False,
     defence: Annotated[tuple[str, str] | None, typer.Option(help="the original model and the defended one")] = None,
     pooled: Annotated[bool, typer.Option("--pooled", help="mean over images, not over cells")] = False,
+    knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks")] = None,
+    mixed: Annotated[bool, typer.Option("--mixed", help="models: one row for each, over all threat models")] = False,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     as_csv: Csv = False,
@@ -53,8 +55,8 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     form = one_format(asked)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     if transfer:
-        if defence or metric or pooled or by is not By.attacks:
-            raise InvalidInput("expected --transfer without --by, --metric, --pooled and --defence: it shows the rates")
+        if defence or metric or pooled or knowledge or mixed or by is not By.attacks:
+            raise InvalidInput("expected --transfer without --by, --metric, --pooled, --knowledge, --mixed, --defence")
         from ..engine.tables.transfer_table import build_transfer, transfer_rows
 
         rates = build_transfer(folder, **drawing)
@@ -63,7 +65,8 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
             return
         table = transfer_rows(rates)
     else:
-        table = _build(folder, by, split_list("--metric", metric), defence, pooled=pooled, **drawing)
+        chosen = {"pooled": pooled, "mixed": mixed, "knowledge": None if knowledge is None else knowledge.value}
+        table = _build(folder, by, split_list("--metric", metric), defence, chosen, **drawing)
     if not form:
         print_results(table)
         return
@@ -115,14 +118,22 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
 
 
 def _build(
-    folder: Path, by: By, metric: list[str] | None, defence: tuple[str, str] | None, *, pooled: bool, **drawing: Any
+    folder: Path,
+    by: By,
+    metric: list[str] | None,
+    defence: tuple[str, str] | None,
+    chosen: dict[str, Any],
+    **drawing: Any,
 ) -> Any:
+    if chosen["mixed"] and by is not By.models:
+        raise InvalidInput(f"expected --mixed with --by models, got --by {by.value}")
     if defence is None:
         from ..engine.tables.table import build_table
 
-        return build_table(folder, by=by.value, metrics=metric, pooled=pooled, **drawing)
-    if pooled or by is not By.attacks:
-        raise InvalidInput("expected --defence without --by and --pooled: its rows are the attacks on both models")
+        return build_table(folder, by=by.value, metrics=metric, **chosen, **drawing)
+    if any(chosen.values()) or by is not By.attacks:
+        options = "--by, --pooled, --knowledge and --mixed"
+        raise InvalidInput(f"expected --defence without {options}: its rows are the attacks on both models")
     from ..engine.tables.defence_table import build_defence
 
     return build_defence(folder, *defence, metrics=metric, **drawing)

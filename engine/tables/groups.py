@@ -2,12 +2,22 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
+from ...errors import InvalidInput, Unsupported
 from ..cell import Cell, ModelOnData
 from ..store.outcomes import Outcome, Outcomes, details, side_of
 from .symbols import By
 
+Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
+KINDS: Mapping[Knowledge, tuple[str, ...]] = {
+    "white-box": ("white-box",),
+    "black-box": ("score-based", "decision-based", "transfer"),
+    "score": ("score-based",),
+    "decision": ("decision-based",),
+    "transfer": ("transfer",),
+}
 _ORDER = ("white-box", "transfer", "score-based", "decision-based")
 
 
@@ -57,18 +67,59 @@ def threat_labels(cell: Cell) -> dict[str, Any]:
     }
 
 
-def group_cells(outcomes: Outcomes, by: By) -> list[Group]:
-    """The rows in order, with their labels; failed cells are counted in the row that they belong to."""
-    keys = {"attacks": setting_of, "models": _threat, "pairs": lambda cell: (cell.subject.key, *setting_of(cell))}[by]
+def group_cells(outcomes: Outcomes, by: By, *, mixed: bool = False) -> list[Group]:
+    """The rows in order, with their labels; failed cells are counted in the row that they belong to.
+
+    Args:
+        outcomes: of a folder.
+        by: what a row is about.
+        mixed: of models: one row for each, whatever the threat models of the attacks.
+    """
+    keys: Any = {
+        "attacks": setting_of,
+        "models": (lambda cell: (cell.subject.key, cell.pixels)) if mixed else _threat,
+        "pairs": lambda cell: (cell.subject.key, *setting_of(cell)),
+    }[by]
     every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
     members: dict[tuple[Any, ...], list[tuple[Cell, Outcome | None]]] = {}
     for cell, outcome in sorted(every, key=lambda item: _place(item[0], by)):
         members.setdefault(keys(cell), []).append((cell, outcome))
     names = model_names(outcomes)
-    return _tell_apart([_group(cells, by, names) for cells in members.values()])
+    return _tell_apart([_group(cells, by, names, mixed=mixed) for cells in members.values()])
 
 
-def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str, str]) -> Group:
+def of_kind(outcomes: Outcomes, knowledge: Knowledge | None) -> Outcomes:
+    """The outcomes of attacks that know this much of the model; None: of all.
+
+    Raises:
+        InvalidInput: if there is no such kind.
+        Unsupported: if no attack is of it.
+    """
+    if knowledge is None:
+        return outcomes
+    if knowledge not in KINDS:
+        raise InvalidInput(f"expected knowledge {', '.join(KINDS)}, got {knowledge!r}")
+    done = tuple(outcome for outcome in outcomes.done if outcome.cell.knowledge in KINDS[knowledge])
+    if not done:
+        have = ", ".join(sorted({outcome.cell.knowledge for outcome in outcomes.done})) or "no finished cells"
+        raise Unsupported(f"expected {knowledge} attacks, got {have} only")
+    failed = tuple((cell, why) for cell, why in outcomes.failed if cell.knowledge in KINDS[knowledge])
+    return replace(outcomes, done=done, failed=failed)
+
+
+def uneven_rows(groups: Sequence[Group]) -> list[str]:
+    """A line for each row of models whose mean lacks attacks that others have."""
+    attacks = [{setting_of(part[0].cell): part[0].cell.title for part in group.parts} for group in groups]
+    every = {key: name for row in attacks for key, name in row.items()}
+    lines = []
+    for group, row in zip(groups, attacks, strict=True):
+        lacking = list(dict.fromkeys(name for key, name in every.items() if key not in row))
+        if lacking:
+            lines.append(f"{group.labels['model']}: its means lack {', '.join(lacking)}: not over what the others have")
+    return lines
+
+
+def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str, str], *, mixed: bool) -> Group:
     parts: dict[Any, list[Outcome]] = {}
     done = [outcome for _, outcome in cells if outcome is not None]
     for outcome in done:
@@ -76,8 +127,9 @@ def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str,
     first = cells[0][0]
     finer = details(first)
     if by == "models":
-        finer = {name: finer[name] for name in ("target", "pixels", "data")}
-    labels = _labels(first, by, names) | {"setting": ""}
+        finer = {name: finer[name] for name in ("pixels", "data", *(() if mixed else ("target",)))}
+    labels: dict[str, Any] = {"model": names[first.subject.key]} if mixed else _labels(first, by, names)
+    labels["setting"] = ""
     if by != "pairs":
         labels[{"attacks": "models", "models": "attacks"}[by]] = len(parts)
     labels |= {"cells": len(done), "failed": len(cells) - len(done)}

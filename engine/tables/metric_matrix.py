@@ -16,21 +16,13 @@ from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from .defence_table import build_defence
-from .groups import differing, model_names, setting_of, threat_labels
+from .groups import KINDS, Knowledge, differing, model_names, setting_of, threat_labels
 from .symbols import drop_absent
 from .table import build_table
 
-Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
 Per = Literal["attack", "implementation"]
 Subjects = Literal["models", "attacks", "implementations", "defences"]
 LAYERS: tuple[Knowledge, ...] = ("white-box", "black-box")
-_KINDS: Mapping[str, tuple[str, ...]] = {
-    "white-box": ("white-box",),
-    "black-box": ("score-based", "decision-based", "transfer"),
-    "score": ("score-based",),
-    "decision": ("decision-based",),
-    "transfer": ("transfer",),
-}
 _QUERIES = ("QNC_F", "QNC_B")
 _RATES = ("MR", "TAS")  # a violation is no success there; here it is missing
 _OF_CLEAN_PAIR = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS")  # of a defence: what it costs without an attack
@@ -91,7 +83,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
         return build_matrix(outcomes, symbols, rows=rows, per=one, **kind)
 
     have = {outcome.cell.knowledge for outcome in _in_norm(outcomes, norm)}
-    layers: list[Knowledge] = [knowledge] if knowledge else [layer for layer in LAYERS if have & set(_KINDS[layer])]
+    layers: list[Knowledge] = [knowledge] if knowledge else [layer for layer in LAYERS if have & set(KINDS[layer])]
     if len(layers) == 1:
         return {layers[0]: build(layers[0])}
     matrices: dict[Knowledge, MetricMatrix] = {}
@@ -308,7 +300,7 @@ def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list
     """The cells of one kind of attack, and a note about the other kind if nobody chose."""
     have = {outcome.cell.knowledge for outcome in done}
     chosen = knowledge or ("white-box" if "white-box" in have else "black-box")
-    kept = [outcome for outcome in done if outcome.cell.knowledge in _KINDS[chosen]]
+    kept = [outcome for outcome in done if outcome.cell.knowledge in KINDS[chosen]]
     if not kept:
         raise Unsupported(f"expected {chosen} attacks, got {', '.join(sorted(have))} ones only")
     rest = list(dict.fromkeys(_attack_name(outcome) for outcome in done if outcome not in kept))

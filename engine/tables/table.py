@@ -14,7 +14,7 @@ from ...errors import InvalidInput
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
-from .groups import Group, group_cells
+from .groups import Group, Knowledge, group_cells, of_kind, uneven_rows
 from .symbols import OF_CLEAN, By, choose_symbols, column_of, draw_cells, drop_absent, is_share
 
 
@@ -67,12 +67,14 @@ class Table:
         return pd.DataFrame(lines, columns=columns)
 
 
-def build_table(
+def build_table(  # noqa: PLR0913 - what is read by position, the choices by keyword
     folder: str | Path | Outcomes,
     *,
     by: By = "attacks",
     metrics: Sequence[str] | None = None,
     pooled: bool = False,
+    knowledge: Knowledge | None = None,
+    mixed: bool = False,
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> Table:
@@ -96,6 +98,10 @@ def build_table(
         metrics: symbols: those of `METRICS`, "FR@10" for any K, `MEASUREMENTS` ("RA", "RA_worst", "seconds", ...), and
             user metrics, "my.py:function"; None: those of the table and the user's, as far as the folder has them.
         pooled: see above.
+        knowledge: only attacks that know this much of the model: "white-box", "black-box" (all others), "score",
+            "decision", "transfer"; None: all.
+        mixed: by models, one row for each over all its attacks, whatever their threat models (CANARY's Table 8); rows
+            are then labelled by `model`, `setting` and `attacks` only, and a note names what a row lacks.
         bootstrap: replicates; 0: no intervals.
         seed: of the resampling.
 
@@ -110,14 +116,16 @@ def build_table(
     if by not in get_args(By):
         raise InvalidInput(f"expected by as one of {', '.join(get_args(By))}, got {by!r}")
     asked = choose_symbols(metrics, by)
-    outcomes = outcomes_of(folder, asked)
+    if mixed and by != "models":
+        raise InvalidInput(f"expected mixed with by='models', got by={by!r}")
+    outcomes = of_kind(outcomes_of(folder, asked), knowledge)
     asked = (*asked, *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
     sizes = {each.cell.subject.images for each in outcomes.done}
     counts = {size: resample(size, bootstrap, seed) for size in sizes}
     inner = symbols if "seconds" in symbols else (*symbols, "seconds")  # CTC ranks them
     drawn = draw_cells(outcomes, inner, counts)
-    groups = group_cells(outcomes, by)
+    groups = group_cells(outcomes, by, mixed=mixed)
     rows: list[dict[str, Draws]] = []
     for group in groups:
         draws = {
@@ -141,7 +149,8 @@ def build_table(
             low, high = share_ends(columns, pooled=pooled)
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
         lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
-    notes = outcomes.notes + _why_empty(outcomes, symbols) + (_why_no_interval(lines) if bootstrap else [])
+    uneven = uneven_rows(groups) if mixed else []
+    notes = outcomes.notes + uneven + _why_empty(outcomes, symbols) + (_why_no_interval(lines) if bootstrap else [])
     return Table(by, tuple(groups[0].labels), symbols, tuple(lines), tuple(notes))
 
 

@@ -49,6 +49,41 @@ def world(tmp_path_factory):
     return folder, plan, nets, inputs, labels
 
 
+def test_a_row_for_each_model_over_all_threat_models_is_the_mean_of_its_cells(world, run):
+    folder = world[0]
+    code, out, _ = run("table", folder, "--by", "pairs", "--metric", "MR,AED", "--json")
+    cells = json.loads(out)["rows"]
+    code, out, _ = run(
+        "table", folder, "--by", "models", "--mixed", "--knowledge", "white-box", "--metric", "MR,AED", "--json"
+    )
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert [(row["model"], row["attacks"], row["cells"]) for row in rows] == [(name, 3, 3) for name in MODELS]
+    assert not {"norm", "epsilon", "targeted"} & set(rows[0])
+    for row in rows:
+        for symbol in ("MR", "AED"):
+            mine = [cell["metrics"][symbol]["value"] for cell in cells if cell["model"] == row["model"]]
+            assert row["metrics"][symbol]["value"] == pytest.approx(np.mean(mine))
+    code, out, _ = run("table", folder, "--by", "models", "--mixed")
+    assert code == 0
+    assert "mean over attacks" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--knowledge", "decision"), "expected decision attacks, got white-box only"),
+        (("--mixed",), "expected --mixed with --by models, got --by attacks"),
+        (("--knowledge", "white-box", "--transfer"), "expected --transfer without --by"),
+        (("--knowledge", "white-box", "--defence", "first", "second"), "expected --defence without --by"),
+    ],
+)
+def test_what_a_table_cannot_choose_is_refused(world, run, options, said):
+    code, _, errors = run("table", world[0], *options)
+    assert code == 1
+    assert said in " ".join(errors.split())
+
+
 def test_the_numbers_are_the_metrics_of_the_raw_images(world, run):
     folder, plan, nets, inputs, labels = world
     chosen = ["MR", "AIAC", "ACAC", "AMD", "AED", "APCR", "RMSD", "OTR", "CF", "RA"]

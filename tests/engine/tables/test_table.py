@@ -38,6 +38,40 @@ def write_two(writer, case, **spec):
     return a, b
 
 
+def test_rows_by_knowledge_and_over_all_threat_models(writer, case):
+    labels, clean, other, adv, other_adv = case
+    a, b = write_two(writer, case)
+    writer.cell(a, "foolbox:boundary", clean, other_adv, labels, norm="l2", epsilon=None)
+    writer.cell(b, "foolbox:boundary", other, adv, labels, norm="l2", epsilon=None)
+    writer.cell(a, "art:square", clean, adv, labels)
+    folder, rates = writer.store.folder, {"metrics": ["MR"], "bootstrap": 0}
+    of_pairs = {
+        (row.labels["model"], row.labels["implementation"]): row.metrics["MR"].value
+        for row in build_table(folder, by="pairs", **rates).rows
+    }
+    kinds = {
+        "white-box": {"foolbox:pgd"},
+        "black-box": {"foolbox:boundary", "art:square"},
+        "score": {"art:square"},
+        "decision": {"foolbox:boundary"},
+    }
+    for knowledge, names in kinds.items():
+        table = build_table(folder, by="attacks", knowledge=knowledge, **rates)
+        assert {row.labels["implementation"] for row in table.rows} == names
+    mixed = build_table(folder, by="models", mixed=True, knowledge="black-box", **rates)
+    first, second = mixed.rows
+    black = [of_pairs["a", name] for name in ("foolbox:boundary", "art:square")]
+    assert first.metrics["MR"].value == pytest.approx(np.mean(black))
+    assert second.metrics["MR"].value == of_pairs["b", "foolbox:boundary"]
+    assert mixed.labels[:2] == ("model", "setting")
+    assert "b: its means lack art:square: not over what the others have" in mixed.notes
+    assert not any("lack" in note for note in build_table(folder, by="models", **rates).notes)
+    with pytest.raises(InvalidInput, match="expected mixed with by='models', got by='pairs'"):
+        build_table(folder, by="pairs", mixed=True)
+    with pytest.raises(Unsupported, match="expected transfer attacks, got decision-based, score-based, white-box only"):
+        build_table(folder, knowledge="transfer")
+
+
 def test_an_attack_row_is_the_mean_over_models_of_the_metric(writer, case):
     labels, clean, other, adv, other_adv = case
     write_two(writer, case)
