@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import timm
 import torch
+import torchvision
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -55,6 +57,28 @@ def digits() -> ContractCase:
 def linear() -> ContractCase:
     """A linear model whose least perturbations are known in closed form."""
     return make_linear_case()
+
+
+@pytest.fixture(scope="session")
+def residual(digits) -> ContractCase:
+    """A ResNet-18 of torchvision without training, and two digits with what it says of them."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return _as_it_says(torchvision.models.resnet18(num_classes=10), digits.inputs[:2])
+
+
+@pytest.fixture(scope="session")
+def transformer() -> ContractCase:
+    """A thin ViT of timm without training, and noise with what it says of that."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = timm.create_model("vit_base_patch16_224", embed_dim=24, num_heads=2, num_classes=10)
+        return _as_it_says(network, torch.rand(1, 3, 224, 224))
+
+
+def _as_it_says(network: nn.Module, inputs: torch.Tensor) -> ContractCase:
+    network.eval().requires_grad_(False)
+    return ContractCase(network, inputs, network(inputs).argmax(1))
 
 
 @pytest.fixture(scope="session")

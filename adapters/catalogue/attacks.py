@@ -85,6 +85,13 @@ _ALL = (
     Attack("danaa", "DANAA", _FIXED, _WHITE, "Jin et al. 2023", {**_MOMENTUM, "samples": 30}),
     Attack("ilpd", "ILPD (perturbation decay)", _FIXED, _WHITE, "Li et al. 2023", {**_MOMENTUM, "std": 0.05}),
     Attack("bfa", "BFA (black-box features)", _FIXED, _WHITE, "Wang et al. 2024b", {**_MOMENTUM, "samples": 30}),
+    # On the parts of one kind of network, made for transfer.
+    Attack("sgm", "SGM (skip gradients)", _FIXED, _WHITE, "Wu et al. 2020", _MOMENTUM),
+    Attack("bpa", "BPA (backward propagation)", _FIXED, _WHITE, "Wang et al. 2023", _MOMENTUM),
+    Attack("pna-patchout", "PNA-PatchOut", _FIXED, _WHITE, "Wei et al. 2022", _MOMENTUM),
+    Attack("tgr", "TGR (token gradients)", _FIXED, _WHITE, "Zhang et al. 2023", _MOMENTUM),
+    Attack("vdc", "VDC (virtual dense connections)", _FIXED, _WHITE, "Zhang et al. 2024", _MOMENTUM),
+    Attack("att", "ATT (adaptive token tuning)", _FIXED, _WHITE, "Ming et al. 2024", _MOMENTUM),
     # Without parameters to tune, and ensembles.
     Attack("apgd-ce", "APGD-CE", _FIXED, _WHITE, "Croce and Hein 2020", _APGD),
     Attack("apgd-dlr", "APGD-DLR", _FIXED, _WHITE, "Croce and Hein 2020", _APGD),

@@ -1,6 +1,7 @@
 """The rows of torchattack: what each class is, what its arguments mean in canonical words, and what is known of it.
 
-CDA, LTP, BIA and GAMA fetch a generator's weights, SSP those of a VGG-16: they have no row.
+CDA, LTP, BIA and GAMA fetch a generator's weights, SSP those of a VGG-16: they have no row. The attacks on vision
+transformers also name DeiT, PiT, CaiT and Visformer, by the parts that timm's had in 2022: they get its ViT alone.
 """
 
 from collections.abc import Mapping
@@ -206,6 +207,33 @@ _FEATURES = (
     _feature_row("fda", ".features:FDA", {**_MOMENTUM, "random_start": "random_start"}, _COUNTED, **_DRAWN),
 )
 
+_TOGETHER = "one image per call: it takes one deviation, or one largest token, for the batch"
+_RESTORED = (
+    "hooks and parts that it leaves in the network are taken out: what was attacked later would be another model"
+)
+_STEPWISE = "timm's attention runs step by step meanwhile: in one call its hooks on attention are never called"
+
+
+def _structure_row(attack: str, name: str, *repairs: str, **more: Any) -> Implementation:
+    """A row of an attack on the parts of one kind of network; see `structures` for which."""
+    words = {"alone": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "per_image_radii": True, "findings": (_NAN,)}
+    return _row(attack, {"linf": name}, _MOMENTUM, **_TARGETED, **words, **more)
+
+
+_STRUCTURES = (
+    _structure_row("sgm", "SGM"),
+    _structure_row("bpa", "BPA"),
+    _structure_row("tgr", "TGR", _STEPWISE),
+    _structure_row(
+        "pna-patchout",
+        ".structures:PNAPatchOut",
+        _STEPWISE,
+        "torch's generator is restored: it seeds that with 0, 1, 2...",
+    ),
+    _structure_row("vdc", "VDC", _STEPWISE),
+    _structure_row("att", "ATT", _STEPWISE, _FROZEN, **_DRAWN),
+)
+
 _MINIMUM = (
     _row(
         "geoda",
@@ -222,4 +250,4 @@ _MINIMUM = (
     _row("deepfool", {"linf": "DeepFool"}, {"steps": "steps", "overshoot": "overshoot", "candidates": "num_classes"}),
 )
 
-ROWS: tuple[Implementation, ...] = (*_GRADIENT, *_TRANSFORMED, *_FEATURES, *_MINIMUM)
+ROWS: tuple[Implementation, ...] = (*_GRADIENT, *_TRANSFORMED, *_FEATURES, *_STRUCTURES, *_MINIMUM)

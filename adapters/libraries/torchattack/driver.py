@@ -9,6 +9,7 @@ from ...threat_model import ThreatModel
 
 _THREE_CHANNELS = ("TIFGSM", "GeoDA")
 _SQUARE = ("DIFGSM", "DeCoWA", "L2T", "MuMoDIG", "GeoDA")
+_STRUCTURES = ("SGM", "BPA", "TGR", "PNAPatchOut", "VDC", "ATT")
 _FEATURES = ("FIA", "NAA", "DANAA", "DR", "ILPD", "BFA", "FDA")
 
 
@@ -49,6 +50,10 @@ def run(
     if threat_model.reach is not None and "alpha" in taken:  # radii as it would divide them may have another shape
         words.setdefault("alpha", threat_model.reach / words.get("steps", taken["steps"].default))
     goal = labels if targets is None else targets
+    if name in _STRUCTURES:
+        from .structures import run_on_structure
+
+        return run_on_structure(attack_class, model, words, inputs, goal)
     if layer is None:
         return attack_class(model, **words)(inputs, goal)
     from .features import run_on_layer

@@ -77,7 +77,7 @@ def run_on_layer(
     with tapped(model, counter.classifier.model, layer) as reached:
         if "feature_layer_cfg" in inspect.signature(attack_class.__init__).parameters:
             words = words | {"feature_layer_cfg": "tap"}
-        attack = attack_class(reached, normalize=_asking_for_gradients, **words)
+        attack = attack_class(reached, normalize=asking_for_gradients, **words)
         try:
             return attack(inputs, goal)
         finally:
@@ -85,7 +85,7 @@ def run_on_layer(
                 hook.remove()
 
 
-def _asking_for_gradients(inputs: Tensor) -> Tensor:
+def asking_for_gradients(inputs: Tensor) -> Tensor:
     """The images, with a gradient where gradients are computed: weights that are frozen give none."""
     return inputs.clone().requires_grad_() if torch.is_grad_enabled() and not inputs.requires_grad else inputs
 

@@ -58,6 +58,15 @@ def features(row: str, theirs: str, forwards: int, uncounted: int, ours: Any, wo
 AGGREGATED = {**FEATURE_WORDS, "num_ens": 2, "normalize": with_a_gradient}
 BACKWARDS = {"fia": 2, "naa": 2, "danaa": 2, "dr": 0, "ilpd": 3, "bfa": 4, "fda": 0}  # through the logits
 
+VIT = "vit_base_patch16_224"
+
+
+def structure(row: str, theirs: str, data: str, kind: str, queries: int = 3, **words: Any) -> Direct:
+    """The same steps on the network of a fixture."""
+    case = steps(row, theirs, queries, DECAY, {**DECAY, "hook_cfg": kind, **words}, {"structure": True})
+    return replace(case, data=data, count=2 if data == "residual" else 1)
+
+
 CASES = (
     Direct("fgsm", "linf", 0.1, {}, "FGSM", {"eps": 0.1}, (1, 1)),
     steps("bim", "IFGSM", 3),
@@ -95,6 +104,11 @@ CASES = (
     features("bfa", "BFA", 1 + 2 * 2 + 3, 3, FEATURES, {**AGGREGATED, "num_classes": 10}),
     features("fda", "FDA", 6, 6, {**DECAY, **START}, DECAY),
     features("fda", "FDA", 6, 6, {**DECAY, **NO_START}, {**DECAY, **NO_START}),
+    *(structure(row, theirs, "residual", "resnet18") for row, theirs in (("sgm", "SGM"), ("bpa", "BPA"))),
+    structure("tgr", "TGR", "transformer", VIT),
+    structure("pna-patchout", "PNAPatchOut", "transformer", VIT),
+    structure("vdc", "VDC", "transformer", VIT, queries=6),
+    structure("att", "ATT", "transformer", VIT, queries=4, normalize=with_a_gradient),
     Direct("deepfool", "linf", None, {**DEEPFOOL, "candidates": 4}, "DeepFool", {**DEEPFOOL, "num_classes": 4}),
 )
 
@@ -121,8 +135,27 @@ class TestDirect(DirectCalls):
         words = dict(case.words)
         if self.row_of(case).targeted != "no":
             words["targeted"] = (targets is not None) != case.peculiar.get("turned", False)
+        if "structure" in case.peculiar:
+            return self.on_the_network(case.theirs, model, words, inputs, labels if targets is None else targets)
         attack: Any = getattr(torchattack, case.theirs)(model, **words)
         with transforms_of_any_size():  # for L2T
             returned = attack(inputs, labels if targets is None else targets)
         model.queries["backwards"] += case.peculiar.get("uncounted", 0) * len(inputs)
         return returned
+
+    @staticmethod
+    def on_the_network(name: str, model: Counted, words: Mapping[str, Any], inputs: Tensor, goal: Tensor) -> Tensor:
+        """The call on a copy of the network itself, which the attack goes on hooking, and which tells the counter."""
+        network = model.module
+        for part in network.modules():
+            if hasattr(part, "fused_attn"):
+                part.fused_attn = False
+
+        def count(_: nn.Module, given: tuple[Tensor, ...], logits: Tensor) -> None:
+            model.queries["forwards"] += len(given[0])
+            model.sizes.add(len(given[0]))
+            if logits.requires_grad:
+                logits.register_hook(lambda gradient: model.queries.update(backwards=len(gradient)))
+
+        network.register_forward_hook(count)
+        return getattr(torchattack, name)(network, **words)(inputs, goal)

@@ -148,7 +148,9 @@ def test_confident_images_take_shorter_steps_in_l2():
     assert moved == pytest.approx(0.1 * gradient / (gradient + 1e-12), rel=1e-3)
 
 
-NAN = [row.name for row in IMPLEMENTATIONS.values() if row.library == "torchattack" and "nan-momentum" in row.findings]
+STRUCTURES = ("sgm", "bpa", "tgr", "pna-patchout", "vdc", "att")  # test_structures_torchattack.py
+ROWS = [row for row in IMPLEMENTATIONS.values() if row.library == "torchattack" and row.attack not in STRUCTURES]
+NAN = [row.name for row in ROWS if "nan-momentum" in row.findings]
 
 
 @pytest.mark.parametrize("name", [*NAN, "torchattack:ni-fgsm@repaired", "torchattack:ssa@repaired"])

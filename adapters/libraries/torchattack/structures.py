@@ -1,0 +1,127 @@
+"""torchattack's attacks on the parts of one kind of network: which networks they get, and that these are as before.
+
+Imported only when a row that names one of them runs, so listing the catalogue loads no library.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torchattack
+from torch import Tensor, nn
+from torchvision.models import DenseNet, ResNet
+from torchvision.models.resnet import BasicBlock
+
+from .features import asking_for_gradients
+
+_LIBRARY: Any = torchattack
+_TABLES = ("_backward_hooks", "_forward_hooks", "_modules")  # what the attacks write to, by module
+_BLOCKS, _SIDE, _PATCH = 12, 224, 16  # of the one vision transformer among those that they name
+
+
+class PNAPatchOut(_LIBRARY.PNAPatchOut):
+    """PNA-PatchOut that leaves torch's generator alone: it draws its patches from seeds 0, 1, 2, ..."""
+
+    def _apply_patch_out(self, delta: Tensor, seed: int) -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            return super()._apply_patch_out(delta, seed)
+
+
+class _Asked(nn.Module):
+    """The network as an attack names its parts, asked through the model that counts."""
+
+    def __init__(self, model: nn.Module, network: nn.Module):
+        super().__init__()
+        self.model, self.network = model, network
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.network, name)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The logits; counted."""
+        return self.model(inputs)
+
+
+def run_on_structure(
+    attack_class: Any, model: nn.Module, words: dict[str, Any], inputs: Tensor, goal: Tensor
+) -> Tensor:
+    """Run an attack on the parts of a network, which are afterwards as they were.
+
+    Args:
+        attack_class: SGM, BPA, or one of those on vision transformers.
+        model: maps images to logits, counts every query, and is made around the network (`classifier.model`).
+        words: in torchattack's words; the kind of network is set here.
+        inputs: clean images, shape (1, C, H, W).
+        goal: label, or target, shape (1,).
+
+    Raises:
+        ValueError: if the model is, or holds, no network of a kind that the attack knows.
+    """
+    counter: Any = model
+    name = attack_class.__name__
+    find = {"SGM": _residual, "BPA": _resnet}.get(name, _transformer)
+    network, kind = find(counter.classifier.model, name)
+    with _as_before(network):
+        attack = attack_class(network, hook_cfg=kind, normalize=asking_for_gradients, **words)
+        attack.model = _Asked(model, network)
+        return attack(inputs, goal)
+
+
+def _resnet(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The ResNet of torchvision in a model, and a name that tells the attack how deep its blocks are."""
+    network = next((part for part in model.modules() if isinstance(part, ResNet)), None)
+    if network is None:
+        raise ValueError(f"expected a ResNet of torchvision for torchattack's {name}, got {type(model).__name__}")
+    basic = any(isinstance(part, BasicBlock) for part in network.modules())
+    return network, "resnet18" if basic else "resnet50"
+
+
+def _residual(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The ResNet or DenseNet of torchvision in a model, with the name of one of its kind."""
+    dense = next((part for part in model.modules() if isinstance(part, DenseNet)), None)
+    return (dense, "densenet121") if dense is not None else _resnet(model, f"{name}, or a DenseNet")
+
+
+def _transformer(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """The vision transformer of timm in a model: twelve blocks, a class token, 224 pixels in patches of 16."""
+    timm = sys.modules.get("timm.models.vision_transformer")
+    parts: list[Any] = (
+        [] if timm is None else [part for part in model.modules() if isinstance(part, timm.VisionTransformer)]
+    )
+    for part in parts:
+        patches = part.patch_embed
+        sides = (*patches.img_size, *patches.patch_size)
+        if sides == (_SIDE, _SIDE, _PATCH, _PATCH) and (len(part.blocks), part.num_prefix_tokens) == (_BLOCKS, 1):
+            return part, "vit_base_patch16_224"
+    raise ValueError(
+        f"expected a VisionTransformer of timm with {_BLOCKS} blocks, on {_SIDE} pixels in patches of {_PATCH}, for "
+        f"torchattack's {name}, got {type(model).__name__}"
+    )
+
+
+@contextmanager
+def _as_before(network: nn.Module) -> Iterator[None]:
+    """Hooks and parts of every module are afterwards what they were; attention is computed step by step meanwhile.
+
+    timm's attention in one call has no dropout that a hook could sit on: the attacks' hooks there were never called.
+    """
+    parts: list[Any] = list(network.modules())
+    kept = [(part, {name: dict(getattr(part, name)) for name in _TABLES}, vars(part).copy()) for part in parts]
+    for part in parts:
+        if hasattr(part, "fused_attn"):
+            part.fused_attn = False
+    try:
+        yield
+    finally:
+        for part, tables, plain in kept:
+            for name, table in tables.items():
+                getattr(part, name).clear()
+                getattr(part, name).update(table)
+            for name in ("_is_full_backward_hook", "fused_attn"):
+                if name in plain:
+                    setattr(part, name, plain[name])
