@@ -27,6 +27,7 @@ NAMES: Mapping[str, str] = {
     "vmi-fgsm": "VMI-FGSM",
     "ni-fgsm": "NI-FGSM",
     "si-fgsm": "SI-FGSM",
+    "ssah": "SSAH",
     "lsa": "LSA",
     "boundary": "BA",
     "spatial": "SA",

@@ -20,7 +20,7 @@ NAMES: Mapping[str, str] = {
     "foolbox:cw": "CW",
     "davylamp:surfree": "SurFree",
     "davylamp:rays": "RayS",
-    "foolbox:hopskipjump": "HopSkipJump (not in the paper)",
+    "davylamp:qeba": "QEBA",
     "art:geoda": "GeoDA",
 }
 _CONFIG = replace(find_preset("robic").config, measures=("distance",))

@@ -10,7 +10,7 @@ TABLES = (
         ".robic.setting:compare_budgets",
         {
             "figure": "1",
-            "attacks": ("davylamp:surfree", "davylamp:rays", "art:geoda", "foolbox:hopskipjump"),
+            "attacks": ("davylamp:surfree", "davylamp:rays", "art:geoda", "davylamp:qeba"),
             "parameter": "max_queries",
             "budgets": {"quick": (15, 60), "default": (100, 300, 600), "full": (500, 1000, 2000, 3000, 5000)},
             "images": 3,

@@ -108,6 +108,7 @@ _CANARY = Preset(
             _choice("foolbox:pgd", "linf", _SMALL, random_start=True, **_ITERATED),
             _choice("foolbox:ead-en", "l1", **_EAD),
             *_TRANSFERABLE,
+            _choice("davylamp:ssah", "unrestricted", steps=400, learning_rate=0.001, low_frequency=0.1),
             _choice("davylamp:lsa", "l0", steps=80, max_queries=_QUERIES),
             _choice("foolbox:boundary", "l2", steps=10_000, max_queries=_QUERIES),
             _choice("foolbox:spatial", "unrestricted", max_translation=3, max_rotation=30, translations=5, rotations=5),
@@ -123,9 +124,11 @@ _CANARY = Preset(
         *("APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS"),
     ),
     "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; parameters from its authors' Canary_Master",
-    ("SSAH", "AdvGAN", "TREMBA"),
+    ("AdvGAN", "TREMBA"),
     (
         "SI-FGSM averages the gradients of its copies, as its paper has it; CANARY's program averages their logits",
+        "SSAH takes the input of the last layer of every model for features, and the images of a batch for negatives; "
+        "CANARY runs 20 to 150 of them together",
         "LSA as its paper has it: CANARY's program changes all pixels but the five that matter least, most to black",
         "JSMA may change 1 % of the components, the paper gives no limit; 1000 images for black boxes, too, where the "
         "paper has 600",
@@ -136,6 +139,7 @@ _CANARY = Preset(
         "largest-gradients": "the other library with JSMA compares all pairs of components: too much memory",
         "nan-momentum": "only an image with a gradient of exactly zero; no other library has all three",
         "fitness-logit": "no other library has GenAttack",
+        "negatives-of-the-batch": "it is how SSAH is made",
     },
 )
 
@@ -149,16 +153,16 @@ _ROBIC = Preset(
             _choice("davylamp:surfree", "l2", max_queries=5000, quantise=True),
             _choice("davylamp:rays", "l2", max_queries=5000),
             _choice("art:geoda", "l2", max_queries=5000),
-            _choice("foolbox:hopskipjump", "l2", max_queries=5000),
+            _choice("davylamp:qeba", "l2", max_queries=5000),
         ),
         pixels=True,
         limit=1000,
     ),
     ("MR", "RMSD", "PSNR", "D_half", "QNC_F", "QNC_B", "R8"),
     "RoBIC (Maho et al. 2021), section 5: best effort, 8-bit images, 5000 queries",
-    ("QEBA",),
+    (),
     (
-        "HopSkipJump stands for QEBA, which builds on it, with the 5000 queries of Figure 1",
+        "QEBA draws from small images, enlarged (its variant S): the paper does not say which variant it runs",
         _MATCHED,
     ),
     _BLACK,
