@@ -113,7 +113,7 @@ def test_printing_shows_labels_numbers_readings_and_what_is_left_out(results, ca
 
     reproduction.print_result(results("canary-table4"), make_console())
     printed = capsys.readouterr().out
-    for text in ("other models, other data, other budget", "0.791", "left out: TREMBA: no library", "AIAC: after minus"):
+    for text in ("other models, other data, other budget", "0.791", "left out: TREMBA: no", "AIAC: after minus"):
         assert text in printed
 
 
