@@ -4,10 +4,10 @@
 
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`run_attack`, `compare`, `evaluate`, `place`, `best_effort`, `load`, `table`, `rank`, `report`) and nouns are
-loaded when they are used: importing this package loads nothing. The parts are `davylamp.adapters` (attacks and models),
-`davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations) and `davylamp.scoring`
-(rankings).
+The verbs (`run_attack`, `compare`, `evaluate`, `place`, `best_effort`, `best_of`, `load`, `table`, `rank`, `report`)
+and nouns are loaded when they are used: importing this package loads nothing. The parts are `davylamp.adapters`
+(attacks and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations)
+and `davylamp.scoring` (rankings).
 """
 
 from importlib import import_module
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         find_attack,
         find_implementation,
     )
-    from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, load
+    from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, best_of, load
     from .errors import DavylampError
     from .memory import keep_freed_memory
     from .scoring import Ranking
@@ -39,7 +39,7 @@ _HOMES = {
         *("Attack", "AttackResult", "Classifier", "Implementation", "Library", "ThreatModel"),
         *("as_implementation", "find_attack", "find_implementation"),
     ),
-    ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "load"),
+    ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "best_of", "load"),
     ".scoring": ("Ranking",),
     ".errors": ("DavylampError",),
     ".memory": ("keep_freed_memory",),
@@ -49,6 +49,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - verbs first
     "best_effort",
+    "best_of",
     "compare",
     "evaluate",
     "keep_freed_memory",

@@ -225,8 +225,8 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         models: a module, modules by name, or names that `load_model` knows; modules are afterwards as they were.
         inputs: images in [0, 1], shape (N, C, H, W); None: `data="imagefolder:PATH"` or another name in the settings.
         labels: ground truth, shape (N,).
-        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "my_attack.py:MyAttack", attacks
-            themselves, and `AttackChoice`s.
+        attacks: one or several of "pgd", "foolbox:pgd", "best(foolbox:pgd)", "best", "my_attack.py:MyAttack",
+            attacks themselves, and `AttackChoice`s.
         out: the results folder.
         norm: of the attacks that are no `AttackChoice`, as for `run_attack`.
         epsilon: see there.

@@ -3,6 +3,7 @@
 from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
 from ..intervals import share_interval
 from .attack.best_effort import SearchResult, best_effort, on_pixels
+from .attack.best_of import PortfolioResult, best_of
 from .attack.saturation import Saturation, saturating_budget
 from .comparison.compare import Comparison, Pair, Row, compare
 from .plan.config import AttackChoice, Config, read_config, write_config
@@ -28,6 +29,7 @@ __all__ = [
     "Judgement",
     "Pair",
     "Plan",
+    "PortfolioResult",
     "ResultsStore",
     "Row",
     "Saturation",
@@ -36,6 +38,7 @@ __all__ = [
     "Table",
     "Transfer",
     "best_effort",
+    "best_of",
     "build_curves",
     "build_defence",
     "build_table",

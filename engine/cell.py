@@ -10,7 +10,8 @@ from typing import Any, get_args
 from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, attack_of, find_implementation
 from ..adapters.attack import Access, Kind, Knowledge
 from ..adapters.models.ensemble import ensemble_name
-from ..errors import UnknownName
+from ..errors import InvalidInput, UnknownName, Unsupported
+from .portfolio import is_portfolio, portfolio_row, split_names
 
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
 _LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": "", "surrogate": []}
@@ -73,7 +74,8 @@ class Cell:
 
     Args:
         subject: the model and its images.
-        attack: an implementation, "foolbox:pgd", or the best-effort search over its radius, "best(foolbox:pgd)".
+        attack: an implementation, "foolbox:pgd", or the best-effort search over its radius, "best(foolbox:pgd)", or by
+            several, "best(adv-lib:fmn,foolbox:pgd)".
         threat_model: norm, epsilon, targeted.
         parameters: canonical parameters, as they are passed on.
         grid: further parameters and the values that a best-effort search tries of each.
@@ -115,7 +117,15 @@ class Cell:
         Raises:
             UnknownName: if it is not in the catalogue and nothing is known of it.
         """
-        return self.implementation or find_implementation(strip_best(self.attack))
+        if self.implementation is not None:
+            return self.implementation
+        name = strip_best(self.attack)
+        if not self.is_portfolio:
+            return find_implementation(name)
+        try:
+            return portfolio_row(split_names(name))
+        except (InvalidInput, Unsupported) as error:  # a spec that another version or hand wrote
+            raise UnknownName("implementation", name, IMPLEMENTATIONS) from error
 
     @property
     def is_foreign(self) -> bool:
@@ -138,6 +148,11 @@ class Cell:
     def is_best(self) -> bool:
         """Whether the smallest successful radius of each image is searched for."""
         return self.attack.startswith("best(")
+
+    @property
+    def is_portfolio(self) -> bool:
+        """Whether several attacks search together."""
+        return self.is_best and is_portfolio(strip_best(self.attack))
 
     @property
     def knowledge(self) -> Access:
@@ -209,9 +224,12 @@ class Cell:
             KeyError, TypeError, ValueError: if this is no record of a cell.
         """
         cell = cls.from_spec(meta["spec"])
-        if not isinstance(cell.attack, str) or strip_best(cell.attack) in IMPLEMENTATIONS:
+        if not isinstance(cell.attack, str):
             return cell
-        return replace(cell, implementation=_stand_in(strip_best(cell.attack), meta.get("about")))
+        name = strip_best(cell.attack)
+        if all(each in IMPLEMENTATIONS for each in (split_names(name) if cell.is_portfolio else [name])):
+            return cell
+        return replace(cell, implementation=_stand_in(name, meta.get("about")))
 
 
 def is_single_step(cell: Cell) -> bool:
@@ -245,12 +263,17 @@ def _stand_in(name: str, about: Any) -> Implementation | None:
         broken="it is not in the catalogue here; its record describes it",
         described=Attack(texts["attack"], texts["title"], about["kind"], about["knowledge"], texts["source"]),
     )
-    return row if row.name == name else None
+    return row if name == (row.attack if is_portfolio(name) else row.name) else None
 
 
 def strip_best(attack: str) -> str:
     """The implementation's name inside `best(...)`, or the name itself."""
     return attack[5:-1] if attack.startswith("best(") and attack.endswith(")") else attack
+
+
+def best_name(row: Implementation) -> str:
+    """What a best-effort search by a row is called; `strip_best` reads it back."""
+    return f"best({row.attack if is_portfolio(row.attack) else row.name})"
 
 
 def digest_of(value: Any) -> str:

@@ -84,7 +84,9 @@ def libraries_of(implementations: Sequence[str]) -> list[str]:
     Args:
         implementations: names as subjects have them.
     """
-    return [name.removeprefix("best(").partition(":")[0] for name in implementations]
+    searches = [name.startswith("best(") and "," in name for name in implementations]  # by several: davylamp's
+    libraries = [name.removeprefix("best(").partition(":")[0] for name in implementations]
+    return ["davylamp" if several else name for several, name in zip(searches, libraries, strict=True)]
 
 
 def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:

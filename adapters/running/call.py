@@ -22,6 +22,7 @@ from ..user_code import describe_error, guarded, was_interrupted
 from .queries import BudgetSpent, QueryCounter
 from .seeding import Generators, seeded, states_of_generators
 from .starting_points import find_starting_points
+from .trace import TraceOfCall
 
 
 class Images(NamedTuple):
@@ -67,6 +68,13 @@ class Returned(NamedTuple):
     error: BaseException | None
 
 
+class Meter(NamedTuple):
+    """What a call is held to: the queries that each image may still cost, shape (n,), or None; a trace, or None."""
+
+    allowance: Tensor | None = None
+    trace: TraceOfCall | None = None
+
+
 class _Probabilities(nn.Module):
     """Softmax outputs, for the attacks whose formulas need them."""
 
@@ -85,7 +93,7 @@ def call_library(
     threat_model: ThreatModel,
     kwargs: Mapping[str, Any],
     seed: int,
-    allowance: Tensor | None,
+    meter: Meter,
 ) -> Returned:
     """Run the row's library class once.
 
@@ -96,7 +104,7 @@ def call_library(
         threat_model: passed to the library; a targeted-only row gets targets under an untargeted one, too.
         kwargs: arguments in the library's words.
         seed: of every random generator during the call.
-        allowance: queries that each image may still cost, shape (n,), or None.
+        meter: what the queries may cost, and who notes what is nearest.
 
     Returns:
         The images as the library returned them (an image that ran out of queries: its best example so far), on the
@@ -110,9 +118,10 @@ def call_library(
         threat_model,
         targets=batch.targets,
         order=row.order,
-        max_queries=None if allowance is None else allowance.to(batch.inputs.device),
+        max_queries=None if meter.allowance is None else meter.allowance.to(batch.inputs.device),
         needs_gradients=attack_of(row).knowledge == "white-box",
         scores=_scores_of(row),
+        trace=meter.trace,
     )
     has_start = torch.ones_like(batch.labels, dtype=torch.bool)
     returned, error, started = batch.inputs, None, time.perf_counter()

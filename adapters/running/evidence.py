@@ -10,9 +10,10 @@ from ..models.classifier import Classifier
 from ..result import allowed_radii
 from ..threat_model import ThreatModel
 from ..user_code import name_error
-from .call import Images, Returned
+from .call import Images, Meter, Returned
 from .judge import OF_THE_MODEL, Verdict, judge_images, judge_outcomes, norm_of, of_another_image, quantise
 from .steadiness import draw_hits
+from .trace import Trace
 
 
 class Evidence:
@@ -23,11 +24,21 @@ class Evidence:
         threat_model: the rules.
         row: the implementation.
         spent: queries that each image has used before, shape (N,).
+        trace: notes the nearest example of each image; None: nobody wants to know.
     """
 
-    def __init__(self, images: Images, threat_model: ThreatModel, row: Implementation, spent: Tensor):
+    def __init__(
+        self,
+        images: Images,
+        threat_model: ThreatModel,
+        row: Implementation,
+        spent: Tensor,
+        *,
+        trace: Trace | None = None,
+    ):
         count, device = len(images.labels), images.inputs.device
         self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
+        self._trace = trace
         attack = attack_of(row)
         self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
         self.knowledge = attack.knowledge
@@ -45,6 +56,12 @@ class Evidence:
         self.tainted = torch.zeros_like(self.success)  # attacked while the library changed the model
         self.violations: list[tuple[str, ...]] = [()] * count
         self.errors: list[str] = []
+
+    def meter(self, rows: Tensor, max_queries: int | None) -> Meter:
+        """What a library call on `rows` is held to."""
+        used = self.used[rows]
+        trace = None if self._trace is None else self._trace.of_call(rows, used)
+        return Meter(None if max_queries is None else max_queries - used, trace)
 
     def merge(self, rows: Tensor, call: Returned, classifier: Classifier, *, first: bool) -> None:
         """Judge what came back for `rows` and keep it where it is better than what was there."""

@@ -17,6 +17,7 @@ from ..models.classifier import PASS_SIZE, Classifier
 from ..threat_model import ThreatModel
 from .budget import Budget, BudgetSpent
 from .judge import UNCHANGED
+from .trace import TraceOfCall
 
 __all__ = ["BudgetSpent", "NoGradients", "QueryCounter", "Seen", "distinguishable"]
 
@@ -36,6 +37,7 @@ class QueryCounter(nn.Module):
             ends the attack. A forward pass that leaves no query for its backward pass is made without a gradient.
         needs_gradients: the attack is a white-box one: a model without gradients is refused (`NoGradients`).
         scores: what a score-based attack makes of the logits, noted in `seen`; None: it sees none.
+        trace: notes the nearest example of each image; None: nobody wants to know.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -50,11 +52,12 @@ class QueryCounter(nn.Module):
         max_queries: Tensor | None = None,
         needs_gradients: bool = False,
         scores: Callable[[Tensor], Tensor] | None = None,
+        trace: TraceOfCall | None = None,
     ):
         super().__init__()
         self.classifier = classifier
         self._images = inputs.detach()
-        self._order, self._needs_gradients, self._scores = order, needs_gradients, scores
+        self._order, self._needs_gradients, self._scores, self._trace = order, needs_gradients, scores, trace
         # Calls on the whole batch are counted in plain integers: nothing to allocate, nothing to wait for on a GPU.
         self._whole = {"forwards": 0, "backwards": 0}
         self._single = {kind: torch.zeros(len(inputs), dtype=torch.long, device=inputs.device) for kind in self._whole}
@@ -132,6 +135,9 @@ class QueryCounter(nn.Module):
         self.seen.note_logits(logits, owners)
         if self._scores is not None:
             self.seen.note_scores(self._scores(logits.detach()), owners)
+        if self._trace is not None:
+            owners = torch.arange(len(self._images), device=self._images.device) if owners is None else owners
+            self._trace.note(inputs.detach(), logits.detach(), owners, self.forwards + self.backwards)
         return logits
 
     def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:

@@ -19,6 +19,7 @@ from .judge import distances_of
 from .queries import NoGradients, distinguishable
 from .seeding import call_seed
 from .steadiness import is_steady
+from .trace import Trace
 
 DEFAULT_BATCH_SIZE = 32
 
@@ -39,6 +40,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     attacked: Tensor | None = None,
     progress: Callable[[int], object] | None = None,
     watch: Callable[[Returned], object] | None = None,
+    trace: Trace | None = None,
     **parameters: Any,
 ) -> AttackResult:
     """Attack the images that the classifier gets right, and judge the result independently of the library.
@@ -66,6 +68,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             it gets wrong counts as fooled if what comes back does so still and is not the clean image.
         progress: called with the number of images done after each library call.
         watch: called with what each library call gave back, right after it and before it is judged.
+        trace: notes the nearest example of each image among all that the model is asked about, whatever the attack
+            makes of it; of these images in this order. The passes of `spent` are counted in.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's: `restarts` for a row that
             draws random numbers, `max_queries`, and `batch_size` (default 32; a row that couples its images gets 1).
 
@@ -100,7 +104,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
         attacked = logits.argmax(1) == labels if attacked is None else _check_flags(attacked, labels)
         rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
-        evidence = Evidence(Images(inputs, labels, targets), rules, row, spent)
+        evidence = Evidence(Images(inputs, labels, targets), rules, row, spent, trace=trace)
 
         def note(call: Returned) -> None:
             if watch is not None:
@@ -157,11 +161,11 @@ def _attack_all(
             if "max_queries" in remaining:
                 still = still & (evidence.used < remaining["max_queries"])
             for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
-                allowance = remaining["max_queries"] - evidence.used[rows] if "max_queries" in remaining else None
                 drawn = call_seed(seed, int(places[rows[0]]), restart)
                 rules = evidence.threat_model.of_images(rows, classifier.device)
                 words = pick_words(kwargs, rows, classifier.device)
-                call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, allowance)
+                meter = evidence.meter(rows, remaining.get("max_queries"))
+                call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call)
                 calls, error = calls + 1, call.error or error
                 watch.note(rows, call.error)

@@ -11,7 +11,9 @@ from ...adapters.running.targets import choose_targets
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput
 from ..cell import Cell, strip_best
+from ..portfolio import split_names
 from .best_effort import best_effort, on_pixels
+from .best_of import best_of
 
 
 def attack_shard(  # noqa: PLR0913 - as run_attack
@@ -48,6 +50,9 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     row, threat_model = _row_to_run(cell), cell.threat_model
     shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}
     shared["progress"] = progress
+    searched: dict[str, Any] = {"grid": cell.grid or None, "pixels": cell.pixels, **shared, **cell.parameters}
+    if cell.is_portfolio:
+        return best_of(split_names(strip_best(cell.attack)), classifier, inputs, labels, threat_model, **searched)
     if cell.is_best:
         return best_effort(
             row,
@@ -55,11 +60,8 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
             inputs,
             labels,
             threat_model,
-            grid=cell.grid or None,
-            pixels=cell.pixels,
             reach=False,  # the parameters of a cell are all that it runs with
-            **shared,
-            **cell.parameters,
+            **searched,
         )
     if (surrogate is None) == bool(cell.surrogate):
         raise InvalidInput(f"expected {cell.title} with the surrogate that it names, got it without or with another")

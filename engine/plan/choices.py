@@ -10,6 +10,7 @@ from ...adapters.catalogue.lookup import accepts, find_library
 from ...adapters.words import radius_text
 from ...errors import InvalidInput, Unsupported
 from ..cell import strip_best
+from ..portfolio import AUTO, default_names, is_portfolio, portfolio_row, rows_in, split_names
 from .config import AttackChoice
 
 USUAL_SIZE = 3 * 224 * 224  # components of an image where none is known yet: what a customary radius is then for
@@ -25,6 +26,8 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     for library in libraries:
         find_library(library)
     name = strip_best(choice.attack)
+    if name != choice.attack and is_portfolio(name):
+        return [_portfolio_of(choice, name, libraries)]
     if set(name) & set("()"):
         raise InvalidInput(f"expected an attack as NAME, LIBRARY:NAME or best(...) of one, got {choice.attack!r}")
     rows = [choice.row] if choice.row else [find_implementation(name)] if ":" in name else implementations_of(name)
@@ -37,6 +40,16 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     if choice.norm is None:
         return chosen
     return [row for row in chosen if choice.norm in row.classes] or chosen
+
+
+def _portfolio_of(choice: AttackChoice, name: str, libraries: Sequence[str]) -> Implementation:
+    """The row of `best(A,B)`; of `best(auto)` that of the default attacks in the norm, linf where none is given."""
+    row = portfolio_row(default_names(choice.norm or "linf") if name == AUTO else split_names(name))
+    wanted = {each.library for each in rows_in(row)}
+    if libraries and not wanted <= set(libraries):
+        have = ", ".join(sorted(wanted))
+        raise InvalidInput(f"expected no --library or {have} with {choice.attack}, got {', '.join(libraries)}")
+    return row
 
 
 def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], components: int | None = None) -> ThreatModel:

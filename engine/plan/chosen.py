@@ -5,7 +5,8 @@ from typing import Any
 
 from ...adapters import ATTACKS, ThreatModel
 from ...adapters.words import radius_text
-from ..cell import Cell
+from ..cell import Cell, strip_best
+from ..portfolio import AUTO, default_names, split_names
 from .config import AttackChoice, Config
 
 _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "seed", "device": "device"}
@@ -105,7 +106,10 @@ def _value(value: Any) -> str:
 
 def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     """Whether a cell may come from a choice."""
-    name = choice.attack.removeprefix("best(").removesuffix(")")
+    name = strip_best(choice.attack)
+    if cell.is_portfolio:
+        names = default_names(cell.threat_model.norm) if name == AUTO else split_names(name)
+        name = ",".join(names)
     threat = cell.threat_model
     return (
         choice.attack.startswith("best(") == cell.is_best

@@ -19,6 +19,7 @@ from ...adapters.threat_model import Norm
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import MEASURES, SHARD_SIZE, strip_best
+from ..portfolio import AUTO, is_portfolio
 from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value
 
@@ -41,7 +42,8 @@ class AttackChoice:
 
     Args:
         attack: "pgd" (every library that has it), "foolbox:pgd", "my_attack.py:MyAttack", or "best(...)" around one of
-            them: the smallest radius; or a user's attack itself, see `as_implementation`.
+            them: the smallest radius; "best(adv-lib:fmn,foolbox:pgd)": by several attacks together, "best(auto)" or
+            "best": by davylamp's choice of them; or a user's attack itself, see `as_implementation`.
         norm: None: the one that most libraries have.
         epsilon: None: the customary one, for attacks that need one. Without a norm it is one of linf, for a
             fixed-budget attack that has linf, if it is at most 1; or of the only norm that there is.
@@ -69,6 +71,8 @@ class AttackChoice:
         if not isinstance(self.attack, str) and callable(self.attack):
             row = row_of(self.attack)
             _store(self, {"attack": row.name, "row": row})
+        if self.attack == "best":
+            _store(self, {"attack": f"best({AUTO})"})
         _store(self, check_record(AttackChoice, vars(self)))
 
 
@@ -107,7 +111,7 @@ class Config:
         "demo:efficientnet-lite0",
     )
     attacks: Annotated[
-        tuple[AttackChoice, ...], MinLen(1), Option("pgd, foolbox:pgd, best(foolbox:pgd), FILE.py:ATTACK")
+        tuple[AttackChoice, ...], MinLen(1), Option("pgd, foolbox:pgd, best, best(foolbox:pgd), FILE.py:ATTACK")
     ] = field(default_factory=lambda: (AttackChoice("pgd"),))
     data: Annotated[Word, Option("demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = "demo:imagenet"
     limit: Annotated[Count | None, Option("only this many images")] = None
@@ -254,7 +258,7 @@ def expand_models(config: Config) -> Config:
 def parameters_of(attacks: Iterable[Any]) -> dict[str, Parameter]:
     """The parameters that users' attacks among these have besides the vocabulary."""
     names = [strip_best(attack) for attack in attacks if isinstance(attack, str)]
-    rows = [find_implementation(name) for name in names if is_file_name(name)]
+    rows = [find_implementation(name) for name in names if not is_portfolio(name) and is_file_name(name)]
     return {name: parameter for row in rows for name, parameter in row.more.items()}
 
 

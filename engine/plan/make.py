@@ -16,7 +16,9 @@ from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.best_effort import check_search, combinations
-from ..cell import Cell, ModelOnData
+from ..attack.best_of import MAX_QUERIES, check_portfolio
+from ..cell import Cell, ModelOnData, best_name
+from ..portfolio import is_portfolio, version_of_search
 from ..sources import DataSource, LastLoaded, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .choices import USUAL_SIZE, rows_of, threat_model_of
@@ -206,7 +208,11 @@ def _cells_of_row(
         cell = _cell(config, choice, subject, row, threat_model, seed, fitting)
         if cell.is_best:
             settings = [{**cell.parameters, **values} for values in combinations(cell.grid)]
-            check_search(row, threat_model, components or USUAL_SIZE, settings)
+            size = components or USUAL_SIZE
+            if cell.is_portfolio:
+                check_portfolio(row, threat_model, size, settings, cell.parameters["max_queries"])
+            else:
+                check_search(row, threat_model, size, settings)
         yield cell
 
 
@@ -232,12 +238,14 @@ def _cell(
     shared = given if choice.defaults else {**attack_of(row).matched, **given}
     if not best:  # a search resolves a relative step size at each of its radii
         shared = resolve_step(shared, threat_model.epsilon)
+    if is_portfolio(row.attack):  # what it may cost is part of what it is
+        shared = {"max_queries": MAX_QUERIES, **shared}
     parameters = {name: value for name, value in shared.items() if accepts(row, name)}
     if not best:
         check_support(row, threat_model, parameters)
     return Cell(
         subject=subject,
-        attack=f"best({row.name})" if best else row.name,
+        attack=best_name(row) if best else row.name,
         threat_model=threat_model,
         parameters=parameters,
         grid={name: values for name, values in grid.items() if accepts(row, name)},
@@ -272,8 +280,12 @@ def conditions(device: str) -> dict[str, Any]:
 def version_of(row: Implementation) -> str:
     """Version of the row's library; of a user's attack the digest of its code, and the library that it is built on.
 
+    Of a search by several attacks, that of the search and of each library.
+
     Where the code cannot be known in full, the digest is of what is known: `Plan.unknown` says that there is more.
     """
+    if is_portfolio(row.attack):
+        return version_of_search(row)
     if row.given is None:
         return find_library(row.library).version
     built_on = f", {row.given.form} {find_library(row.given.form).version}" if row.given.form in LIBRARIES else ""

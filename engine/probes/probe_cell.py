@@ -188,8 +188,8 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
 
 
 def _fixed(cell: Cell, components: int) -> Cell:
-    """The fixed-budget cell inside a best-effort search, at its radius or the customary one; others as they are."""
-    if not cell.is_best:
+    """The fixed-budget cell inside a search by one attack, at its radius or the customary one; others as they are."""
+    if not cell.is_best or cell.is_portfolio:
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)
     threat_model = replace(cell.threat_model, epsilon=epsilon)

@@ -17,7 +17,15 @@ from ...errors import DavylampError
 from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
-from ..store.columns import EXAMPLES, column_of_logits, column_of_maps, column_of_pictures, column_of_values
+from ..attack.best_of import PortfolioResult
+from ..store.columns import (
+    EXAMPLES,
+    column_of_logits,
+    column_of_maps,
+    column_of_pictures,
+    column_of_values,
+    columns_of_curves,
+)
 from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
 __all__ = ["EXAMPLES", "clean_table", "label_cams", "measured_symbols", "minimal_distance", "result_table"]
@@ -112,8 +120,11 @@ def result_table(
             columns[name] = column_of_values(getattr(result, name))
     if result.budget is not None:  # of a best-effort search
         columns["budget"] = column_of_values(result.budget)
-    if isinstance(result, SearchResult):
+    if isinstance(result, SearchResult | PortfolioResult):
         columns["searched"] = column_of_values(result.searched)
+    if isinstance(result, PortfolioResult):
+        columns["winner"] = column_of_values(result.winner)  # the place of the attack in the name, -1: none
+        columns |= columns_of_curves(result.curves)
     on_grid = distances_of(inputs, quantise(result.adv_inputs))
     for name in result.distances._fields:
         columns[name] = column_of_values(getattr(result.distances, name))

@@ -63,6 +63,16 @@ def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:
     return pa.array([_png(images[i]) if place < EXAMPLES else None for i, place in enumerate(places)], pa.binary())
 
 
+def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str, pa.Array]:
+    """How the distance of each image fell with the passes spent on it: a list of each for every image."""
+    passes = [[point[0] for point in curve] for curve in curves]
+    distances = [[point[1] for point in curve] for curve in curves]
+    return {
+        "curve_passes": pa.array(passes, pa.list_(pa.int64())),
+        "curve_distances": pa.array(distances, pa.list_(pa.float64())),
+    }
+
+
 def _offsets(sizes: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
     """Where each list begins, and the last one ends; an entry that is null makes its list null."""
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)

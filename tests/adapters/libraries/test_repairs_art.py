@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, run_attack
 from davylamp.adapters.libraries.art import repairs as art_repairs
-from davylamp.adapters.running.call import Images, call_library
+from davylamp.adapters.running.call import Images, Meter, call_library
 from davylamp.adapters.running.queries import QueryCounter
 from davylamp.adapters.running.seeding import call_seed
 from davylamp.adapters.running.starting_points import find_starting_points
@@ -64,7 +64,7 @@ def call(name: str, case: Any, threat_model: ThreatModel, seed: int = SEED, **wo
     classifier.check(case.inputs)
     classifier.model.asked.clear()
     images = Images(case.inputs, case.labels, None)
-    result = call_library(IMPLEMENTATIONS[f"art:{name}"], classifier, images, threat_model, words, seed, None)
+    result = call_library(IMPLEMENTATIONS[f"art:{name}"], classifier, images, threat_model, words, seed, Meter())
     assert result.error is None
     return result, classifier.model.asked
 

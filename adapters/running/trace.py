@@ -1,0 +1,93 @@
+"""The nearest example of each image among all that an attack asks the model about, and after how many passes."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..criterion import fooled
+from ..threat_model import Norm, ThreatModel
+from .judge import UNCHANGED, inside_rules, norm_of
+
+
+class CurvePoint(NamedTuple):
+    """From `passes` forward plus backward passes on, the nearest example of an image is at `distance`."""
+
+    passes: int
+    distance: float
+
+
+class Trace:
+    """What was nearest so far, image by image, over any number of library calls.
+
+    A point that the model was asked about counts if it fools the model, is finite, lies in [0, 1] and differs from the
+    clean image by more than rounding. It is what the model said in that batch: who uses an example judges it first.
+
+    `nearest` are the examples, (N, C, H, W), and `distance` how far they are, (N,) float64, inf where there is none;
+    `curves` have a point for each time that an image's distance fell.
+
+    Args:
+        inputs: clean images, shape (N, C, H, W).
+        labels: shape (N,).
+        targets: target classes, shape (N,), or None.
+        norm: of the distances; "unrestricted" is measured in l2.
+        below: only what is nearer than this is noted, shape (N,) float64; None: everything.
+    """
+
+    def __init__(
+        self, inputs: Tensor, labels: Tensor, targets: Tensor | None, norm: Norm, *, below: Tensor | None = None
+    ):
+        self._inputs, self._labels, self._targets, self._rules = inputs, labels, targets, ThreatModel(norm)
+        self.nearest = inputs.clone()
+        none = torch.full((len(inputs),), torch.inf, dtype=torch.double, device=inputs.device)
+        self.distance, self._below = none, none if below is None else below.to(none)
+        self.curves: list[list[CurvePoint]] = [[] for _ in range(len(inputs))]
+
+    @torch.no_grad()
+    def note(self, asked: Tensor, logits: Tensor, images: Tensor, passes: Tensor) -> None:
+        """Take note of answers.
+
+        Args:
+            asked: what the model was asked about, shape (rows, C, H, W); copies of another size are no examples.
+            logits: its answers, shape (rows, K).
+            images: the image that each row belongs to, shape (rows,).
+            passes: what that image has cost so far, this pass included, shape (rows,).
+        """
+        if asked.shape[1:] != self._inputs.shape[1:]:
+            return
+        labels = self._labels[images]
+        hit = fooled(logits.to(labels.device), labels, None if self._targets is None else self._targets[images])
+        rows = hit.nonzero()[:, 0]
+        asked, images, passes = asked[rows.to(asked.device)].to(self._inputs), images[rows], passes[rows]
+        clean = self._inputs[images]
+        change = asked.double() - clean.double()
+        distance = norm_of(change, self._rules.norm)
+        valid = inside_rules(clean, asked, self._rules) & (norm_of(change, "linf") > UNCHANGED)
+        limit = torch.minimum(self.distance, self._below)[images]
+        for row in (valid & (distance < limit)).nonzero()[:, 0].tolist():
+            image, size = int(images[row]), float(distance[row])
+            if size < float(self.distance[image]):  # several rows may belong to one image
+                self.nearest[image], self.distance[image] = asked[row], size
+                self.curves[image].append(CurvePoint(int(passes[row]), size))
+
+    def of_call(self, images: Tensor, spent: Tensor) -> "TraceOfCall":
+        """What a library call on some of the images notes.
+
+        Args:
+            images: their places, shape (n,).
+            spent: what each has cost before the call, shape (n,).
+        """
+        return TraceOfCall(self, images, spent)
+
+
+class TraceOfCall:
+    """A trace as one library call sees it: image i of the call is image `images[i]` of the trace."""
+
+    def __init__(self, trace: Trace, images: Tensor, spent: Tensor):
+        self._trace, self._images, self._spent = trace, images, spent
+
+    def note(self, asked: Tensor, logits: Tensor, owners: Tensor, passes: Tensor) -> None:
+        """Take note of answers to rows of the images `owners`; `passes` of each image of the call, shape (n,)."""
+        owners = owners.to(self._images.device)
+        so_far = (self._spent + passes.to(self._spent.device))[owners]
+        self._trace.note(asked, logits, self._images[owners], so_far)

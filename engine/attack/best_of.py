@@ -1,0 +1,192 @@
+"""Best effort of several attacks: what one finds bounds the search of the others, at one price for all of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of
+from ...adapters.catalogue.lookup import accepts, check_support, load_class
+from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.models.classifier import check_images
+from ...adapters.running.judge import distances_of
+from ...adapters.running.trace import CurvePoint
+from ...errors import InvalidInput, Unsupported
+from ..portfolio import portfolio_row, rows_in
+from .best_effort import combinations, largest_change, on_pixels, radii_of
+from .turns import Limits, Turns
+
+MAX_QUERIES = 2000  # AttackBench's limit
+_FEWEST = 8  # passes: with fewer, nothing is tried
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortfolioResult(AttackResult):
+    """What `best_of` found: the nearest example of each image over all attacks, and all that it cost.
+
+    `runs` is how often each image was attacked, (N,) int64; `winner` the place of the attack that found its example,
+    (N,) int64, -1 where none did; `curves` how the distance of each image fell with the passes spent on it. `budget` is
+    that distance; `searched` the largest radius that was looked at, (N,) float64, inf where an attack looked for the
+    smallest change by itself.
+    """
+
+    runs: Tensor
+    winner: Tensor
+    curves: tuple[tuple[CurvePoint, ...], ...]
+    searched: Tensor
+
+
+def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
+    attacks: list[str] | tuple[str, ...],
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    max_queries: int = MAX_QUERIES,
+    targets: Tensor | None = None,
+    seed: int = 0,
+    first: int | Tensor = 0,
+    logits: Tensor | None = None,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    pixels: bool = False,
+    progress: Callable[[int], object] | None = None,
+    **parameters: Any,
+) -> PortfolioResult:
+    """Look for the smallest change of each image by several attacks that share what they find and what they may spend.
+
+    The first attack opens with a few passes and gives each image its first radius. Then the attacks take turns, round
+    after round, with 48 passes an image in the first round and twice as many in each further one, until `max_queries`
+    are spent; the last six bisect the line between each example and its image (not in l0). Whatever the model is asked
+    about counts: the nearest point that fools it is judged like any example. A minimum-norm attack gets as many steps
+    as fit its turn, and steps as long as the radius known so far suggests; a fixed-budget attack runs below that
+    radius, farther below after a success, nearer after a failure, and where nothing has fooled the model yet, at ever
+    larger radii. From turn to turn step sizes, learning rates and seeds vary (`tuning`). An attack that crashes on
+    images takes no further turn on them; the others go on.
+
+    Args:
+        attacks: at least two rows, "adv-lib:fmn" and "foolbox:pgd"; the first one opens.
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+        labels: ground truth, int64, shape (N,).
+        threat_model: norm, targeted, and perhaps a radius: success then means an example within it.
+        max_queries: forward plus backward passes of each image over all attacks, at least 8.
+        targets: target classes, shape (N,), for a targeted threat model.
+        seed: of every random choice.
+        first: place of the first image in the whole data set, or of each, as in `run_attack`.
+        logits: of the clean images, where they are known, as in `run_attack`.
+        grid: further parameters, and the values of each: an attack takes another combination each turn.
+        pixels: success and distance count on the examples rounded to 8 bits, and those are returned; the curves then
+            have the distances at the end of each run only.
+        progress: called with the number of images that the work since the last call amounts to.
+        **parameters: canonical parameters, which go to every attack that has them and are not chosen any more.
+
+    Returns:
+        The result of a minimum-norm implementation called `best(adv-lib:fmn,foolbox:pgd)`.
+
+    Raises:
+        Unsupported: if an attack cannot do what is asked, is universal or a user's.
+        InvalidInput: if an argument has a wrong value.
+        AttackFailed, ModelFailed: if every run crashed.
+    """
+    row = portfolio_row(attacks)
+    check_images(inputs)
+    components = inputs[0].numel()
+    settings = [{**parameters, **choice} for choice in combinations(grid or {})]
+    check_portfolio(row, threat_model, components, settings, max_queries)
+    for each in rows_in(row):
+        load_class(each, threat_model.norm)
+    with classifier.frozen():
+        aims: dict[str, Any] = {"targets": targets, "logits": logits, "seed": seed}
+        base = _untouched(row, classifier, inputs, labels, replace(threat_model, epsilon=None), **aims)
+        widest = threat_model.epsilon or largest_change(threat_model.norm, components)
+        places = first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first
+        limits = Limits(max_queries, _first_radius(row, threat_model, components), widest, pixels)
+        turns = Turns(rows_in(row), classifier, inputs.detach().float(), base, places, limits, settings)
+        turns.take_all(progress)
+    nearest = turns.state.finish(threat_model)
+    result = PortfolioResult(
+        **{**vars(nearest), "parameters": {**parameters, "max_queries": max_queries}},
+        runs=turns.state.runs,
+        winner=turns.state.winner,
+        curves=tuple(map(tuple, turns.state.curves)),
+        searched=turns.searched,
+    )
+    return on_pixels(result, classifier, inputs) if pixels else result
+
+
+def check_portfolio(
+    row: Implementation,
+    threat_model: ThreatModel,
+    components: int,
+    settings: Sequence[Mapping[str, Any]],
+    max_queries: int,
+) -> None:
+    """Refuse a search that cannot be made, before anything is computed.
+
+    Raises:
+        Unsupported: if one of the attacks cannot do what is asked.
+        UnknownName: if a parameter is not in the vocabulary.
+        InvalidInput: if a parameter has a wrong value.
+    """
+    rows = rows_in(row)
+    if len(rows) < 2:
+        raise InvalidInput(f"expected several attacks, got {row.attack}: best({row.attack}) searches with one")
+    if not isinstance(max_queries, int) or max_queries < _FEWEST:
+        raise InvalidInput(
+            f"expected max_queries of best(...) as a whole number from {_FEWEST} on, got {max_queries!r}"
+        )
+    top = _first_radius(row, threat_model, components)
+    for each in rows:
+        fixed = attack_of(each).kind == "fixed-budget"
+        rules = replace(threat_model, epsilon=top if fixed else None)
+        for values in settings:
+            taken = {name: value for name, value in values.items() if accepts(each, name)}
+            check_support(each, rules, resolve_step(taken, top if fixed else None))
+            if lost := [name for name in values if not any(accepts(other, name) for other in rows)]:
+                raise Unsupported(f"none of {row.attack} has parameter {', '.join(lost)}")
+
+
+def _first_radius(row: Implementation, threat_model: ThreatModel, components: int) -> float | None:
+    """Where a fixed-budget attack begins on an image that nothing has fooled; None if there is no such attack."""
+    fixed = [each for each in rows_in(row) if attack_of(each).kind == "fixed-budget"]
+    return radii_of(fixed[0], threat_model, components, 1).upper if fixed else None
+
+
+def _untouched(  # noqa: PLR0913 - what a result is made of
+    row: Implementation,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    targets: Tensor | None,
+    logits: Tensor | None,
+    seed: int,
+) -> AttackResult:
+    """The result of nothing: no image is fooled and nothing was spent."""
+    logits = classifier.check(inputs, labels, logits=logits)
+    labels = labels.to(inputs.device, torch.long)
+    none, images = torch.zeros_like(labels), inputs.detach().float()
+    return AttackResult(
+        implementation=f"best({row.attack})",
+        threat_model=threat_model,
+        parameters={},
+        seed=seed,
+        adv_inputs=images.clone(),
+        logits=logits,
+        adv_logits=logits.clone(),
+        labels=labels,
+        attacked=logits.argmax(1) == labels,
+        success=none.bool(),
+        success_8bit=none.bool(),
+        distances=distances_of(images, images),
+        forwards=none.clone(),
+        backwards=none.clone(),
+        seconds=torch.zeros(len(labels), dtype=torch.double, device="cpu"),
+        violations=((),) * len(labels),
+        targets=targets,
+        knowledge=attack_of(row).knowledge,
+    )

@@ -1,0 +1,148 @@
+"""The nearest judged example of each image over any number of runs, what all of them cost, and the curve of both."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier, ThreatModel, run_attack
+from ...adapters.result import allowed_radius
+from ...adapters.running.judge import distances_of, quantise
+from ...adapters.running.trace import CurvePoint, Trace
+from .line import handing_in
+
+_OF_AN_EXAMPLE = ("adv_inputs", "adv_logits", "success", "success_8bit")
+
+
+class Incumbents:
+    """State of a search by several attacks.
+
+    `best` is kept up to date in place; `distance` is how far its examples are, (N,) float64, inf where nothing has
+    fooled the model; `winner` is the place of the attack that found each, -1 where none did; `runs` counts the runs of
+    each image. `curves` have a point for each time that an image's judged distance fell.
+
+    Args:
+        base: a result in which nothing has been attacked yet.
+        inputs: clean images, shape (N, C, H, W).
+        pixels: success and distance count on the examples rounded to 8 bits.
+    """
+
+    def __init__(self, base: AttackResult, inputs: Tensor, *, pixels: bool):
+        self.best, self._inputs, self._pixels = base, inputs, pixels
+        self.distance = torch.full_like(base.distances.l2, torch.inf)
+        self.winner, self.runs = torch.full_like(base.labels, -1), torch.zeros_like(base.labels)
+        self.curves: list[list[CurvePoint]] = [[] for _ in range(len(base.labels))]
+        self._violations, self._errors = list(base.violations), list(base.errors)
+
+    @property
+    def used(self) -> Tensor:
+        """Passes that each image has cost so far, shape (N,)."""
+        return self.best.forwards + self.best.backwards
+
+    def trace(self, rows: Tensor) -> Trace:
+        """For a run on some images: it notes what is nearer than the best so far; for 8 bits, whatever fools."""
+        best, targets = self.best, self.best.targets
+        below = None if self._pixels else self.distance[rows]
+        aims = None if targets is None else targets[rows]
+        return Trace(self._inputs[rows], best.labels[rows], aims, best.threat_model.norm, below=below)
+
+    def take(
+        self,
+        rows: Tensor,
+        result: AttackResult,
+        trace: Trace,
+        start: Tensor,
+        classifier: Classifier,
+        place: int | Tensor,
+    ) -> None:
+        """Take in a run: its cost, what it returned where that is nearer, and what it saw where that is nearer still.
+
+        Args:
+            rows: the images that it ran on.
+            result: what came back.
+            trace: what it noted.
+            start: the passes that each image's trace of this run begins at, shape (rows,).
+            classifier: the model, for the judge.
+            place: of the attack in the search, one for all images or of each, shape (rows,).
+        """
+        before, earlier = self.distance[rows].clone(), self.used[rows] - start.to(rows)
+        self._count(rows, result)
+        spent = self.used[rows]
+        places = torch.zeros_like(rows) + place
+        self._keep(rows, result, places)
+        seen = (trace.distance < self.distance[rows]).nonzero()[:, 0]
+        if len(seen):
+            self._keep(rows[seen], self._judge(rows[seen], trace.nearest[seen], classifier), places[seen])
+        for i, image in enumerate(rows.tolist()):
+            least, so_far = float(self.distance[image]), float(before[i])
+            if not least < so_far:
+                continue
+            points = [] if self._pixels else trace.curves[i]
+            # What was nearer than the judged best did not hold; what the library returned unasked it had at the end.
+            kept = [CurvePoint(passes + int(earlier[i]), size) for passes, size in points if least <= size < so_far]
+            if not kept or kept[-1].distance > least:
+                kept.append(CurvePoint(int(spent[i]), least))
+            self.curves[image] += kept
+
+    def _count(self, rows: Tensor, result: AttackResult) -> None:
+        """Count what a run cost."""
+        self.best.forwards[rows] += result.forwards
+        self.best.backwards[rows] += result.backwards
+        self.best.seconds[rows.cpu()] += result.seconds
+        self.runs[rows] += 1
+        self._errors += result.errors
+
+    def crash(self, rows: Tensor, error: Exception) -> None:
+        """Note that a run crashed on all of these images; its queries are lost."""
+        self._errors.append(str(error))
+        self.runs[rows] += 1
+        for image in rows.tolist():
+            self._flag(image, ("crashed",))
+
+    def finish(self, threat_model: ThreatModel) -> AttackResult:
+        """The best, judged by a threat model that may have a radius."""
+        success = self.best.success & (self.distance <= allowed_radius(threat_model))
+        budget = self.distance.masked_fill(~success, torch.inf).where(self.best.attacked, 0.0)
+        judged = {"violations": tuple(self._violations), "errors": tuple(self._errors), "threat_model": threat_model}
+        flags = {"success": success, "success_8bit": self.best.success_8bit & success, "budget": budget}
+        return replace(self.best, **judged, **flags)
+
+    def _judge(self, rows: Tensor, examples: Tensor, classifier: Classifier) -> AttackResult:
+        """The judge's view of examples that an attack asked about and did not return; no query is counted."""
+        best, targets = self.best, self.best.targets
+        return run_attack(
+            handing_in(examples),
+            classifier,
+            self._inputs[rows],
+            best.labels[rows],
+            best.threat_model,
+            targets=None if targets is None else targets[rows],
+            seed=best.seed,
+            logits=best.logits[rows],
+            batch_size=len(rows),
+        )
+
+    def _keep(self, rows: Tensor, result: AttackResult, place: Tensor) -> None:
+        """Take what is nearer than the best so far."""
+        hit, distance = result.success, result.distance
+        if self._pixels:
+            hit = result.success_8bit
+            shift = distances_of(quantise(self._inputs[rows]), quantise(result.adv_inputs))
+            distance = getattr(shift, result.threat_model.norm)
+        nearer = hit & (distance < self.distance[rows])
+        improved = rows[nearer]
+        self.distance[improved] = distance[nearer]
+        self.winner[improved] = place[nearer]
+        pairs = [(getattr(self.best, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
+        for kept, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
+            kept[improved] = new[nearer]
+        for image, taken, kinds in zip(rows.tolist(), nearer.tolist(), result.violations, strict=True):
+            if taken:
+                self._violations[image] = kinds
+            elif kinds:
+                self._flag(image, kinds)
+
+    def _flag(self, image: int, kinds: tuple[str, ...]) -> None:
+        """An image that nothing has fooled yet is as suspect as each of its runs."""
+        if self.distance[image].isinf():
+            self._violations[image] = tuple(dict.fromkeys((*self._violations[image], *kinds)))

@@ -1,0 +1,104 @@
+"""What a search by several attacks chooses for each: parameters that fit the radius and the passes."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ...adapters import Implementation, attack_of
+from ...adapters.catalogue.lookup import accepts
+
+_GRID = 3.0  # radii are rounded to powers of this for a parameter: images with similar radii share a call
+_FINE = 8  # steps are rounded down to so many parts of a power of two, for the same reason
+_STEP_SIZES = ("2.5 epsilon / steps", "5 epsilon / steps", "1 epsilon / steps")
+_OPENING = {"fab-t": 16}  # passes after which the first radius is of the right size; for the others:
+_USUAL_OPENING = 48
+# Passes below which an attack's schedule does not get it anywhere, however long its steps.
+_LEAST: Mapping[str, int] = {"pdgd": 150, "pdpgd": 400, "alma": 90}
+_FEWEST = 4
+
+
+class Turn(NamedTuple):
+    """What is known when an attack gets its turn on an image.
+
+    Args:
+        number: how often the attack has had this image before.
+        passes: that it may use.
+        radius: of the nearest example, rounded; None: nothing has fooled the model yet.
+        norm: of the radius.
+        components: C x H x W.
+    """
+
+    number: int
+    passes: int
+    radius: float | None
+    norm: str
+    components: int
+
+    @property
+    def length(self) -> float | None:
+        """The l2 norm of the largest change within the radius: linf and l2 only."""
+        scale = {"linf": math.sqrt(self.components), "l2": 1.0}.get(self.norm)
+        return None if self.radius is None or scale is None else self.radius * scale
+
+
+def rounded_radius(radius: float) -> float | None:
+    """The power of 3 nearest to a radius; None for 0 and infinity."""
+    return _GRID ** round(math.log(radius, _GRID)) if 0 < radius < math.inf else None
+
+
+def fitting_steps(passes: int) -> int:
+    """How many steps of a forward and a backward pass fit, at least 1; rounded down to one of 8 in each octave."""
+    steps = max(1, passes // 2)
+    grain = max(1, 2 ** (steps.bit_length() - 1) // _FINE)
+    return steps // grain * grain
+
+
+def opening_passes(row: Implementation) -> int:
+    """How many passes the first attack gets for the first radius."""
+    return _OPENING.get(row.attack, _USUAL_OPENING)
+
+
+def least_passes(row: Implementation, classes: int) -> int:
+    """With fewer passes than this an attack is not worth its turn."""
+    if row.attack == "fab":  # a backward pass for each class, and three steps
+        return 3 * (classes + 1)
+    return _LEAST.get(row.attack, _FEWEST)
+
+
+def tuned(row: Implementation, given: Mapping[str, Any], turn: Turn) -> dict[str, Any]:
+    """The parameters of one turn: those that were given, and for the others what the turn suggests."""
+    chosen: dict[str, Any] = {"steps": fitting_steps(turn.passes), **_OF_ATTACK.get(row.attack, _nothing)(turn)}
+    if attack_of(row).kind == "fixed-budget" and accepts(row, "steps"):
+        chosen["step_size"] = _STEP_SIZES[turn.number % len(_STEP_SIZES)]
+    chosen = {name: value for name, value in chosen.items() if accepts(row, name)}
+    return chosen | {name: value for name, value in given.items() if accepts(row, name)}
+
+
+def _nothing(turn: Turn) -> dict[str, Any]:
+    del turn
+    return {}
+
+
+def _fmn(turn: Turn) -> dict[str, Any]:
+    """FMN's first step, which shrinks to a hundredth: three times the radius in l2, then once, then ten times."""
+    gamma = 0.15 if turn.passes < 150 else 0.05
+    if turn.length is None:
+        return {"gamma": gamma}
+    return {"learning_rate": (3.0, 1.0, 10.0)[turn.number % 3] * turn.length, "gamma": gamma}
+
+
+def _ddn(turn: Turn) -> dict[str, Any]:
+    """DDN's first sphere has the radius known, and changes faster where there are few steps."""
+    gamma = 0.2 if turn.passes < 80 else 0.1 if turn.passes < 150 else 0.05
+    return {"gamma": gamma} | ({} if turn.radius is None else {"initial_epsilon": turn.radius})
+
+
+def _alma(turn: Turn) -> dict[str, Any]:
+    return {"learning_rate": (0.1, 0.03, 0.3)[turn.number % 3]}
+
+
+def _pdgd(turn: Turn) -> dict[str, Any]:
+    return {"learning_rate": (0.3, 1.0, 0.1)[turn.number % 3]}
+
+
+_OF_ATTACK: Mapping[str, Callable[[Turn], dict[str, Any]]] = {"fmn": _fmn, "ddn": _ddn, "alma": _alma, "pdgd": _pdgd}

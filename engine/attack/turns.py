@@ -1,0 +1,248 @@
+"""The turns of several attacks on the same images: who gets how many passes, from which radius, with which settings."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier, Implementation, attack_of, run_attack
+from ...adapters.catalogue.lookup import takes_radii
+from ...adapters.catalogue.step_size import resolve_step
+from ...errors import AttackFailed, ModelFailed
+from .incumbents import Incumbents
+from .line import PASSES, on_the_line
+from .tuning import Turn, least_passes, opening_passes, rounded_radius, tuned
+
+_SHARE = 48  # passes of a turn in the first round; each further round has twice as many
+_SLACK = 8  # passes that are too few for another turn
+_BELOW, _HALF, _LEAST_STEP = 1 / 32, 1 / 2, 1 / 1024  # how far below the best radius the next run is, as a share of it
+_TRIES, _ROUGH_TRIES = 2, 6  # runs that a fixed-budget attack's turn has room for: near the best radius, far from it
+_FEWEST = 8  # passes of such a run
+
+
+class Limits(NamedTuple):
+    """What a search may do: passes of each image, the first and the widest radius of a fixed-budget run, 8 bits."""
+
+    max_queries: int
+    first_radius: float | None
+    widest: float
+    pixels: bool
+
+
+class Turns:
+    """A search by several attacks.
+
+    Args:
+        rows: the attacks; the first one opens.
+        classifier: the model under attack.
+        inputs: clean images in [0, 1], float32, shape (N, C, H, W).
+        base: the result in which nothing has been attacked yet; it is kept up to date in place.
+        places: of the images in the data set, shape (N,): what their random numbers follow from.
+        limits: what the search may do.
+        settings: parameters that were given; an attack takes the next of several each turn.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Implementation],
+        classifier: Classifier,
+        inputs: Tensor,
+        base: AttackResult,
+        places: Tensor,
+        limits: Limits,
+        settings: Sequence[Mapping[str, Any]],
+    ):
+        self.state = Incumbents(base, inputs, pixels=limits.pixels)
+        self._rows, self._classifier, self._inputs, self._places = rows, classifier, inputs, places
+        self._limits, self._settings = limits, settings
+        self._progress: Callable[[int], object] | None = None
+        self._images = base.attacked.nonzero()[:, 0]
+        shape = len(rows), len(base.labels)
+        self._number = torch.zeros(shape, dtype=torch.long, device=inputs.device)  # turns of each attack on each image
+        self._open = torch.ones(shape, dtype=torch.bool, device=inputs.device)
+        # Of fixed-budget attacks: how far below the best radius to go next (0: no turn yet), where nothing was fooled.
+        self._step = torch.zeros(shape, dtype=torch.double, device=inputs.device)
+        self._upper = torch.full(shape, limits.first_radius or limits.widest, dtype=torch.double, device=inputs.device)
+        self.searched = torch.zeros_like(self.state.distance)
+        self._error: Exception | None = None
+        self._completed, self._reported, self._end = False, 0, limits.max_queries
+
+    def take_all(self, progress: Callable[[int], object] | None = None) -> None:
+        """All turns, until every image has spent its passes or no attack can use what is left.
+
+        Args:
+            progress: called with the number of images that the work since the last call amounts to.
+
+        Raises:
+            AttackFailed, ModelFailed: if no run of any attack was completed.
+        """
+        self._progress = progress
+        self._end = self._limits.max_queries - self._last_passes
+        self._take(0, opening_passes(self._rows[0]), slack=_SLACK, least=_FEWEST)
+        order, share = [*range(1, len(self._rows)), 0], _SHARE
+        while True:
+            spent = self.state.used.clone()
+            for place in order:
+                least = least_passes(self._rows[place], self.state.best.logits.shape[1])
+                self._take(place, share, slack=share // 2, least=least)
+            if torch.equal(spent, self.state.used):
+                break
+            share *= 2
+        self._walk_the_line()
+        if self._error is not None and not self._completed:
+            raise self._error
+        if self._progress is not None:
+            self._progress(len(self._images) - self._reported)
+
+    @property
+    def _last_passes(self) -> int:
+        """Passes that are kept for the line at the end: where fewer changed components are not what counts."""
+        enough = self._limits.max_queries >= 4 * PASSES
+        return PASSES if enough and self.state.best.threat_model.norm in ("linf", "l2", "l1") else 0
+
+    def _walk_the_line(self) -> None:
+        """Spend the last passes on the line between each example and its clean image."""
+        state = self.state
+        rows = self._images[state.distance[self._images].isfinite()]
+        if not self._last_passes or not len(rows):
+            return
+        best, trace = state.best, state.trace(rows)
+        result = run_attack(
+            on_the_line(best.adv_inputs[rows], self._last_passes),
+            self._classifier,
+            self._inputs[rows],
+            best.labels[rows],
+            best.threat_model,
+            targets=None if best.targets is None else best.targets[rows],
+            seed=best.seed,
+            first=self._places[rows.to(self._places.device)],
+            logits=best.logits[rows],
+            batch_size=len(rows),
+            trace=trace,
+        )
+        state.take(rows, result, trace, torch.zeros_like(rows), self._classifier, state.winner[rows])
+
+    def _take(self, place: int, share: int, *, slack: int, least: int) -> None:
+        """One turn of an attack on every image that has passes for it; less than `slack` is not left over."""
+        rows = self._images
+        left = self._end - self.state.used[rows]
+        passes = left.where(left - share < slack, share)
+        able = (passes >= least) & self._open[place, rows]
+        rows, passes = rows[able], passes[able]
+        if attack_of(self._rows[place]).kind == "fixed-budget":
+            self._search_below(place, rows, passes)
+        else:
+            self.searched[rows] = torch.inf
+            for settings, number, some in self._groups(place, rows, passes):
+                self._run(place, rows[some], passes[some], settings, number)
+        self._number[place, rows] += 1
+
+    def _search_below(self, place: int, rows: Tensor, passes: Tensor) -> None:
+        """Runs of a fixed-budget attack below the best radius of each image, as many as fit the turn."""
+        end = self.state.used[rows] + passes
+        known = self.state.distance[rows].isfinite() & (self._step[place, rows] == 0)
+        self._step[place, rows] = self._step[place, rows].where(~known, _BELOW).clamp(min=_BELOW / 8)
+        rough = (self._step[place, rows] >= _HALF / 2) | self.state.distance[rows].isinf()
+        one_run = torch.where(rough, passes // _ROUGH_TRIES, passes // _TRIES).clamp(min=_FEWEST)
+        attempt = 0
+        while True:
+            radii = self._radii(place, rows)
+            going = (end - self.state.used[rows] >= one_run) & (radii > 0)
+            rows, end, one_run, radii = rows[going], end[going], one_run[going], radii[going]
+            if not len(rows):
+                return
+            for settings, number, some in self._groups(place, rows, one_run):
+                images, left = rows[some], (end - self.state.used[rows])[some]
+                mixed = takes_radii(self._rows[place], self.state.best.threat_model.norm, settings)
+                for one in [some] if mixed else [some[radii[some] == radius] for radius in radii[some].unique()]:
+                    within = torch.isin(some, one)
+                    self._run(place, images[within], left[within], settings, number + 101 * attempt, radii=radii[one])
+            attempt += 1
+
+    def _radii(self, place: int, rows: Tensor) -> Tensor:
+        """The radius of each image's next run, float64; 0 where there is none to try any more."""
+        best, step, upper = self.state.distance[rows], self._step[place, rows], self._upper[place, rows]
+        below = (best * (1 - step)).clamp(max=self._limits.widest)
+        if self.state.best.threat_model.norm == "l0":
+            below = torch.minimum(below.floor(), best - 1)
+        below = below.where(step >= _LEAST_STEP, 0.0)
+        return below.where(best.isfinite(), upper.where(upper <= self._limits.widest, 0.0))
+
+    def _learn(self, place: int, rows: Tensor, radii: Tensor, fresh: Tensor) -> None:
+        """Where each image is tried next, after runs at these radii; `fresh`: nothing had fooled the model before."""
+        hit = self.state.distance[rows] <= radii * (1 + 1e-4) + 1e-6
+        step = self._step[place, rows]
+        step = torch.where(hit, (2 * step).clamp(max=_HALF), step / 2)
+        self._step[place, rows] = step.where(~(fresh & hit), _HALF)
+        upper, widest = self._upper[place, rows], self._limits.widest
+        wider = (2 * upper).clamp(max=widest).where(upper < widest, torch.inf)
+        self._upper[place, rows] = upper.where(hit | ~fresh, wider)
+        self.searched[rows] = self.searched[rows].maximum(radii)
+
+    def _groups(self, place: int, rows: Tensor, passes: Tensor) -> list[tuple[dict[str, Any], int, Tensor]]:
+        """The images that share their settings: settings, number of the turn, indices into `rows`."""
+        groups: dict[Any, tuple[dict[str, Any], int, list[int]]] = {}
+        norm, components = self.state.best.threat_model.norm, self._inputs[0].numel()
+        for i, (image, allowed) in enumerate(zip(rows.tolist(), passes.tolist(), strict=True)):
+            number, radius = int(self._number[place, image]), rounded_radius(float(self.state.distance[image]))
+            given = self._settings[number % len(self._settings)]
+            settings = tuned(self._rows[place], given, Turn(number, allowed, radius, norm, components))
+            groups.setdefault((number, *settings.items()), (settings, number, []))[2].append(i)
+        return [(settings, number, torch.tensor(some)) for settings, number, some in groups.values()]
+
+    def _run(
+        self,
+        place: int,
+        rows: Tensor,
+        passes: Tensor,
+        settings: Mapping[str, Any],
+        number: int,
+        radii: Tensor | None = None,
+    ) -> None:
+        """One run of an attack: of a minimum-norm one, or (with `radii`) of a fixed-budget one."""
+        row, state, most = self._rows[place], self.state, int(passes.max())
+        best, fresh, rules = state.best, state.distance[rows].isinf(), state.best.threat_model
+        options = resolve_step(settings, None)
+        if radii is not None:
+            rules, mixed = replace(rules, epsilon=float(radii.max())), bool((radii != radii.max()).any())
+            options = resolve_step(settings, radii if mixed else float(radii.max()))
+            options |= {"radii": radii} if mixed else {}
+        trace = state.trace(rows)
+        try:
+            result = run_attack(
+                row,
+                self._classifier,
+                self._inputs[rows],
+                best.labels[rows],
+                rules,
+                targets=None if best.targets is None else best.targets[rows],
+                seed=(best.seed + 1009 * place + 7919 * number) % 2**32,
+                first=self._places[rows.to(self._places.device)],
+                spent=most - passes,
+                logits=best.logits[rows],
+                trace=trace,
+                **{**options, "max_queries": most},
+            )
+        except (AttackFailed, ModelFailed) as error:
+            self._error = error
+            self._open[place, rows] = False
+            self._step[place, rows], self._upper[place, rows] = 0.0, torch.inf
+            state.crash(rows, error)
+            return
+        self._completed = True
+        state.take(rows, result, trace, most - passes, self._classifier, place)
+        if radii is not None:
+            self._learn(place, rows, radii.to(state.distance), fresh)
+        self._report()
+
+    def _report(self) -> None:
+        """Report progress in whole images."""
+        if self._progress is None or not len(self._images):
+            return
+        share = float(self.state.used[self._images].double().mean()) / self._limits.max_queries
+        new = min(int(share * len(self._images)), len(self._images)) - self._reported
+        if new > 0:
+            self._progress(new)
+            self._reported += new

@@ -1,0 +1,268 @@
+"""Best effort of several attacks: exact costs, the nearest of everything, and honest failures."""
+
+import pytest
+import torch
+from torch import nn
+
+from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.libraries.torchattacks import driver as torchattacks
+from davylamp.engine.attack import turns
+from davylamp.engine.attack.best_of import best_of
+from davylamp.engine.portfolio import default_names
+from davylamp.errors import AttackFailed, InvalidInput, UnknownName, Unsupported
+
+PAIR = ("adv-lib:fmn", "foolbox:pgd")
+LINF = ThreatModel("linf")
+
+
+def search(case, attacks=PAIR, threat_model=LINF, **parameters):
+    return best_of(attacks, case.classifier, case.inputs, case.labels, threat_model, **parameters)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Every run of a search: its row, the places of its images, and its result."""
+    runs = []
+
+    def watch(row, classifier, inputs, labels, threat_model, **words):
+        result = run_attack(row, classifier, inputs, labels, threat_model, **words)
+        runs.append((row, words["first"], result))
+        return result
+
+    monkeypatch.setattr(turns, "run_attack", watch)
+    return runs
+
+
+@pytest.mark.parametrize("limit", [10, 50, 133, 400])
+def test_costs_are_those_of_all_runs_and_end_at_the_limit(digits, watched, limit):
+    result = search(digits.first(5), max_queries=limit)
+    forwards, backwards, runs = (torch.zeros(5, dtype=torch.long) for _ in range(3))
+    least = torch.full((5,), torch.inf, dtype=torch.double)
+    for _, places, run in watched:
+        forwards[places] += run.forwards
+        backwards[places] += run.backwards
+        runs[places] += 1
+        least[places] = least[places].minimum(run.distance.masked_fill(~run.success, torch.inf))
+    assert torch.equal(result.forwards, forwards)
+    assert torch.equal(result.backwards, backwards)
+    assert torch.equal(result.runs, runs)
+    assert (forwards + backwards <= limit).all()
+    assert (forwards + backwards > 0.9 * limit - 8).all()
+    assert (result.distance.masked_fill(~result.success, torch.inf) <= least).all()
+    assert {row.name for row, *_ in watched} - {"user:line"} == ({"adv-lib:fmn"} if limit < 100 else set(PAIR))
+    assert result.implementation == "best(adv-lib:fmn,foolbox:pgd)"
+    assert result.parameters == {"max_queries": limit}
+
+
+def test_a_model_counts_the_same(digits):
+    asked = []
+
+    class Counting(nn.Module):
+        def forward(self, inputs):
+            if inputs.requires_grad:
+                asked.append(len(inputs))
+            return digits.module(inputs)
+
+    result = best_of(PAIR, Classifier(Counting()), digits.inputs[:3], digits.labels[:3], LINF, max_queries=200)
+    assert sum(asked) == int(result.backwards.sum())
+
+
+def test_curves_fall_from_the_first_success_to_the_distance_returned(digits):
+    result = search(digits, max_queries=300)
+    assert result.success.all()
+    assert torch.equal(digits.module(result.adv_inputs).argmax(1) != digits.labels, result.success)
+    assert torch.equal(result.budget, result.distance)
+    for curve, distance, cost in zip(
+        result.curves, result.distance.tolist(), (result.forwards + result.backwards).tolist(), strict=True
+    ):
+        passes, sizes = zip(*curve, strict=True)
+        assert list(passes) == sorted(passes)
+        assert list(sizes) == sorted(set(sizes), reverse=True)
+        assert sizes[-1] == pytest.approx(distance, abs=1e-12)
+        assert 1 <= passes[0] <= passes[-1] <= cost
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_the_default_attacks_together_are_nearer_than_each_with_all_the_passes(digits, norm):
+    limit, case = 300, digits.first(8)
+    together = search(case, default_names(norm), ThreatModel(norm), max_queries=limit).distance.log().mean()
+    for name in default_names(norm)[:3]:
+        rules, words = ThreatModel(norm), {"steps": limit // 2, "max_queries": limit}
+        alone = run_attack(name, case.classifier, case.inputs, case.labels, rules, **words)
+        assert together <= alone.distance.masked_fill(~alone.success, torch.inf).log().mean() + 0.005, name
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_a_linear_model_is_fooled_at_its_least_perturbation(linear, norm):
+    pair = {"linf": PAIR, "l2": ("adv-lib:fmn@repaired", "foolbox:pgd")}[norm]
+    result = search(linear, pair, ThreatModel(norm), max_queries=400)
+    assert result.success.all()
+    assert (result.distance >= linear.least[norm] * (1 - 1e-4)).all()
+    assert (result.distance <= linear.least[norm] * 1.02).all()
+
+
+def test_attacks_with_a_fixed_budget_alone_find_it_by_bisection(linear, watched):
+    pair = ("foolbox:pgd", "art:fgsm")
+    result = search(linear, pair, max_queries=500, random_start=False)
+    assert (result.distance <= linear.least["linf"] * 1.02).all()
+    assert (result.searched >= linear.least["linf"]).all()
+    assert result.searched.isfinite().all()
+    assert {row.name for row, *_ in watched} == {*pair, "user:line"}
+
+
+def test_a_radius_is_the_limit_of_what_counts(digits):
+    free = search(digits.first(6), max_queries=120)
+    radius = float(free.distance.median())
+    result = search(digits.first(6), threat_model=ThreatModel("linf", radius), max_queries=120)
+    assert (result.distance[result.success] <= radius * 1.0001 + 1e-6).all()
+    assert 1 <= result.success.sum() < 6
+    assert torch.equal(result.robust, ~result.success)
+    assert result.budget[~result.success].isinf().all()
+
+
+def test_an_image_gets_what_it_would_get_alone(digits):
+    together = search(digits.first(5), max_queries=180, random_start=False)
+    for image in range(5):
+        one = digits._replace(inputs=digits.inputs[image : image + 1], labels=digits.labels[image : image + 1])
+        alone = search(one, first=image, max_queries=180, random_start=False)
+        assert alone.distance[0] == pytest.approx(float(together.distance[image]), rel=1e-3)
+
+
+def test_a_seed_gives_the_same_search_and_another_seed_another(digits):
+    a, b, c = (search(digits.first(4), max_queries=200, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(a.adv_inputs, b.adv_inputs)
+    assert a.curves == b.curves
+    assert not torch.equal(a.adv_inputs, c.adv_inputs)
+
+
+def test_on_pixels_success_and_distance_are_those_of_the_8_bit_image(digits):
+    result = search(digits.first(6), max_queries=150, pixels=True)
+    levels = result.adv_inputs * 255
+    assert torch.allclose(levels, levels.round(), atol=1e-4)
+    assert torch.equal(digits.module(result.adv_inputs).argmax(1) != result.labels, result.success)
+    assert result.success.all()
+    assert [curve[-1][1] for curve in result.curves] == pytest.approx(result.distance.tolist())
+
+
+def test_a_targeted_search_ends_at_the_target(digits):
+    targets = (digits.labels[:4] + 1) % 10
+    aim = ThreatModel("linf", targeted=True)
+    result = search(digits.first(4), threat_model=aim, targets=targets, max_queries=300)
+    assert result.success.all()
+    assert torch.equal(digits.module(result.adv_inputs).argmax(1), targets)
+
+
+def test_wrong_images_cost_nothing_and_what_nothing_fools_stays_robust(digits):
+    labels = digits.labels[:3].clone()
+    labels[1] = (labels[1] + 1) % 10
+    case = digits.first(3)._replace(labels=labels)
+    result = search(case, threat_model=ThreatModel("linf", 1e-4), max_queries=150)
+    assert result.attacked.tolist() == [True, False, True]
+    assert result.forwards[1] == result.runs[1] == result.budget[1] == 0
+    assert result.robust.tolist() == [True, False, True]
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """Make torchattacks do something else."""
+
+    def breaker(function):
+        monkeypatch.setattr(torchattacks, "run", lambda kind, model, inputs, *_, **__: function(model, inputs))
+
+    return breaker
+
+
+def raising(*_):
+    raise RuntimeError("never")
+
+
+def test_a_crash_of_one_attack_leaves_the_others_at_work(digits, broken):
+    broken(raising)
+    result = search(digits.first(4), ("adv-lib:fmn", "torchattacks:pgd"), max_queries=300)
+    assert result.success.all()
+    assert not result.violated.any()
+    assert "never" in " ".join(result.errors)
+    assert result.winner.tolist() == [0] * 4
+
+
+def test_a_crash_of_all_is_an_error_and_an_unfooled_image_with_a_crash_proves_nothing(digits, broken):
+    broken(raising)
+    with pytest.raises(AttackFailed, match="never"):
+        search(digits.first(2), ("torchattacks:pgd", "torchattacks:fgsm"), max_queries=100)
+    tiny = ThreatModel("linf", 1e-4)
+    result = search(digits.first(2), ("adv-lib:fmn", "torchattacks:pgd"), tiny, max_queries=100)
+    assert not result.success.any()
+
+
+def test_what_proves_nothing_is_neither_fooled_nor_robust(digits, broken):
+    broken(lambda model, inputs: inputs * torch.nan)
+    result = search(digits.first(2), ("torchattacks:pgd", "torchattacks:fgsm"), max_queries=100)
+    assert result.violated.all()
+    assert not (result.success | result.robust).any()
+    assert result.winner.tolist() == [-1, -1]
+
+
+def test_what_an_attack_asked_about_counts_though_it_returns_something_else(linear, broken):
+    case = linear.classifier, linear.inputs, linear.labels
+    near = run_attack("foolbox:fgsm", *case, ThreatModel("linf", 0.9)).adv_inputs
+
+    def asks(model, inputs):
+        for share in (1.0, 0.5, 1.0):
+            model(inputs + share * (near - linear.inputs)[: len(inputs)])
+        return near[: len(inputs)]
+
+    broken(asks)
+    radius = float(linear.least["linf"].max()) * 2.2
+    near = linear.inputs + (near - linear.inputs).sign() * radius
+    near = near.clamp(0, 1)
+    result = search(linear, ("torchattacks:fgsm", "torchattacks:bim"), ThreatModel("linf", radius), max_queries=8)
+    assert result.success.all()
+    assert result.distance.tolist() == pytest.approx([radius / 2] * len(linear.labels), rel=0.02)
+
+
+def test_logits_that_are_not_finite_are_no_success(digits):
+    class Spoiled(nn.Module):
+        def forward(self, inputs):
+            logits = digits.module(inputs)
+            return logits.where(logits.argmax(1, keepdim=True) == digits.labels[:1], torch.nan)
+
+    result = best_of(PAIR, Classifier(Spoiled()), digits.inputs[:1], digits.labels[:1], LINF, max_queries=80)
+    assert not result.success.any()
+    assert result.violated.all()
+
+
+def test_a_grid_is_gone_through_turn_by_turn(digits, watched):
+    search(digits.first(2), max_queries=600, grid={"learning_rate": [0.5, 2.0], "steps": [5]})
+    rates = [run.parameters["learning_rate"] for row, _, run in watched if row.name == "adv-lib:fmn"]
+    assert rates[:3] == [0.5, 2.0, 0.5]
+    assert {run.parameters.get("steps", 5) for *_, run in watched} == {5}
+
+
+def test_progress_adds_up_to_the_images(digits):
+    seen = []
+    search(digits.first(5), max_queries=200, progress=seen.append)
+    assert sum(seen) == 5
+    assert min(seen) >= 0
+
+
+@pytest.mark.parametrize(
+    ("attacks", "change", "error", "message"),
+    [
+        (("adv-lib:fmn",), {}, InvalidInput, "expected several attacks"),
+        (("adv-lib:fmn", "adv-lib:fmn"), {}, InvalidInput, "expected different attacks"),
+        (("adv-lib:fmn", "pgd"), {}, InvalidInput, "LIBRARY:NAME"),
+        (("adv-lib:fmn", "art:nothing"), {}, UnknownName, "nothing"),
+        (("adv-lib:fmn", "art:uap"), {}, Unsupported, "one perturbation for all images"),
+        (("adv-lib:fmn", "my.py:attack"), {}, Unsupported, "searched alone"),
+        (("adv-lib:sigma-zero", "foolbox:pgd"), {}, Unsupported, "no norm in common"),
+        (("adv-lib:ddn", "foolbox:pgd"), {}, Unsupported, "does not have norm linf"),
+        (PAIR, {"overshoot": 0.1}, Unsupported, "none of adv-lib:fmn,foolbox:pgd has parameter overshoot"),
+        (PAIR, {"max_queries": 7}, InvalidInput, "from 8 on, got 7"),
+        (PAIR, {"steps": 0}, InvalidInput, "steps"),
+        (PAIR, {"grid": {"steps": []}}, InvalidInput, "list of values"),
+    ],
+)
+def test_misuse_is_refused_before_anything_is_computed(digits, watched, attacks, change, error, message):
+    with pytest.raises(error, match=message):
+        search(digits, attacks, **change)
+    assert watched == []

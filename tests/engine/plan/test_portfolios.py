@@ -1,0 +1,108 @@
+"""`best(A,B)` from the command line to the record and back."""
+
+import json
+
+import numpy as np
+import pytest
+
+from davylamp.adapters import ThreatModel
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
+from davylamp.engine.cell import Cell, ModelOnData
+from davylamp.engine.plan.chosen import chosen_line
+from davylamp.engine.plan.rerun import configs_of
+from davylamp.engine.store.contents import unknown_attack
+from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.tables.budget_curves import build_curves
+from davylamp.errors import InvalidInput, UnknownName, Unsupported
+from davylamp.scoring.items import libraries_of
+
+NAME = "best(adv-lib:fmn,foolbox:pgd)"
+SUBJECT = ModelOnData("net", "aa", "digits", "bb", 100)
+
+
+def plan_of(digits, images, *choices, **settings):
+    config = Config(attacks=choices, data="digits", shard_size=6, **settings)
+    return make_plan(config, models={"cnn": digits.classifier}, data=images)
+
+
+def test_a_portfolio_is_evaluated_recorded_resumed_and_read_back(digits, images, tmp_path):
+    plan = plan_of(digits, images, AttackChoice("best(adv-lib:fmn, foolbox:pgd)", "linf"), max_queries=120)
+    (cell,) = plan.cells
+    assert cell.attack == NAME
+    assert cell.parameters == {"max_queries": 120}
+    assert cell.version.startswith("search 1, adv-lib ")
+    assert "foolbox " in cell.version
+    assert cell.row.library == "davylamp"
+    assert evaluate(plan, ResultsStore(tmp_path)).failed == {}
+    assert evaluate(plan, ResultsStore(tmp_path)).kept == 1
+    (outcome,) = read_outcomes(tmp_path).done
+    columns = outcome.columns
+    assert outcome.is_minimum
+    assert columns["success"].all()
+    for passes, distances, last in zip(
+        columns["curve_passes"], columns["curve_distances"], columns["distance"], strict=True
+    ):
+        assert len(passes) == len(distances) > 0
+        assert (np.diff(passes) >= 0).all()
+        assert (np.diff(distances) < 0).all()
+        assert distances[-1] == pytest.approx(last)
+    assert set(columns["winner"]) <= {0, 1}
+    assert load(tmp_path)["attack"].unique().tolist() == [NAME]
+    assert [curve.labels["implementation"] for curve in build_curves(tmp_path, bootstrap=0).curves] == [NAME]
+    (again,) = configs_of([outcome.cell])
+    assert make_plan(again, models={"cnn": digits.classifier}, data=images).cells == plan.cells
+
+
+@pytest.mark.parametrize("name", ["best", "best(auto)"])
+def test_the_default_depends_on_the_norm_and_is_written_out(digits, images, name):
+    linf, l2, default = (
+        plan_of(digits, images, AttackChoice(name, norm)).cells[0].attack for norm in ("linf", "l2", None)
+    )
+    assert linf == default == "best(adv-lib:fab-t,adv-lib:fmn,adv-lib:fab,adv-lib:apgd-dlr)"
+    assert l2 == "best(adv-lib:ddn@repaired,adv-lib:fmn@repaired,adv-lib:pdgd,adv-lib:alma@repaired)"
+    plan = plan_of(digits, images, AttackChoice(name))
+    assert plan.cells[0].parameters == {"max_queries": 2000}
+    assert "best(auto): norm linf" in chosen_line(plan.config, plan.cells, ())
+
+
+def test_a_norm_in_which_nothing_was_compared_has_no_default(digits, images):
+    with pytest.raises(Unsupported, match="name the attacks"):
+        plan_of(digits, images, AttackChoice("best", "l1"))
+
+
+def test_libraries_have_to_fit(digits, images):
+    with pytest.raises(InvalidInput, match="adv-lib, foolbox"):
+        plan_of(digits, images, AttackChoice(NAME), libraries=("foolbox",))
+    assert plan_of(digits, images, AttackChoice(NAME), libraries=("foolbox", "adv-lib")).cells
+
+
+def test_names_of_one_attack_keep_their_keys():
+    cell = Cell(SUBJECT, "best(foolbox:pgd)", ThreatModel("linf"), {"steps": 5})
+    assert not cell.is_portfolio
+    assert cell.row.name == "foolbox:pgd"
+    assert cell.key == "8d56f1a82e5f336f9f6a"
+
+
+def test_a_record_of_attacks_that_are_not_here_describes_itself():
+    cell = Cell(SUBJECT, NAME, ThreatModel("linf"), {"max_queries": 100})
+    foreign = "best(adv-lib:fmn,newlib:new)"
+    meta = {"spec": cell.spec | {"attack": foreign}, "about": cell.about | {"attack": "adv-lib:fmn,newlib:new"}}
+    read = Cell.from_record(json.loads(json.dumps(meta)))
+    assert read.is_foreign
+    assert read.row.attack == "adv-lib:fmn,newlib:new"
+    assert unknown_attack(read) == ""
+    for damaged in (foreign, "best(,)", "best(adv-lib:fmn,adv-lib:fmn)", "best(adv-lib:sigma-zero,foolbox:pgd)"):
+        bare = Cell.from_record({"spec": cell.spec | {"attack": damaged}})
+        assert unknown_attack(bare)
+        with pytest.raises(UnknownName):
+            _ = bare.row
+
+
+def test_a_search_by_several_is_davylamps():
+    assert libraries_of([NAME, "best(foolbox:pgd)", "art:pgd"]) == ["davylamp", "foolbox", "art"]
+
+
+def test_the_command_line_takes_a_list_inside_of_a_list(run):
+    code, _, errors = run("evaluate", "--attacks", f"{NAME},foolbox:nothing", "--limit", 1)
+    assert code == 1
+    assert "foolbox:nothing" in errors or "unknown" in errors
