@@ -1,7 +1,7 @@
 """The rows of torchattack: what each class is, what its arguments mean in canonical words, and what is known of it.
 
 CDA, LTP, BIA and GAMA fetch a generator's weights, SSP those of a VGG-16: they have no row. The attacks on vision
-transformers also name DeiT, PiT, CaiT and Visformer, by the parts that timm's had in 2022: they get its ViT alone.
+transformers also name DeiT, PiT, CaiT and Visformer of timm: they get its ViT alone, on which they are tested.
 """
 
 from collections.abc import Mapping
@@ -89,7 +89,6 @@ _TRANSFORMED = (
         {"linf": "Admix"},
         {**_MOMENTUM, "samples": "size", "portion": "portion", "num_classes": "num_classes"},
         **_BOTH,
-        per_image_radii=True,
         findings=("mixed-with-itself", _NAN),
     ),
     _row(
@@ -124,8 +123,8 @@ _TRANSFORMED = (
         {**_MOMENTUM, "samples": "num_warping"},
         "momentum-dropped",
         "tuning-counted",
+        left=("one-warp",),
         **_BOTH,
-        per_image_radii=True,
     ),
     *_both(
         "gra",
@@ -159,7 +158,6 @@ _TRANSFORMED = (
         {**_MOMENTUM, "samples": "num_scale"},
         **_TARGETED,
         random=("python", "numpy", "torch"),
-        per_image_radii=True,
         within=".repairs:transforms_of_any_size",
         repairs=(
             "transforms of the images' size, where the images are: two of its kinds make 224 pixels, one on a GPU",
@@ -179,7 +177,7 @@ _ENSEMBLE = {**_LAYER, "samples": "num_ens"}
 
 def _feature_row(attack: str, name: str, params: Mapping[str, str], *repairs: str, **more: Any) -> Implementation:
     """A row of an attack on the outputs of a layer; see `features.tapped` for which."""
-    return _row(attack, {"linf": name}, params, alone=True, repairs=(_ALONE, *repairs), per_image_radii=True, **more)
+    return _row(attack, {"linf": name}, params, alone=True, repairs=(_ALONE, *repairs), **more)
 
 
 _FEATURES = (
@@ -216,7 +214,7 @@ _STEPWISE = "timm's attention runs step by step meanwhile: in one call its hooks
 
 def _structure_row(attack: str, name: str, *repairs: str, **more: Any) -> Implementation:
     """A row of an attack on the parts of one kind of network; see `structures` for which."""
-    words = {"alone": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "per_image_radii": True, "findings": (_NAN,)}
+    words = {"alone": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "findings": (_NAN,)}
     return _row(attack, {"linf": name}, _MOMENTUM, **_TARGETED, **words, **more)
 
 

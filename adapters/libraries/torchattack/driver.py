@@ -9,6 +9,7 @@ from ...threat_model import ThreatModel
 
 _THREE_CHANNELS = ("TIFGSM", "GeoDA")
 _SQUARE = ("DIFGSM", "DeCoWA", "L2T", "MuMoDIG", "GeoDA")
+_LARGEST_RESIZED = 244  # it enlarges to less than 245 pixels, and pads to that
 _STRUCTURES = ("SGM", "BPA", "TGR", "PNAPatchOut", "VDC", "ATT")
 _FEATURES = ("FIA", "NAA", "DANAA", "DR", "ILPD", "BFA", "FDA")
 
@@ -68,5 +69,7 @@ def _check_shape(name: str, inputs: Tensor, words: dict[str, Any]) -> None:
         raise ValueError(f"expected images with 3 channels for torchattack's {name}, got {channels}")
     if name in _SQUARE and sides[0] != sides[1]:
         raise ValueError(f"expected square images for torchattack's {name}, got {sides[0]} x {sides[1]}")
+    if name == "MuMoDIG" and sides[0] > _LARGEST_RESIZED:
+        raise ValueError(f"expected at most {_LARGEST_RESIZED} pixels for torchattack's MuMoDIG, got {sides[0]}")
     if name == "BSR" and 2 * words.get("num_block", 3) > min(sides):
         raise ValueError(f"expected at most {min(sides) // 2} blocks for images of {sides[0]} x {sides[1]}, got more")

@@ -14,6 +14,7 @@ FINDINGS: Mapping[str, Finding] = {
     "tuning-counted": Finding(
         "the gradients behind the untuned warps, there to tune them, count like those behind the tuned ones"
     ),
+    "one-warp": Finding("tunes one warp for all images of a call, by their mean loss: each depends on the others"),
     "wider-kernel": Finding("smooths with the root of the paper's kernel, which is wider by a factor of 1.4"),
     "climbs-the-label": Finding(
         "climbs the probability that the paper descends: untargeted it makes the model surer, targeted it flees"

@@ -80,6 +80,18 @@ def test_the_gradient_that_tunes_a_warp_counts():
     assert mended > 0.9
 
 
+@pytest.mark.filterwarnings("ignore:torch.meshgrid:UserWarning")
+def test_a_warp_is_tuned_by_the_whole_call(digits):
+    """one-warp: the first image alone is another than in a batch, unless nothing is tuned."""
+    for rho, differs in ((1.0, True), (0.0, False)):
+        first = []
+        for count in (1, 4):
+            torch.manual_seed(0)
+            words = {"eps": 0.1, "alpha": 0.1, "steps": 1, "num_warping": 2, "rho": rho}
+            first.append(torchattack.DeCoWA(digits.module, **words)(digits.inputs[:count], digits.labels[:count])[0])
+        assert bool(((first[0] - first[1]).abs() > 1e-3).any()) == differs
+
+
 def test_the_kernel_is_the_root_of_the_papers():
     """wider-kernel: its variance is twice that of the paper's, as far as the window reaches."""
 
@@ -180,6 +192,7 @@ def test_a_flat_gradient_stops_an_image_for_good(name):
         ("decowa", (3, 8, 12), "square images"),
         ("mumodig", (3, 8, 12), "square images"),
         ("l2t", (3, 8, 12), "square images"),
+        ("mumodig", (3, 245, 245), "at most 244 pixels"),
         ("geoda", (3, 8, 12), "square images"),
         ("geoda", (1, 8, 8), "3 channels"),
         ("bsr", (3, 5, 12), "at most 2 blocks"),
