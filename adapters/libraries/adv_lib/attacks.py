@@ -66,7 +66,7 @@ _FIXED_BUDGET = (
     _row(
         "apgd-t",
         dict.fromkeys(_BALLS, "apgd_targeted"),
-        {"steps": "n_iter", "candidates": "num_targets"},
+        {"steps": "n_iter", "candidates": "candidates"},
         **_DRAWN,
         order="content",
         min_classes=4,
@@ -88,7 +88,7 @@ _MINIMUM_NORM = (
     _row(
         "fab-t",
         dict.fromkeys(_BALLS, "fab"),
-        {"steps": "n_iter", "candidates": "restarts"},
+        {"steps": "n_iter", "candidates": "candidates"},
         fixed={"targeted_restarts": True},
     ),
     _row(

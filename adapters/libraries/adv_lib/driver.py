@@ -11,7 +11,7 @@ from ...threat_model import ThreatModel
 
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
 _RADIUS = {"pgd_linf": "ε", "apgd": "eps", "apgd_targeted": "eps"}
-_OTHERS = ("num_targets", "restarts")  # the classes that are aimed at: those considered, less the label's
+_OTHERS = {"apgd_targeted": "num_targets", "fab": "restarts"}  # the classes that are aimed at
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: its norm goes to the functions that take one, its radii to those with a fixed budget.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in adv-lib's words, but the number of classes counts the label's, too.
+        **kwargs: in adv-lib's words; `candidates` are the classes that are aimed at and the label.
 
     Returns:
         The images that adv-lib returns, shape (n, C, H, W).
@@ -44,7 +44,8 @@ def run(
     classes = int(getattr(model, "num_classes"))  # noqa: B009 - the type checker knows only nn.Module
     usual = _words_of_rules(name, threat_model, inputs) | {"targeted": targets is not None}
     words = {word: value for word, value in usual.items() if word in taken} | kwargs
-    words |= {word: min(words[word], classes) - 1 for word in _OTHERS if word in words}
+    if "candidates" in words:
+        words[_OTHERS[name]] = min(words.pop("candidates"), classes) - 1
     if name in _UNITS:
         words = _UNITS[name](words)
     _check(name, words, inputs, classes)

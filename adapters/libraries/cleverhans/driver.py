@@ -80,12 +80,12 @@ def _within_a_radius(words: dict[str, Any], *_: Any) -> dict[str, Any]:
     return words
 
 
-def _percentile(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
-    """SLIDE counts in percent, and wants at least one component left alone."""
+def _leaves_one(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
+    """SLIDE wants at least one component left alone."""
     quantile, components = words.get("grad_sparsity", 0.99), inputs[0].numel()
     if int(quantile * components) < 1:
         raise ValueError(f"expected quantile >= {1 / components:.2g} for {components} components, got {quantile}")
-    return words | {"grad_sparsity": 100.0 * quantile}
+    return words
 
 
 def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
@@ -103,6 +103,6 @@ def _searchable(words: dict[str, Any], inputs: Tensor) -> dict[str, Any]:
 
 _UNITS: Mapping[str, Callable[[dict[str, Any], Tensor], dict[str, Any]]] = {
     "projected_gradient_descent": _within_a_radius,
-    "sparse_l1_descent": _percentile,
+    "sparse_l1_descent": _leaves_one,
     "hop_skip_jump_attack": _searchable,
 }

@@ -15,7 +15,7 @@ _GENERATOR = "torch's generator is restored: it resets the global seed"
 _TARGETS = "no more target classes than the model has: it crashes beyond them"
 _DRAWN: Mapping[str, Any] = {"random": ("torch",), "failure": "input"}
 _AUTO = {"steps": "n_iter", "seed": "seed"}
-_AIMED = {**_AUTO, "candidates": "n_target_classes"}
+_AIMED = {**_AUTO, "candidates": "candidates"}  # a word of the driver: the library counts without the label
 
 
 def _row(attack: str, path: str, params: Mapping[str, str], **rest: Any) -> Implementation:

@@ -30,7 +30,7 @@ def run(
         labels: ground truth, shape (n,).
         threat_model: norm and epsilon; without one, the radius of a ball that holds the whole box.
         targets: target classes, shape (n,), if targeted.
-        **kwargs: in pyautoattack's words, but the number of classes counts the label's, too.
+        **kwargs: in pyautoattack's words; `candidates` are its target classes and the label.
 
     Returns:
         The images that pyautoattack returns, shape (n, C, H, W).
@@ -48,7 +48,7 @@ def run(
         **kwargs,
     }
     if _TARGET_CLASSES in taken:
-        words[_TARGET_CLASSES] = min(kwargs.get(_TARGET_CLASSES, taken[_TARGET_CLASSES].default + 1), classes) - 1
+        words[_TARGET_CLASSES] = min(words.pop("candidates", taken[_TARGET_CLASSES].default + 1), classes) - 1
     if unknown := sorted(set(words) - set(taken)):
         raise ValueError(f"expected parameters of {attack_class.__name__}, got {', '.join(unknown)}")
     if "p_init" in taken and words["norm"] != "Linf" and inputs.shape[2] < 5:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import torch
+from cleverhans.torch.attacks.sparse_l1_descent import sparse_l1_descent
 from torch import Tensor
 
 from davylamp.adapters import ThreatModel
@@ -52,7 +53,7 @@ CASES = (
     steps("bim", "linf", theirs=THEIRS_STILL),
     *(steps("pgd", norm, {"random_start": True}) for norm in ("linf", "l2")),
     *(steps("pgd", norm, STILL, THEIRS_STILL) for norm in ("linf", "l2")),
-    Direct("sparse-l1-descent", "l1", 20.0, SPARSE, "sparse_l1_descent", SPARSE_WORDS, (3, 3)),
+    Direct("sparse-l1-descent", "l1", 20.0, SPARSE, sparse_l1_descent, SPARSE_WORDS, (3, 3)),
     Direct(
         "cw",
         "l2",
@@ -93,7 +94,7 @@ class TestDirect(DirectCalls):
 
     def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
         inputs, labels, targets = images
-        attack: Any = getattr(functions, case.theirs)
+        attack: Any = case.theirs if callable(case.theirs) else getattr(functions, case.theirs)
         if case.theirs == "noise":
             return attack(inputs, **case.words)
         if case.theirs != "hop_skip_jump_attack":
