@@ -14,6 +14,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import art.attacks.evasion
     import foolbox.attacks
+    import torchattack
     import torchattacks
     from foolbox.attacks.base import Attack as FoolboxAttack
     from torchattacks.attack import Attack as TorchAttack
@@ -23,6 +24,7 @@ LIBRARIES = {
     "ART": ("art", art.attacks.evasion, object),
     "Foolbox": ("foolbox", foolbox.attacks, FoolboxAttack),
     "torchattacks": ("torchattacks", torchattacks, TorchAttack),
+    "torchattack": ("torchattack", torchattack, torchattack.Attack),
 }
 FIRST = "Learn from other images first"
 
