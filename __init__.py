@@ -4,7 +4,8 @@
 
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`run_attack`, `compare`, `evaluate`, `place`, `best_effort`, `best_of`, `load`, `table`, `rank`, `report`)
+The verbs (`run_attack`, `fit_attack`, `compare`, `evaluate`, `place`, `best_effort`, `best_of`, `load`, `table`,
+`rank`, `report`)
 and nouns are loaded when they are used: importing this package loads nothing. The parts are `davylamp.adapters`
 (attacks and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations)
 and `davylamp.scoring` (rankings).
@@ -31,10 +32,21 @@ if TYPE_CHECKING:
     from .errors import DavylampError
     from .memory import keep_freed_memory
     from .scoring import Ranking
-    from .verbs import Evaluation, compare, evaluate, load_data, load_model, place, rank, run_attack, table
+    from .verbs import Evaluation, compare, evaluate, fit_attack, load_data, load_model, place, rank, run_attack, table
 
 _HOMES = {
-    ".verbs": ("Evaluation", "compare", "evaluate", "load_data", "load_model", "place", "rank", "run_attack", "table"),
+    ".verbs": (
+        "Evaluation",
+        "compare",
+        "evaluate",
+        "fit_attack",
+        "load_data",
+        "load_model",
+        "place",
+        "rank",
+        "run_attack",
+        "table",
+    ),
     ".adapters": (
         *("Attack", "AttackResult", "Classifier", "Implementation", "Library", "ThreatModel"),
         *("as_implementation", "find_attack", "find_implementation"),
@@ -58,6 +70,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "load_model",
     "place",
     "rank",
+    "fit_attack",
     "run_attack",
     "table",
     "Attack",

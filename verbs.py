@@ -24,6 +24,8 @@ from .adapters.models.borrowed import borrowed
 from .adapters.models.classifier import check_images
 from .adapters.models.ensemble import ensemble_of
 from .adapters.models.zoo.load import load_model
+from .adapters.running.fit import Fitted
+from .adapters.running.fit import fit_attack as fit_row
 from .adapters.running.surrogate import run_transfer
 from .adapters.running.targets import choose_targets
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
@@ -41,7 +43,18 @@ from .placing import FREE, WIDTH, Asking, place_models, read_baseline
 from .scoring import Placement, Ranking
 from .scoring.adaptive import BATCH
 
-__all__ = ["Evaluation", "compare", "evaluate", "load_data", "load_model", "place", "rank", "run_attack", "table"]
+__all__ = [
+    "Evaluation",
+    "compare",
+    "evaluate",
+    "fit_attack",
+    "load_data",
+    "load_model",
+    "place",
+    "rank",
+    "run_attack",
+    "table",
+]
 
 
 def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
@@ -71,7 +84,8 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         surrogate: attack this module instead, which is known in full, and judge the examples on the model, which the
             attack never asks (`knowledge` is "transfer"); several: the mean of their logits. Targets are the
             surrogate's, too.
-        **parameters: canonical ones: steps, step_size, restarts, max_queries ...; `seed` too.
+        **parameters: canonical ones: steps, step_size, restarts, max_queries ...; `seed` too; `fitted`, what
+            `fit_attack` returned.
 
     Raises:
         DavylampError: as `davylamp.adapters.run_attack`.
@@ -97,6 +111,37 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         else:
             result = run_transfer(row, classifier, asked_model, inputs, labels, rules, **parameters)
         return replace(result, notes=(*notes, *filter(None, [classifier.precision_note])))
+
+
+def fit_attack(
+    attack: Any,
+    model: nn.Module,
+    inputs: Any,
+    labels: Any,
+    *,
+    norm: str | None = None,
+    epsilon: float | None = None,
+    **parameters: Any,
+) -> Fitted:
+    """Have an attack that learns once learn on images; `run_attack(..., fitted=...)` applies it to others.
+
+    Args:
+        attack: "art:uap@repaired", "davylamp:gd-uap", ...
+        model: a module that returns logits for images in [0, 1]; it is afterwards as it was.
+        inputs: images in [0, 1] to learn from, shape (N, C, H, W); those that the model gets right count.
+        labels: ground truth, shape (N,).
+        norm: as for `run_attack`; the same then.
+        epsilon: see there.
+        **parameters: canonical ones: steps, ...; `seed` too.
+
+    Raises:
+        DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
+    """
+    keep_freed_memory()
+    row, images = row_of(attack), _images(inputs)[0]
+    rules = _rules(None, [row], images, norm, epsilon, "")
+    with borrowed(model) as classifier:
+        return fit_row(row, classifier, images, _labels(labels), rules, **parameters)
 
 
 def compare(  # noqa: PLR0913 - as run_attack
@@ -236,8 +281,8 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         workers: processes on this machine.
         surrogate: what the examples are made on: a module, a name, or several of them (the mean of their logits);
             each of the models is then judged on them, and asked nothing by the attack.
-        **settings: of `davylamp.Config`: limit, seeds, libraries, transfer, keep_images, max_queries, pixels, measures
-            (groups of metrics, and "my_metrics.py:f") ...
+        **settings: of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds, libraries,
+            transfer, keep_images, max_queries, pixels, measures (groups of metrics, and "my_metrics.py:f") ...
 
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
@@ -251,6 +296,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     images = None if pixels is None else _data(pixels, _labels(labels), names)
     with ExitStack() as stack:
         given, settings = _given_models(models, stack, settings)
+        seen, settings = _fit_data(settings)
         made_on = _surrogates(surrogate)
         lent = {name: stack.enter_context(borrowed(model)) for name, model in made_on.items() if model is not None}
         settings["surrogate"] = tuple(made_on)
@@ -261,7 +307,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
                 raise UnknownName("setting", name, known, meant="measures" if name in ("metric", "metrics") else "")
         config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
         check_one_norm(choices, config.libraries, repaired=config.repaired)
-        plan = make_plan(config, models=given, data=images, surrogates=lent)
+        plan = make_plan(config, models=given, data=images, surrogates=lent, fit_data=seen)
         executor = choose_executor("local", workers=workers, device=config.device)
         notes = [chosen_line(plan.config, plan.cells, {"models", *settings}), rounded]
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]
@@ -537,6 +583,15 @@ def _surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
             name = f"{name}'"
         named[name] = None if isinstance(each, str) else each
     return named
+
+
+def _fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
+    """Images and labels that were handed over to fit on, and the settings with a name for them."""
+    given = settings.get("fit_data", "")
+    if isinstance(given, str):
+        return None, settings
+    inputs, labels = given
+    return _data(_images(inputs)[0], _labels(labels), None), {**settings, "fit_data": "given to fit on"}
 
 
 def _images(inputs: Any) -> tuple[Tensor, str]:

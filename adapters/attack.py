@@ -61,6 +61,10 @@ class Implementation:
             "content" if the library shuffles or shrinks the batch, so that a query is attributed to the nearest image.
         universal: one perturbation for all images of a call, so the call is never split, and a query that is as near to
             another image is attributed to that one.
+        fit: "module:function" of an attack that learns once: called as the driver is, it returns tensors by name, of
+            which `apply` then makes examples of any images without a question to the model.
+        apply: "module:function" (learned, inputs, threat_model) -> images; empty: the "perturbation" is added.
+        data_free: what it learns depends on the model alone: of the images only the shape counts.
         probabilities: the attack gets softmax outputs instead of logits.
         min_classes: fewest classes that the attack's loss is defined for.
         failure: what the library returns where it fails: the "input", or its "last" iterate.
@@ -90,6 +94,9 @@ class Implementation:
     alone: bool = False
     order: Literal["kept", "content"] = "kept"
     universal: bool = False
+    fit: str = ""
+    apply: str = ""
+    data_free: bool = False
     probabilities: bool = False
     min_classes: int = 2
     failure: Literal["input", "last"] = "last"

@@ -39,6 +39,7 @@ class AttackResult:
     A best-effort search adds `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when
     clean. `notes` say what was chosen or rounded where nobody said it. An attack on a `surrogate` (its name) asked the
     model itself nothing: `forwards` and `backwards` are zero, `surrogate_forwards` and `surrogate_backwards` are (N,).
+    `fitted` is what an attack that learns once has learned before (`running.fit.Fitted`), with what that cost.
     """
 
     implementation: str
@@ -65,6 +66,7 @@ class AttackResult:
     surrogate: str = ""
     surrogate_forwards: Tensor | None = None
     surrogate_backwards: Tensor | None = None
+    fitted: Any = None
 
     @property
     def violated(self) -> Tensor:

@@ -14,10 +14,10 @@ from ..errors import InvalidInput, UnknownName, Unsupported
 from .portfolio import is_portfolio, portfolio_row, split_names
 
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
-_LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": "", "surrogate": []}
+_LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": "", "surrogate": [], "fitted_on": None}
 MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")  # groups of metrics
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
-_OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap")  # no single step shares what these look for
+_OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # no single step shares what these look for
 SHARD_SIZE = 64  # images that are attacked, measured and saved at once: what a killed run loses at most
 
 
@@ -65,6 +65,15 @@ class Surrogate:
 
 
 @dataclass(frozen=True)
+class FitData:
+    """Images that an attack which learns once is fitted on, none of which is scored; 0 images: it needs none."""
+
+    data: str
+    data_digest: str
+    images: int
+
+
+@dataclass(frozen=True)
 class Cell:
     """One implementation against one subject; its records are one file, called by its key.
 
@@ -89,6 +98,8 @@ class Cell:
         torch: its version, "2.5"; "": not noted.
         device: "cpu", "cuda", "mps": where sums are rounded alike; "": not noted.
         surrogate: what the examples are made on, several for an ensemble; empty: on the model itself.
+        fitted_on: images that an attack which learns once learns from; None: from those that it is scored on, or it
+            learns nothing.
         implementation: the row itself where its name is not enough: a user's attack, or a stand-in for one that is not
             here. No part of the key.
     """
@@ -108,6 +119,7 @@ class Cell:
     torch: str = ""
     device: str = ""
     surrogate: tuple[Surrogate, ...] = ()
+    fitted_on: FitData | None = None
     implementation: Implementation | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -165,19 +177,40 @@ class Cell:
         return f" via {ensemble_name([each.model for each in self.surrogate])}" if self.surrogate else ""
 
     @property
+    def learned_from(self) -> str:
+        """What names add of an attack that learns once: " fitted on DATA (200)", " fitted on what it is scored on"."""
+        if self.fitted_on is not None:
+            seen = f" fitted on {self.fitted_on.data} ({self.fitted_on.images})"
+            return seen if self.fitted_on.images else ""
+        row = self.implementation or IMPLEMENTATIONS.get(strip_best(self.attack))
+        return " fitted on what it is scored on" if row is not None and row.universal else ""
+
+    @property
     def title(self) -> str:
         """What tables call its implementation: "foolbox:pgd", "foolbox:pgd via demo:digits"."""
-        return self.attack + self.via
+        return self.attack + self.via + self.learned_from
 
     @property
     def attack_title(self) -> str:
         """What it is whichever library runs it: "pgd", "best(pgd)", "pgd via demo:digits"."""
-        return (f"best({self.row.attack})" if self.is_best else self.row.attack) + self.via
+        return (f"best({self.row.attack})" if self.is_best else self.row.attack) + self.via + self.learned_from
+
+    @property
+    def fit_spec(self) -> dict[str, Any]:
+        """What `fit_key` hashes: all that decides what is learned, and nothing of what it is scored on."""
+        learner = self.surrogate or (Surrogate(self.subject.model, self.subject.model_digest),)
+        shared = ("attack", "threat_model", "parameters", "target", "seed", "version", "torch", "device", "fitted_on")
+        return {"fitted": [asdict(each) for each in learner], **{name: self.spec.get(name) for name in shared}}
+
+    @property
+    def fit_key(self) -> str:
+        """Name of the file with what its attack has learned; "" for a cell that keeps nothing of that kind."""
+        return "" if self.fitted_on is None else digest_of(self.fit_spec)
 
     @property
     def shards(self) -> int:
         """Number of pieces: one for an attack that looks for one perturbation for all images."""
-        return 1 if self.row.universal else -(-self.subject.images // self.shard_size)
+        return 1 if self.row.universal and self.fitted_on is None else -(-self.subject.images // self.shard_size)
 
     def span(self, shard: int) -> range:
         """The images of a shard."""
@@ -211,6 +244,7 @@ class Cell:
         fields["threat_model"] = ThreatModel(**fields["threat_model"])
         fields["grid"] = {name: tuple(values) for name, values in fields["grid"].items()}
         fields["measures"] = tuple(fields["measures"])
+        fields["fitted_on"] = FitData(**fields["fitted_on"]) if fields.get("fitted_on") else None
         fields["surrogate"] = tuple(Surrogate(**each) for each in fields.get("surrogate", ()))
         return cls(**fields)
 

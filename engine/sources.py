@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..adapters import Classifier
 from ..adapters.data.datasets import Data, choose_named, load_data_for
 from ..adapters.models.ensemble import ensemble_of
 from ..adapters.models.zoo.load import load_model
+from ..errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,46 @@ class DataSource:
             end, given = self.limit, self.data
             return choose_named(Data(given.inputs[:end], given.labels[:end], given.names[:end]), self.chosen)
         return load_data_for(classifier, self.name, self.limit, self.chosen)
+
+
+@dataclass(frozen=True)
+class FitSource:
+    """Where the images come from that an attack learns from: as `DataSource`, without those that are scored.
+
+    Args:
+        name: of the data.
+        limit: at most this many, the first that are not scored; None: all of them.
+        data: the images, where they were handed over.
+    """
+
+    name: str
+    limit: int | None = None
+    data: Data | None = None
+
+    def load(self, classifier: Classifier, scored: Data) -> Data:
+        """The images, prepared for a classifier.
+
+        Args:
+            classifier: the model that is judged.
+            scored: its images, none of which is among them, pixel by pixel.
+
+        Raises:
+            InvalidInput: if none is left, or they have another shape.
+        """
+        most = None if self.limit is None else self.limit + len(scored.labels)
+        inputs, labels, names = DataSource(self.name, most, self.data).load(classifier)
+        if inputs.shape[1:] != scored.inputs.shape[1:]:
+            shapes = f"{tuple(scored.inputs.shape[1:])}, got {tuple(inputs.shape[1:])} in {self.name}"
+            raise InvalidInput(f"expected images to fit on of the shape of those that are scored, {shapes}")
+        seen = {_pixels(image) for image in scored.inputs}
+        left = [place for place, image in enumerate(inputs) if _pixels(image) not in seen][: self.limit]
+        if not left:
+            raise InvalidInput(f"expected images to fit on that are not scored, got none: all of {self.name} are")
+        return Data(inputs[left], labels[left], [names[place] for place in left])
+
+
+def _pixels(image: Tensor) -> bytes:
+    return sha256(image.contiguous().cpu().numpy().tobytes()).digest()
 
 
 class LastLoaded:

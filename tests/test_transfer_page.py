@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import davylamp
+from davylamp.engine.store.fits import load_fitted
 
 PAGE = (Path(__file__).parent.parent / "docs" / "transfer.md").read_text(encoding="utf-8")
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"^davylamp .*$", PAGE, re.M)]
@@ -25,11 +26,23 @@ def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
         code, out, errors = run(*command)
         assert code == 0, (command, errors)
         if command[0] == "table":
-            assert "foolbox:pgd via digits.py:small + digits.py:flat" in out
+            names = {
+                "out": "foolbox:pgd via digits.py:small + digits.py:flat",
+                "once": "fitted on what it is scored on",
+            }
+            assert names[command[1]] in out
     frame = davylamp.table("out").to_frame().set_index("implementation")
     made = frame[frame["knowledge"] == "transfer"]
     assert set(made.index) == {"foolbox:pgd via digits.py:small", "foolbox:pgd via digits.py:small + digits.py:flat"}
     assert (made["MR"] > 0).all()
     assert (made["MR"] < frame.loc["foolbox:pgd", "MR"]).all()
+    once = davylamp.table("once").to_frame().set_index("implementation")
+    assert set(once.index) == {
+        "art:uap@repaired fitted on digits.py:fitting (30)",
+        "art:uap@repaired fitted on what it is scored on",
+        "art:uap@repaired via digits.py:wide fitted on digits.py:fitting (30)",
+        "davylamp:gd-uap",
+    }
+    assert len(load_fitted("once")) == 2
     for code in re.findall(r"^```python\n(import davylamp.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
         exec(code, {})

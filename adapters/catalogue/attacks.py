@@ -108,6 +108,7 @@ _ALL = (
     ),
     Attack("autoattack", "AutoAttack", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100}),
     Attack("uap", "Universal perturbation", _FIXED, _WHITE, "Moosavi-Dezfooli et al. 2017", {"steps": 10}),
+    Attack("gd-uap", "GD-UAP", _FIXED, _WHITE, "Mopuri et al. 2018", {"steps": 1000}),
     Attack("virtual-adversarial", "Virtual adversarial", _FIXED, _WHITE, "Miyato et al. 2019", {"steps": 10}),
     # Smallest perturbation, by gradients.
     Attack("fab", "FAB", _MINIMUM, _WHITE, "Croce and Hein 2020b", {"steps": 100}),

@@ -170,6 +170,17 @@ def load_driver(row: Implementation) -> Callable[..., Tensor]:
     return _load_object(library.driver, library)
 
 
+def load_fit(row: Implementation) -> Callable[..., Mapping[str, Tensor]]:
+    """The function with which a row learns once, see `Implementation.fit`."""
+    return _load_object(row.fit, find_library(row.library))
+
+
+def load_apply(row: Implementation) -> Callable[..., Tensor]:
+    """The function that applies what a row has learned; without one a perturbation is added."""
+    library = find_library(row.library)
+    return _load_object(row.apply or "davylamp.adapters.running.fit:add_perturbation", library)
+
+
 def load_context(row: Implementation) -> Callable[[], AbstractContextManager[Any]]:
     """What a row wants entered around each call of its library; one that does nothing where it wants nothing."""
     return _load_object(row.within, find_library(row.library)) if row.within else nullcontext

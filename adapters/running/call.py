@@ -127,7 +127,7 @@ def call_library(
     returned, error, started = batch.inputs, None, time.perf_counter()
     process = _Process([], [])
     try:
-        with _undisturbed(seed, process), load_context(row)():
+        with undisturbed(seed, process), load_context(row)():
             supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
             if "starting_points" in row.params:
                 supplied["starting_points"], has_start = find_starting_points(counter, *batch, seed)
@@ -234,8 +234,9 @@ class _Process(NamedTuple):
 
 
 @contextmanager
-def _undisturbed(seed: int, process: _Process) -> Iterator[None]:
+def undisturbed(seed: int, process: _Process | None = None) -> Iterator[None]:
     """A fixed seed, no prints and no warnings; afterwards generators and switches are as they were."""
+    process = _Process([], []) if process is None else process
     with guarded(), seeded(seed), warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
         with switches_kept(put_back=process.put_back):

@@ -11,6 +11,7 @@ from ..result import allowed_radii
 from ..threat_model import ThreatModel
 from ..user_code import name_error
 from .call import Images, Meter, Returned
+from .fit import Fitted
 from .judge import OF_THE_MODEL, Verdict, judge_images, judge_outcomes, norm_of, of_another_image, quantise
 from .steadiness import draw_hits
 from .trace import Trace
@@ -25,6 +26,7 @@ class Evidence:
         row: the implementation.
         spent: queries that each image has used before, shape (N,).
         trace: notes the nearest example of each image; None: nobody wants to know.
+        fitted: what the row has learned before, if it learns once.
     """
 
     def __init__(
@@ -35,10 +37,11 @@ class Evidence:
         spent: Tensor,
         *,
         trace: Trace | None = None,
+        fitted: Fitted | None = None,
     ):
         count, device = len(images.labels), images.inputs.device
         self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
-        self._trace = trace
+        self._trace, self.fitted = trace, fitted
         attack = attack_of(row)
         self.bound = attack.kind == "fixed-budget" and threat_model.epsilon is not None
         self.knowledge = attack.knowledge

@@ -15,6 +15,7 @@ from ..result import AttackResult
 from ..threat_model import ThreatModel, pick_words
 from .call import Images, Returned, call_library
 from .evidence import Evidence
+from .fit import Fitted, apply_fitted, check_fitted
 from .judge import distances_of
 from .queries import NoGradients, distinguishable
 from .seeding import call_seed
@@ -38,6 +39,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     radii: Tensor | None = None,
     logits: Tensor | None = None,
     attacked: Tensor | None = None,
+    fitted: Fitted | None = None,
     progress: Callable[[int], object] | None = None,
     watch: Callable[[Returned], object] | None = None,
     trace: Trace | None = None,
@@ -66,6 +68,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         logits: of the clean images, shape (N, K), where they are known; the classifier is not asked for them then.
         attacked: which images are attacked, shape (N,) bool; None: those that the classifier gets right. An image that
             it gets wrong counts as fooled if what comes back does so still and is not the clean image.
+        fitted: what the row has learned (`fit_attack`), with its parameters: it is applied, and the classifier is asked
+            nothing.
         progress: called with the number of images done after each library call.
         watch: called with what each library call gave back, right after it and before it is judged.
         trace: notes the nearest example of each image among all that the model is asked about, whatever the attack
@@ -85,6 +89,9 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         AttackFailed: if the library crashed on every batch; its error is the cause.
     """
     row = row_of(implementation)
+    if fitted is not None:
+        check_fitted(row, fitted, threat_model)
+        parameters = {**fitted.parameters, **parameters}
     settings = check_settings(row, threat_model, parameters, radii)
     load_class(row, threat_model.norm)
     if not 0 <= seed < 2**32:
@@ -104,7 +111,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
         attacked = logits.argmax(1) == labels if attacked is None else _check_flags(attacked, labels)
         rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
-        evidence = Evidence(Images(inputs, labels, targets), rules, row, spent, trace=trace)
+        evidence = Evidence(Images(inputs, labels, targets), rules, row, spent, trace=trace, fitted=fitted)
 
         def note(call: Returned) -> None:
             if watch is not None:
@@ -135,6 +142,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             targets=targets,
             errors=tuple(evidence.errors),
             knowledge=attack_of(row).knowledge,
+            fitted=fitted,
         )
 
 
@@ -147,9 +155,9 @@ def _attack_all(
     places: Tensor,
     note: Callable[[Returned], object],
 ) -> None:
-    row, remaining = evidence.row, dict(settings)
+    row, fitted, remaining = evidence.row, evidence.fitted, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
-    restarts = 1 if "restarts" in row.params else remaining.pop("restarts", 1)
+    restarts = 1 if fitted is not None or "restarts" in row.params else remaining.pop("restarts", 1)
     kwargs = {row.params[name]: value for name, value in remaining.items() if name in row.params} | dict(row.fixed)
     calls, error, watch = 0, None, _Watch(classifier, evidence)
     with watch:
@@ -163,9 +171,12 @@ def _attack_all(
             for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
                 drawn = call_seed(seed, int(places[rows[0]]), restart)
                 rules = evidence.threat_model.of_images(rows, classifier.device)
-                words = pick_words(kwargs, rows, classifier.device)
-                meter = evidence.meter(rows, remaining.get("max_queries"))
-                call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
+                if fitted is not None:
+                    call = apply_fitted(row, fitted, evidence.images.pick(rows), rules)
+                else:
+                    words = pick_words(kwargs, rows, classifier.device)
+                    meter = evidence.meter(rows, remaining.get("max_queries"))
+                    call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call)
                 calls, error = calls + 1, call.error or error
                 watch.note(rows, call.error)

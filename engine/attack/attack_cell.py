@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, find_implementation, run_attack
+from ...adapters.running.fit import Fitted
 from ...adapters.running.surrogate import run_transfer
 from ...adapters.running.targets import choose_targets
 from ...adapters.user_file import is_file_name
@@ -25,6 +26,7 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     first: int = 0,
     logits: Tensor | None = None,
     surrogate: Classifier | None = None,
+    fitted: Fitted | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> AttackResult:
     """Run a cell's attack on some of its images.
@@ -37,6 +39,7 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
         first: place of the first of them in the data; with it every shard draws different random numbers.
         logits: of these images, if they are known.
         surrogate: what the examples are made on, for a cell that has one; targets are chosen by what it predicts.
+        fitted: what the attack has learned before, for a cell with `fitted_on`.
         progress: called with the number of images just attacked.
 
     Raises:
@@ -50,6 +53,10 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     row, threat_model = _row_to_run(cell), cell.threat_model
     shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}
     shared["progress"] = progress
+    if (fitted is None) != (cell.fitted_on is None):
+        raise InvalidInput(f"expected {cell.title} with what it has learned, and others without")
+    if fitted is not None:
+        shared["fitted"] = fitted
     searched: dict[str, Any] = {"grid": cell.grid or None, "pixels": cell.pixels, **shared, **cell.parameters}
     if cell.is_portfolio:
         return best_of(split_names(strip_best(cell.attack)), classifier, inputs, labels, threat_model, **searched)

@@ -35,6 +35,9 @@ def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[C
         if outcome.cell.surrogate:
             yield make_check(name, "unknown", *about, "the attack ran on a surrogate: check it there, white-box")
             continue
+        if outcome.cell.fitted_on is not None:
+            yield make_check(name, "unknown", *about, "the attack has learned once, from other images")
+            continue
         probe = None if probes is None else probes[name]
         if probes is None or probe is None:
             yield make_check(name, "unknown", *about, "not run yet", advice=RUN_IT)

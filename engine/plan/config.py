@@ -99,7 +99,10 @@ class Config:
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
         keep_images: keep every adversarial image, without loss.
         device: where to compute.
-        surrogate: models that the examples are made on, by the mean of their logits; each is then judged on `models`.
+        surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`.
+        fit_data: name of the data that attacks which learn once (universal perturbations, generators) learn from, less
+            the images that are scored. Without it they learn from the images that they are scored on.
+        fit_limit: only this many of them.
         preset: the paper whose setting this is, if any.
 
     Raises:
@@ -128,6 +131,8 @@ class Config:
     keep_images: Annotated[bool, Option("every adversarial image, lossless")] = False
     device: Annotated[Word, Option("cpu, cuda, cuda:1, mps")] = "cpu"
     surrogate: Annotated[tuple[Word, ...], Option("attack this model, judge on the others; several: an ensemble")] = ()
+    fit_data: Annotated[str, Option("attacks that learn once learn from these; the scored ones are left out")] = ""
+    fit_limit: Annotated[Count | None, Option("only this many images of --fit-data")] = None
     preset: Annotated[str, Option("canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
 
     def __post_init__(self) -> None:

@@ -17,9 +17,9 @@ from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.best_effort import check_search, combinations
 from ..attack.best_of import MAX_QUERIES, check_portfolio
-from ..cell import Cell, ModelOnData, best_name
+from ..cell import Cell, FitData, ModelOnData, best_name
 from ..portfolio import is_portfolio, version_of_search
-from ..sources import DataSource, LastLoaded, ModelSource
+from ..sources import DataSource, FitSource, LastLoaded, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
@@ -41,6 +41,7 @@ class Plan:
         name: of this plan, by which it knows such records that it has made itself.
         choices: by key of a cell, the places in `config.attacks` of those that it runs.
         surrogate: where what the examples are made on comes from; empty: they are made on each model.
+        fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
     """
 
     config: Config
@@ -52,6 +53,7 @@ class Plan:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     surrogate: tuple[ModelSource, ...] = ()
+    fit: FitSource | None = None
 
     def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
@@ -82,6 +84,7 @@ def make_plan(
     models: Mapping[str, Classifier] | None = None,
     data: Data | None = None,
     surrogates: Mapping[str, Classifier] | None = None,
+    fit_data: Data | None = None,
 ) -> Plan:
     """Load every model once, to hash it, and list the cells.
 
@@ -90,6 +93,7 @@ def make_plan(
         models: classifiers by name, in place of those that the config names.
         data: images, in place of those that the config names.
         surrogates: classifiers by name, in place of loading the surrogates of those names.
+        fit_data: images to fit on, in place of those that the config names.
 
     A model that cannot be loaded, or not with these images, costs itself only, as does an implementation that cannot do
     what others of its attack can: `Plan.failed` has their reasons.
@@ -105,6 +109,7 @@ def make_plan(
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
     surrogate = load_surrogate(config, surrogates)
+    fit = FitSource(config.fit_data, config.fit_limit, fit_data) if config.fit_data else None
     for name in config.models:
         source = ModelSource(name, None if models is None else models[name])
         try:
@@ -117,6 +122,7 @@ def make_plan(
             digest, count = digests[id(loaded)][1], len(loaded.labels)
             subject = ModelOnData(name, identity.digest, config.data, digest, count, chosen)
             surrogate.check(subject, classifier, loaded)
+            fitted_on = None if fit is None else _describe_fit_data(fit.load(classifier, loaded), fit)
         except (ModelFailed, Unavailable, MissingLibrary, Unsupported, InvalidInput) as error:
             failed[f"{name}{surrogate.via}"] = str(error)
             if len(failed) < len(config.models):
@@ -127,7 +133,7 @@ def make_plan(
             raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
         unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
         subjects.append((subject, source))
-        cells += [*_cells(config, subject, loaded.inputs[0].numel(), refused, surrogate)]
+        cells += [*_cells(config, subject, loaded.inputs[0].numel(), refused, surrogate, fitted_on)]
     unique = {cell.key: cell for _, cell in cells}
     choices: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
@@ -142,6 +148,7 @@ def make_plan(
         unknown,
         choices=choices,
         surrogate=surrogate.sources,
+        fit=fit,
     )
 
 
@@ -156,8 +163,16 @@ def check_config(config: Config) -> None:
             f"expected a surrogate or transfer, got both: examples of {config.surrogate[0]} are judged on every model"
         )
     nobody = ModelOnData("", "", config.data, "", 1)
-    for _ in _cells(config, nobody, None, {}):
-        pass
+    rows = [cell.row for _, cell in _cells(config, nobody, None, {})]
+    if config.fit_data and not any(row.fit and not row.data_free for row in rows):
+        names = ", ".join(dict.fromkeys(row.name for row in rows))
+        raise InvalidInput(f"expected an attack that learns from images once (uap) with data to fit on, got {names}")
+    if config.fit_limit is not None and not config.fit_data:
+        raise InvalidInput("expected data to fit on with a limit of it, got the limit alone")
+
+
+def _describe_fit_data(data: Data, fit: FitSource) -> FitData:
+    return FitData(fit.name, digest_data(data.inputs, data.labels), len(data.labels))
 
 
 def _cells(
@@ -166,6 +181,7 @@ def _cells(
     components: int | None,
     refused: dict[str, str],
     surrogate: LoadedSurrogate = NO_SURROGATE,
+    fitted_on: FitData | None = None,
 ) -> Iterator[tuple[int, Cell]]:
     """The cells of a model, each with the place of its attack in the config.
 
@@ -187,7 +203,9 @@ def _cells(
         for row in fitting:
             try:
                 cells = [*_cells_of_row(config, choice, subject, row, threat_model, fitting, components)]
-                yield from ((place, replace(cell, surrogate=surrogate.identities)) for cell in cells)
+                free = FitData("", f"{components} components", 0) if row.data_free else None
+                learned = {"fitted_on": free or fitted_on} if row.fit else {}
+                yield from ((place, replace(cell, surrogate=surrogate.identities, **learned)) for cell in cells)
             except Unsupported as error:
                 refusals[row.name] = str(error)
                 if len(refusals) == len(fitting):

@@ -70,6 +70,7 @@ def configs_of(cells: Iterable[Cell], *, transfer: Transfer = "no", first: str =
             cell.measures,
             cell.shard_size,
             [asdict(each) for each in cell.surrogate],
+            asdict(cell.fitted_on) if cell.fitted_on and cell.fitted_on.images else None,
         ]
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(_config(group, transfer, first) for group in groups.values())
@@ -79,6 +80,7 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
     first = cells[0]
     names = dict.fromkeys(cell.subject.model for cell in cells)
     choices = {json.dumps(_plain(cell), sort_keys=True): _choice(cell) for cell in cells}
+    fit = first.fitted_on if first.fitted_on and first.fitted_on.images else None
     return Config(
         models=tuple(sorted(names, key=lambda name: name != model)),
         attacks=tuple(choices.values()),
@@ -91,6 +93,8 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
         measures=tuple(map(plain_name, first.measures)),
         shard_size=first.shard_size,
         surrogate=tuple(each.model for each in first.surrogate),
+        fit_data=fit.data if fit else "",
+        fit_limit=fit.images if fit else None,
     )
 
 

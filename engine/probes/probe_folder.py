@@ -63,7 +63,9 @@ def probe_folder(
         if only is not None and subject.model not in only:
             continue
         cells = [
-            outcome.cell for outcome in outcomes.done if outcome.cell.subject == subject and not outcome.cell.surrogate
+            outcome.cell
+            for outcome in outcomes.done
+            if outcome.cell.subject == subject and not (outcome.cell.surrogate or outcome.cell.fitted_on)
         ]
         waiting = [cell for cell in cells if not _is_probed(outcomes.store, cell.key, images)]
         kept += len(cells) - len(waiting)

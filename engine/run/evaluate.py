@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
+from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, Unavailable
 from ..cell import Cell, digest_of
 from ..plan.make import Plan
 from ..store.columns import logits_of, maps_of
 from ..store.examples import read_examples
+from ..store.fits import fitted_of
 from ..store.plans import forget_plan, note_failed, note_plan
 from ..store.store import Record, ResultsStore
 from .executor import Executor, Progress
@@ -103,6 +105,7 @@ class _Evaluation:
                 note_plan(self.store, cells)
             # Each needs the one before.
             self._work(_clean_tasks(self.plan))
+            self._work(_fit_tasks(self.plan))
             self._work(_attack_tasks(self.plan))
             self._work(self._transfer_tasks())
         finally:
@@ -204,6 +207,17 @@ def _clean_tasks(plan: Plan) -> list[Task]:
     return [Task("clean", subject, source, plan.data, plan.config.device) for subject, source in plan.subjects]
 
 
+def _fit_tasks(plan: Plan) -> list[Task]:
+    """What attacks learn once, a task each: cells that differ in what is scored only share it."""
+    tasks: dict[str, Task] = {}
+    for cell in plan.cells:
+        if cell.fitted_on is not None and cell.fit_key not in tasks:
+            source, fit = plan.source(cell.subject), plan.fit if cell.fitted_on.images else None
+            where = {"device": plan.config.device, "surrogate": plan.surrogate, "fit": fit}
+            tasks[cell.fit_key] = Task("fit", cell.subject, source, plan.data, cell=cell, **where)
+    return [*tasks.values()]
+
+
 def _attack_tasks(plan: Plan) -> list[Task]:
     keep = plan.config.keep_images or plan.config.transfer != "no"
     device, surrogate = plan.config.device, plan.surrogate
@@ -234,13 +248,26 @@ def _equip(task: Task, ledger: Ledger) -> Task:
         return task
     if task.kind == "transfer":
         return replace(task, adv_inputs=read_examples(ledger.store, task.cell))
-    record = ledger.read("clean", task.subject.key)
-    if record is None or record.failed or not _made_alike(record, task.cell):
+    if task.kind == "fit":
         return task
-    span = task.cell.span(task.shard)
+    cell = task.cell
+    if cell.fitted_on is not None:
+        task = replace(task, fitted=_learned(cell, ledger))
+    record = ledger.read("clean", task.subject.key)
+    if record is None or record.failed or not _made_alike(record, cell):
+        return task
+    span = cell.span(task.shard)
     part = record.table.slice(span.start, len(span))
-    cams = maps_of(part, "cam") if "attention" in task.cell.measures else None
+    cams = maps_of(part, "cam") if "attention" in cell.measures else None
     return replace(task, logits=logits_of(part, "logits"), cams=cams)
+
+
+def _learned(cell: Cell, ledger: Ledger) -> Fitted | str:
+    """What the attack of a cell has learned, or why it has not."""
+    record = ledger.read("fits", cell.fit_key)
+    if record is None:
+        raise Unavailable(f"expected what {cell.title} has learned in fits/{cell.fit_key}, found none; run it again")
+    return str(record.meta["reason"]) if record.failed else fitted_of(record)
 
 
 def _made_alike(record: Record, cell: Cell) -> bool:

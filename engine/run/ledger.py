@@ -1,5 +1,6 @@
 """What of a plan is in a results folder: read, checked, put together, and never taken for another model's."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from ..store.sealed import Conflict, Damaged, Record
 from ..store.store import Kind, ResultsStore
 from .origin import describe_run
 from .task import Task, TaskResult
+
+_KINDS: Mapping[str, Kind] = {"clean": "clean", "fit": "fits", "transfer": "transfer"}  # of tasks, as the store says
 
 
 class Ledger:
@@ -38,7 +41,7 @@ class Ledger:
     def has(self, task: Task) -> bool:
         """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
         if task.kind != "attack" or task.cell is None:
-            return self._read_done("clean" if task.kind == "clean" else "transfer", task.name) is not None
+            return self._read_done(_KINDS.get(task.kind, "clean"), task.name) is not None
         if task.keep_images and not self.store.images_path(task.name).is_file():
             return bool(self.failure(task.cell))
         if self.failure(task.cell) is None and self._read_done("parts", task.name) is None:
@@ -130,7 +133,7 @@ class Ledger:
             return
         if outcome.table is None:
             self._retried.add(task.name)
-        self.store.write(task.kind, task.name, outcome.table or pa.table({}), meta)
+        self.store.write(_KINDS.get(task.kind, "clean"), task.name, outcome.table or pa.table({}), meta)
 
     def _save_attack(self, outcome: TaskResult, meta: dict[str, Any]) -> None:
         task = outcome.task

@@ -9,6 +9,7 @@ from typing import Any
 
 from ... import __version__
 from ...adapters import LIBRARIES
+from ..store.fits import describe_fit
 from .task import TaskResult
 
 _VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")
@@ -16,7 +17,7 @@ _VERSIONS = ("torch", "torchvision", "timm", "numpy", "scipy", "pillow", "piq")
 
 def describe_run(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What is stored beside a table: the spec, what of it the user left open, how it went, where, which versions."""
-    task = outcome.task
+    task, fitted = outcome.task, outcome.fitted
     about = {"key": task.cell.key, "spec": task.cell.spec} if task.cell else {"key": task.subject.key}
     return {
         **about,
@@ -27,6 +28,7 @@ def describe_run(outcome: TaskResult, *, preset: str = "", chosen: Mapping[str, 
         "reason": outcome.reason,
         "unmeasured": dict(outcome.unmeasured or {}),
         **({} if outcome.probes is None else {"probes": dict(outcome.probes)}),
+        **({} if fitted is None else {"fit": describe_fit(fitted), "fit_seconds": fitted.seconds}),
         "seconds": outcome.seconds,
         "attack_seconds": outcome.attack_seconds,
         "device": task.device,

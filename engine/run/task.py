@@ -9,8 +9,9 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from ...adapters.running.fit import Fitted
 from ..cell import Cell, ModelOnData
-from ..sources import DataSource, ModelSource
+from ..sources import DataSource, FitSource, ModelSource
 from ..store.examples import compact_images, restore_images
 
 
@@ -22,7 +23,8 @@ class Task:
     it: torch would hand them over in shared memory, of which a container has little.
 
     Args:
-        kind: "clean" predictions, one shard of an "attack", or a "transfer" of its examples to another model.
+        kind: "clean" predictions, what an attack learns once before ("fit"), one shard of an "attack", or a "transfer"
+            of its examples to another model.
         subject: the model (for "transfer" the one that is tested) and its images.
         model: where that model comes from.
         data: where its images come from.
@@ -34,9 +36,11 @@ class Task:
         cams: clean activation maps of the shard's labels, shape (N, h, w), if they are known.
         adv_inputs: the examples to test on another model, shape (N, C, H, W).
         surrogate: where what the examples are made on comes from; empty: on the model itself.
+        fit: where the images to learn from come from, for "fit"; None: the attack needs none.
+        fitted: what the attack has learned, or why it has not.
     """
 
-    kind: Literal["clean", "attack", "transfer"]
+    kind: Literal["clean", "fit", "attack", "transfer"]
     subject: ModelOnData
     model: ModelSource
     data: DataSource
@@ -48,6 +52,8 @@ class Task:
     cams: Tensor | None = None
     adv_inputs: Tensor | None = None
     surrogate: tuple[ModelSource, ...] = ()
+    fit: FitSource | None = None
+    fitted: Fitted | str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         examples = None if self.adv_inputs is None else compact_images(self.adv_inputs)
@@ -67,20 +73,25 @@ class Task:
         """Unique within a results folder."""
         if self.cell is None:
             return self.subject.key
+        if self.kind == "fit":
+            return self.cell.fit_key
         if self.kind == "transfer":
             return f"{self.cell.key}-{self.subject.key}"
         return f"{self.cell.key}-{self.shard}"
 
     @property
     def images(self) -> int:
-        """How many images the work is about."""
+        """How many of the images that are judged the work is about."""
+        if self.kind == "fit":
+            return 0
         return self.subject.images if self.kind != "attack" or self.cell is None else len(self.cell.span(self.shard))
 
 
 class TaskResult(NamedTuple):
     """What came of a task: a table, or the reason why there is none; `unmeasured` metrics with their reasons.
 
-    `probes` are those of the model, for "clean"; `gpu` is the name of the one that was used, if one was.
+    `probes` are those of the model, for "clean"; `gpu` is the name of the one that was used, if one was; `fitted` is
+    what an attack has learned once, in this task or before it.
     """
 
     task: Task
@@ -92,3 +103,4 @@ class TaskResult(NamedTuple):
     unmeasured: Mapping[str, str] | None = None
     probes: Mapping[str, Any] | None = None
     gpu: str = ""
+    fitted: Fitted | None = None

@@ -13,13 +13,15 @@ from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
-from ...errors import InvalidInput
+from ...adapters.running.fit import Fitted, fit_attack
+from ...errors import AttackFailed, InvalidInput
 from ...memory import give_memory_back
 from ..attack.attack_cell import attack_shard
 from ..cell import Cell, ModelOnData, strip_best
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
 from ..store.examples import compact_images
+from ..store.fits import fit_table
 from .measure import clean_table, result_table
 from .task import Task, TaskResult
 
@@ -113,6 +115,11 @@ class Workbench(LastLoaded):
             return TaskResult(task, table, probes=probe_model(classifier, inputs, labels, logits))
         if task.kind == "transfer":
             return TaskResult(task, _transfer(task, classifier, data.labels))
+        if task.kind == "fit":
+            fitted = self._fit(task, classifier, data)
+            return TaskResult(task, fit_table(fitted), attack_seconds=fitted.seconds, fitted=fitted)
+        if isinstance(task.fitted, str):
+            raise AttackFailed(f"it could not be fitted: {task.fitted}")
         span = task.cell.span(task.shard)
         part = slice(span.start, span.stop)
         inputs, labels = data.inputs[part].to(classifier.device), data.labels[part].to(classifier.device)
@@ -124,6 +131,7 @@ class Workbench(LastLoaded):
             first=span.start,
             logits=task.logits,
             surrogate=self._load_surrogate(task),
+            fitted=task.fitted,
             progress=progress,
         )
         table, unmeasured = result_table(
@@ -137,7 +145,22 @@ class Workbench(LastLoaded):
         )
         images = compact_images(result.adv_inputs) if task.keep_images else None
         spent = float(result.seconds.sum())
-        return TaskResult(task, table, images, attack_seconds=spent, unmeasured=unmeasured)
+        return TaskResult(task, table, images, attack_seconds=spent, unmeasured=unmeasured, fitted=task.fitted)
+
+    def _fit(self, task: Task, classifier: Classifier, scored: Data) -> Fitted:
+        """What the attack of a task learns once, from images that are not scored.
+
+        Raises:
+            InvalidInput: if these are not what was planned.
+        """
+        cell, learner = task.cell, self._load_surrogate(task) or classifier
+        assert cell is not None
+        inputs, labels, _ = scored if task.fit is None else task.fit.load(classifier, scored)
+        known = cell.fitted_on
+        if task.fit is not None and (known is None or digest_data(inputs, labels) != known.data_digest):
+            raise InvalidInput(_NOT_PLANNED.format(task.fit.name))
+        inputs, labels = inputs.to(learner.device), labels.to(learner.device)
+        return fit_attack(cell.row, learner, inputs, labels, cell.threat_model, seed=cell.seed, **cell.parameters)
 
 
 def _is_edited(cell: Cell) -> bool:

@@ -85,6 +85,8 @@ def _is_sane(cell: Cell) -> bool:
     """Whether the parts of a spec have the types that readers count on."""
     texts = cell.attack, cell.target, cell.version, cell.torch, cell.device, cell.subject.model, cell.subject.data
     texts = (*texts, *(text for each in cell.surrogate for text in (each.model, each.model_digest)))
+    if cell.fitted_on is not None:
+        texts = (*texts, cell.fitted_on.data, cell.fitted_on.data_digest)
     numbers = cell.seed, cell.shard_size, cell.rules, cell.subject.images
     radius = cell.threat_model.epsilon
     return (

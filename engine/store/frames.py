@@ -11,6 +11,7 @@ from ...adapters import attack_of
 from ...errors import Unavailable
 from ..cell import Cell
 from .contents import order_of, read_records, unknown_attack
+from .fits import fit_costs
 from .plans import find_failed, find_missing
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
 
@@ -159,7 +160,8 @@ def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = Non
     if columns is not None:
         table = table.select([name for name in table.column_names if name in {"index", *columns}])
     rows = table.to_pandas()
-    return pd.concat([pd.DataFrame(about_cell(Cell.from_record(record.meta)), index=rows.index), rows], axis=1)
+    about = {**about_cell(Cell.from_record(record.meta)), **fit_costs(record.meta)}
+    return pd.concat([pd.DataFrame(about, index=rows.index), rows], axis=1)
 
 
 def _columns(record: Record, *, heavy: bool) -> Any:

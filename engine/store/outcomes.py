@@ -21,6 +21,7 @@ from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .columns import logits_of
 from .contents import order_of, read_records, unknown_attack
+from .fits import fit_costs
 from .frames import HEAVY, CellState
 from .pictures import Example, pictures_of
 from .plans import find_missing
@@ -269,6 +270,7 @@ def _outcome(
 ) -> Outcome:
     """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
     columns, adv_logits = _light_columns(record.table), logits_of(record.table, "adv_logits")
+    columns |= {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     silent = ~adv_logits.isfinite().all(1).numpy()
     outcome = Outcome(cell, columns, record.meta.get("unmeasured", {}), record.meta, silent, adv_logits=adv_logits)
     logits = None if clean is None else clean.logits
@@ -324,6 +326,8 @@ def details(cell: Cell) -> dict[str, str]:
     settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
     if users := [measure for measure in cell.measures if is_file_name(plain_name(measure))]:
         settings["metrics"] = users
+    if cell.fitted_on is not None and cell.fitted_on.images:
+        settings["fitted on"] = f"{cell.fitted_on.data} [{cell.fitted_on.data_digest[:6]}]"
     if cell.surrogate:
         settings["surrogate"] = ", ".join(f"{each.model} [{each.model_digest[:6]}]" for each in cell.surrogate)
     chosen = f" chosen: {cell.subject.chosen[0]}, ..." if cell.subject.chosen else ""

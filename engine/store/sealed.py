@@ -21,6 +21,7 @@ _OF_THE_RUN = frozenset(
     [
         "seconds",
         "attack_seconds",
+        "fit_seconds",
         "written",
         "python",
         "platform",

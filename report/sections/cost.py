@@ -8,7 +8,7 @@ import numpy as np
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.words import threat_text
 from ...engine.store.outcomes import Outcome
-from ..parts.blocks import Column, Section, Text, make_table
+from ..parts.blocks import Column, PageTable, Section, Text, make_table
 from ..parts.figures import Dot, draw_dots
 from ..parts.reading import Folder
 
@@ -66,7 +66,25 @@ def write_cost(folder: Folder) -> Section:
     lead = "Passes are counted by davylamp, per image, not by the library. Seconds depend on the machine."
     if any(outcome.cell.surrogate for outcome in folder.outcomes.done):
         lead += " Via a surrogate, passes are the surrogate's: the model itself is asked nothing."
-    return Section("cost", "Cost", lead, (*blocks, table))
+    fits = _fits(folder)
+    return Section("cost", "Cost", lead, (*blocks, table, *([fits] if fits else [])))
+
+
+def _fits(folder: Folder) -> PageTable | None:
+    """What attacks that learn once cost before the first image; None if there are none."""
+    columns = (
+        "implementation", Column("learned from", "images, none of which is scored"),
+        Column("forwards", "forward passes of images, all together"),
+        Column("backwards", "backward passes of images, all together"), "seconds",
+        Column("digest", "of what it learned"),
+    )  # fmt: skip
+    counts = ("images", "forwards", "backwards")
+    rows = dict.fromkeys(
+        (outcome.cell.title, *(fit[name] for name in counts), outcome.meta["fit_seconds"], fit["digest"])
+        for outcome in folder.outcomes.done
+        if (fit := outcome.meta.get("fit"))
+    )
+    return make_table("fit-table", "Learned once, before any image was attacked", columns, [*rows]) if rows else None
 
 
 def mark_front(prices: Sequence[Price]) -> list[Price]:

@@ -64,6 +64,16 @@ def run(
     return returned
 
 
+def fit_universal(
+    attack_class: Any, model: nn.Module, inputs: Tensor, labels: Tensor, threat_model: ThreatModel, **kwargs: Any
+) -> Mapping[str, Tensor]:
+    """The perturbation (C, H, W) that a universal attack of ART learns on images, under the name "perturbation"."""
+    with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
+        attack = _build(attack_class, model, inputs, threat_model, _silently(kwargs))
+        attack.generate(x=inputs.cpu().numpy().copy(), y=labels.cpu().numpy())
+    return {"perturbation": torch.from_numpy(attack.noise)[0]}
+
+
 def _build(
     attack_class: Any, model: nn.Module, inputs: Tensor, threat_model: ThreatModel, words: dict[str, Any]
 ) -> Any:

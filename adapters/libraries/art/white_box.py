@@ -160,6 +160,7 @@ GRADIENT: tuple[Implementation, ...] = (
         random=("python",),
         order="content",
         universal=True,
+        fit=".driver:fit_universal",
         failure="input",
         findings=("wrong-class-lookup",),
     ),
@@ -172,6 +173,7 @@ GRADIENT: tuple[Implementation, ...] = (
         random=("python",),
         order="content",
         universal=True,
+        fit=".driver:fit_universal",
         failure="input",
     ),
     Implementation(

@@ -76,6 +76,17 @@ ROWS: tuple[Implementation, ...] = (
         per_image_radii=True,
         **_DRAWN,
     ),
+    Implementation(
+        "gd-uap",
+        "davylamp",
+        {"linf": ".gd_uap:gd_uap"},
+        {"steps": "steps", "learning_rate": "learning_rate"},
+        universal=True,
+        fit=".gd_uap:fit_gd_uap",
+        data_free=True,
+        order="content",
+        **_DRAWN,
+    ),
     _row("lsa", classes={"l0": ".lsa:lsa"}, params={"steps": "steps"}, **_DRAWN, **_MINIMUM),
     # It makes the change small in linf; RoBIC measures it in l2.
     _row(

@@ -105,7 +105,8 @@ def test_keeps_on_a_cnn_what_no_optimum_is_needed_for(request, setting, name, no
     predicted = case.module(result.adv_inputs).argmax(1)
     assert (predicted[result.success] != case.labels[result.success]).all()
     blind = name == "cleverhans:inversion"  # Foolbox's inversion looks at the label first
-    assert blind or (result.forwards >= 1).all() or ATTACKS[IMPLEMENTATIONS[name].attack].source == "Foolbox"
+    asked = result.forwards.sum() if IMPLEMENTATIONS[name].data_free else result.forwards.min()
+    assert blind or asked >= 1 or ATTACKS[IMPLEMENTATIONS[name].attack].source == "Foolbox"
     assert not any("crashed" in kinds for kinds in result.violations)
 
 

@@ -1,0 +1,113 @@
+"""GD-UAP: one perturbation for all images, learned from the model alone."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...threat_model import ThreatModel
+
+_GREY = 0.5  # the image that the perturbation is added to while it is learned
+_HALVED_AT = 0.5  # share of saturated components from which a perturbation that has settled is halved
+_SETTLED = 1e-5  # change of that share in a step
+
+
+def gd_uap(
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,  # noqa: ARG001 - every attack is called so
+    *,
+    epsilon: float,
+    steps: int = 1000,
+    learning_rate: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Add the perturbation that `learn_perturbation` finds to images (n, C, H, W) in [0, 1]."""
+    words = {"epsilon": epsilon, "steps": steps, "learning_rate": learning_rate, "generator": generator}
+    return (inputs + learn_perturbation(model, inputs[:1], **words)).clamp(0, 1)
+
+
+def fit_gd_uap(
+    _: Callable[..., Tensor],
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,  # noqa: ARG001 - as every attack that is fitted
+    threat_model: ThreatModel,
+    **words: Any,
+) -> Mapping[str, Tensor]:
+    """The perturbation under the name by which it is kept; of the inputs only the shape is used."""
+    assert threat_model.epsilon is not None
+    return {"perturbation": learn_perturbation(model, inputs[:1], epsilon=threat_model.epsilon, **words)}
+
+
+def learn_perturbation(
+    model: nn.Module,
+    like: Tensor,
+    *,
+    epsilon: float,
+    steps: int = 1000,
+    learning_rate: float | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """The data-free objective (Mopuri et al. 2018): make every convolution answer as strongly as it can.
+
+    Adam on the sum over the convolutions of log(|output|^2 / 2), where the input is the perturbation on a grey image;
+    clipped to the ball after each step, and halved once more than half of it is saturated and that share has settled
+    (their section III-C). Departures: the paper takes the perturbation that fools most of a second data set, here it is
+    the one with the largest objective; without convolutions the linear layers answer.
+
+    Args:
+        model: maps images in [0, 1] to logits, differentiably, and has its layers among its modules.
+        like: an image, shape (1, C, H, W); only its shape, type and device are used.
+        epsilon: radius of the linf ball.
+        steps: of Adam; one forward and one backward pass of one image each.
+        learning_rate: None: epsilon / 100, the authors' 0.1 on images of 0 to 255 with a radius of 10.
+        generator: of the uniform start.
+
+    Returns:
+        The perturbation, shape (C, H, W).
+
+    Raises:
+        ValueError: if the model has neither convolutions nor linear layers.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
+    layers = layers or [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    if not layers:
+        raise ValueError("expected a model with convolutions or linear layers, got neither")
+    start = 2 * torch.rand(like.shape, generator=generator, device=like.device) - 1
+    point = (epsilon * start).to(like).requires_grad_()
+    optimiser = torch.optim.Adam([point], lr=epsilon / 100 if learning_rate is None else learning_rate)
+    best, highest, before = point.detach().clone(), -torch.inf, 0.0
+    for _ in range(steps):
+        objective = _answer(model, layers, _GREY + point)
+        if objective is None or not objective.requires_grad:  # its budget of queries is spent
+            break
+        if objective.item() > highest:
+            best, highest = point.detach().clone(), objective.item()
+        optimiser.zero_grad()
+        (-objective).backward()
+        optimiser.step()
+        with torch.no_grad():
+            point.clamp_(-epsilon, epsilon)
+            saturated = float((point.abs() >= epsilon).float().mean())
+            if saturated > _HALVED_AT and abs(saturated - before) < _SETTLED:
+                point /= 2
+            before = saturated
+    return best[0]
+
+
+def _answer(model: nn.Module, layers: Sequence[nn.Module], image: Tensor) -> Tensor | None:
+    """The sum over the layers of the logarithm of half of their squared output; None if the model was not asked."""
+    outputs: list[Tensor] = []
+    handles = [layer.register_forward_hook(lambda *seen: outputs.append(seen[2])) for layer in layers]
+    try:
+        logits = model(image)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not outputs:
+        return None
+    squares = torch.stack([output.float().square().sum() for output in outputs])
+    # The logits, so that the backward pass is seen and counted where every attack's is.
+    return (squares / 2).clamp(min=torch.finfo(squares.dtype).tiny).log().sum() + 0 * logits.sum()

@@ -1,0 +1,211 @@
+"""Attacks that learn once: fitted on some images, then applied to any other without a question to the model."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
+from ..attack import Implementation
+from ..catalogue.lookup import attack_of, check_settings, load_apply, load_class, load_context, load_fit, row_of
+from ..models.classifier import Classifier
+from ..models.restoring import StateGuard
+from ..threat_model import ThreatModel
+from ..user_code import name_error
+from .call import Images, Returned, undisturbed
+from .judge import UNCHANGED
+from .queries import QueryCounter
+
+_OF_IMAGES = ("restarts", "max_queries", "batch_size")  # parameters about images that are attacked
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What an attack has learned once, and what that cost.
+
+    Args:
+        implementation: "art:uap".
+        threat_model: norm, epsilon, targeted.
+        parameters: canonical ones, as it was fitted with.
+        seed: of every random choice.
+        model: name of the model that it was fitted on.
+        arrays: what was learned, by name: "perturbation", (C, H, W), or the weights of a generator.
+        images: how many it was fitted on: those that the model gets right; 0: it needs none.
+        forwards: forward passes of images through the model, all together.
+        backwards: backward passes, all together.
+        seconds: of the fitting.
+    """
+
+    implementation: str
+    threat_model: ThreatModel
+    parameters: Mapping[str, Any]
+    seed: int
+    model: str
+    arrays: Mapping[str, np.ndarray]
+    images: int
+    forwards: int
+    backwards: int
+    seconds: float
+
+    @cached_property
+    def digest(self) -> str:
+        """20 hexadecimal digits of a hash over what was learned."""
+        content = hashlib.sha256()
+        for name, array in sorted(self.arrays.items()):
+            content.update(f"{name} {array.dtype} {array.shape};".encode())
+            content.update(np.ascontiguousarray(array).tobytes())
+        return content.hexdigest()[:20]
+
+    def __repr__(self) -> str:
+        learned = ", ".join(f"{name} {array.shape}" for name, array in self.arrays.items())
+        cost = f"{self.forwards} forward and {self.backwards} backward passes, {self.seconds:.3g} s"
+        on = f"on {self.images} images" if self.images else "without images"
+        return f"Fitted {self.implementation} on {self.model}, {on}: {learned[:200]}; {cost}; seed {self.seed}"
+
+
+def fit_attack(
+    implementation: Any,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    seed: int = 0,
+    **parameters: Any,
+) -> Fitted:
+    """Have an attack that learns once learn, on the images that the classifier gets right.
+
+    Args:
+        implementation: a row that has `fit`, or its name: "art:uap@repaired", "davylamp:gd-uap".
+        classifier: the model that it learns to fool.
+        inputs: images in [0, 1] to learn from, shape (N, C, H, W); an attack that needs none takes their shape alone.
+        labels: ground truth, shape (N,).
+        threat_model: norm and epsilon.
+        seed: fixes every random choice.
+        **parameters: canonical ones; those about the images that are attacked later (`max_queries`, ...) do not count.
+
+    Raises:
+        Unsupported: if the row learns nothing, or cannot do what is asked.
+        InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
+        AttackFailed: if the library crashed; its error is the cause.
+    """
+    row = row_of(implementation)
+    if not row.fit:
+        raise Unsupported(f"{row.name} attacks each image by itself: it has nothing to fit")
+    settings = check_settings(row, threat_model, parameters, None)
+    settings = {name: value for name, value in settings.items() if name not in _OF_IMAGES}
+    attack_class = load_class(row, threat_model.norm)
+    inputs = inputs.detach().float()
+    with classifier.frozen():
+        logits = classifier.check(inputs, labels)
+        right = logits.argmax(1) == labels.to(inputs.device)
+        if not (row.data_free or right.any()):
+            raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")
+        few = slice(0, 1) if row.data_free else right
+        images = Images(inputs[few], labels.to(inputs.device, torch.long)[few], None).to(classifier.device)
+        counter = QueryCounter(
+            classifier,
+            images.inputs,
+            images.labels,
+            threat_model,
+            order=row.order,
+            needs_gradients=attack_of(row).knowledge == "white-box",
+        )
+        words: dict[str, Any] = {row.params[name]: value for name, value in settings.items()} | dict(row.fixed)
+        known = {"seed": seed, "num_classes": counter.num_classes}
+        words |= {row.params[name]: value for name, value in known.items() if name in row.params}
+
+        def learn() -> Mapping[str, Tensor]:
+            return load_fit(row)(attack_class, counter, images.inputs.clone(), images.labels, threat_model, **words)
+
+        start = time.perf_counter()
+        learned = _learn(row, classifier, learn, seed)
+        return Fitted(
+            implementation=row.name,
+            threat_model=threat_model,
+            parameters=settings,
+            seed=seed,
+            model=classifier.name,
+            arrays={name: value.detach().cpu().numpy() for name, value in learned.items()},
+            images=0 if row.data_free else len(images.labels),
+            forwards=int(counter.forwards.sum()),
+            backwards=int(counter.backwards.sum()),
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _learn(
+    row: Implementation, classifier: Classifier, learn: Callable[[], Mapping[str, Tensor]], seed: int
+) -> Mapping[str, Tensor]:
+    """What the library learns; the model is afterwards as it was.
+
+    Raises:
+        AttackFailed: if it crashed, or what it learned is not finite.
+    """
+    guard = StateGuard(classifier)
+    try:
+        with undisturbed(seed), load_context(row)():
+            learned = learn()
+    except ModelFailed:
+        raise
+    except Exception as error:  # whatever ends a library is a failed attack, with reason
+        raise AttackFailed(f"{row.name} crashed while it was fitted: {name_error(error)}") from error
+    finally:
+        guard.put_back()
+    if not all(value.isfinite().all() for value in learned.values()):
+        raise AttackFailed(f"{row.name} learned values that are not finite")
+    return learned
+
+
+def check_fitted(row: Implementation, fitted: Fitted, threat_model: ThreatModel) -> None:
+    """Raise InvalidInput unless it was learned by that row under that threat model."""
+    if fitted.implementation != row.name or fitted.threat_model != threat_model:
+        raise InvalidInput(
+            f"expected {row.name} under {threat_model}, got what {fitted.implementation} learned under "
+            f"{fitted.threat_model}"
+        )
+
+
+def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_model: ThreatModel) -> Returned:
+    """The images with what was learned applied to them: as a library call that asked the model nothing."""
+    start = time.perf_counter()
+    inputs = images.inputs
+    learned = {name: torch.from_numpy(array).to(inputs.device) for name, array in fitted.arrays.items()}
+    with torch.no_grad():
+        adv_inputs = load_apply(row)(learned, inputs.clone(), threat_model)
+    none = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
+    flags = none.bool()
+    return Returned(
+        adv_inputs=adv_inputs,
+        forwards=none,
+        backwards=none,
+        seconds=time.perf_counter() - start,
+        violations=((),) * len(inputs),
+        denied=flags,
+        moved=(adv_inputs - inputs).abs().flatten(1).amax(1) > UNCHANGED,
+        not_finite=flags,
+        scored=flags,
+        gradients=none,
+        put_back=(),
+        generators=(),
+        error=None,
+    )
+
+
+def add_perturbation(learned: Mapping[str, Tensor], inputs: Tensor, _: ThreatModel) -> Tensor:
+    """The images with one "perturbation", (C, H, W), added to all of them, in [0, 1].
+
+    Raises:
+        InvalidInput: if it was learned on images of another shape.
+    """
+    perturbation = learned["perturbation"]
+    if perturbation.shape != inputs.shape[1:]:
+        shapes = f"{tuple(inputs.shape[1:])}, got one for {tuple(perturbation.shape)}"
+        raise InvalidInput(f"expected a perturbation for images of shape {shapes}")
+    return (inputs + perturbation).clamp(0, 1)

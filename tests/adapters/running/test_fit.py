@@ -1,0 +1,158 @@
+"""Attacks that learn once: what they learn is the library's, its cost is counted, and it is applied as it is."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from art.attacks.evasion import UniversalPerturbation
+from art.estimators.classification import PyTorchClassifier
+from torch import nn
+
+import davylamp
+from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.libraries.davylamp.gd_uap import learn_perturbation
+from davylamp.adapters.running.fit import Fitted, fit_attack
+from davylamp.adapters.running.surrogate import run_transfer
+from davylamp.errors import AttackFailed, InvalidInput, Unsupported
+
+RULES = ThreatModel("linf", 0.2)
+
+
+class Counted(nn.Module):
+    """The model, and how many images went through it in either direction."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.forwards, self.backwards = net, 0, 0
+
+    def forward(self, inputs):
+        self.forwards += len(inputs)
+        logits = self.net(inputs)
+        if logits.requires_grad:
+            logits.register_hook(lambda gradient: self._count(len(gradient)))
+        return logits
+
+    def _count(self, images):
+        self.backwards += images
+
+
+@pytest.fixture(scope="module")
+def learned(digits) -> Fitted:
+    return fit_attack("art:uap", digits.classifier, digits.inputs[:6], digits.labels[:6], RULES, seed=5, steps=2)
+
+
+def test_it_learns_what_art_learns_for_what_art_asks(digits, learned):
+    net = Counted(digits.module)
+    estimator = PyTorchClassifier(
+        net, nn.CrossEntropyLoss(), (3, 16, 16), 10, clip_values=(0.0, 1.0), device_type="cpu"
+    )
+    attack = UniversalPerturbation(
+        estimator, eps=0.2, norm=np.inf, max_iter=2, batch_size=6, verbose=False, attacker_params={"verbose": False}
+    )
+    random.seed(5)
+    attack.generate(digits.inputs[:6].numpy(), digits.labels[:6].numpy())
+    assert attack.noise is not None
+    assert np.array_equal(learned.arrays["perturbation"], attack.noise[0])
+    assert (learned.forwards, learned.backwards, learned.images) == (net.forwards, net.backwards, 6)
+
+
+def test_it_is_added_to_images_that_it_has_not_seen(digits, learned):
+    inputs, labels = digits.inputs[6:], digits.labels[6:]
+    result = run_attack("art:uap", digits.classifier, inputs, labels, RULES, fitted=learned)
+    expected = (inputs + torch.from_numpy(learned.arrays["perturbation"])).clamp(0, 1)
+    assert torch.equal(result.adv_inputs, expected)
+    assert torch.equal(result.success, digits.module(expected).argmax(1) != labels)
+    assert not result.forwards.any()
+    assert not result.backwards.any()
+    assert not result.violated.any()
+    assert result.fitted is learned
+    assert result.parameters == {"steps": 2}
+    one = run_attack("art:uap", digits.classifier, inputs, labels, RULES, fitted=learned, batch_size=1)
+    assert torch.equal(one.adv_inputs, expected)
+
+
+def test_made_on_one_model_it_is_scored_on_another(digits, learned):
+    other = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(768, 10)))
+    labels = other(digits.inputs).argmax(1)
+    result = run_transfer("art:uap", other, digits.classifier, digits.inputs, labels, RULES, fitted=learned)
+    expected = (digits.inputs + torch.from_numpy(learned.arrays["perturbation"])).clamp(0, 1)
+    assert torch.equal(result.adv_inputs, expected)
+    assert torch.equal(result.success, other(expected).argmax(1) != labels)
+
+
+def test_only_images_that_the_model_gets_right_are_learned_from(digits, learned):
+    labels = torch.cat([digits.labels[:6], (digits.labels[6:] + 1) % 10])
+    again = fit_attack("art:uap", digits.classifier, digits.inputs, labels, RULES, seed=5, steps=2)
+    assert again.digest == learned.digest
+    other = fit_attack("art:uap", digits.classifier, digits.inputs[:6], labels[:6], RULES, seed=6, steps=1)
+    assert other.digest != learned.digest
+    with pytest.raises(InvalidInput, match="that the model gets right, got none of 10"):
+        fit_attack("art:uap", digits.classifier, digits.inputs[6:], labels[6:], RULES)
+
+
+def test_what_was_learned_otherwise_is_refused(digits, learned):
+    given = (digits.classifier, digits.inputs, digits.labels)
+    with pytest.raises(InvalidInput, match="expected art:uap@repaired under"):
+        run_attack("art:uap@repaired", *given, RULES, fitted=learned)
+    with pytest.raises(InvalidInput, match="expected art:uap under"):
+        run_attack("art:uap", *given, ThreatModel("linf", 0.1), fitted=learned)
+    narrow = replace(learned, arrays={"perturbation": np.zeros((3, 8, 8), np.float32)})
+    with pytest.raises(InvalidInput, match="a perturbation for images of shape"):
+        run_attack("art:uap", *given, RULES, fitted=narrow)
+    with pytest.raises(Unsupported, match="it has nothing to fit"):
+        fit_attack("foolbox:pgd", *given, RULES)
+
+
+def test_a_library_that_crashes_has_learned_nothing_and_the_model_is_as_it_was(digits, monkeypatch):
+    def crash(self, *_, **__):
+        self.estimator.model.zero_grad()
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(UniversalPerturbation, "generate", crash)
+    with pytest.raises(AttackFailed, match="crashed while it was fitted: RuntimeError: no luck"):
+        fit_attack("art:uap", digits.classifier, digits.inputs, digits.labels, RULES)
+
+
+def test_in_python_two_verbs(digits):
+    fitted = davylamp.fit_attack("davylamp:gd-uap", digits.module, digits.inputs, digits.labels, epsilon=0.2, steps=9)
+    result = davylamp.run_attack(
+        "davylamp:gd-uap", digits.module, digits.inputs, digits.labels, epsilon=0.2, fitted=fitted
+    )
+    assert result.fitted is fitted
+    assert (fitted.forwards, fitted.backwards, fitted.images) == (9, 9, 0)
+    assert "9 forward and 9 backward passes" in repr(fitted)
+
+
+def test_gd_uap_on_one_convolution_is_the_steepest_direction():
+    """|w * (1/2 + v)|^2 of a 1 x 1 convolution with a positive weight is largest where v is largest everywhere."""
+    layer = nn.Conv2d(1, 1, 1, bias=False)
+    nn.init.constant_(layer.weight, 2.0)
+    net = nn.Sequential(layer, nn.Flatten(), nn.Linear(16, 2)).requires_grad_(False)
+    torch.manual_seed(0)
+    learned = learn_perturbation(net, torch.zeros(1, 1, 4, 4), epsilon=0.1, steps=300)
+    assert torch.allclose(learned, torch.full((1, 4, 4), 0.1))
+
+
+def test_gd_uap_halves_what_is_saturated_and_keeps_the_strongest():
+    """Its objective falls when the perturbation is halved: what is kept is what stood before."""
+    layer = nn.Conv2d(1, 1, 1, bias=False)
+    nn.init.constant_(layer.weight, 2.0)
+    net = nn.Sequential(layer, nn.Flatten(), nn.Linear(16, 2)).requires_grad_(False)
+    asked = []
+    layer.register_forward_hook(lambda _, given, __: asked.append(given[0].detach() - 0.5))
+    learn_perturbation(net, torch.zeros(1, 1, 4, 4), epsilon=0.1, steps=300)
+    sizes = torch.stack(asked).abs().flatten(1).amax(1)
+    drops = (sizes[1:] < 0.6 * sizes[:-1]).sum()
+    assert sizes.max() <= 0.1 + 1e-6
+    assert drops >= 1
+
+
+def test_gd_uap_needs_layers(digits):
+    class Sum(nn.Module):
+        def forward(self, inputs):
+            return inputs.flatten(1)[:, :3]
+
+    with pytest.raises(ValueError, match="convolutions or linear layers"):
+        learn_perturbation(Sum(), digits.inputs[:1], epsilon=0.1)

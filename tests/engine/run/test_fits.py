@@ -1,0 +1,221 @@
+"""Evaluations of attacks that learn once: from images that are not scored, kept in the folder, applied to any model."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import davylamp
+from davylamp.adapters.data.datasets import Data
+from davylamp.adapters.running.fit import fit_attack
+from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
+from davylamp.engine.cell import Cell
+from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.plan.rerun import configs_of
+from davylamp.engine.run.in_process import ThisProcess
+from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.store.fits import fitted_of, load_fitted
+from davylamp.errors import InvalidInput
+from davylamp.report.page.build import build_report
+
+NET = """
+import torch
+
+WEIGHTS = torch.randn(4, 48, generator=torch.Generator().manual_seed(9))
+
+def build(seed):
+    layer = torch.nn.Linear(48, 4)
+    layer.weight.data = WEIGHTS + 0.3 * torch.randn(4, 48, generator=torch.Generator().manual_seed(seed))
+    layer.bias.data.zero_()
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+
+def one(): return build(1)
+def two(): return build(2)
+def three(): return build(3)
+
+def labelled(seed, count):
+    inputs = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
+    return inputs, (inputs.flatten(1) @ WEIGHTS.T).argmax(1)
+
+def images(): return labelled(1, 9)
+
+def more():
+    (a, b), (c, d) = labelled(1, 9), labelled(2, 8)
+    return torch.cat([a, c]), torch.cat([b, d])
+"""
+UAP = (AttackChoice("art:uap", "linf", 0.1, parameters={"steps": 1}),)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(**changes):
+    whole = Config(("net.py:one",), UAP, "net.py:images", measures=("effect", "cost"), shard_size=4)
+    return replace(whole, fit_data="net.py:more", fit_limit=5, **changes)
+
+
+def numbers(folder):
+    frame = load(folder)
+    return frame.drop(columns=["seconds", "fit_seconds"]).to_json()
+
+
+def test_it_learns_from_images_that_are_not_scored_and_what_it_learned_is_kept(files):
+    plan = make_plan(config(keep_images=True))
+    summary = evaluate(plan, ResultsStore("r"))
+    assert summary.failed == {}
+    [cell] = plan.cells
+    assert cell.shards == 3
+    assert Cell.from_spec(cell.spec) == cell
+    inputs, labels, _ = davylamp.load_data("net.py:more")
+    classifier = davylamp.load_model("net.py:one")
+    expected = fit_attack("art:uap", classifier, inputs[9:14], labels[9:14], cell.threat_model, steps=1)
+    [(key, kept)] = load_fitted("r").items()
+    assert key == cell.fit_key
+    assert np.array_equal(kept.arrays["perturbation"], expected.arrays["perturbation"])
+    assert (kept.digest, kept.images) == (expected.digest, expected.images)
+    record = ResultsStore("r").read("cells", cell.key)
+    assert record.meta["fit"]["digest"] == kept.digest
+    frame = load("r")
+    scored = davylamp.load_data("net.py:images")
+    examples = (scored.inputs + torch.from_numpy(kept.arrays["perturbation"])).clamp(0, 1)
+    wrong = (classifier(examples).argmax(1) != scored.labels).numpy()
+    assert (frame["success"] == (frame["attacked"] & wrong)).all()
+    assert not frame[["forwards", "backwards"]].any(axis=None)
+    assert {*frame["fit_forwards"]} == {expected.forwards}
+    assert {*frame["fit_backwards"]} == {expected.backwards}
+
+
+def test_without_data_to_fit_on_its_cells_are_what_they_were_and_say_so(files):
+    plan = make_plan(replace(config(), fit_data="", fit_limit=None))
+    [cell] = plan.cells
+    assert "fitted_on" not in cell.spec
+    assert cell.shards == 1
+    assert cell.fit_key == ""
+    assert cell.title == "art:uap fitted on what it is scored on"
+    evaluate(plan, ResultsStore("r"))
+    evaluate(make_plan(config()), ResultsStore("r"))
+    names = ["art:uap fitted on net.py:more (5)", "art:uap fitted on what it is scored on"]
+    frame = build_table("r", metrics=["MR", "forwards", "fit_forwards"], bootstrap=0).to_frame()
+    frame = frame.set_index("implementation")
+    assert sorted(frame.index) == names
+    assert frame.loc[names[0], "forwards"] == 0 < frame.loc[names[0], "fit_forwards"]
+    assert frame.loc[names[1], "forwards"] > 0
+    assert np.isnan(frame.loc[names[1], "fit_forwards"])
+    page = build_report("r")
+    assert all(name in page for name in (*names, "Learned once, before any image was attacked"))
+    assert any("learned once" in check.detail for check in check_folder("r"))
+    again = [cell.key for each in configs_of(plan.cells) for cell in make_plan(each).cells]
+    assert again == [cell.key]
+    fitted = make_plan(config()).cells
+    assert [cell.key for each in configs_of(fitted) for cell in make_plan(each).cells] == [cell.key for cell in fitted]
+
+
+def test_made_on_one_model_it_is_scored_on_others_and_learned_once(files):
+    plan = make_plan(config(models=("net.py:one", "net.py:two"), surrogate=("net.py:three",)))
+    alone = make_plan(config(models=("net.py:three",)))
+    assert {cell.fit_key for cell in (*plan.cells, *alone.cells)} == {plan.cells[0].fit_key}
+    evaluate(plan, ResultsStore("r"))
+    evaluate(alone, ResultsStore("r"))
+    kept = load_fitted("r")
+    assert len(kept) == 1
+    assert {*load("r")["implementation"]} == {
+        "art:uap via net.py:three fitted on net.py:more (5)", "art:uap fitted on net.py:more (5)"
+    }  # fmt: skip
+    white = config(models=("net.py:three", "net.py:one"), transfer="simple")
+    assert evaluate(make_plan(white), ResultsStore("s")).failed == {}
+    assert len(list(ResultsStore("s").keys("transfer"))) == 2
+
+
+class Interrupted(ThisProcess):
+    """Stops after some tasks, as a kill would."""
+
+    def __init__(self, tasks):
+        super().__init__()
+        self.left = tasks
+
+    def __call__(self, tasks, progress):
+        for outcome in super().__call__(tasks, progress):
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            yield outcome
+
+
+def test_interrupted_resumed_and_in_a_worker_the_records_are_the_same(files):
+    plan = make_plan(config())
+    evaluate(plan, ResultsStore("whole"))
+    for tasks in (1, 0, 2):  # after the clean predictions; before what was learned is kept; within the attack
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(plan, ResultsStore("cut"), executor=Interrupted(tasks))
+    before = load_fitted("cut")
+    assert len(before) == 1
+    assert evaluate(make_plan(config()), ResultsStore("cut")).failed == {}
+    evaluate(make_plan(config()), ResultsStore("crowd"), executor=LocalWorkers(2))
+    assert numbers("whole") == numbers("cut") == numbers("crowd")
+
+
+def test_an_attack_that_learns_nothing_fails_with_the_reason_and_can_be_tried_again(files, monkeypatch):
+    from art.attacks.evasion import UniversalPerturbation
+
+    with monkeypatch.context() as patch:
+        patch.setattr(UniversalPerturbation, "generate", lambda *_, **__: 1 / 0)
+        summary = evaluate(make_plan(config()), ResultsStore("r"))
+    [reason] = summary.failed.values()
+    assert "it could not be fitted" in reason
+    assert "ZeroDivisionError" in reason
+    assert load_fitted("r") == {}
+    assert evaluate(make_plan(config()), ResultsStore("r")).kept == 1
+    assert evaluate(make_plan(config()), ResultsStore("r"), retry_failed=True).failed == {}
+
+
+def test_a_record_with_other_numbers_is_not_what_was_learned(files):
+    evaluate(make_plan(config()), ResultsStore("r"))
+    store = ResultsStore("r")
+    [key] = store.keys("fits")
+    record = store.read("fits", key)
+    values = record.table["value"].to_numpy() * 2
+    from davylamp.engine.store.sealed import Damaged, Record
+
+    forged = Record(pa.table({"array": record.table["array"], "value": values}), record.meta)
+    with pytest.raises(Damaged, match="not what its digest says"):
+        fitted_of(forged)
+
+
+def test_images_to_fit_on_are_there_or_it_is_one_line(files):
+    plan = make_plan(config(models=("net.py:one",)))
+    assert plan.cells[0].fitted_on is not None
+    assert plan.cells[0].fitted_on.images == 5
+    with pytest.raises(InvalidInput, match="not scored, got none: all of"):
+        make_plan(replace(config(), fit_data="net.py:images"))
+    with pytest.raises(InvalidInput, match="expected an attack that learns from images once"):
+        make_plan(replace(config(), attacks=(AttackChoice("foolbox:fgsm"),)))
+    with pytest.raises(InvalidInput, match="got the limit alone"):
+        make_plan(replace(config(), fit_data=""))
+    other = Data(torch.rand(3, 3, 5, 5), torch.zeros(3, dtype=torch.long), ["a", "b", "c"])
+    with pytest.raises(InvalidInput, match="of the shape of those that are scored"):
+        make_plan(config(), fit_data=other)
+
+
+def test_from_python_and_without_images_at_all(files, digits):
+    free = davylamp.evaluate(
+        {"cnn": digits.module}, digits.inputs, digits.labels, attacks="gd-uap", epsilon=0.2, norm="linf", limit=6,
+        parameters={"steps": 5}, out="free",
+    )  # fmt: skip
+    assert {*free.to_frame()["implementation"]} == {"davylamp:gd-uap"}
+    assert {*free.to_frame()["fit_forwards"]} == {5}
+    seen = davylamp.evaluate(
+        {"cnn": digits.module}, digits.inputs[:6], digits.labels[:6], attacks="art:uap", epsilon=0.2, norm="linf",
+        parameters={"steps": 1}, fit_data=(digits.inputs[4:], digits.labels[4:]), fit_limit=4, out="given",
+    )  # fmt: skip
+    assert {*seen.to_frame()["implementation"]} == {"art:uap fitted on given to fit on (4)"}
+    [kept] = load_fitted("given").values()
+    expected = fit_attack(
+        "art:uap", digits.classifier, digits.inputs[6:10], digits.labels[6:10], kept.threat_model, steps=1
+    )
+    assert kept.digest == expected.digest
