@@ -101,7 +101,7 @@ def test_defaults_show_what_differs(run, npz):
     assert code == 0
     assert "Defaults that differ" in out
     line = next(line for line in out.splitlines() if line.startswith("steps"))
-    assert line.split() == ["steps", "100", "40", "10", "40", "10"]
+    assert line.split() == ["steps", "100", "40", "10", "40", "10", "-", "-"]  # the last two have no default
 
 
 @pytest.mark.parametrize(
