@@ -53,9 +53,9 @@ def test_a_program_is_run_from_its_checkout(small, tmp_path, capsys):
     assert "RayS" not in sys.modules
     assert "pgbar" not in sys.modules
     assert sys.path == path
-    case = attacks.Case(small.classifier, small.inputs, small.labels)
-    setting = attacks.SETTINGS["rays"]._replace(quick={"max_queries": 5})
-    figures = attacks.measure("rays", setting, case, "digits", quick=True, folder=tmp_path)
+    case = attacks.Victim(small.classifier, small.inputs, small.labels)
+    setting = attacks.SETTINGS["rays"]
+    figures = attacks.measure("rays", setting, case, "digits", given={"max_queries": 5}, folder=tmp_path)
     names = [figure.name for figure in figures]
     assert any("the program's median linf distance" in name or "the program's fooled" in name for name in names)
 

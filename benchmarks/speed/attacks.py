@@ -26,10 +26,11 @@ from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, fin
 from davylamp.benchmarks.speed.programs import PROGRAMS
 
 LARGE = "demo:efficientnet-lite0"
+MOST = 1000  # passes of an image there
 
 
-class Setting(NamedTuple):
-    """An attack with its budget, whole and quick."""
+class Budgeted(NamedTuple):
+    """What an attack is measured with: threat model and budget, whole and quick."""
 
     norm: Norm
     epsilon: float | None
@@ -37,23 +38,23 @@ class Setting(NamedTuple):
     quick: Mapping[str, Any] = {}
 
 
-SETTINGS: Mapping[str, Setting] = {
-    "rays": Setting("linf", None, {"max_queries": 500}, {"max_queries": 40}),
-    "surfree": Setting("l2", None, {"max_queries": 1000}, {"max_queries": 60}),
-    "qeba": Setting("l2", None, {"max_queries": 1000}, {"max_queries": 150}),
-    "nattack": Setting("linf", 0.15, {"steps": 30, "samples": 200}, {"steps": 2, "samples": 20}),
-    "lsa": Setting("l0", None, {"steps": 80}, {"steps": 3}),
-    "bp": Setting("l2", None, {"steps": 100}, {"steps": 10}),
-    "lbfgs": Setting("l2", None, {"steps": 50, "binary_search_steps": 10}, {"steps": 5, "binary_search_steps": 2}),
-    "si-fgsm": Setting("linf", 0.1, {"steps": 10, "step_size": 0.02, "scales": 5}, {"steps": 2, "scales": 2}),
-    "ssah": Setting("unrestricted", None, {"steps": 150, "learning_rate": 0.01}, {"steps": 3}),
+SETTINGS: Mapping[str, Budgeted] = {
+    "rays": Budgeted("linf", None, {"max_queries": 500}, {"max_queries": 40}),
+    "surfree": Budgeted("l2", None, {"max_queries": 1000}, {"max_queries": 60}),
+    "qeba": Budgeted("l2", None, {"max_queries": 1000}, {"max_queries": 150}),
+    "nattack": Budgeted("linf", 0.15, {"steps": 30, "samples": 200}, {"steps": 2, "samples": 20}),
+    "lsa": Budgeted("l0", None, {"steps": 80}, {"steps": 3}),
+    "bp": Budgeted("l2", None, {"steps": 100}, {"steps": 10}),
+    "lbfgs": Budgeted("l2", None, {"steps": 50, "binary_search_steps": 10}, {"steps": 5, "binary_search_steps": 2}),
+    "si-fgsm": Budgeted("linf", 0.1, {"steps": 10, "step_size": 0.02, "scales": 5}, {"steps": 2, "scales": 2}),
+    "ssah": Budgeted("unrestricted", None, {"steps": 150, "learning_rate": 0.01}, {"steps": 3}),
 }
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print and write what the attacks cost and reach."""
     parser = benchmark_parser("davylamp's attacks, and the programs of their authors.")
-    parser.add_argument("--large", action="store_true", help=f"on {LARGE}, too, with fewer images")
+    parser.add_argument("--large", action="store_true", help=f"on {LARGE}, too, up to {MOST} passes an image")
     parser.add_argument("--images", type=int, help="of the digits")
     for name in PROGRAMS:
         parser.add_argument(f"--{name}", type=Path, metavar="FOLDER", help="a checkout of its authors' program")
@@ -63,16 +64,19 @@ def main(arguments: list[str] | None = None) -> None:
     cases = [("digits", digits)]
     if options.large:
         large = load_model(LARGE)
-        cases.append((LARGE, _right(large, load_data_for(large, "demo:imagenet", 2 if options.quick else 8))))
+        cases.append((LARGE, _right(large, load_data_for(large, "demo:imagenet", 2 if options.quick else 3))))
     figures = []
-    for place, (name, case) in enumerate(cases):
+    for name, case in cases:
         for attack, setting in SETTINGS.items():
-            folder = None if place else getattr(options, attack, None)
-            figures += measure(attack, setting, case, name, quick=options.quick, folder=folder)
+            folder = None if name == LARGE else getattr(options, attack, None)
+            given = {**setting.parameters, **(setting.quick if options.quick else {})}
+            if name == LARGE:
+                given["max_queries"] = min(given.get("max_queries", MOST), MOST)
+            figures += measure(attack, setting, case, name, given=given, folder=folder)
     finish(figures, options.json)
 
 
-class Case(NamedTuple):
+class Victim(NamedTuple):
     """A model and images that it gets right."""
 
     model: Classifier
@@ -80,25 +84,24 @@ class Case(NamedTuple):
     labels: Tensor
 
 
-def _right(model: Classifier, data: Data) -> Case:
+def _right(model: Classifier, data: Data) -> Victim:
     right = model.predict_logits(data.inputs).argmax(1).cpu() == data.labels
-    return Case(model, data.inputs[right], data.labels[right])
+    return Victim(model, data.inputs[right], data.labels[right])
 
 
 def measure(
-    attack: str, setting: Setting, case: Case, name: str, *, quick: bool, folder: Path | None = None
+    attack: str, setting: Budgeted, case: Victim, name: str, *, given: Mapping[str, Any], folder: Path | None = None
 ) -> list[SpeedFigure]:
     """What an attack reaches and costs on a model; and its authors' program, if there is a checkout.
 
     Args:
         attack: of `SETTINGS`.
-        setting: its budget.
+        setting: its threat model.
         case: what is attacked.
         name: of the model, in the figures.
-        quick: with the small budget.
+        given: parameters.
         folder: of the checkout.
     """
-    given = {**setting.parameters, **(setting.quick if quick else {})}
     start = time.perf_counter()
     result = run_attack(f"davylamp:{attack}", *case, ThreatModel(setting.norm, setting.epsilon), **given)
     seconds = time.perf_counter() - start
@@ -116,7 +119,7 @@ def measure(
 
 
 def _beside(
-    attack: str, setting: Setting, case: Case, given: Mapping[str, Any], folder: Path, label: str
+    attack: str, setting: Budgeted, case: Victim, given: Mapping[str, Any], folder: Path, label: str
 ) -> list[SpeedFigure]:
     """The same by the authors' program; where starting points matter, davylamp's again from the same ones."""
     words = dict(given)
@@ -137,7 +140,7 @@ def _beside(
     return [*figures, SpeedFigure(f"{label}: the program's images a second", len(case.labels) / seconds, "/s")]
 
 
-def _reached(label: str, setting: Setting, case: Case, images: Tensor) -> list[SpeedFigure]:
+def _reached(label: str, setting: Budgeted, case: Victim, images: Tensor) -> list[SpeedFigure]:
     with torch.no_grad():
         fooled = case.model.predict_logits(images).argmax(1) != case.labels
     change = (images - case.inputs).flatten(1)
@@ -156,7 +159,7 @@ def _median(name: str, sizes: Tensor) -> SpeedFigure:
     return SpeedFigure(name, float(sizes.median()), "")
 
 
-def _other_classes(case: Case) -> Tensor:
+def _other_classes(case: Victim) -> Tensor:
     """For each image one of another class."""
     return case.inputs[torch.stack([(case.labels != label).nonzero()[0, 0] for label in case.labels])]
 
