@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Library,
         ThreatModel,
         as_implementation,
+        defend,
         find_attack,
         find_implementation,
     )
@@ -49,7 +50,7 @@ _HOMES = {
     ),
     ".adapters": (
         *("Attack", "AttackResult", "Classifier", "Implementation", "Library", "ThreatModel"),
-        *("as_implementation", "find_attack", "find_implementation"),
+        *("as_implementation", "defend", "find_attack", "find_implementation"),
     ),
     ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "best_of", "load"),
     ".scoring": ("Ranking",),
@@ -88,6 +89,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "Table",
     "ThreatModel",
     "as_implementation",
+    "defend",
     "find_attack",
     "find_implementation",
 ]

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from .commands import attacks, check, conformance, contract, evaluate, rank, report, reproduce, results
+from .commands import attacks, check, conformance, contract, defences, evaluate, rank, report, reproduce, results
 from .commands.derived import DerivedCommand, unfinished
 from .commands.failures import close_output, explain, open_output, refuse_empty
 from .memory import keep_freed_memory
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("attacks")(attacks.list_attacks)
+app.command("defences")(defences.list_defences)
 app.command("compare", cls=DerivedCommand)(unfinished(attacks.compare_libraries))
 app.command("evaluate", cls=DerivedCommand)(unfinished(evaluate.evaluate_models))
 app.command("status")(evaluate.show_status)

@@ -19,6 +19,7 @@ from .catalogue.lookup import (
 from .libraries import Finding, Library
 from .libraries.user.row import as_implementation
 from .models.classifier import Classifier
+from .models.defences.defend import defend
 from .parameters import PARAMETERS
 from .result import AttackResult, Distances
 from .running.queries import QueryCounter
@@ -41,6 +42,7 @@ __all__ = [
     "ThreatModel",
     "as_implementation",
     "attack_of",
+    "defend",
     "find_attack",
     "find_implementation",
     "implementations_of",

@@ -52,7 +52,9 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     config: Annotated[Path | None, typer.Argument(help="a TOML file; options win over it")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
     which: Annotated[Given, FromConfig(("preset", "models"))] = {},  # noqa: B006 - a mark, filled in by `complete`
-    defence: Annotated[list[str] | None, typer.Option(help="FILE.py:FUNCTION: each model with it, too")] = None,
+    defence: Annotated[
+        list[str] | None, typer.Option(help="jpeg:quality=50, FILE.py:FUNCTION: each model with it, too (repeatable)")
+    ] = None,
     on: Annotated[Given, FromConfig(("attacks", "data", "limit", "images"))] = {},  # noqa: B006
     threat: Threat = Threat(),
     how: Annotated[Given, FromConfig()] = {},  # noqa: B006

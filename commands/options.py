@@ -26,6 +26,7 @@ class Knowledge(str, Enum):
     transfer = "transfer"
 
 
+_SETTING = re.compile(r"[a-z_]+=")
 _COMMA = re.compile(r",(?![^()]*\))")  # not inside best(...)
 
 
@@ -44,11 +45,17 @@ def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def split_models(values: Sequence[str] | None) -> list[str] | None:
-    """As `split_list`; a file of a model may have a comma in its name."""
+    """As `split_list`; a file of a model may have a comma in its name, and the settings of a defence between them."""
     if not values:
         return None
     names = [[v] if Path(v.rpartition(":")[0]).exists() else split_list("--models", [v]) or [] for v in values]
-    return [name for each in names for name in each]
+    joined: list[str] = []
+    for name in (name for each in names for name in each):
+        if joined and _SETTING.match(name):  # of the defence before it: "+jpeg:quality=50,gradients=none"
+            joined[-1] += f",{name}"
+        else:
+            joined.append(name)
+    return joined
 
 
 def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:

@@ -324,7 +324,8 @@ def _judged(rows: Any, budget: float | None, *, of_models: bool) -> tuple[Any, A
 
 def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     """The rows of defended models and of their originals, with the columns `original` and `defence`."""
-    parted = {name: _parted(name) for name in map(str, rows["model"].unique())}
+    names = list(map(str, rows["model"].unique()))
+    parted = {name: _parted(name, names) for name in names}
     if original is not None:
         if original not in parted:
             raise ValueError(f"expected the original among {', '.join(parted)}, got {original!r}")
@@ -332,7 +333,7 @@ def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     originals = {base for base, defence in parted.values() if defence != UNDEFENDED}
     if not originals:
         raise ValueError(
-            "expected defended models as NAME+FILE.py:FUNCTION (`davylamp evaluate --defence`), got none; "
+            "expected defended models as NAME+DEFENCE (`davylamp evaluate --defence`), got none; "
             "give --original NAME if all other models are defences of it"
         )
     rest = [name for name, (base, defence) in parted.items() if defence == UNDEFENDED and base not in originals]
@@ -342,8 +343,13 @@ def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     return rows.assign(original=base, defence=defence), notes
 
 
-def _parted(name: str) -> tuple[str, str]:
-    """Original and defence of a model's name."""
+def _parted(name: str, names: Sequence[str]) -> tuple[str, str]:
+    """Original and defence of a model's name: all that stands behind the shortest beginning that is a model, too."""
+    parts = name.split("+")
+    for count in range(1, len(parts)):
+        base = "+".join(parts[:count])
+        if base in names:
+            return base, "+".join(parts[count:])
     base, plus, defence = name.rpartition("+")
     return (base, defence) if plus and base and ".py:" in defence else (name, UNDEFENDED)
 

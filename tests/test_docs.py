@@ -13,6 +13,7 @@ import torch
 import davylamp
 from davylamp.adapters import find_implementation
 from davylamp.adapters.data.datasets import Data
+from davylamp.adapters.models.defences.names import read_defence
 from davylamp.benchmarks import Options, PaperTable
 from davylamp.benchmarks.reproductions import find_table
 from davylamp.benchmarks.shared.paper_numbers import load_rows
@@ -203,3 +204,17 @@ def test_the_row_of_the_page_is_one_of_davylamps(digits):
         ("digits:trades, PGD-linf", "AAW", 0.477, "TRADES"),
     ]
     assert {"PAT", "SAT", "PGD-l1", "CLEAN"} <= set(result["left_out"])
+
+
+def test_the_defences_of_the_page_are_names(run):
+    text = (DOCS / "defences.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"demo:efficientnet-lite0\+([a-z0-9=:-]+)", text)) | set(
+        re.findall(r"--defence ([a-z]\S+=\S+)", text)
+    )
+    assert {"jpeg:quality=50", "bit-depth:bits=4"} <= names
+    for name in names:
+        read_defence(name)
+    code, out, _ = run("defences", "--json")
+    shown = {way for row in json.loads(out)["defences"] for way in row["gradients"]}
+    assert code == 0
+    assert shown == set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))

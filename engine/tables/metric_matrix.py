@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from ...adapters.threat_model import NORMS
-from ...adapters.user_file import is_file_name
 from ...adapters.words import labels_text
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
@@ -224,12 +223,14 @@ def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str
         return {(name, original): name for name in names if name != original}
     defended = {}
     for name in names:
-        base, plus, defence = name.rpartition("+")
-        if plus and base in names and is_file_name(defence):
-            defended[defence, base] = name
+        parts = name.split("+")
+        bases = ["+".join(parts[:count]) for count in range(1, len(parts))]
+        base = next((base for base in bases if base in names), None)
+        if base is not None:
+            defended[name.removeprefix(f"{base}+"), base] = name
     if not defended:
         raise InvalidInput(
-            "expected defended models beside their originals, named NAME+FILE.py:FUNCTION (`davylamp evaluate "
+            "expected defended models beside their originals, named NAME+DEFENCE (`davylamp evaluate "
             "--defence`), got none; give --original NAME if all other models are defences of it"
         )
     return defended

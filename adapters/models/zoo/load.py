@@ -9,6 +9,8 @@ from ...paths import expand_path
 from ...user_code import one_line
 from ...user_file import is_file_name, split_file_name
 from ..classifier import Classifier
+from ..defences.defend import defend
+from ..defences.names import is_defence, known_defences, read_defence
 from ..folding import fold_batch_norms
 from . import demo, timm, torchvision
 from .file import defend_from_file, load_from_file
@@ -17,7 +19,7 @@ from .provider import Provider
 __all__ = ["check_device", "known_models", "list_models", "load_model"]
 
 PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER)}
-_OF_FILES = ("path/to/file.py:factory", "model+path/to/file.py:defend")
+_OF_FILES = ("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value")
 
 
 def known_models() -> list[str]:
@@ -39,8 +41,9 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     Args:
         name: one of `known_models()`: an embedded model (`demo:...`), a torchvision classifier with its default
             weights or the named ones, a timm model, or a function without arguments in a Python file that returns a
-            `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`; or any of them with "+path/to/file.py:defend"
-            behind it: what that function Classifier -> Classifier makes of it.
+            `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`. Any of them may have defences behind it,
+            from left to right: "+jpeg:quality=50" (see `defend`), or "+path/to/file.py:defend": what that function
+            Classifier -> Classifier makes of it.
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
             1e-5, attacks are faster; not for a factory's model.
@@ -63,10 +66,15 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     if plus and original and is_file_name(defence):
         classifier = load_model(original, device, fold=fold)
         return defend_from_file(name, *split_file_name(defence), classifier)
+    if plus and original and is_defence(defence):
+        read_defence(defence)  # a mistake in it is named before anything is loaded
+        return defend(load_model(original, device, fold=fold), defence, name).freeze()
     source, _, rest = name.partition(":")
     provider = PROVIDERS.get(source)
     if provider is not None and provider.has(rest):
         return _quickened(provider.load(name, rest), device, fold=fold)
+    if plus and (original.partition(":")[0] in PROVIDERS or is_file_name(original)):
+        raise UnknownName("defence", defence, known_defences())
     if name.endswith(".py"):
         raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
     path, _, factory = name.rpartition(":")

@@ -1,0 +1,98 @@
+"""The defences that have a name: one row each, and why others have none."""
+
+from collections.abc import Mapping
+
+from ...attack import Parameter
+from .defence import Defence, Gradients
+
+_QUALITY = Parameter(int, 1, 100, "quality of the compression, 100 the best")
+_WINDOW = Parameter(int, 3, 31, "side of the filter's window, odd, pixels")
+_XU = "Xu et al. 2018, Feature Squeezing"
+_GUO = "Guo et al. 2018, Countering Adversarial Images using Input Transformations"
+_DAS = "Das et al. 2018, Shield"
+_EXACT: tuple[Gradients, ...] = ("exact", "straight-through", "none")
+
+ROWS = (
+    Defence(
+        "jpeg",
+        "art",
+        "JPEG compression",
+        _GUO,
+        ".transforms:ArtJpeg",
+        "art",
+        {"quality": (_QUALITY, 50)},
+        findings=("pixels are cut off to 8 bits instead of rounded: half a grey level darker before it compresses",),
+    ),
+    Defence(
+        "jpeg",
+        "pillow",
+        "JPEG compression",
+        _GUO,
+        ".transforms:PillowJpeg",
+        "PIL",
+        {"quality": (_QUALITY, 50)},
+    ),
+    Defence(
+        "jpeg",
+        "kornia",
+        "JPEG compression, differentiable",
+        "Reich et al. 2024, Differentiable JPEG",
+        ".transforms:KorniaJpeg",
+        "kornia",
+        {"quality": (_QUALITY, 50)},
+        _EXACT,
+    ),
+    Defence("webp", "pillow", "WebP compression", _DAS, ".transforms:PillowWebp", "PIL", {"quality": (_QUALITY, 80)}),
+    Defence(
+        "bit-depth",
+        "art",
+        "Bit depth reduction",
+        _XU,
+        ".transforms:ArtBitDepth",
+        "art",
+        {"bits": (Parameter(int, 1, 8, "bits of each channel"), 4)},
+    ),
+    Defence("median", "art", "Median filter", _XU, ".transforms:ArtMedian", "art", {"window": (_WINDOW, 3)}),
+    Defence(
+        "median",
+        "kornia",
+        "Median filter",
+        _XU,
+        ".transforms:KorniaMedian",
+        "kornia",
+        {"window": (_WINDOW, 3)},
+        _EXACT,
+        ("beyond the edge of the image are zeros: pixels of the border darken",),
+    ),
+    Defence(
+        "blur",
+        "torchvision",
+        "Gaussian blur",
+        _XU,
+        ".transforms:TorchvisionBlur",
+        "torchvision",
+        {
+            "window": (_WINDOW, 3),
+            "sigma": (Parameter(float, 0, 100, "standard deviation of the blur, pixels", 0), 1.0),
+        },
+        _EXACT,
+    ),
+    Defence(
+        "rescale",
+        "torchvision",
+        "Rescaling",
+        f"{_GUO}: its rescaling without the crop",
+        ".transforms:TorchvisionRescale",
+        "torchvision",
+        {"scale": (Parameter(float, 0, 1, "size of the smaller image relative to the image", 0), 0.5)},
+        _EXACT,
+    ),
+)
+
+DEFENCES: Mapping[str, Defence] = {row.full_name: row for row in ROWS}
+LEFT_OUT: Mapping[str, str] = {
+    "art: TotalVarMin, GaussianAugmentation": "they draw random numbers at every answer",
+    "art: ThermometerEncoding": "it changes the number of channels: a model has to be trained for it",
+    "art: PixelDefend": "it needs a PixelCNN, which no package ships",
+    "art: Cutout, CutMix, Mixup, LabelSmoothing": "they change training, not the answers of a model",
+}

@@ -1,0 +1,156 @@
+"""Transformations of images as the libraries have them, each a module on tensors (N, C, H, W) in [0, 1]."""
+
+import io
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class Transform(nn.Module):
+    """A transformation of images: shape (N, C, H, W) in [0, 1], and so are its results."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The transformed images."""
+        return self._change(images)
+
+    def _change(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class _OfArt(Transform):
+    """A preprocessor of ART: arrays with the channels first, float32."""
+
+    preprocessor: Any
+
+    def _change(self, images: Tensor) -> Tensor:
+        arrays = images.detach().cpu().numpy().astype(np.float32)
+        changed, _ = self.preprocessor(arrays)
+        return torch.from_numpy(np.ascontiguousarray(changed, dtype=np.float32)).to(images)
+
+
+class ArtJpeg(_OfArt):
+    """ART's `JpegCompression`: Pillow's JPEG of each image."""
+
+    def __init__(self, quality: int):
+        super().__init__()
+        from art.defences.preprocessor import JpegCompression
+
+        self.preprocessor = JpegCompression((0.0, 1.0), quality=quality, channels_first=True)
+
+
+class ArtBitDepth(_OfArt):
+    """ART's `FeatureSqueezing`: fewer bits a channel."""
+
+    def __init__(self, bits: int):
+        super().__init__()
+        from art.defences.preprocessor import FeatureSqueezing
+
+        self.preprocessor = FeatureSqueezing((0.0, 1.0), bit_depth=bits)
+
+
+class ArtMedian(_OfArt):
+    """ART's `SpatialSmoothing`: SciPy's median filter."""
+
+    def __init__(self, window: int):
+        super().__init__()
+        from art.defences.preprocessor import SpatialSmoothing
+
+        self.preprocessor = SpatialSmoothing(window_size=window, channels_first=True, clip_values=(0.0, 1.0))
+
+
+class KorniaMedian(Transform):
+    """Kornia's median filter, with its derivative."""
+
+    def __init__(self, window: int):
+        super().__init__()
+        self.window = window
+
+    def _change(self, images: Tensor) -> Tensor:
+        from kornia.filters import median_blur
+
+        return median_blur(images, self.window)
+
+
+class KorniaJpeg(Transform):
+    """Kornia's differentiable JPEG: rounding is smoothed, so its pixels are near Pillow's and not equal to them."""
+
+    def __init__(self, quality: int):
+        super().__init__()
+        from kornia.enhance import JPEGCodecDifferentiable
+
+        self.quality, self.codec = quality, JPEGCodecDifferentiable()
+
+    def _change(self, images: Tensor) -> Tensor:
+        count, channels, height, width = images.shape
+        right, below = -width % 16, -height % 16  # it takes whole blocks only
+        padded = nn.functional.pad(images, (0, right, 0, below), mode="replicate")
+        coloured = padded if channels == 3 else padded.expand(-1, 3, -1, -1)
+        quality = images.new_full((count,), float(self.quality))
+        changed = self.codec(coloured, quality)[..., :height, :width].clamp(0, 1)
+        return changed if channels == 3 else changed.mean(1, keepdim=True)
+
+
+class TorchvisionBlur(Transform):
+    """torchvision's Gaussian blur, with its derivative."""
+
+    def __init__(self, window: int, sigma: float):
+        super().__init__()
+        self.window, self.sigma = window, sigma
+
+    def _change(self, images: Tensor) -> Tensor:
+        from torchvision.transforms.v2.functional import gaussian_blur
+
+        return gaussian_blur(images, [self.window, self.window], [self.sigma, self.sigma]).clamp(0, 1)
+
+
+class TorchvisionRescale(Transform):
+    """The image made smaller and as large as before again, by torchvision's antialiased bilinear resizing."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale
+
+    def _change(self, images: Tensor) -> Tensor:
+        from torchvision.transforms.v2.functional import resize
+
+        size = list(images.shape[-2:])
+        smaller = [max(1, round(self.scale * side)) for side in size]
+        return resize(resize(images, smaller, antialias=True), size, antialias=True).clamp(0, 1)
+
+
+class _OfPillow(Transform):
+    """A lossy file of the image in 8 bits, rounded to the nearest level, written and read by Pillow."""
+
+    kind: str
+
+    def __init__(self, quality: int):
+        super().__init__()
+        self.quality = quality
+
+    def _change(self, images: Tensor) -> Tensor:
+        levels = images.detach().mul(255).round().to(torch.uint8).cpu().permute(0, 2, 3, 1).numpy()
+        changed = np.stack([self._compress(image) for image in levels])
+        return torch.from_numpy(changed).permute(0, 3, 1, 2).to(images).div(255)
+
+    def _compress(self, image: np.ndarray) -> np.ndarray:
+        from PIL import Image
+
+        file, grey = io.BytesIO(), image.shape[2] == 1
+        Image.fromarray(image[..., 0] if grey else image).save(file, self.kind, quality=self.quality)
+        with Image.open(file) as decoded:
+            pixels = np.array(decoded.convert("L" if grey else "RGB"))
+        return pixels[..., None] if grey else pixels
+
+
+class PillowJpeg(_OfPillow):
+    """Pillow's JPEG."""
+
+    kind = "JPEG"
+
+
+class PillowWebp(_OfPillow):
+    """Pillow's lossy WebP."""
+
+    kind = "WEBP"

@@ -1,0 +1,252 @@
+"""Defences by name: each is its library's own code, gradients pass it as is said, and a mistake is one line."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.ndimage import median_filter
+from torch import nn
+
+import davylamp
+from davylamp.adapters import Classifier, defend
+from davylamp.adapters.models.defences.defend import Defended
+from davylamp.adapters.models.defences.names import is_defence, read_defence
+from davylamp.adapters.models.defences.rows import DEFENCES
+from davylamp.adapters.models.identity.digest import identify_model
+from davylamp.errors import InvalidInput, ModelFailed, UnknownName
+
+EXACT = [name for name, row in DEFENCES.items() if row.gradients[0] == "exact"]
+FACTORY = """
+import torch
+from torch import nn
+
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
+"""
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Smooth photos' like: shape (2, 3, 32, 48)."""
+    noise = torch.rand(2, 3, 8, 12, generator=torch.Generator().manual_seed(0))
+    return nn.functional.interpolate(noise, size=(32, 48), mode="bilinear").clamp(0, 1)
+
+
+class Pixels(nn.Module):
+    """Logits that are the pixels: what a defence makes of an image can be read off."""
+
+    def forward(self, inputs):
+        return inputs.flatten(1)
+
+
+def transformed(defence, images):
+    return defend(Classifier(Pixels()), defence)(images).view_as(images)
+
+
+def by_pillow(images, kind, convert, **options):
+    """Compressed and read again by Pillow, after the conversion to 8 bits."""
+    changed = []
+    for image in convert(images.permute(0, 2, 3, 1).numpy() * np.float32(255)).astype("uint8"):
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, kind, **options)
+        changed.append(np.array(Image.open(file).convert("RGB")))
+    return torch.from_numpy(np.stack(changed)).permute(0, 3, 1, 2).float() / 255
+
+
+def by_kornia_jpeg(images, quality):
+    from kornia.enhance import jpeg_codec_differentiable
+
+    return jpeg_codec_differentiable(images, torch.full((len(images),), float(quality)))
+
+
+def by_kornia_median(images, window):
+    from kornia.filters import MedianBlur
+
+    return MedianBlur((window, window))(images)
+
+
+def blurred(images, window, sigma):
+    """The convolution with a Gaussian's weights, edges reflected."""
+    places = torch.arange(window) - window // 2
+    weights = torch.exp(-(places**2) / (2 * sigma**2))
+    kernel = torch.outer(weights, weights) / weights.sum() ** 2
+    padded = nn.functional.pad(images, (window // 2,) * 4, mode="reflect")
+    return nn.functional.conv2d(padded, kernel.expand(3, 1, -1, -1), groups=3)
+
+
+TRUTHS = {
+    "art:jpeg:quality=40": lambda x: by_pillow(x, "JPEG", np.trunc, quality=40),
+    "pillow:jpeg:quality=40": lambda x: by_pillow(x, "JPEG", np.rint, quality=40),
+    "kornia:jpeg:quality=40": lambda x: by_kornia_jpeg(x, 40),
+    "pillow:webp:quality=60": lambda x: by_pillow(x, "WEBP", np.rint, quality=60),
+    "art:bit-depth:bits=3": lambda x: (x * 7).round() / 7,
+    "art:median:window=5": lambda x: torch.from_numpy(median_filter(x.numpy(), size=(1, 1, 5, 5), mode="reflect")),
+    "kornia:median:window=5": lambda x: by_kornia_median(x, 5),
+    "torchvision:blur:window=5,sigma=1.5": lambda x: blurred(x, 5, 1.5),
+    "torchvision:rescale:scale=0.5": lambda x: nn.functional.interpolate(
+        nn.functional.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True),
+        scale_factor=2,
+        mode="bilinear",
+        antialias=True,
+    ),
+}
+
+
+def test_every_defence_has_a_truth():
+    assert {read_defence(name).defence.full_name for name in TRUTHS} == set(DEFENCES)
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_the_images_are_those_of_the_library(name, images):
+    changed = transformed(name, images)
+    torch.testing.assert_close(changed, TRUTHS[name](images), atol=2e-6, rtol=0)
+    assert not torch.equal(changed, images)
+    assert 0 <= changed.min() <= changed.max() <= 1
+    torch.testing.assert_close(transformed(name, images[1:]), changed[1:])  # one by one as together
+    grey = transformed(name, images[:, :1])
+    assert grey.shape == (2, 1, 32, 48)
+    assert (grey - images[:, :1]).abs().mean() < 0.1
+
+
+def test_kornias_jpeg_is_near_pillows_also_where_blocks_do_not_fit(images):
+    odd = images[..., :27, :41]
+    assert (transformed("kornia:jpeg", odd) - transformed("pillow:jpeg", odd)).abs().mean() < 0.02
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_gradients_are_finite_differences(name):
+    row = read_defence(name)
+    transform = defend(Classifier(Pixels()), name).model.transform.double()
+    point = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(3), dtype=torch.double) * 0.8 + 0.1
+    direction = torch.randn(point.shape, generator=torch.Generator().manual_seed(1), dtype=torch.double)
+    weights = torch.randn(point.shape, generator=torch.Generator().manual_seed(2), dtype=torch.double)
+    asked = point.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad((weights * transform(asked)).sum(), asked)
+    step = 1e-6
+    ahead, behind = ((weights * transform(point + sign * step * direction)).sum() for sign in (1, -1))
+    assert row.gradients == "exact"
+    assert float((gradient * direction).sum()) == pytest.approx(float((ahead - behind) / (2 * step)), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["art:jpeg", "pillow:jpeg:gradients=straight-through", "bit-depth:bits=2"])
+def test_straight_through_is_the_gradient_at_the_transformed_image(name, images, digits):
+    defended, point = defend(digits.classifier, name), digits.inputs[:2].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(defended(point)[:, 3].sum(), point)
+    moved = transformed(name, digits.inputs[:2]).requires_grad_()
+    (expected,) = torch.autograd.grad(digits.classifier(moved)[:, 3].sum(), moved)
+    torch.testing.assert_close(gradient, expected)
+    torch.testing.assert_close(defended(point), digits.classifier(moved))
+
+
+def test_without_gradients_an_attack_is_told_so_and_is_not_robustness(digits):
+    inputs, labels = digits.inputs[:6], digits.labels[:6]
+    options = {"epsilon": 0.3, "steps": 5, "step_size": 0.15}
+    masked = defend(digits.classifier, "bit-depth:bits=6,gradients=none")
+    result = davylamp.run_attack("foolbox:pgd", masked, inputs, labels, **options)
+    assert not result.success.any()
+    assert all("no-gradient" in kinds for kinds in result.violations)
+    passing = defend(digits.classifier, "bit-depth:bits=6")
+    broken = davylamp.run_attack("foolbox:pgd", passing, inputs, labels, **options)
+    assert broken.success.all()
+    assert broken.forwards.tolist() == result.forwards.tolist()  # a pass is a pass through the original
+
+
+def test_a_chain_is_from_left_to_right(images):
+    both = defend(defend(Classifier(Pixels()), "bit-depth:bits=2"), "art:jpeg:quality=10")(images).view_as(images)
+    inner = transformed("art:jpeg:quality=10", images)
+    assert torch.equal(both, transformed("bit-depth:bits=2", inner))  # the last one is the first that an image meets
+    assert not torch.equal(both, transformed("art:jpeg:quality=10", transformed("bit-depth:bits=2", images)))
+
+
+def test_what_is_outside_of_the_box_or_no_number(images):
+    far = images * 3 - 1
+    torch.testing.assert_close(transformed("art:jpeg", far), transformed("art:jpeg", far.clamp(0, 1)))
+    hole = images.clone()
+    hole[0, 1, 2, 3] = torch.nan
+    changed = transformed("pillow:jpeg", hole)
+    assert changed.isnan().sum() == 1
+    assert changed[0, 1, 2, 3].isnan()
+
+
+def test_a_transformation_that_changes_the_shape_is_named():
+    defended = Classifier(Defended(Classifier(Pixels()), nn.AvgPool2d(2), "art:pool", "exact"))
+    with pytest.raises(ModelFailed, match=r"expected art:pool to keep the shape of the images, got \(1, 3, 8, 8\) to"):
+        defended(torch.rand(1, 3, 8, 8))
+
+
+def test_the_identity_has_the_parameters_and_hides_nothing(digits):
+    names = ("jpeg", "art:jpeg:quality=50", "jpeg:quality=51", "jpeg:gradients=none", "pillow:jpeg")
+    identities = [identify_model(defend(digits.classifier, name)) for name in names]
+    assert all(identity.reasons == () for identity in identities)
+    digests = [identity.digest for identity in identities]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == len(names) - 1
+    for name in DEFENCES:
+        assert identify_model(defend(digits.classifier, name)).reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "said"),
+    [
+        ("jpg", UnknownName, "unknown defence 'jpg'; did you mean jpeg"),
+        ("foolbox:jpeg", UnknownName, "unknown defence 'foolbox:jpeg'"),
+        ("jpeg:quality=0", InvalidInput, "expected quality from 1 to 100, got 0"),
+        ("jpeg:quality=high", InvalidInput, "expected quality as a number or a fraction"),
+        ("jpeg:bits=3", UnknownName, "unknown parameter of art:jpeg 'bits'; known: gradients, quality"),
+        ("jpeg:gradients=exact", InvalidInput, "expected gradients straight-through or none, got exact; art:jpeg has"),
+        ("blur:gradients=guess", InvalidInput, "expected gradients exact or straight-through or none, got guess"),
+        ("median:window=4", InvalidInput, "expected window as an odd number, got 4"),
+        ("jpeg:quality=50,,", InvalidInput, ""),
+        ("jpeg:50", UnknownName, "unknown defence 'jpeg:50'"),
+    ],
+)
+def test_a_mistake_is_one_line(text, error, said):
+    if text == "jpeg:quality=50,,":  # empty settings are no settings
+        assert read_defence(text).parameters == {"quality": 50}
+        return
+    with pytest.raises(error) as caught:
+        read_defence(text)
+    assert said in str(caught.value)
+
+
+def test_models_by_name(tmp_path, images):
+    file = tmp_path / "model.py"
+    file.write_text(FACTORY, encoding="utf-8")
+    name, inputs = f"{file}:build", images[..., :32]
+    plain = davylamp.load_model(name)
+    chained = davylamp.load_model(f"{name}+bit-depth:bits=2+art:jpeg:quality=20,gradients=none")
+    by_hand = defend(defend(plain, "bit-depth:bits=2"), "art:jpeg:quality=20,gradients=none")
+    assert torch.equal(chained(inputs), by_hand(inputs))
+    assert chained.name == f"{name}+bit-depth:bits=2+art:jpeg:quality=20,gradients=none"
+    for wrong in (f"{name}+jpg", "demo:efficientnet-lite0+jpg:quality=3"):
+        with pytest.raises(UnknownName, match="unknown defence 'jpg"):
+            davylamp.load_model(wrong)
+    assert is_defence("art:jpeg:quality=3")
+    assert not is_defence("art:pgd")
+
+
+def test_the_commands(run, tmp_path):
+    (tmp_path / "model.py").write_text(FACTORY, encoding="utf-8")
+    code, out, _ = run("defences", "--json")
+    assert (code, {row["defence"] for row in json.loads(out)["defences"]}) == (0, set(DEFENCES))
+    code, out, _ = run("defences", "jpeg")
+    assert code == 0
+    assert "quality of the compression" in out
+    assert "cut off to 8 bits" in out
+    code, _, err = run("defences", "jpg")
+    assert (code, "did you mean jpeg" in err) == (1, True)
+    code, out, err = run("defences")
+    assert "not here: art: ThermometerEncoding: it changes the number of channels" in out
+    models = "model.py:build+jpeg:quality=30,gradients=none,model.py:build"
+    attacks = ("--attacks", "foolbox:fgsm", "--epsilon", "0.01", "--data", "foolbox:cifar10", "--limit", "8")
+    code, _, err = run("evaluate", "--models", models, "--defence", "bit-depth:bits=3", *attacks, "-o", "out")
+    assert code == 0, err
+    code, out, _ = run("table", "out", "--by", "pairs", "--metric", "CA", "--json")
+    names = {row["model"] for row in json.loads(out)["rows"]}
+    plain, jpeg = "model.py:build", "model.py:build+jpeg:quality=30,gradients=none"
+    assert names == {plain, jpeg, f"{plain}+bit-depth:bits=3", f"{jpeg}+bit-depth:bits=3"}
