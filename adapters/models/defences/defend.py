@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ....errors import MissingLibrary, ModelFailed
 from ..classifier import Classifier
-from .defence import Gradients
 from .names import read_defence
+from .record import Gradients
 
 _EXTRAS = {"art": "art", "kornia": "kornia"}  # of davylamp, that install what a defence needs
 

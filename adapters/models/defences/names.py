@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from ....errors import InvalidInput, UnknownName
 from ...parameters import check_parameter, parse_parameter
-from .defence import WAYS, Defence, Gradients
+from .record import WAYS, Defence, Gradients
 from .rows import DEFENCES, ROWS
 
 _SETTING = re.compile(r"[a-z_]+=[^,:+=]+")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ...attack import Parameter
-from .defence import Defence, Gradients
+from .record import Defence, Gradients
 
 _QUALITY = Parameter(int, 1, 100, "quality of the compression, 100 the best")
 _WINDOW = Parameter(int, 3, 31, "side of the filter's window, odd, pixels")
