@@ -37,7 +37,9 @@ class AttackResult:
     An image is exactly one of: not attacked (the classifier got it wrong when clean), `success`, `violated` (what came
     back proves nothing, whether it fools the model or not: see `violations` and `judge.KINDS`), or robust to this run.
     A best-effort search adds `budget`: the smallest radius at which the attack succeeded; inf: at none, 0: wrong when
-    clean. `notes` say what was chosen or rounded where nobody said it. An attack on a `surrogate` (its name) asked the
+    clean. `curves`, where they were noted, say how near the nearest adversarial point of each image was, whether the
+    attack returned it or not: (passes, distance) each time it came nearer. `notes` say what was chosen or rounded where
+    nobody said it. An attack on a `surrogate` (its name) asked the
     model itself nothing: `forwards` and `backwards` are zero, `surrogate_forwards` and `surrogate_backwards` are (N,).
     `fitted` is what an attack that learns once has learned before (`running.fit.Fitted`), with what that cost.
     """
@@ -67,6 +69,7 @@ class AttackResult:
     surrogate_forwards: Tensor | None = None
     surrogate_backwards: Tensor | None = None
     fitted: Any = None
+    curves: tuple[tuple[tuple[int, float], ...], ...] | None = None
 
     @property
     def violated(self) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..criterion import fooled
+from ..result import AttackResult
 from ..threat_model import Norm, ThreatModel
 from .judge import UNCHANGED, inside_rules, norm_of
 
@@ -91,3 +92,17 @@ class TraceOfCall:
         owners = owners.to(self._images.device)
         so_far = (self._spent + passes.to(self._spent.device))[owners]
         self._trace.note(asked, logits, self._images[owners], so_far)
+
+
+def curves_of(trace: Trace, result: AttackResult) -> tuple[tuple[CurvePoint, ...], ...]:
+    """What was noted of the images of a run; none of an image that proves nothing.
+
+    What the attack returned is at the end, where it is nearer than everything that the model was asked about.
+    """
+    costs, distances = (result.forwards + result.backwards).tolist(), result.distance.tolist()
+    curves = []
+    for image, (curve, cost, distance) in enumerate(zip(trace.curves, costs, distances, strict=True)):
+        nearer = bool(result.success[image]) and (not curve or distance < curve[-1].distance)
+        returned = [CurvePoint(cost, distance)] if nearer else []
+        curves.append(() if result.violations[image] else (*curve, *returned))
+    return tuple(curves)

@@ -1,14 +1,16 @@
 """A cell's attack on some of its images."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from ...adapters import AttackResult, Classifier, Implementation, find_implementation, run_attack
+from ...adapters import AttackResult, Classifier, Implementation, attack_of, find_implementation, run_attack
 from ...adapters.running.fit import Fitted
 from ...adapters.running.surrogate import run_transfer
 from ...adapters.running.targets import choose_targets
+from ...adapters.running.trace import Trace, curves_of
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput
 from ..cell import Cell, strip_best
@@ -75,6 +77,10 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     if surrogate is not None:
         result = run_transfer(row, classifier, surrogate, inputs, labels, threat_model, **shared, **cell.parameters)
         return on_pixels(result, classifier, inputs) if cell.pixels else result
+    if attack_of(row).kind == "minimum-norm" and not cell.pixels and not inputs.is_cuda:  # a GPU would wait for it
+        trace = Trace(inputs.detach().float(), labels.to(inputs.device), targets, threat_model.norm)
+        result = run_attack(row, classifier, inputs, labels, threat_model, trace=trace, **shared, **cell.parameters)
+        return replace(result, curves=curves_of(trace, result))
     result = run_attack(row, classifier, inputs, labels, threat_model, **shared, **cell.parameters)
     return on_pixels(result, classifier, inputs) if cell.pixels else result
 

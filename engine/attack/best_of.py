@@ -12,7 +12,6 @@ from ...adapters.catalogue.lookup import accepts, check_support, load_class
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.classifier import check_images
 from ...adapters.running.judge import distances_of
-from ...adapters.running.trace import CurvePoint
 from ...errors import InvalidInput, Unsupported
 from ..portfolio import portfolio_row, rows_in
 from .best_effort import combinations, largest_change, on_pixels, radii_of
@@ -27,14 +26,12 @@ class PortfolioResult(AttackResult):
     """What `best_of` found: the nearest example of each image over all attacks, and all that it cost.
 
     `runs` is how often each image was attacked, (N,) int64; `winner` the place of the attack that found its example,
-    (N,) int64, -1 where none did; `curves` how the distance of each image fell with the passes spent on it. `budget` is
-    that distance; `searched` the largest radius that was looked at, (N,) float64, inf where an attack looked for the
-    smallest change by itself.
+    (N,) int64, -1 where none did; `curves` have judged points only. `budget` is the distance; `searched` the largest
+    radius that was looked at, (N,) float64, inf where an attack looked for the smallest change by itself.
     """
 
     runs: Tensor
     winner: Tensor
-    curves: tuple[tuple[CurvePoint, ...], ...]
     searched: Tensor
 
 
@@ -107,11 +104,11 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         turns = Turns(rows_in(row), classifier, inputs.detach().float(), base, places, limits, settings)
         turns.take_all(progress)
     nearest = turns.state.finish(threat_model)
+    curves = tuple(map(tuple, turns.state.curves))
     result = PortfolioResult(
-        **{**vars(nearest), "parameters": {**parameters, "max_queries": max_queries}},
+        **{**vars(nearest), "parameters": {**parameters, "max_queries": max_queries}, "curves": curves},
         runs=turns.state.runs,
         winner=turns.state.winner,
-        curves=tuple(map(tuple, turns.state.curves)),
         searched=turns.searched,
     )
     return on_pixels(result, classifier, inputs) if pixels else result

@@ -122,9 +122,10 @@ def result_table(
         columns["budget"] = column_of_values(result.budget)
     if isinstance(result, SearchResult | PortfolioResult):
         columns["searched"] = column_of_values(result.searched)
+    if result.curves is not None:
+        columns |= columns_of_curves(result.curves)
     if isinstance(result, PortfolioResult):
         columns["winner"] = column_of_values(result.winner)  # the place of the attack in the name, -1: none
-        columns |= columns_of_curves(result.curves)
     on_grid = distances_of(inputs, quantise(result.adv_inputs))
     for name in result.distances._fields:
         columns[name] = column_of_values(getattr(result.distances, name))

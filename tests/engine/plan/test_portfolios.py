@@ -53,6 +53,24 @@ def test_a_portfolio_is_evaluated_recorded_resumed_and_read_back(digits, images,
     assert make_plan(again, models={"cnn": digits.classifier}, data=images).cells == plan.cells
 
 
+def test_a_minimum_norm_attack_has_a_curve_too_and_a_fixed_budget_has_none(digits, images, tmp_path):
+    choices = AttackChoice("adv-lib:fmn", "linf", parameters={"steps": 15}), AttackChoice("foolbox:fgsm", "linf", 0.1)
+    evaluate(plan_of(digits, images, *choices), ResultsStore(tmp_path))
+    fmn, fgsm = (
+        next(each.columns for each in read_outcomes(tmp_path).done if each.cell.attack == choice.attack)
+        for choice in choices
+    )
+    assert "curve_passes" not in fgsm
+    for passes, distances, last, hit in zip(
+        fmn["curve_passes"], fmn["curve_distances"], fmn["distance"], fmn["success"], strict=True
+    ):
+        assert hit == (len(passes) > 0)
+        if hit:
+            assert distances[-1] == pytest.approx(last, rel=1e-5)
+            assert 1 <= passes[0] <= passes[-1] <= 30
+            assert (np.diff(distances) < 0).all()
+
+
 @pytest.mark.parametrize("name", ["best", "best(auto)"])
 def test_the_default_depends_on_the_norm_and_is_written_out(digits, images, name):
     linf, l2, default = (
