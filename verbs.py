@@ -110,7 +110,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
             result = run_row(row, classifier, inputs, labels, rules, **parameters)
         else:
             result = run_transfer(row, classifier, asked_model, inputs, labels, rules, **parameters)
-        return replace(result, notes=(*notes, *filter(None, [classifier.precision_note])))
+        return replace(result, notes=(*notes, *_learned_from(row, result), *filter(None, [classifier.precision_note])))
 
 
 def fit_attack(
@@ -566,6 +566,12 @@ def _model_names(models: Any) -> tuple[str, ...]:
         got = type(models).__name__ if not names else type(next(n for n in names if not isinstance(n, str))).__name__
         raise InvalidInput(f"expected modules by name as {{name: module}}, one module, or names of models, got {got}")
     return names
+
+
+def _learned_from(row: Implementation, result: AttackResult) -> tuple[str, ...]:
+    """That what was learned is scored on the images that it was learned from; nothing of an attack that is not so."""
+    flattered = row.universal and not row.data_free and result.fitted is None
+    return ("fitted on what it is scored on (fit_attack learns from other images)",) if flattered else ()
 
 
 def _modules(surrogate: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:

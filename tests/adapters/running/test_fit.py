@@ -121,6 +121,9 @@ def test_in_python_two_verbs(digits):
         "davylamp:gd-uap", digits.module, digits.inputs, digits.labels, epsilon=0.2, fitted=fitted
     )
     assert result.fitted is fitted
+    assert not any("fitted on" in note for note in result.notes)
+    seen = davylamp.run_attack("art:uap", digits.module, digits.inputs[:2], digits.labels[:2], epsilon=0.2, steps=1)
+    assert any("fitted on what it is scored on" in note for note in seen.notes)
     assert (fitted.forwards, fitted.backwards, fitted.images) == (9, 9, 0)
     assert "9 forward and 9 backward passes" in repr(fitted)
 
