@@ -9,7 +9,7 @@ _QUALITY = Parameter(int, 1, 100, "quality of the compression, 100 the best")
 _WINDOW = Parameter(int, 3, 31, "side of the filter's window, odd, pixels")
 _XU = "Xu et al. 2018, Feature Squeezing"
 _GUO = "Guo et al. 2018, Countering Adversarial Images using Input Transformations"
-_DAS = "Das et al. 2018, Shield"
+_YIN = "Yin et al. 2020, WAR: its compression without the resizing"
 _EXACT: tuple[Gradients, ...] = ("exact", "straight-through", "none")
 
 ROWS = (
@@ -42,7 +42,7 @@ ROWS = (
         {"quality": (_QUALITY, 50)},
         _EXACT,
     ),
-    Defence("webp", "pillow", "WebP compression", _DAS, ".transforms:PillowWebp", "PIL", {"quality": (_QUALITY, 80)}),
+    Defence("webp", "pillow", "WebP compression", _YIN, ".transforms:PillowWebp", "PIL", {"quality": (_QUALITY, 80)}),
     Defence(
         "bit-depth",
         "art",

@@ -118,6 +118,17 @@ def test_kornias_jpeg_is_near_pillows_also_where_blocks_do_not_fit(images):
     assert (transformed("kornia:jpeg", odd) - transformed("pillow:jpeg", odd)).abs().mean() < 0.02
 
 
+def test_findings_are_so():
+    white = torch.ones(1, 3, 8, 8)
+    assert (transformed("kornia:median", white)[..., 0, 0] == 0).all()  # zeros beyond the edge
+    assert (transformed("art:median", white) == 1).all()
+    almost = white * 200.9 / 255
+    levels = [
+        float(transformed(name, almost).mean() * 255) for name in ("art:jpeg:quality=100", "pillow:jpeg:quality=100")
+    ]
+    assert levels == pytest.approx([200, 201], abs=0.01)  # cut off, rounded
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_gradients_are_finite_differences(name):
     row = read_defence(name)
