@@ -62,7 +62,6 @@ ROWS = (
         "kornia",
         {"window": (_WINDOW, 3)},
         _EXACT,
-        ("beyond the edge of the image are zeros: pixels of the border darken",),
     ),
     Defence(
         "blur",

@@ -120,8 +120,8 @@ def test_kornias_jpeg_is_near_pillows_also_where_blocks_do_not_fit(images):
 
 def test_findings_are_so():
     white = torch.ones(1, 3, 8, 8)
-    assert (transformed("kornia:median", white)[..., 0, 0] == 0).all()  # zeros beyond the edge
-    assert (transformed("art:median", white) == 1).all()
+    for name in ("art:median", "kornia:median", "blur", "rescale"):
+        torch.testing.assert_close(transformed(name, white), white)  # nothing dark comes in from beyond the edge
     almost = white * 200.9 / 255
     levels = [
         float(transformed(name, almost).mean() * 255) for name in ("art:jpeg:quality=100", "pillow:jpeg:quality=100")
