@@ -11,7 +11,7 @@ from ..adapters.user_file import is_file_name
 from ..errors import InvalidInput, Unsupported
 
 AUTO = "auto"
-# Chosen on benchmarks/best_effort's defended digits models, not on the models that its table is about.
+# Chosen on the defended digits models: benchmarks/best_effort/RESULTS.md.
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "linf": ("adv-lib:fab-t", "adv-lib:fmn", "adv-lib:fab", "adv-lib:apgd-dlr"),
     "l2": ("adv-lib:ddn@repaired", "adv-lib:fmn@repaired", "adv-lib:pdgd", "adv-lib:alma@repaired"),

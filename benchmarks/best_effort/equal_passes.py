@@ -1,0 +1,155 @@
+"""The median distance after N passes an image: `best` against every minimum-norm row alone, at equal N.
+
+    python -m davylamp.benchmarks.best_effort.equal_passes [--quick] [--images 40] [--passes 50,100,200,500,1000,2000]
+        [--models digits:standard,...] [--norms linf,l2] [--rows adv-lib:fmn,...]
+
+AttackBench's rule (Cina et al. 2025): a pass is one image through the model, forwards or backwards, and what counts is
+the nearest adversarial point that the model was asked about within N passes, whether the attack returns it or not. A
+row alone knows N: it is run once for each N with steps that fit (N / 2 at its other defaults), and at each N it is
+credited with the nearest point of any of these runs within N passes. `best` knows N, too; "anytime" is the curve of its
+run with the most passes. An image that was not fooled counts as infinitely far. Rows whose library has to be given one
+image at a time (C&W, Brendel & Bethge, most of ART's) are left out: they take hours.
+"""
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+
+from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, attack_of, run_attack
+from davylamp.adapters.catalogue.lookup import accepts, find_library
+from davylamp.adapters.data.datasets import load_data
+from davylamp.adapters.models.zoo.load import load_model
+from davylamp.adapters.running.trace import CurvePoint, Trace
+from davylamp.benchmarks.shared.small_models import LOSSES, load_digits_data, load_small_model
+from davylamp.engine import best_of
+from davylamp.engine.portfolio import default_names
+from davylamp.errors import DavylampError
+
+PASSES = (50, 100, 200, 500, 1000, 2000)
+Case = tuple[Classifier, Tensor, Tensor]
+Curves = Sequence[Sequence[CurvePoint]]
+
+
+class EqualPasses(NamedTuple):
+    """A line of the table: medians at each number of passes, images fooled at the last, seconds, what went wrong."""
+
+    name: str
+    medians: tuple[float, ...]
+    fooled: int
+    seconds: float
+    trouble: str = ""
+
+
+def load_case(name: str, images: int) -> Case:
+    """A model and images that it gets right."""
+    if name.startswith("digits:"):
+        classifier, data = load_small_model(name.partition(":")[2]), load_digits_data(2 * images)
+    else:
+        classifier = load_model(name)
+        data = load_data("demo:imagenet", resize=classifier.resize, crop=classifier.crop)
+    right = (classifier.predict_logits(data.inputs).argmax(1) == data.labels).nonzero()[:images, 0]
+    return classifier, data.inputs[right], data.labels[right]
+
+
+def single_rows(norm: str) -> list[str]:
+    """Every white-box minimum-norm row that has the norm, is installed, and takes a batch."""
+    return [
+        row.name
+        for row in IMPLEMENTATIONS.values()
+        if norm in row.classes
+        and attack_of(row).kind == "minimum-norm"
+        and attack_of(row).knowledge == "white-box"
+        and not (row.alone or row.broken)
+        and find_library(row.library).is_installed
+    ]
+
+
+def least_within(curves: Curves, passes: int) -> list[float]:
+    """The distance of each image after so many passes."""
+    return [min((point.distance for point in curve if point.passes <= passes), default=math.inf) for curve in curves]
+
+
+def run_alone(name: str, case: Case, norm: str, passes: Sequence[int]) -> EqualPasses:
+    """One row with each number of passes."""
+    start, runs = time.perf_counter(), []
+    least = {most: [math.inf] * len(case[2]) for most in passes}
+    for most in passes:
+        words = {"steps": most // 2} if accepts(IMPLEMENTATIONS[name], "steps") else {}
+        trace = Trace(case[1], case[2], None, norm)  # type: ignore[arg-type]
+        try:
+            run_attack(name, *case, ThreatModel(norm), trace=trace, max_queries=most, batch_size=64, **words)  # type: ignore[arg-type]
+        except DavylampError as error:
+            return EqualPasses(name, (math.inf,) * len(passes), 0, time.perf_counter() - start, str(error)[:60])
+        runs.append(trace.curves)
+    for most in passes:
+        for curves in runs:
+            least[most] = [min(pair) for pair in zip(least[most], least_within(curves, most), strict=True)]
+    fooled = sum(map(math.isfinite, least[passes[-1]]))
+    medians = tuple(statistics.median(least[most]) for most in passes)
+    return EqualPasses(name, medians, fooled, time.perf_counter() - start)
+
+
+def run_best(case: Case, norm: str, passes: Sequence[int]) -> list[EqualPasses]:
+    """`best` with each number of passes, and the curve of its longest run."""
+    start, medians, last = time.perf_counter(), [], None
+    for most in passes:
+        last = best_of(default_names(norm), *case, ThreatModel(norm), max_queries=most, batch_size=64)  # type: ignore[arg-type]
+        medians.append(statistics.median(least_within(last.curves or (), most)))
+    if last is None:
+        return []
+    anytime = tuple(statistics.median(least_within(last.curves or (), most)) for most in passes)
+    seconds, fooled = time.perf_counter() - start, int(last.success.sum())
+    return [
+        EqualPasses("best", tuple(medians), fooled, seconds),
+        EqualPasses("best, anytime", anytime, fooled, seconds),
+    ]
+
+
+def print_table(title: str, passes: Sequence[int], lines: Sequence[EqualPasses]) -> None:
+    """The lines, `best` first; a star at the least of the single rows."""
+    alone = [line for line in lines if not line.name.startswith("best")]
+    front = [min(line.medians[place] for line in alone) for place in range(len(passes))]
+    print(f"\n{title}\n\n| attack | {' | '.join(map(str, passes))} | fooled | seconds | |")
+    print(f"|---|{'---|' * (len(passes) + 3)}")
+    for line in (*lines[: len(lines) - len(alone)], *sorted(alone, key=lambda line: line.medians[-1])):
+        cells = [
+            f"{median:.4g}{' *' if line in alone and median == least < math.inf else ''}"
+            for median, least in zip(line.medians, front, strict=True)
+        ]
+        print(f"| {line.name} | {' | '.join(cells)} | {line.fooled} | {line.seconds:.0f} | {line.trouble} |")
+    ours = lines[0].medians
+    ratios = ", ".join(f"{mine / least:.3f}" for mine, least in zip(ours, front, strict=True))
+    print(f"\n`best` over the best single row at each N: {ratios}", flush=True)
+
+
+def main() -> None:
+    """Print a table for each model and norm."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one model, two numbers of passes, three rows")
+    parser.add_argument("--images", type=int, default=40)
+    parser.add_argument("--models", default=",".join(f"digits:{name}" for name in LOSSES))
+    parser.add_argument("--norms", default="linf,l2")
+    parser.add_argument("--passes", default=",".join(map(str, PASSES)))
+    parser.add_argument("--rows", default="", help="only these single rows; those that lack the norm are left out")
+    options = parser.parse_args()
+    passes = (20, 60) if options.quick else tuple(map(int, options.passes.split(",")))
+    images = 3 if options.quick else options.images
+    for model in ["digits:standard"] if options.quick else options.models.split(","):
+        case = load_case(model, images)
+        for norm in options.norms.split(","):
+            names = [name for name in single_rows(norm) if not options.rows or name in options.rows.split(",")]
+            lines = run_best(case, norm, passes)
+            for name in names[:3] if options.quick else names:
+                lines.append(run_alone(name, case, norm, passes))
+                print(f"{name}: {lines[-1].seconds:.0f} s", file=sys.stderr, flush=True)
+            print_table(f"{model}, {norm}, {len(case[2])} images: median distance after N passes", passes, lines)
+
+
+if __name__ == "__main__":
+    main()
