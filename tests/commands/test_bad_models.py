@@ -170,7 +170,8 @@ def test_models_that_are_all_bad_end_the_command(run, folder):
 def test_a_row_that_cannot_do_what_others_can_costs_itself(run, folder):
     """Foolbox's FGSM takes no target."""
     arguments = ("evaluate", "--norm", "linf", "--epsilon", "0.1", "--target", "3", *EVALUATE[-2:], "-o", "r")
-    code, out, err = run(*arguments, "--attacks", "fgsm", "--models", "bad.py:good")
+    three = ("--library", "art,foolbox,torchattacks")
+    code, out, err = run(*arguments, "--attacks", "fgsm", *three, "--models", "bad.py:good")
     assert code == 0, err
     assert "r: 2 cells run, 0 failed" in out
     assert "left out: foolbox:fgsm: foolbox:fgsm has no targeted mode" in " ".join(out.split())

@@ -300,7 +300,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
         (("--method", "canary", "--budget", "4/255"), "expected --method canary without --budget"),
         (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --model, --fit"),
-        (("--subjects", "defences"), "expected defended models as NAME+FILE.py:FUNCTION"),
+        (("--subjects", "defences"), "expected defended models as NAME+DEFENCE"),
         (("--subjects", "defences", "--method", "canary"), "expected defended models beside their originals"),
         (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
         (("--budget", "4/255"), "expected results in one norm with a budget, got l2, linf: choose by norm"),
