@@ -16,6 +16,7 @@ from .portfolio import is_portfolio, portfolio_row, split_names
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
 _LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": "", "surrogate": [], "fitted_on": None}
 MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")  # groups of metrics
+CURVE = "curve"  # a group that is measured only if it is asked for: it costs an attack up to a third more
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # no single step shares what these look for
 SHARD_SIZE = 64  # images that are attacked, measured and saved at once: what a killed run loses at most

@@ -13,7 +13,7 @@ from ...adapters.running.targets import choose_targets
 from ...adapters.running.trace import Trace, curves_of
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput
-from ..cell import Cell, strip_best
+from ..cell import CURVE, Cell, strip_best
 from ..portfolio import split_names
 from .best_effort import best_effort, on_pixels
 from .best_of import best_of
@@ -77,7 +77,7 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     if surrogate is not None:
         result = run_transfer(row, classifier, surrogate, inputs, labels, threat_model, **shared, **cell.parameters)
         return on_pixels(result, classifier, inputs) if cell.pixels else result
-    if attack_of(row).kind == "minimum-norm" and not cell.pixels and not inputs.is_cuda:  # a GPU would wait for it
+    if CURVE in cell.measures and attack_of(row).kind == "minimum-norm" and not (cell.pixels or inputs.is_cuda):
         trace = Trace(inputs.detach().float(), labels.to(inputs.device), targets, threat_model.norm)
         result = run_attack(row, classifier, inputs, labels, threat_model, trace=trace, **shared, **cell.parameters)
         return replace(result, curves=curves_of(trace, result))

@@ -18,7 +18,7 @@ from ...adapters.running.targets import check_target
 from ...adapters.threat_model import Norm
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from ..cell import MEASURES, SHARD_SIZE, strip_best
+from ..cell import CURVE, MEASURES, SHARD_SIZE, strip_best
 from ..portfolio import AUTO, is_portfolio
 from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value
@@ -88,7 +88,8 @@ class Config:
         data: name of the data.
         limit: only this many images.
         images: only those of these names, of the first `limit`.
-        measures: groups of metrics, and user metrics as "my.py:function".
+        measures: groups of metrics, and user metrics as "my.py:function". "curve" is none of the default: how near the
+            nearest adversarial point of each image was after how many passes, of minimum-norm attacks on a CPU.
         libraries: only these; empty: all.
         repaired: the repaired rows as well.
         seeds: each cell once with each.
@@ -119,7 +120,7 @@ class Config:
     data: Annotated[Word, Option("demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = "demo:imagenet"
     limit: Annotated[Count | None, Option("only this many images")] = None
     images: Annotated[tuple[Word, ...], Option("only the images of these names", name="image")] = ()
-    measures: Annotated[tuple[Word, ...], Option("FILE.py:FUNCTION, of each image", name="metric")] = MEASURES
+    measures: Annotated[tuple[Word, ...], Option("FILE.py:FUNCTION, of each image; curve", name="metric")] = MEASURES
     libraries: Annotated[tuple[LibraryName, ...], Option("only this library", name="library")] = ()
     repaired: Annotated[bool, Option("the repaired rows as well")] = False
     seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("of every random choice", name="seed")] = (0,)
@@ -146,11 +147,11 @@ class Config:
             raise InvalidInput("attacks: expected a list of tables, each under [[attacks]], got one table")
         _store(self, check_record(Config, values))
         for place, group in enumerate(self.measures):
-            if group not in MEASURES:
+            if group not in (*MEASURES, CURVE):
                 if is_file_name(group):
                     find_metric(group)
                     continue
-                unknown = UnknownName(f"measures[{place}]", group, MEASURES)
+                unknown = UnknownName(f"measures[{place}]", group, (*MEASURES, CURVE))
                 unknown.path = f"measures[{place}]"
                 raise unknown
 

@@ -55,7 +55,9 @@ def test_a_portfolio_is_evaluated_recorded_resumed_and_read_back(digits, images,
 
 def test_a_minimum_norm_attack_has_a_curve_too_and_a_fixed_budget_has_none(digits, images, tmp_path):
     choices = AttackChoice("adv-lib:fmn", "linf", parameters={"steps": 15}), AttackChoice("foolbox:fgsm", "linf", 0.1)
-    evaluate(plan_of(digits, images, *choices), ResultsStore(tmp_path))
+    evaluate(plan_of(digits, images, *choices), ResultsStore(tmp_path / "plain"))
+    assert all("curve_passes" not in each.columns for each in read_outcomes(tmp_path / "plain").done)  # nobody asked
+    evaluate(plan_of(digits, images, *choices, measures=("effect", "curve")), ResultsStore(tmp_path))
     fmn, fgsm = (
         next(each.columns for each in read_outcomes(tmp_path).done if each.cell.attack == choice.attack)
         for choice in choices
