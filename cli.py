@@ -5,7 +5,19 @@ import sys
 
 import typer
 
-from .commands import attacks, check, conformance, contract, defences, evaluate, rank, report, reproduce, results
+from .commands import (
+    attacks,
+    check,
+    conformance,
+    contract,
+    defences,
+    evaluate,
+    rank,
+    report,
+    reproduce,
+    results,
+    saturation,
+)
 from .commands.derived import DerivedCommand, unfinished
 from .commands.failures import close_output, explain, open_output, refuse_empty
 from .memory import keep_freed_memory
@@ -19,6 +31,7 @@ app = typer.Typer(
 app.command("attacks")(attacks.list_attacks)
 app.command("defences")(defences.list_defences)
 app.command("compare", cls=DerivedCommand)(unfinished(attacks.compare_libraries))
+app.command("saturation")(saturation.find_saturation)
 app.command("evaluate", cls=DerivedCommand)(unfinished(evaluate.evaluate_models))
 app.command("status")(evaluate.show_status)
 app.command("table")(results.show_table)

@@ -1,5 +1,8 @@
 """Where the misclassification ratio stops growing: by the formula of a linear model, and by hand."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +31,30 @@ def test_the_ratios_of_a_linear_model_are_shares_of_its_least_perturbations(line
 def test_a_loss_up_to_the_threshold_is_none(linear, threshold, index):
     budgets = [value * 1.05 for value in linear.least["linf"].sort().values.tolist()]
     assert saturate(linear, budgets=budgets, threshold=threshold).epsilon == budgets[index]
+
+
+def test_the_command_says_what_the_function_finds(run, digits, tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import torch\n\n\ndef build():\n    return torch.load('net.pt', weights_only=False)\n"
+    )
+    torch.save(digits.module, tmp_path / "net.pt")
+    np.savez(tmp_path / "images.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
+    where = ("--model", "net.py:build", "--data", "npz:images.npz", "--library", "foolbox,torchattacks")
+    options = ("--norm", "linf", "--budget", "0.05,0.1,0.4,0.8")
+    code, out, err = run("saturation", "fgsm", *where, *options, "--json")
+    assert code == 0, err
+    rows = {row["implementation"]: row for row in json.loads(out)["rows"]}
+    assert set(rows) == {"foolbox:fgsm", "torchattacks:fgsm"}
+    for name, row in rows.items():
+        expected = saturate(digits, name, budgets=[0.05, 0.1, 0.4, 0.8])
+        assert (row["epsilon"], tuple(row["ratios"]), row["attacked"]) == (expected.epsilon, expected.ratios, 16)
+    code, out, _ = run("saturation", "fgsm", *where, *options)
+    assert code == 0
+    assert "with 16 images a share of 1 is 0.79 to 1.00" in out
+    code, _, err = run("saturation", "foolbox:deepfool", *where)
+    assert (code, "looks for the smallest change by itself" in err) == (1, True)
+    code, _, err = run("saturation", "fgsm", *where, "--norm", "l0")
+    assert (code, "expected a norm that fgsm has, got l0" in err) == (1, True)
 
 
 def test_a_ratio_that_still_grows_has_no_saturating_budget(linear):

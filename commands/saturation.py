@@ -1,0 +1,100 @@
+"""The command that finds the budget at which an attack is to be evaluated: where its success stops growing."""
+
+import json
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import DavylampError, InvalidInput, Unsupported
+from .options import Data, Json, Libraries, Model, choose_rows, read_parameters, say_defaults, split_list
+from .progress import show_progress
+
+
+def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
+    context: typer.Context,
+    attack: Annotated[str, typer.Argument(help="a fixed-budget attack of `davylamp attacks`: pgd, foolbox:pgd")],
+    model: Model = "demo:efficientnet-lite0",
+    data: Data = "demo:imagenet",
+    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
+    norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0; of the attack's, the first")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(help="a radius, as 4/255 (repeatable); 9 around the usual")
+    ] = None,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="a difference of success that counts")] = 0.01,
+    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable)")] = None,
+    library: Libraries = None,
+    repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Find the smallest radius at which an attack fools as many images as at any (CANARY, 3.2.1), by library."""
+    from ..adapters.data.datasets import load_data_for
+    from ..adapters.models.zoo.load import load_model
+    from ..adapters.parameters import parse_number
+
+    given = read_parameters({}, param or [], [attack])
+    radii = [parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None
+    rows = choose_rows(attack, split_list("--library", library), repaired=repaired)
+    norm = norm or next(iter(rows[0].classes))
+    rows = [row for row in rows if norm in row.classes]
+    if not rows:
+        raise InvalidInput(f"expected a norm that {attack} has, got {norm}")
+    classifier = load_model(model, device)
+    images = load_data_for(classifier, data, limit)
+    settings = {"budgets": radii, "threshold": threshold, "seed": seed}
+    lines, failed = [], {}
+    with show_progress(len(rows) * (len(radii) if radii else 9) * len(images.labels)) as progress:
+        for row in rows:
+            done = partial(progress, row.name)
+            try:
+                lines.append(_line(row, classifier, images, norm, given, {**settings, "progress": done}))
+            except DavylampError as error:
+                failed[row.name] = str(error)
+    if not lines:
+        raise Unsupported("; ".join(dict.fromkeys(failed.values())))
+    say_defaults(context, ("model", "data", "threshold", "seed"))
+    if as_json:
+        print(json.dumps({"norm": norm, "rows": lines, "failed": failed}, indent=2))  # noqa: T201 - the product
+    else:
+        _print(attack, model, data, norm, lines, failed)
+
+
+def _line(
+    row: Any, classifier: Any, images: Any, norm: Any, given: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """One implementation at every budget."""
+    from ..adapters import attack_of
+    from ..adapters.catalogue.lookup import accepts
+    from ..engine import saturating_budget
+
+    matched = {name: value for name, value in attack_of(row).matched.items() if accepts(row, name)}
+    saturation = saturating_budget(
+        row, classifier, images.inputs, images.labels, norm, **settings, **{**matched, **given}
+    )
+    return {"implementation": row.name, **saturation._asdict()}
+
+
+def _print(attack: str, model: str, data: str, norm: str, lines: list[dict[str, Any]], failed: dict[str, str]) -> None:
+    from ..adapters.words import radius_text
+    from ..intervals import share_interval
+    from ..report.text.console import make_console, print_table
+
+    console = make_console()
+    columns = ("implementation", "n", "at", *(radius_text(norm, budget) for budget in lines[0]["budgets"]))
+    rows = []
+    for line in lines:
+        at = "-" if line["epsilon"] is None else radius_text(norm, line["epsilon"])
+        rows.append([line["implementation"], line["attacked"], at, *(f"{ratio:.3f}" for ratio in line["ratios"])])
+    print_table(f"{attack} on {model}, {data}: share fooled at each {norm} radius", columns, rows, console)
+    n = lines[0]["attacked"]
+    low, high = share_interval(n, n)
+    note = "at: the smallest radius that loses nothing against the best one"
+    console.print(f"{note}; with {n} images a share of 1 is {low:.2f} to {high:.2f}", highlight=False, markup=False)
+    for line in lines:
+        if line["epsilon"] is None:
+            why = "nothing was fooled" if not any(line["ratios"]) else "it still grows at the largest radius"
+            console.print(f"- {line['implementation']}: no budget: {why}", highlight=False, markup=False)
+    for name, reason in failed.items():
+        console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
