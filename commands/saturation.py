@@ -78,7 +78,7 @@ def _line(
 
 def _print(attack: str, model: str, data: str, norm: str, lines: list[dict[str, Any]], failed: dict[str, str]) -> None:
     from ..adapters.words import radius_text
-    from ..intervals import share_interval
+    from ..engine import share_interval
     from ..report.text.console import make_console, print_table
 
     console = make_console()
