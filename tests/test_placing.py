@@ -123,10 +123,18 @@ def test_a_second_call_runs_nothing_and_a_lost_batch_is_run_again(digits, baseli
     assert sum(each.done for each in done) == 1
 
 
-def test_the_choice_stops_as_soon_as_the_rank_is_as_narrow_as_asked(chosen):
-    *before, last = chosen[0].choice.steps
+def test_the_choice_stops_as_soon_as_the_rank_is_as_narrow_as_asked(digits, baseline, chosen, tmp_path):
+    weak = {"weak": Images(digits.module, 4.0)}  # wrong nearly everywhere: its place is soon known
+    options = {"against": baseline, "out": tmp_path, "adaptive": True, "width": 1, "batch": 3}
+    (placed,) = davylamp.place(weak, digits.inputs, digits.labels, **options)
+    *before, last = placed.choice.steps
+    assert placed.choice.enough
+    assert last.width <= 1
     assert all(step.width > 1 for step in before)
-    assert last.width <= 1 or last.images == 16
+    assert len(set(davylamp.load(tmp_path)["image"])) == last.images < 16
+    hard = chosen[0].choice  # as good as the others: all images do not place it
+    assert not hard.enough
+    assert hard.steps[-1].images == 16
 
 
 def test_attacks_that_cannot_place_are_left_out(digits, baseline, tmp_path):

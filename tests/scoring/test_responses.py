@@ -251,6 +251,14 @@ def test_a_defence_is_set_against_others_on_the_same_original():
         build_responses(plain, "models", original="net")
 
 
+def test_named_defences_and_chains_of_them_belong_to_the_original_that_is_there():
+    names = ("net", "net+jpeg:quality=50", "net+jpeg:quality=50+bit-depth:bits=4", "my+net")
+    rows = [(name, "art", image, False, False) for name in names for image in ("x", "y")]
+    responses = build_responses(attempts(*rows), "defences")
+    assert responses.subjects == ("none", "jpeg:quality=50", "jpeg:quality=50+bit-depth:bits=4")
+    assert "left out: my+net: no model with a defence in front of it" in responses.notes
+
+
 def test_settings_that_are_not_in_the_parameters_make_other_items():
     both = pd.concat([results(pixels=True), results(pixels=False)], ignore_index=True)
     assert len(build_responses(both, "models").items) == 2 * len(build_responses(results(), "models").items)
