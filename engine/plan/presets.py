@@ -148,7 +148,7 @@ _ROBIC = Preset(
         preset="robic",
         attacks=(
             AttackChoice("best(foolbox:pgd)", "l2", None, "", {"steps": 40}),
-            _choice("davylamp:bp", "l2", steps=100),
+            _choice("davylamp:bp", "l2", steps=100, quantise=True),
             _choice("foolbox:cw", "l2", steps=100),
             _choice("davylamp:surfree", "l2", max_queries=5000, quantise=True),
             _choice("davylamp:rays", "l2", max_queries=5000),
@@ -162,6 +162,8 @@ _ROBIC = Preset(
     "RoBIC (Maho et al. 2021), section 5: best effort, 8-bit images, 5000 queries",
     (),
     (
+        "BP rounds to 8 bits inside its iterations; the paper rounds white-box examples afterwards, by a rule of its own: "
+        "rounded to the nearest level, the small changes of BP are undone",
         "QEBA draws from small images, enlarged (its variant S): the paper does not say which variant it runs",
         _MATCHED,
     ),
