@@ -162,8 +162,8 @@ _ROBIC = Preset(
     "RoBIC (Maho et al. 2021), section 5: best effort, 8-bit images, 5000 queries",
     (),
     (
-        "BP rounds to 8 bits inside its iterations, the paper rounds white-box examples afterwards: to the nearest level, "
-        "that undoes the small changes of BP on large images",
+        "BP rounds to 8 bits inside its iterations, the paper rounds white-box examples afterwards: to the nearest "
+        "level, that undoes the small changes of BP on large images",
         "QEBA draws from small images, enlarged (its variant S): the paper does not say which variant it runs",
         _MATCHED,
     ),
