@@ -163,12 +163,13 @@ def _warn_unreachable(rows: list[Any], asked: Any, threat_model: Any) -> None:
 
 def _say_hints(classifier: Any, comparison: Any) -> None:
     """Print how the model's output was read, where there was a choice, and why it may get nothing right."""
+    from ..adapters.models.defences.names import describe_gradients
     from ..adapters.models.outputs import explain_accuracy
     from ..report.text.console import print_error
 
     result = next((row.result for row in comparison.rows if row.result is not None), None)
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
-    for line in (classifier.output_note, classifier.precision_note, hint):
+    for line in (classifier.output_note, classifier.precision_note, describe_gradients(classifier.name), hint):
         if line:
             print_error(f"- {line}")
 

@@ -30,6 +30,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Find the smallest radius at which an attack fools as many images as at any (CANARY, 3.2.1), by library."""
+    from ..adapters import attack_of
     from ..adapters.data.datasets import load_data_for
     from ..adapters.models.zoo.load import load_model
     from ..adapters.parameters import parse_number
@@ -41,6 +42,8 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     rows = [row for row in rows if norm in row.classes]
     if not rows:
         raise InvalidInput(f"expected a norm that {attack} has, got {norm}")
+    if all(attack_of(row).kind != "fixed-budget" for row in rows):
+        raise Unsupported(f"{attack} looks for the smallest change by itself: it has no budget to choose")
     classifier = load_model(model, device)
     images = load_data_for(classifier, data, limit)
     settings = {"budgets": radii, "threshold": threshold, "seed": seed}

@@ -141,7 +141,7 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
     for name in chosen:
         if counts[name] != 1:
             got = f"none among {len(names)}, the first is {names[0]}" if not counts[name] else f"{counts[name]}"
-            raise InvalidInput(f"images: expected one image of the name {name}, got {got}")
+            raise InvalidInput(f"expected one image of the name {name}, got {got}")
     wanted = set(chosen)
     return [place for place, name in enumerate(names) if name in wanted]
 

@@ -81,9 +81,9 @@ def run_alone(name: str, case: Case, norm: str, passes: Sequence[int]) -> EqualP
     least = {most: [math.inf] * len(case[2]) for most in passes}
     for most in passes:
         words = {"steps": most // 2} if accepts(IMPLEMENTATIONS[name], "steps") else {}
-        trace = Trace(case[1], case[2], None, norm)  # type: ignore[arg-type]
+        trace = Trace(case[1], case[2], None, norm)
         try:
-            run_attack(name, *case, ThreatModel(norm), trace=trace, max_queries=most, batch_size=64, **words)  # type: ignore[arg-type]
+            run_attack(name, *case, ThreatModel(norm), trace=trace, max_queries=most, batch_size=64, **words)
         except DavylampError as error:
             return EqualPasses(name, (math.inf,) * len(passes), 0, time.perf_counter() - start, str(error)[:60])
         runs.append(trace.curves)
@@ -99,7 +99,7 @@ def run_best(case: Case, norm: str, passes: Sequence[int]) -> list[EqualPasses]:
     """`best` with each number of passes, and the curve of its longest run."""
     start, medians, last = time.perf_counter(), [], None
     for most in passes:
-        last = best_of(default_names(norm), *case, ThreatModel(norm), max_queries=most, batch_size=64)  # type: ignore[arg-type]
+        last = best_of(default_names(norm), *case, ThreatModel(norm), max_queries=most, batch_size=64)
         medians.append(statistics.median(least_within(last.curves or (), most)))
     if last is None:
         return []

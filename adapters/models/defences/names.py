@@ -30,6 +30,17 @@ def is_defence(text: str) -> bool:
     return head in {row.name for row in ROWS} or f"{head}:{rest.partition(':')[0]}" in DEFENCES
 
 
+def describe_gradients(model: str) -> str:
+    """How gradients pass the named defences of a model, where they are not exact; "" where there is nothing to say."""
+    said = {
+        "straight-through": "gradients pass {} as if it changed nothing (BPDA): that it stands is no proof",
+        "none": "no gradients pass {}: attacks by gradients cannot succeed, which says nothing of the defence",
+    }
+    named = [read_defence(part) for part in model.split("+")[1:] if is_defence(part)]
+    lines = [said[each.gradients].format(each.defence.full_name) for each in named if each.gradients in said]
+    return "; ".join(dict.fromkeys(lines))
+
+
 def read_defence(text: str) -> NamedDefence:
     """The defence that a text names, with its parameters.
 
@@ -44,6 +55,9 @@ def read_defence(text: str) -> NamedDefence:
     name = ":".join(names)
     row = DEFENCES.get(name) or next((row for row in ROWS if row.name == name), None)
     if row is None:
+        known, _, rest = name.rpartition(":")
+        if is_defence(name) and known and not settings:
+            raise InvalidInput(f"expected {known}:KEY=VALUE, got {rest!r} without a value")
         raise UnknownName("defence", name, known_defences())
     values = {word: default for word, (_, default) in row.params.items()}
     gradients: str = row.gradients[0]

@@ -213,7 +213,8 @@ def test_the_identity_has_the_parameters_and_hides_nothing(digits):
         ("blur:gradients=guess", InvalidInput, "expected gradients exact or straight-through or none, got guess"),
         ("median:window=4", InvalidInput, "expected window as an odd number, got 4"),
         ("jpeg:quality=50,,", InvalidInput, ""),
-        ("jpeg:50", UnknownName, "unknown defence 'jpeg:50'"),
+        ("jpeg:50", InvalidInput, "expected jpeg:KEY=VALUE, got '50' without a value"),
+        ("art:jpeg:quality", InvalidInput, "expected art:jpeg:KEY=VALUE, got 'quality' without a value"),
     ],
 )
 def test_a_mistake_is_one_line(text, error, said):
@@ -257,6 +258,13 @@ def test_the_commands(run, tmp_path):
     attacks = ("--attacks", "foolbox:fgsm", "--epsilon", "0.01", "--data", "foolbox:cifar10", "--limit", "8")
     code, _, err = run("evaluate", "--models", models, "--defence", "bit-depth:bits=3", *attacks, "-o", "out")
     assert code == 0, err
+    assert (
+        "+bit-depth:bits=3: gradients pass art:bit-depth as if it changed nothing (BPDA): that it stands is no" in err
+    )
+    assert "quality=30,gradients=none: no gradients pass art:jpeg" in err
+    assert "build: gradients" not in err
+    code, _, err = run("compare", "fgsm", "--model", "model.py:build+jpeg", "--library", "foolbox", *attacks[2:])
+    assert "- gradients pass art:jpeg as if it changed nothing" in err
     code, out, _ = run("table", "out", "--by", "pairs", "--metric", "CA", "--json")
     names = {row["model"] for row in json.loads(out)["rows"]}
     plain, jpeg = "model.py:build", "model.py:build+jpeg:quality=30,gradients=none"
