@@ -33,12 +33,25 @@ if TYPE_CHECKING:
     from .errors import DavylampError
     from .memory import keep_freed_memory
     from .scoring import Ranking
-    from .verbs import Evaluation, compare, evaluate, fit_attack, load_data, load_model, place, rank, run_attack, table
+    from .verbs import (
+        Evaluation,
+        compare,
+        corrupt,
+        evaluate,
+        fit_attack,
+        load_data,
+        load_model,
+        place,
+        rank,
+        run_attack,
+        table,
+    )
 
 _HOMES = {
     ".verbs": (
         "Evaluation",
         "compare",
+        "corrupt",
         "evaluate",
         "fit_attack",
         "load_data",
@@ -64,6 +77,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "best_effort",
     "best_of",
     "compare",
+    "corrupt",
     "evaluate",
     "keep_freed_memory",
     "load",

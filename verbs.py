@@ -19,7 +19,7 @@ from .adapters import AttackResult, Classifier, Implementation, ThreatModel, imp
 from .adapters import run_attack as run_row
 from .adapters.catalogue.customary import choose_threat_model
 from .adapters.catalogue.lookup import ATTACKS, find_library, row_of
-from .adapters.data.datasets import Data, load_data
+from .adapters.data.datasets import Data, corrupt, load_data
 from .adapters.models.borrowed import borrowed
 from .adapters.models.classifier import check_images
 from .adapters.models.ensemble import ensemble_of
@@ -46,6 +46,7 @@ from .scoring.adaptive import BATCH
 __all__ = [
     "Evaluation",
     "compare",
+    "corrupt",
     "evaluate",
     "fit_attack",
     "load_data",

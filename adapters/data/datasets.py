@@ -1,10 +1,10 @@
-"""Images and labels by name: the samples that packages ship, folders of images, and array files."""
+"""Images and labels by name: samples that packages ship, folders, array files; and the same with a corruption."""
 
 import stat
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,9 @@ from ..models.classifier import Classifier, Interpolation
 from ..paths import expand_path
 from ..user_code import one_line
 from ..user_file import is_file_name
-from .array_files import read_arrays
+from .array_files import check_arrays, read_arrays
+from .corruptions.corrupted_sets import FOLDERS, Corrupted, corruption_folder, read_corruption_arrays, split_corruption
+from .corruptions.generate import corrupt_images
 from .data_file import read_data_file
 from .image_folders import Item, list_folder
 
@@ -64,6 +66,9 @@ def known_data() -> list[str]:
         "imagefolder:PATH",
         "npz:PATH",
         "path/to/file.py:load",
+        "DATA+CORRUPTION:severity",
+        "imagenet-c:PATH+CORRUPTION:severity",
+        "cifar-10-c:PATH+CORRUPTION:severity",
     ]
 
 
@@ -83,7 +88,8 @@ def load_data(
     classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
     (or `y`), which are taken as they are: sizes apply to image files only. `path/to/file.py:load` is a function that
     returns such images and labels, or a dataset of pairs. No file is taken twice, whatever links lead
-    to it.
+    to it. `DATA+fog:3` are images with a corruption, see `corrupt`; of `imagenet-c:PATH` and `cifar-10-c:PATH` they are
+    read: folders PATH/fog/3/CLASS as ImageNet-C has them, or PATH/fog.npy with the severities one after the other.
 
     Args:
         name: one of `known_data()`.
@@ -119,9 +125,37 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
-    sizes = _Wanted(classifier.resize, classifier.crop, classifier.interpolation)
-    wanted = sizes._replace(channels=classifier.channels, classes=classifier.stated_classes)
-    return _load(name, limit, wanted, chosen)
+    return _load(name, limit, _wanted_by(classifier), chosen)
+
+
+def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Data:
+    """The same images with a corruption of Hendrycks and Dietterich (2019), as `corrupt_images` makes it.
+
+    Args:
+        data: images and labels.
+        corruption: its name, "fog".
+        severity: 1 to 5.
+        seed: of everything random; an image's pixels do not depend on which others are there.
+
+    Raises:
+        DavylampError: as `corrupt_images`.
+    """
+    return data._replace(inputs=corrupt_images(data.inputs, corruption, severity, seed=seed))
+
+
+def load_blocks(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
+    """`load_data_for` a few images at a time: of folders no more are in memory than a block."""
+    wanted = _wanted_by(classifier)
+    items = _list_files(name, limit, wanted)
+    if items is None:
+        data = _load(name, limit, wanted)
+        for start in range(0, len(data.labels), size):
+            part = slice(start, start + size)
+            yield Data(data.inputs[part], data.labels[part], data.names[part])
+    else:
+        files, fitting = items
+        for start in range(0, len(files), size):
+            yield _read_images(files[start : start + size], fitting)
 
 
 def choose_named(data: Data, chosen: Collection[str]) -> Data:
@@ -147,12 +181,16 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
 
 
 def _load(name: str, limit: int | None, wanted: _Wanted, chosen: Collection[str] = ()) -> Data:
+    corrupted = split_corruption(name)
+    if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
+        return _load_corrupted(corrupted, limit, wanted, chosen)
+    files = _list_files(name, limit, wanted)
+    if files is not None:
+        return _read_images(_choose_items(files[0], chosen), files[1])
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
         inputs, labels = read_arrays(expand_path(rest), limit)
         return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
-    if source == "imagefolder" and rest:
-        return _read_images(_choose_items(list_folder(expand_path(rest), wanted.classes)[:limit], chosen), wanted)
     if is_file_name(name):
         return choose_named(Data(*read_data_file(name, limit)), chosen)
     if name not in known_data() or rest not in _SAMPLES:
@@ -161,6 +199,34 @@ def _load(name: str, limit: int | None, wanted: _Wanted, chosen: Collection[str]
         wanted = wanted._replace(resize=256, crop=224)
     items = _choose_items(_list_samples(rest, extra=source)[:limit], chosen)
     return _read_images(items, wanted._replace(as_rgb=False))
+
+
+def _wanted_by(classifier: Classifier) -> _Wanted:
+    sizes = _Wanted(classifier.resize, classifier.crop, classifier.interpolation)
+    return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes)
+
+
+def _list_files(name: str, limit: int | None, wanted: _Wanted) -> tuple[list[Item], _Wanted] | None:
+    """The image files of a folder and what becomes of each; None for other data."""
+    source, _, rest = name.partition(":")
+    corrupted = split_corruption(name)
+    if corrupted is not None and corrupted.on_disk and source == FOLDERS:
+        root = expand_path(corrupted.base.partition(":")[2])
+        folder = corruption_folder(root, corrupted.corruption, corrupted.severity)
+        # They are cropped already: only another size than the model's is resized.
+        return list_folder(folder, wanted.classes)[:limit], wanted._replace(resize=wanted.crop)
+    if corrupted is None and source == "imagefolder" and rest:
+        return list_folder(expand_path(rest), wanted.classes)[:limit], wanted
+    return None
+
+
+def _load_corrupted(corrupted: Corrupted, limit: int | None, wanted: _Wanted, chosen: Collection[str]) -> Data:
+    if not corrupted.on_disk:
+        return corrupt(_load(corrupted.base, limit, wanted, chosen), corrupted.corruption, corrupted.severity)
+    root = expand_path(corrupted.base.partition(":")[2])
+    images, labels = read_corruption_arrays(root, corrupted.corruption, corrupted.severity, limit)
+    inputs, classes = check_arrays(images, labels, root, limit)
+    return choose_named(Data(inputs, classes, [str(index) for index in range(len(inputs))]), chosen)
 
 
 def _choose_items(items: list[Item], chosen: Collection[str]) -> list[Item]:

@@ -1,0 +1,109 @@
+"""Corrupted data sets on disk, and the names by which corrupted images are asked for."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ....errors import InvalidInput, Unavailable, UnknownName
+from ...paths import expand_path
+from ...user_code import one_line
+from .published import CORRUPTIONS, SEVERITIES, check_severity, find_corruption
+
+FOLDERS, ARRAYS = "imagenet-c", "cifar-10-c"
+_NAME = re.compile(r"(?P<base>[^+]*:.*)\+(?P<corruption>[A-Za-z][\w-]*)(?::(?P<severity>[^:/\\+]*))?")
+
+
+class Corrupted(NamedTuple):
+    """What a name asks for: images of `base` with a corruption; `on_disk`: they are read, not made."""
+
+    base: str
+    corruption: str
+    severity: int
+    on_disk: bool
+
+
+def split_corruption(name: str) -> Corrupted | None:
+    """The parts of "DATA+CORRUPTION:severity"; None for a name without a corruption, or of a path that is there.
+
+    Raises:
+        UnknownName: if there is no such corruption.
+        InvalidInput: if the severity is none, or a set on disk is named without a corruption.
+    """
+    source, _, path = name.partition(":")
+    match = _NAME.fullmatch(name)
+    if match is None or expand_path(path).exists():
+        if source in (FOLDERS, ARRAYS) and path:
+            raise InvalidInput(f"expected a corruption and its severity, as in {name}+fog:3, got {name}")
+        return None
+    base, corruption, severity = match["base"], match["corruption"], match["severity"]
+    on_disk = source in (FOLDERS, ARRAYS)
+    if severity is None and not on_disk and corruption.replace("-", "_") not in CORRUPTIONS:
+        return None  # a path that has a plus and is not there
+    known = corruption if on_disk else find_corruption(corruption).name
+    return Corrupted(base, known, check_severity(severity or "", known), on_disk)
+
+
+def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
+    """The folder of class folders of a corruption in ImageNet-C's layout, ROOT/CORRUPTION/SEVERITY or a group above.
+
+    Raises:
+        Unavailable: if there is no such folder.
+        UnknownName: if there is none of this corruption.
+    """
+    if not root.is_dir():
+        raise Unavailable(f"expected a folder of corruptions, ROOT/CORRUPTION/SEVERITY/CLASS, found none at {root}")
+    chosen = _choose(corruption, list_corruption_folders(root))
+    folder = chosen / str(severity)
+    if not folder.is_dir():
+        raise Unavailable(f"expected a folder for severity {severity} in {chosen}, found none")
+    return folder
+
+
+def list_corruption_folders(root: Path) -> dict[str, Path]:
+    """By name the folders below a root that have a folder for some severity, directly or in a group ("noise")."""
+    levels = [str(severity) for severity in SEVERITIES]
+    folders = [path for pattern in ("*", "*/*") for path in sorted(root.glob(pattern)) if path.is_dir()]
+    return {path.name: path for path in folders if any((path / level).is_dir() for level in levels)}
+
+
+def read_corruption_arrays(
+    root: Path, corruption: str, severity: int, limit: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Images, uint8, (N, 32, 32, 3), and labels, (N,), of CIFAR-10-C's layout: five severities one after the other.
+
+    Raises:
+        Unavailable: if there are no such files, or they cannot be read.
+        UnknownName: if there is none of this corruption.
+        InvalidInput: if they hold something else.
+    """
+    if not root.is_dir():
+        raise Unavailable(f"expected a folder with CORRUPTION.npy and labels.npy, found none at {root}")
+    files = {path.stem: path for path in sorted(root.glob("*.npy")) if path.stem != "labels"}
+    images = _read_array(_choose(corruption, files))
+    labels = _read_array(root / "labels.npy")
+    if images.ndim != 4 or labels.ndim != 1 or len(images) % len(SEVERITIES) or not len(images):
+        got = f"{images.shape} and {labels.shape}"
+        raise InvalidInput(f"expected images of five severities and their labels in {root}, got {got}")
+    each = len(images) // len(SEVERITIES)
+    if len(labels) not in (each, len(images)):
+        raise InvalidInput(f"expected {each} or {len(images)} labels in {root}, got {len(labels)}")
+    first = (severity - 1) * each
+    rows = slice(first, first + (each if limit is None else min(limit, each)))
+    kept = labels[rows] if len(labels) == len(images) else labels[: rows.stop - rows.start]
+    return np.array(images[rows]), np.array(kept)
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise Unavailable(f"could not read {path}: {one_line(error) or type(error).__name__}") from error
+
+
+def _choose(corruption: str, there: dict[str, Path]) -> Path:
+    name = corruption if corruption in there else corruption.replace("-", "_")
+    if name not in there:
+        raise UnknownName("corruption", corruption, there)
+    return there[name]

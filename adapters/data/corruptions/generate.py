@@ -1,0 +1,139 @@
+"""Images with a corruption: the library's code at ImageNet's size, the authors' parameters for smaller images."""
+
+import hashlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....errors import InvalidInput, MissingLibrary, Unsupported
+from .published import Corruption, check_severity, find_corruption
+
+SMALLEST = 32  # side of an image that the library takes
+VERSION = 1  # of how an image gets its seed and its parameters: other pixels are another version
+Sized = Literal["imagenet", "tiny-imagenet", "cifar"]
+_SEEDED = ("glass_blur", "impulse_noise")  # they draw from generators of their own, which np.random.seed does not reach
+
+
+def sized_for(height: int, width: int) -> Sized:
+    """Whose severities images of this size get: a blur for 224 pixels leaves nothing of 32."""
+    longer = max(height, width)
+    return "cifar" if longer <= 32 else "tiny-imagenet" if longer <= 64 else "imagenet"
+
+
+def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int = 0) -> Tensor:
+    """Images with one of the 19 corruptions of Hendrycks and Dietterich (2019).
+
+    Images become 8-bit ones first. What is random depends on an image's pixels, the corruption, the severity and the
+    seed alone, not on the images beside it. Grey images are corrupted as three equal channels, of which the first is
+    taken. Up to 32 pixels a side the severities are CIFAR-10-C's, up to 64 Tiny ImageNet-C's, else ImageNet-C's.
+    The published sets are stored as JPEG and hence a little harder; motion blur and snow are the library's, where the
+    authors used ImageMagick, and its elastic transformation has no affine part.
+
+    Args:
+        inputs: images in [0, 1], shape (N, C, H, W), of 1 or 3 channels.
+        corruption: name, "fog".
+        severity: 1 to 5.
+        seed: of everything random.
+
+    Returns:
+        As `inputs`, float32, of 8 bits.
+
+    Raises:
+        UnknownName: if there is no such corruption.
+        InvalidInput: if the severity or the images are something else.
+        Unsupported: if grey images cannot have this corruption.
+        MissingLibrary: if imagecorruptions is not installed.
+    """
+    row = find_corruption(corruption)
+    level = check_severity(severity, row.name)
+    check_images_for(row, inputs)
+    pixels = inputs.detach().cpu().mul(255).round().clamp(0, 255).to(torch.uint8)
+    arrays = [_corrupt_one(image.permute(1, 2, 0).numpy(), row, level, seed) for image in pixels]
+    if not arrays:
+        return inputs.clone()
+    stacked = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
+    return stacked.float().div_(255).to(inputs.device)
+
+
+def check_images_for(row: Corruption, inputs: Tensor) -> None:
+    """Raise unless images of this shape can have the corruption.
+
+    Raises:
+        InvalidInput: if they are too small or no images.
+        Unsupported: if they are grey and it brings colours in.
+    """
+    if inputs.ndim != 4 or inputs.shape[1] not in (1, 3):
+        raise InvalidInput(f"expected images of shape (N, 1 or 3, H, W) to corrupt, got {tuple(inputs.shape)}")
+    height, width = inputs.shape[2:]
+    if min(height, width) < SMALLEST:
+        got = f"{width} x {height}"
+        raise InvalidInput(f"expected images of at least {SMALLEST} x {SMALLEST} for {row.name}, got {got}")
+    if inputs.shape[1] == 1 and row.coloured:
+        raise Unsupported(f"{row.name} brings colours in, which grey images cannot have; take another corruption")
+
+
+def seed_of(pixels: np.ndarray, corruption: str, severity: int, seed: int) -> int:
+    """What the corruption of one image is seeded with: a hash of its 8-bit pixels and of what is done to it."""
+    about = f"{VERSION} {corruption} {severity} {seed} {pixels.shape}".encode()
+    digest = hashlib.sha256(about + np.ascontiguousarray(pixels).tobytes()).digest()
+    return int.from_bytes(digest[:4], "little")
+
+
+def library_version() -> str:
+    """The version of imagecorruptions that is here.
+
+    Raises:
+        MissingLibrary: if none is.
+    """
+    from importlib.metadata import version
+
+    load_library()
+    return version("imagecorruptions-imaug")
+
+
+def load_library() -> Any:
+    """The module imagecorruptions.
+
+    Raises:
+        MissingLibrary: if it cannot be imported.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of numba and OpenCV, on some versions
+            return import_module("imagecorruptions")
+    except ImportError as error:
+        raise MissingLibrary("imagecorruptions", "corruptions", str(error)) from error
+
+
+@contextmanager
+def seeded_numpy(seed: int) -> Iterator[None]:
+    """NumPy's global generator, from which the library draws, seeded inside and as it was afterwards."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
+
+
+def _corrupt_one(pixels: np.ndarray, row: Corruption, severity: int, seed: int) -> np.ndarray:
+    """An image, uint8, shape (H, W, C), with a corruption."""
+    own, grey = seed_of(pixels, row.name, severity, seed), pixels.shape[2] == 1
+    three = np.repeat(pixels, 3, axis=2) if grey else pixels
+    size = sized_for(*pixels.shape[:2])
+    library = load_library()
+    with seeded_numpy(own):
+        if size == "imagenet":
+            more = {"seed": own} if row.name in _SEEDED else {}
+            made = library.corrupt(three, severity=severity, corruption_name=row.name, **more)
+        else:
+            from .small_images import corrupt_small
+
+            made = corrupt_small(three, row.name, severity, size, own)
+    return made[:, :, :1] if grey else made

@@ -1,0 +1,89 @@
+"""The corruptions of Hendrycks and Dietterich (2019), how they are asked for, and AlexNet's errors on ImageNet-C."""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from ....errors import InvalidInput, UnknownName
+
+SEVERITIES = (1, 2, 3, 4, 5)
+
+
+class Corruption(NamedTuple):
+    """A kind of damage.
+
+    Args:
+        name: as the authors call it, and as a folder of ImageNet-C is called.
+        title: for people.
+        kind: the group that the authors put it in.
+        alexnet: top-1 error of AlexNet on ImageNet-C, the mean over the five severities; None: one of the four that
+            are no part of the benchmark's mean (for tuning).
+        coloured: it brings colours in, which a grey image cannot have.
+    """
+
+    name: str
+    title: str
+    kind: Literal["noise", "blur", "weather", "digital"]
+    alexnet: float | None = None
+    coloured: bool = False
+
+
+_ROWS = (
+    Corruption("gaussian_noise", "Gaussian noise", "noise", 0.886428),
+    Corruption("shot_noise", "Shot noise", "noise", 0.894468),
+    Corruption("impulse_noise", "Impulse noise", "noise", 0.922640),
+    Corruption("defocus_blur", "Defocus blur", "blur", 0.819880),
+    Corruption("glass_blur", "Frosted glass blur", "blur", 0.826268),
+    Corruption("motion_blur", "Motion blur", "blur", 0.785948),
+    Corruption("zoom_blur", "Zoom blur", "blur", 0.798360),
+    Corruption("snow", "Snow", "weather", 0.866816),
+    Corruption("frost", "Frost", "weather", 0.826572, coloured=True),
+    Corruption("fog", "Fog", "weather", 0.819324),
+    Corruption("brightness", "Brightness", "weather", 0.564592),
+    Corruption("contrast", "Contrast", "digital", 0.853204),
+    Corruption("elastic_transform", "Elastic", "digital", 0.646056),
+    Corruption("pixelate", "Pixelate", "digital", 0.717840),
+    Corruption("jpeg_compression", "JPEG", "digital", 0.606500),
+    Corruption("speckle_noise", "Speckle noise", "noise"),
+    Corruption("gaussian_blur", "Gaussian blur", "blur"),
+    Corruption("spatter", "Spatter", "weather", coloured=True),
+    Corruption("saturate", "Saturate", "digital", coloured=True),
+)
+CORRUPTIONS: Mapping[str, Corruption] = {row.name: row for row in _ROWS}
+BENCHMARK = tuple(row.name for row in _ROWS if row.alexnet is not None)  # what a mean corruption error is over
+
+
+def find_corruption(name: str) -> Corruption:
+    """The corruption of this name; `-` may stand for `_`.
+
+    Raises:
+        UnknownName: if there is none.
+    """
+    known = name.replace("-", "_")
+    if known not in CORRUPTIONS:
+        raise UnknownName("corruption", name, CORRUPTIONS)
+    return CORRUPTIONS[known]
+
+
+def check_severity(severity: object, name: str) -> int:
+    """A severity, 1 to 5.
+
+    Raises:
+        InvalidInput: if it is something else.
+    """
+    number = int(severity) if isinstance(severity, str) and severity.isdecimal() and len(severity) < 9 else severity
+    if isinstance(number, bool) or number not in SEVERITIES:
+        got = severity if severity != "" else "none"
+        raise InvalidInput(f"expected a severity from 1 to 5, as in {name}:3, got {got}")
+    return int(number)  # type: ignore[call-overload]
+
+
+def alexnet_errors(names: list[str] | tuple[str, ...]) -> list[float]:
+    """AlexNet's error on ImageNet-C under each corruption, which is published as a mean over the severities.
+
+    Raises:
+        InvalidInput: if a corruption is no part of the benchmark.
+    """
+    lacking = [name for name in names if name not in BENCHMARK]
+    if lacking:
+        raise InvalidInput(f"expected corruptions that AlexNet's errors are published of, got {', '.join(lacking)}")
+    return [error for name in names if (error := CORRUPTIONS[name].alexnet) is not None]
