@@ -40,7 +40,7 @@ def corrupt_small(pixels: np.ndarray, corruption: str, severity: int, size: str,
         made = (_impulses if corruption == "impulse_noise" else _glass)(image, chosen, seed)
     else:
         made = _FUNCTIONS[corruption](image, chosen)
-    return np.uint8(np.clip(made, 0, 1) * 255)
+    return (np.clip(made, 0, 1) * 255).astype(np.uint8)
 
 
 def _noise(image: Image, scale: float) -> Image:
@@ -71,7 +71,7 @@ def _glass(image: Image, chosen: tuple[float, int, int], seed: int) -> Image:
     """Blurred, pixels exchanged with near ones, blurred; where pixels meet one is doubled, as in the authors' code."""
     sigma, reach, rounds = chosen
     height, width = image.shape[:2]
-    shuffled, draw = np.uint8(_blurred(image, sigma) * 255), np.random.RandomState(seed)
+    shuffled, draw = (_blurred(image, sigma) * 255).astype(np.uint8), np.random.RandomState(seed)
     for _ in range(rounds):
         for row in range(height - reach, reach, -1):
             for column in range(width - reach, reach, -1):
@@ -94,7 +94,7 @@ def _moved(image: Image, chosen: tuple[int, float]) -> Image:
     from imagecorruptions.corruptions import _motion_blur
 
     angle = np.random.uniform(-45, 45)  # noqa: NPY002
-    return _motion_blur(np.uint8(np.round(image * 255)), radius=chosen[0], sigma=chosen[1], angle=angle) / 255
+    return _motion_blur(np.round(image * 255).astype(np.uint8), radius=chosen[0], sigma=chosen[1], angle=angle) / 255
 
 
 def _zoomed(image: np.ndarray, factor: float) -> np.ndarray:
@@ -104,17 +104,18 @@ def _zoomed(image: np.ndarray, factor: float) -> np.ndarray:
     height, width = image.shape[:2]
     rows, columns = (int(np.ceil(side / factor)) for side in (height, width))
     top, left = (height - rows) // 2, (width - columns) // 2
-    larger = zoom(image[top : top + rows, left : left + columns], (factor, factor, 1), order=1)
+    larger: Any = zoom(image[top : top + rows, left : left + columns], (factor, factor, 1), order=1)
     top, left = (larger.shape[0] - height) // 2, (larger.shape[1] - width) // 2
     return larger[top : top + height, left : left + width]
 
 
 def _zoom_blurred(image: Image, end: float) -> Image:
-    single, factors = image.astype(np.float32), np.arange(1, end, 0.01)
+    factors: Any = np.arange(1, end, 0.01)
+    single = image.astype(np.float32)
     return (single + np.sum([_zoomed(single, factor) for factor in factors], axis=0)) / (len(factors) + 1)
 
 
-def _foggy(image: Image, chosen: tuple[float, float]) -> Image:
+def _foggy(image: Image, chosen: tuple[Any, Any]) -> Image:
     from imagecorruptions.corruptions import plasma_fractal
 
     height, width = image.shape[:2]
@@ -134,7 +135,7 @@ def _frosted(pixels: np.ndarray, chosen: tuple[float, float], scale: float) -> n
     top = np.random.randint(0, frost.shape[0] - height)  # noqa: NPY002
     left = np.random.randint(0, frost.shape[1] - width)  # noqa: NPY002
     part = frost[top : top + height, left : left + width, ::-1]
-    return np.uint8(np.clip(chosen[0] * pixels + chosen[1] * part, 0, 255))
+    return np.clip(chosen[0] * pixels + chosen[1] * part, 0, 255).astype(np.uint8)
 
 
 def _snowy(image: Image, chosen: tuple[float, ...]) -> Image:
@@ -142,7 +143,7 @@ def _snowy(image: Image, chosen: tuple[float, ...]) -> Image:
 
     mean, scale, zoom, threshold, radius, sigma, weight = chosen
     layer = _zoomed(np.random.normal(size=image.shape[:2], loc=mean, scale=scale)[..., None], zoom)[..., 0]  # noqa: NPY002
-    flakes = np.uint8(np.clip(np.where(layer < threshold, 0, layer), 0, 1) * 255)
+    flakes = (np.clip(np.where(layer < threshold, 0, layer), 0, 1) * 255).astype(np.uint8)
     angle = np.random.uniform(-135, -45)  # noqa: NPY002
     drifting = np.round(_motion_blur(flakes, radius=int(radius), sigma=sigma, angle=angle)) / 255
     grey = image @ np.array((0.299, 0.587, 0.114))
@@ -161,9 +162,9 @@ def _spattered(image: Image, chosen: tuple[Any, ...]) -> Image:
         drops = gaussian((liquid > threshold).astype(np.float32), sigma=strength)
         cover = np.where(drops < 0.8, 0, drops)[..., None]
         return image * (1 - cover) + _MUD * cover
-    drops = np.uint8(liquid * 255)
+    drops = (liquid * 255).astype(np.uint8)
     distance = cv2.distanceTransform(255 - cv2.Canny(drops, 50, 150), cv2.DIST_L2, 5)
-    edges = cv2.equalizeHist(np.uint8(cv2.blur(np.minimum(distance, 20), (3, 3))))  # type: ignore[call-overload]
+    edges = cv2.equalizeHist(cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8))
     edges = cv2.filter2D(edges, cv2.CV_8U, np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]))
     cover = drops * cv2.blur(edges, (3, 3)).astype(np.float32)
     largest = cover.max()
