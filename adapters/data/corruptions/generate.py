@@ -124,16 +124,16 @@ def seeded_numpy(seed: int) -> Iterator[None]:
 
 def _corrupt_one(pixels: np.ndarray, row: Corruption, severity: int, seed: int) -> np.ndarray:
     """An image, uint8, shape (H, W, C), with a corruption."""
-    own, grey = seed_of(pixels, row.name, severity, seed), pixels.shape[2] == 1
+    drawn, grey = seed_of(pixels, row.name, severity, seed), pixels.shape[2] == 1
     three = np.repeat(pixels, 3, axis=2) if grey else pixels
     size = sized_for(*pixels.shape[:2])
     library = load_library()
-    with seeded_numpy(own):
+    with seeded_numpy(drawn):
         if size == "imagenet":
-            more = {"seed": own} if row.name in _SEEDED else {}
+            more = {"seed": drawn} if row.name in _SEEDED else {}
             made = library.corrupt(three, severity=severity, corruption_name=row.name, **more)
         else:
             from .small_images import corrupt_small
 
-            made = corrupt_small(three, row.name, severity, size, own)
+            made = corrupt_small(three, row.name, severity, size, drawn)
     return made[:, :, :1] if grey else made
