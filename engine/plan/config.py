@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 else:
     LibraryName = Literal[tuple(LIBRARIES)]
 Transfer = Literal["no", "simple", "full"]
+Examples = Literal["own", "original", "both"]
 ExecutorName = Literal["local", "ray"]
 Word = Annotated[str, MinLen(1)]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
@@ -98,6 +99,8 @@ class Config:
         shard_size: images that are attacked, measured and saved at once.
         pixels: success and distance count on images of 8 bits, as RoBIC has it.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
+        examples: what a defended model sees: examples made on itself ("own"), those made once on its original
+            ("original"), or both. `defended.originals_of` says which is whose.
         keep_images: keep every adversarial image, without loss.
         device: where to compute.
         surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`.
@@ -129,6 +132,7 @@ class Config:
     shard_size: Annotated[Count, Option("images saved at once: what a killed run loses")] = SHARD_SIZE
     pixels: Annotated[bool, Option("success and distance count on 8-bit images")] = False
     transfer: Annotated[Transfer, Option("no, simple or full")] = "no"
+    examples: Annotated[Examples, Option("a defence sees examples made on it (own), on its original, or both")] = "own"
     keep_images: Annotated[bool, Option("every adversarial image, lossless")] = False
     device: Annotated[Word, Option("cpu, cuda, cuda:1, mps")] = "cpu"
     surrogate: Annotated[tuple[Word, ...], Option("attack this model, judge on the others; several: an ensemble")] = ()

@@ -18,6 +18,7 @@ from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Un
 from ..attack.best_effort import check_search, combinations
 from ..attack.best_of import MAX_QUERIES, check_portfolio
 from ..cell import Cell, FitData, ModelOnData, best_name
+from ..defended import originals_of
 from ..portfolio import is_portfolio, version_of_search
 from ..sources import DataSource, FitSource, LastLoaded, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
@@ -62,14 +63,21 @@ class Plan:
     @property
     def transfers(self) -> list[tuple[ModelOnData, Cell]]:
         """The models that each cell's examples are tried on: others that see the same images."""
-        first, rule = self.config.models[0], self.config.transfer
+        first, rule, originals = self.config.models[0], self.config.transfer, self.originals
         return [
             (subject, cell)
             for subject, _ in self.subjects
             for cell in self.cells
             if cell.subject.data_digest == subject.data_digest and cell.subject != subject
-            if rule == "full" or (rule == "simple" and first in (subject.model, cell.subject.model))
+            if rule == "full"
+            or (rule == "simple" and first in (subject.model, cell.subject.model))
+            or originals.get(subject.model) == cell.subject.model
         ]
+
+    @property
+    def originals(self) -> dict[str, str]:
+        """The undefended model of each that sees its examples; empty: each sees its own only."""
+        return {} if self.config.examples == "own" else originals_of(self.config.models)
 
     @property
     def images(self) -> int:
@@ -109,6 +117,7 @@ def make_plan(
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
     surrogate = load_surrogate(config, surrogates)
+    spared = originals_of(config.models) if config.examples == "original" else {}  # nothing is made on them
     fit = FitSource(config.fit_data, config.fit_limit, fit_data) if config.fit_data else None
     for name in config.models:
         source = ModelSource(name, None if models is None else models[name])
@@ -133,6 +142,8 @@ def make_plan(
             raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
         unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
         subjects.append((subject, source))
+        if name in spared:
+            continue
         cells += [*_cells(config, subject, loaded.inputs[0].numel(), refused, surrogate, fitted_on)]
     unique = {cell.key: cell for _, cell in cells}
     choices: dict[str, tuple[int, ...]] = {}
@@ -162,6 +173,8 @@ def check_config(config: Config) -> None:
         raise InvalidInput(
             f"expected a surrogate or transfer, got both: examples of {config.surrogate[0]} are judged on every model"
         )
+    if config.surrogate and config.examples != "own":
+        raise InvalidInput("expected a surrogate or the examples of the original, got both")
     nobody = ModelOnData("", "", config.data, "", 1)
     rows = [cell.row for _, cell in _cells(config, nobody, None, {})]
     if config.fit_data and not any(row.fit and not row.data_free for row in rows):

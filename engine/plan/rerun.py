@@ -2,33 +2,44 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
-from ..cell import Cell
+from ..cell import Cell, ModelOnData
+from ..defended import originals_of
 from ..user_metrics import plain_name
-from .config import AttackChoice, Config, Transfer
+from .config import AttackChoice, Config, Examples, Transfer
 
 
 class TransferRun(NamedTuple):
     """What was tested on other models: the rule that gives at least that, and the model that "simple" goes out from.
 
     `tested` of `asked` pairs of a cell and another model that sees the same images are there, `asked` by that rule.
+    Where examples of an original were shown to its defences, `examples` says so, and `defended` are those.
     """
 
     rule: Transfer
     first: str = ""
     tested: int = 0
     asked: int = 0
+    examples: Examples = "own"
+    defended: tuple[str, ...] = ()
 
 
-def transfer_of(cells: Sequence[Cell], transfers: Mapping[str, Mapping[str, object]]) -> TransferRun:
+def transfer_of(
+    cells: Sequence[Cell],
+    transfers: Mapping[str, Mapping[str, object]],
+    others: Mapping[str, ModelOnData] | None = None,
+) -> TransferRun:
     """The rule that a folder's transfer runs follow.
 
     Args:
         cells: finished ones.
         transfers: by key of a cell and of the tested subject, as `Outcomes` has them.
+        others: subjects by key that may have no cell.
     """
+    if shown := _shown_to_defences(cells, transfers, others or {}):
+        return shown
     subjects = {cell.subject.key: cell.subject for cell in cells}
     pairs = [
         (cell.subject.model, subject.model, key in transfers.get(cell.key, {}))
@@ -48,7 +59,35 @@ def transfer_of(cells: Sequence[Cell], transfers: Mapping[str, Mapping[str, obje
     return TransferRun("full", "", tested, len(pairs))
 
 
-def configs_of(cells: Iterable[Cell], *, transfer: Transfer = "no", first: str = "") -> tuple[Config, ...]:
+def _shown_to_defences(
+    cells: Sequence[Cell], transfers: Mapping[str, Mapping[str, object]], others: Mapping[str, ModelOnData]
+) -> TransferRun | None:
+    """The run of examples made on originals and shown to their defences, if the folder has just such transfers."""
+    subjects = {**others, **{cell.subject.key: cell.subject for cell in cells}}
+    tested = {
+        (cell.subject.model, subjects[key].model)
+        for cell in cells
+        for key in transfers.get(cell.key, {})
+        if key in subjects
+    }
+    sources, attacked = sorted({source for source, _ in tested}), {cell.subject.model for cell in cells}
+    models = list(dict.fromkeys([*sources, *(subject.model for subject in subjects.values())]))
+    if not tested or any(originals_of(models).get(target) != source for source, target in tested):
+        return None
+    defended = tuple(dict.fromkeys(target for _, target in sorted(tested)))
+    examples: Examples = "both" if attacked & set(defended) else "original"
+    count = sum(key in subjects for cell in cells for key in transfers.get(cell.key, {}))
+    return TransferRun("no", sources[0], count, count, examples, defended)
+
+
+def configs_of(
+    cells: Iterable[Cell],
+    *,
+    transfer: Transfer = "no",
+    first: str = "",
+    examples: Examples = "own",
+    defended: Sequence[str] = (),
+) -> tuple[Config, ...]:
     """One config for each data set and set of shared settings; `make_plan` of it has these cells, key by key.
 
     A config is every model with every attack and seed: where a folder holds less than that, it has cells more.
@@ -57,6 +96,8 @@ def configs_of(cells: Iterable[Cell], *, transfer: Transfer = "no", first: str =
         cells: of a results folder.
         transfer: what the folder was evaluated with.
         first: the model that comes first, which "simple" goes out from.
+        examples: what its defended models saw.
+        defended: those that saw examples of their originals, and may have no cells.
     """
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -73,7 +114,12 @@ def configs_of(cells: Iterable[Cell], *, transfer: Transfer = "no", first: str =
             asdict(cell.fitted_on) if cell.fitted_on and cell.fitted_on.images else None,
         ]
         groups.setdefault(json.dumps(shared), []).append(cell)
-    return tuple(_config(group, transfer, first) for group in groups.values())
+    return tuple(
+        replace(config, examples=examples, models=tuple(dict.fromkeys((*config.models, *defended))))
+        if examples != "own" and not config.surrogate and (not first or first in config.models)
+        else config
+        for config in (_config(group, transfer, first) for group in groups.values())
+    )
 
 
 def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:

@@ -193,7 +193,9 @@ class _Evaluation:
         plan, tasks = self.plan, []
         for subject, cell in plan.transfers:
             if self.ledger.failure(cell) == "":
-                tasks.append(Task("transfer", subject, plan.source(subject), plan.data, plan.config.device, cell))
+                whole = plan.originals.get(subject.model) == cell.subject.model
+                source, device = plan.source(subject), plan.config.device
+                tasks.append(Task("transfer", subject, source, plan.data, device, cell, keep_logits=whole))
             else:
                 self.progress("", subject.images)
         return tasks
@@ -219,7 +221,7 @@ def _fit_tasks(plan: Plan) -> list[Task]:
 
 
 def _attack_tasks(plan: Plan) -> list[Task]:
-    keep = plan.config.keep_images or plan.config.transfer != "no"
+    keep = plan.config.keep_images or plan.config.transfer != "no" or bool(plan.originals)
     device, surrogate = plan.config.device, plan.surrogate
     return [
         Task(

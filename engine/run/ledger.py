@@ -13,6 +13,7 @@ from ..plan.make import Plan
 from ..store.contents import find_fault
 from ..store.sealed import Conflict, Damaged, Record
 from ..store.store import Kind, ResultsStore
+from ..store.transfers import lacks_logits
 from .origin import describe_run
 from .task import Task, TaskResult
 
@@ -41,7 +42,8 @@ class Ledger:
     def has(self, task: Task) -> bool:
         """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
         if task.kind != "attack" or task.cell is None:
-            return self._read_done(_KINDS.get(task.kind, "clean"), task.name) is not None
+            record = self._read_done(_KINDS.get(task.kind, "clean"), task.name)
+            return record is not None and not (task.keep_logits and not record.failed and lacks_logits(record))
         if task.keep_images and not self.store.images_path(task.name).is_file():
             return bool(self.failure(task.cell))
         if self.failure(task.cell) is None and self._read_done("parts", task.name) is None:

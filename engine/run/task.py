@@ -32,6 +32,7 @@ class Task:
         cell: what to run, or whose examples to test; None for "clean".
         shard: which piece of the cell.
         keep_images: hand back the adversarial images too.
+        keep_logits: hand back what the tested model answers in full, for "transfer".
         logits: of the model on the shard's clean images, shape (N, K), if they are known.
         cams: clean activation maps of the shard's labels, shape (N, h, w), if they are known.
         adv_inputs: the examples to test on another model, shape (N, C, H, W).
@@ -48,6 +49,7 @@ class Task:
     cell: Cell | None = None
     shard: int = 0
     keep_images: bool = False
+    keep_logits: bool = False
     logits: Tensor | None = None
     cams: Tensor | None = None
     adv_inputs: Tensor | None = None

@@ -20,6 +20,7 @@ from ..attack.attack_cell import attack_shard
 from ..cell import Cell, ModelOnData, strip_best
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
+from ..store.columns import column_of_logits
 from ..store.examples import compact_images
 from ..store.fits import fit_table
 from .measure import clean_table, result_table
@@ -212,12 +213,11 @@ def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
     logits = classifier.predict_logits(task.adv_inputs.to(classifier.device)).cpu()
     silent = ~logits.isfinite().all(1)
     probabilities = logits.softmax(1).masked_fill(silent[:, None], torch.nan)
-    return pa.table(
-        {
-            "index": pa.array(range(len(labels))),
-            "label": pa.array(labels.cpu().numpy()),
-            "adv_predicted": pa.array(logits.argmax(1).numpy(), mask=silent.numpy()),
-            "label_probability": pa.array(probabilities.gather(1, labels.cpu()[:, None])[:, 0].numpy()),
-            "adv_probability": pa.array(probabilities.amax(1).numpy()),
-        }
-    )
+    columns = {
+        "index": pa.array(range(len(labels))),
+        "label": pa.array(labels.cpu().numpy()),
+        "adv_predicted": pa.array(logits.argmax(1).numpy(), mask=silent.numpy()),
+        "label_probability": pa.array(probabilities.gather(1, labels.cpu()[:, None])[:, 0].numpy()),
+        "adv_probability": pa.array(probabilities.amax(1).numpy()),
+    }
+    return pa.table(columns | ({"adv_logits": column_of_logits(logits)} if task.keep_logits else {}))

@@ -5,9 +5,13 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...metrics import observable_transfer_rate
-from .sealed import Record
+from .columns import logits_of
+from .contents import find_fault
+from .sealed import Damaged, Record
+from .store import ResultsStore
 
 Over = Literal["fooled", "valid"]
 Predictions = Mapping[str, np.ndarray]  # of each tested model, by key of its subject: (n,) float, NaN without an answer
@@ -22,6 +26,29 @@ def read_transfers(records: Iterable[tuple[str, Record]]) -> dict[str, dict[str,
             cell, _, tested = key.partition("-")
             transfers.setdefault(cell, {})[tested] = _predicted(record)
     return transfers
+
+
+def lacks_logits(record: Record) -> bool:
+    """Whether a transfer record holds predictions only."""
+    return "adv_logits" not in record.table.column_names
+
+
+def read_defended_logits(store: ResultsStore, cell: str, tested: str) -> Tensor | None:
+    """The logits, (n, K), of another model on the examples of a cell; None where they were not kept.
+
+    Args:
+        store: the folder.
+        cell: key of the cell that made the examples.
+        tested: key of the subject that saw them.
+    """
+    key = f"{cell}-{tested}"
+    try:
+        record = store.read("transfer", key)
+    except (FileNotFoundError, Damaged):
+        return None
+    if record.failed or lacks_logits(record) or find_fault("transfer", key, record):
+        return None
+    return logits_of(record.table, "adv_logits")
 
 
 def _predicted(record: Record) -> np.ndarray:

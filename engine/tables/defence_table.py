@@ -1,8 +1,9 @@
 """What a defence changes: two models of a folder on the same images, clean and under the attacks that both met."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,9 @@ from ...errors import InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
+from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, read_outcomes
+from ..store.transfers import read_defended_logits
 from .groups import Group, group_cells, may_be_called, model_names
 from .table import Table, TableRow, aggregate
 
@@ -24,7 +27,7 @@ _DIFFERENCES = {"MRV": "MR", "AMDV": "AMD", "AEDV": "AED", "APCRV": "APCR", "ADM
 SYMBOLS = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS", "MRV", "ARAC", "AITC", *list(_DIFFERENCES)[1:])
 _SHARES = ("CRR", "CSR")
 _OF_SHARES = ("CAV", "MRV")  # differences of two shares
-_LABELS = ("examples", "norm", "epsilon", "targeted", "setting", "images", "violations")
+_LABELS = ("defended", "examples", "made_on", "norm", "epsilon", "targeted", "setting", "images", "violations")
 
 
 class _Side(NamedTuple):
@@ -32,6 +35,14 @@ class _Side(NamedTuple):
 
     logits: Tensor
     counts: np.ndarray
+
+
+class _Repeat(NamedTuple):
+    """Both models on the examples of one attack with one seed, and each one's values of image metrics by symbol."""
+
+    sides: tuple[_Side, _Side]
+    values: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
+    violations: int
 
 
 def build_defence(
@@ -45,16 +56,19 @@ def build_defence(
 ) -> Table:
     """The table of a defence: the defended model against the original one.
 
-    The first row is on the clean images: what the defence costs. Then one for each attack that was run on both models,
-    on the examples made on each; CAV, CRR... are of those, over the images that are wrong when clean or whose examples
-    keep the rules on both. MRV, AMDV... are differences of the two models' means, each over its images. Repeats
-    with other seeds are paired and averaged. Labels: `examples` ("clean" or the implementation), `norm`, `epsilon`,
-    `targeted`, `setting`, `images` (that count), `violations` (of both models).
+    The first row is on the clean images: what the defence costs. Then, for each attack that was run on both models, one
+    on the examples made on each (`made_on` is "own"), and one for each whose examples of the original the defended
+    model was shown ("original": `--examples original`). CAV, CRR... are of those, over the images that are wrong when
+    clean or whose examples keep the rules on both. MRV, AMDV... are differences of the two models' means, each over its
+    images: with examples of the original only MRV, the defended one's rate being over the images that both get right
+    when clean. Repeats with other seeds are paired and averaged. Labels: `defended` (if there are several), `examples`
+    ("clean" or the implementation), `made_on`, `norm`, `epsilon`, `targeted`, `setting`, `images` (that count),
+    `violations` (of both models).
 
     Args:
-        folder: a results folder, or what was read of it with the logits of both.
+        folder: a results folder, or what was read of it.
         original: name of the model without the defence.
-        defended: name of the model with it.
+        defended: name of the model with it; with a `*`, every other model that it matches.
         metrics: symbols of `SYMBOLS`; None: all that the folder has.
         bootstrap: replicates, over images; 0: no intervals.
         seed: of the resampling.
@@ -67,36 +81,67 @@ def build_defence(
     """
     asked = _choose(metrics)
     outcomes = folder if isinstance(folder, Outcomes) else _read_pair(folder, original, defended)
-    pair = _find_pair(outcomes, original, defended)
-    counts = resample(pair[0].subject.images, bootstrap, seed)
-    labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
-    sides = tuple(_Side(item.logits, np.ones(images, bool)) for item in pair)
-    drawn = [_draw_outputs(sides, labels, counts, asked)]
-    shares = [[_shares(sides, labels)]]
-    rows: list[dict[str, Any]] = [
-        dict(zip(_LABELS, ("clean", "", math.nan, False, "", images, 0), strict=True)),
-    ]
-    for group, pairs in _common(outcomes, pair):
-        read = [_sides_of(item) for item in pairs]
-        each = [_draw_pair(item, two, labels, counts, asked) for item, two in zip(pairs, read, strict=True)]
-        shares.append([_shares(two, labels, item) for item, two in zip(pairs, read, strict=True)])
-        drawn.append({symbol: aggregate([[draws[symbol] for draws in each]]) for symbol in asked})
-        violations = int(sum(item.columns["violated"].sum() for two in pairs for item in two))
-        counted = sum(int((_counts(two[0]) & _counts(two[1])).sum()) for two in pairs)
-        known = {"examples": group.labels["implementation"], "images": counted, "violations": violations}
-        rows.append({name: known.get(name, group.labels.get(name)) for name in _LABELS})
-    kept = [symbol for symbol in asked if metrics is not None or any(draws[symbol].n for draws in drawn)]
+    every: list[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]], np.ndarray]] = []
+    names = _defended_names(outcomes, original, defended)
+    for name in names:
+        pair = _find_pair(outcomes, original, name)
+        counts = resample(pair[0].subject.images, bootstrap, seed)
+        for labels, draws, shares in _lines_of(outcomes, pair, counts, asked):
+            every.append((labels | {"defended": name if len(names) > 1 else ""}, draws, shares, counts))
+    kept = [symbol for symbol in asked if metrics is not None or any(draws[symbol].n for _, draws, *_ in every)]
     lines = tuple(
-        TableRow(item, {symbol: _estimate(symbol, draws[symbol], columns if bootstrap else []) for symbol in kept})
-        for item, draws, columns in zip(rows, drawn, shares, strict=True)
+        TableRow(
+            {name: labels[name] for name in _LABELS},
+            {symbol: _estimate(symbol, draws[symbol], shares if bootstrap else []) for symbol in kept},
+        )
+        for labels, draws, shares, _ in every
     )
     return Table("defence", _LABELS, tuple(kept), lines, tuple(outcomes.notes))
+
+
+def _lines_of(
+    outcomes: Outcomes, pair: tuple[Clean, Clean], counts: np.ndarray, asked: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]]]]:
+    """The labels of each row of a defence, what its metrics are drawn from, and its shares."""
+    labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
+    clean = tuple(_Side(item.logits, np.ones(images, bool)) for item in pair)
+    nothing = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
+    yield (
+        {**nothing, "images": images, "violations": 0},
+        _draw_outputs(clean, labels, counts, asked),
+        [_shares(clean, labels)],
+    )
+    for group, made_on, repeats in _common(outcomes, pair, labels):
+        each = [_draw_pair(repeat, labels, counts, asked) for repeat in repeats]
+        drawn = {symbol: aggregate([[draws[symbol] for draws in each]]) for symbol in asked}
+        known = {
+            "examples": group.labels["implementation"],
+            "made_on": made_on,
+            "images": sum(int((two.sides[0].counts & two.sides[1].counts).sum()) for two in repeats),
+            "violations": sum(two.violations for two in repeats),
+        }
+        named = {name: group.labels[name] for name in ("norm", "epsilon", "targeted", "setting")}
+        yield named | known, drawn, [_shares(two.sides, labels, two.values) for two in repeats]
+
+
+def _defended_names(outcomes: Outcomes, original: str, defended: str) -> list[str]:
+    """The models that a name, or a pattern, stands for."""
+    if "*" not in defended:
+        return [defended]
+    known = list(dict.fromkeys(name for key, name in model_names(outcomes).items() if key in outcomes.clean))
+    names = [name for name in known if name != original and fnmatch(name, defended)]
+    if not names:
+        raise UnknownName("model", defended, known)
+    return names
 
 
 def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
     """The folder with the logits of two models."""
     return read_outcomes(
-        folder, keep_logits=lambda subject: may_be_called(subject, original) or may_be_called(subject, defended)
+        folder,
+        keep_logits=lambda subject: (
+            "*" in defended or may_be_called(subject, original) or may_be_called(subject, defended)
+        ),
     )
 
 
@@ -134,17 +179,47 @@ def _find_pair(outcomes: Outcomes, original: str, defended: str) -> tuple[Clean,
     return same[0]
 
 
-def _common(outcomes: Outcomes, pair: tuple[Clean, Clean]) -> list[tuple[Group, list[tuple[Outcome, Outcome]]]]:
-    """The attacks that both models met, with their outcomes paired by seed."""
+def _common(
+    outcomes: Outcomes, pair: tuple[Clean, Clean], labels: Tensor
+) -> Iterator[tuple[Group, str, list[_Repeat]]]:
+    """The attacks that both models met, with their outcomes paired by seed; then those of the original that it saw."""
     keys = [each.subject.key for each in pair]
     mine = tuple(each for each in outcomes.done if each.cell.subject.key in keys)
-    common = []
-    for group in group_cells(replace(outcomes, done=mine, failed=()), "attacks"):
-        of = {(each.cell.subject.key, each.cell.seed): each for part in group.parts for each in part}
+    groups = group_cells(replace(outcomes, done=mine, failed=()), "attacks")
+    by_seed = [
+        {(each.cell.subject.key, each.cell.seed): each for part in group.parts for each in part} for group in groups
+    ]
+    for group, of in zip(groups, by_seed, strict=True):
         seeds = [seed for key, seed in of if key == keys[0] and (keys[1], seed) in of]
         if seeds:
-            common.append((group, [(of[keys[0], seed], of[keys[1], seed]) for seed in seeds]))
-    return common
+            yield group, "own", [_met(outcomes, of[keys[0], seed], of[keys[1], seed]) for seed in seeds]
+    for group, of in zip(groups, by_seed, strict=True):
+        seen = [_seen(outcomes, each, pair[1], labels) for (key, _), each in of.items() if key == keys[0]]
+        if any(seen):
+            yield group, "original", [each for each in seen if each]
+
+
+def _met(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Repeat:
+    """Each model on the examples that were made on it."""
+    before, after = (_Side(_logits(outcomes, each), _counts(each)) for each in (original, defended))
+    violations = sum(int(each.columns["violated"].sum()) for each in (original, defended))
+    return _Repeat((before, after), (original.columns, defended.columns), violations)
+
+
+def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor) -> _Repeat | None:
+    """Both models on the examples that were made on the original; None if the defended one was not shown them."""
+    logits = read_defended_logits(outcomes.store, original.cell.key, defended.subject.key)
+    if logits is None:
+        return None
+    counts, answered = _counts(original), logits.isfinite().all(1).numpy()
+    sides = _Side(_logits(outcomes, original), counts), _Side(logits, counts & answered)
+    violations = int((original.columns["violated"] | ~answered).sum())
+    if "MR" not in original.columns:
+        return _Repeat(sides, ({}, {}), violations)
+    fooled = METRICS["MR"].function(defended.logits, logits, labels, reduction="none").double().numpy()
+    rate = np.where(sides[1].counts | np.isnan(fooled), fooled, 0.0)
+    rate[~original.columns["attacked"]] = np.nan
+    return _Repeat(sides, ({"MR": original.columns["MR"]}, {"MR": rate}), violations)
 
 
 def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Sequence[str]) -> dict[str, Draws]:
@@ -164,7 +239,7 @@ def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Seque
     return draws
 
 
-def _shares(sides: Any, labels: Tensor, two: tuple[Outcome, Outcome] | None = None) -> dict[str, np.ndarray]:
+def _shares(sides: Any, labels: Tensor, values: Sequence[Mapping[str, np.ndarray]] = ()) -> dict[str, np.ndarray]:
     """What shares are counted from, by symbol, (n, 2): what is added up and, of differences, what is taken from it."""
     right = [(side.logits.argmax(1) == labels).numpy() for side in sides]
     gained, lost = (np.where(sides[0].counts & sides[1].counts, each, np.nan) for each in (
@@ -172,8 +247,8 @@ def _shares(sides: Any, labels: Tensor, two: tuple[Outcome, Outcome] | None = No
     ))  # fmt: skip
     nothing = np.zeros(len(gained))
     shares = {"CRR": (gained, nothing), "CSR": (lost, nothing), "CAV": (gained, lost)}
-    if two is not None and all("MR" in each.columns for each in two):
-        shares["MRV"] = two[1].columns["MR"].astype(float), two[0].columns["MR"].astype(float)
+    if values and all("MR" in each for each in values):
+        shares["MRV"] = values[1]["MR"].astype(float), values[0]["MR"].astype(float)
     return {symbol: np.stack(columns, axis=1) for symbol, columns in shares.items()}
 
 
@@ -190,25 +265,27 @@ def _estimate(symbol: str, draws: Draws, shares: Sequence[dict[str, np.ndarray]]
     return estimate._replace(low=low, high=high)
 
 
-def _sides_of(two: tuple[Outcome, Outcome]) -> list[_Side]:
-    return [_Side(outcome.adv_logits, _counts(outcome)) for outcome in two if outcome.adv_logits is not None]
-
-
-def _draw_pair(
-    two: tuple[Outcome, Outcome], sides: list[_Side], labels: Tensor, counts: np.ndarray, symbols: Sequence[str]
-) -> dict[str, Draws]:
+def _draw_pair(repeat: _Repeat, labels: Tensor, counts: np.ndarray, symbols: Sequence[str]) -> dict[str, Draws]:
     """Every metric of one attack on both models."""
+    sides, known = repeat.sides, repeat.values
     draws, both = _draw_outputs(sides, labels, counts, symbols), sides[0].counts & sides[1].counts
     for symbol in symbols:
         if symbol in _ATTACKED:
             given = [sides[0].logits, sides[1].logits, *([labels] if symbol == "AITC" else [])]
             values = METRICS[symbol].function(*given, reduction="none").double().numpy()
             draws[symbol] = draw_means(counts, np.where(both, values, np.nan)[:, None])[0]
-        elif symbol in _DIFFERENCES and all(_DIFFERENCES[symbol] in outcome.columns for outcome in two):
-            columns = np.stack([outcome.columns[_DIFFERENCES[symbol]].astype(float) for outcome in two], axis=1)
+        elif symbol in _DIFFERENCES and all(_DIFFERENCES[symbol] in columns for columns in known):
+            columns = np.stack([columns[_DIFFERENCES[symbol]].astype(float) for columns in known], axis=1)
             before, after = draw_means(counts, columns)
             draws[symbol] = draws_of(after.ratio - before.ratio, min(before.n, after.n))
     return draws
+
+
+def _logits(outcomes: Outcomes, outcome: Outcome) -> Tensor:
+    """On its adversarial images, (n, K): what was kept of them, or read again."""
+    if outcome.adv_logits is not None:
+        return outcome.adv_logits
+    return logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits")
 
 
 def _counts(outcome: Outcome) -> np.ndarray:

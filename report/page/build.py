@@ -20,6 +20,7 @@ from ..parts.reading import read_folder
 from ..sections.agreement import judge_all, write_agreement
 from ..sections.cost import write_cost
 from ..sections.curves import write_curves
+from ..sections.defences import write_defences
 from ..sections.differences import list_differences
 from ..sections.gallery import write_gallery
 from ..sections.glossary import write_glossary
@@ -63,11 +64,13 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     attacks, models = (build_table(outcomes, by=by, **drawing) for by in ("attacks", "models"))
     about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
     judged = judge_all(outcomes.done, about)
+    defences = write_defences(outcomes, **drawing)
     return [
         write_verdict(folder, models, summarise_checks(checks)),
         write_ranking(folder, seed=seed),
         write_agreement(folder, judged, about),
         write_leaderboard(pairs),
+        *([defences] if defences else []),
         write_curves(
             _or_why(lambda: build_curves(outcomes, **drawing)),
             _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),

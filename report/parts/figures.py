@@ -68,6 +68,14 @@ class Dot(NamedTuple):
     best: bool = False
 
 
+class Cross(NamedTuple):
+    """A point with an interval in both directions: value, low, high of each."""
+
+    label: str
+    x: tuple[float, float, float]
+    y: tuple[float, float, float]
+
+
 def draw_intervals(name: str, bars: Sequence[Bar], *, axis: str, caption: str, whole: bool = True) -> Figure:
     """Values with their 95 % intervals, one above the other.
 
@@ -171,6 +179,28 @@ def draw_dots(
         return Figure(name, _to_svg(figure, name, caption, tips), caption)
 
 
+def draw_crosses(name: str, crosses: Sequence[Cross], *, x_axis: str, y_axis: str, caption: str) -> Figure:
+    """Points with intervals in both directions, each named by the legend; both axes run from 0 to 1."""
+    tips: dict[str, str] = {}
+    with _axes(4.4, 3.4, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):
+        for place, cross in enumerate(crosses):
+            colour, tip = SERIES[place % len(SERIES)], f"{name}-{place}"
+            (x, left, right), (y, low, high) = cross.x, cross.y
+            axes.plot([left, right], [y, y], color=colour, linewidth=3, alpha=0.35, solid_capstyle="round")
+            axes.plot([x, x], [low, high], color=colour, linewidth=3, alpha=0.35, solid_capstyle="round")
+            look: dict[str, Any] = {"linestyle": "none", "marker": _MARKERS[place % len(_MARKERS)], "markersize": 8}
+            axes.plot([x], [y], color=colour, label=cross.label, gid=tip, **look)
+            ends = f"{left:.3g} to {right:.3g}", f"{low:.3g} to {high:.3g}"
+            tips[tip] = f"{cross.label}: {x_axis} {x:.3g} ({ends[0]}), {y_axis} {y:.3g} ({ends[1]})"
+        axes.set_xlim(-0.03, 1.03)
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlabel(x_axis)
+        axes.set_ylabel(y_axis)
+        axes.grid()
+        _add_legend(figure, columns=1)
+        return Figure(name, _to_svg(figure, name, caption, tips), caption)
+
+
 def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, caption: str) -> Figure:
     """A bar for each count, from 0 upwards."""
     tips = {}
@@ -228,9 +258,9 @@ def _legend_height(entries: int) -> float:
     return 0.1 + 0.21 * -(-entries // 2)
 
 
-def _add_legend(figure: Any) -> None:
+def _add_legend(figure: Any, columns: int = 2) -> None:
     left = figure.axes[0].get_position().x0
-    figure.legend(loc="lower left", bbox_to_anchor=(left, 0), ncols=2, frameon=False, fontsize=9, borderaxespad=0)
+    figure.legend(loc="lower left", bbox_to_anchor=(left, 0), ncols=columns, frameon=False, fontsize=9, borderaxespad=0)
 
 
 def _plain_ticks(axes: Any) -> None:

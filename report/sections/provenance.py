@@ -87,8 +87,10 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
 def _rerun_blocks(folder: Folder) -> list[Any]:
     """The config that makes the same cells, and the line that runs it."""
     cells = [state.cell for state in folder.states.values()]
-    tested = transfer_of([outcome.cell for outcome in folder.outcomes.done], folder.outcomes.transfers or {})
-    configs = configs_of(cells, transfer=tested.rule, first=tested.first)
+    outcomes = folder.outcomes
+    tested = transfer_of([outcome.cell for outcome in outcomes.done], outcomes.transfers or {}, outcomes.subjects)
+    shown = {"examples": tested.examples, "defended": tested.defended}
+    configs = configs_of(cells, transfer=tested.rule, first=tested.first, **shown)
     blocks: list[Any] = []
     if tested.tested < tested.asked:
         text = f"{tested.tested} of {tested.asked} transfer runs are here; this configuration makes all."

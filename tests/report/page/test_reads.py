@@ -21,7 +21,6 @@ USES = {
     "report": (lambda folder: build_report(folder, bootstrap=20), {"clean", "cells", "transfer"}),
     "table": (lambda folder: build_table(folder, bootstrap=20), {"clean", "cells", "transfer"}),
     "transfer": (lambda folder: build_transfer(folder, bootstrap=0), {"clean", "cells", "transfer"}),
-    "defence": (lambda folder: build_defence(folder, *MODELS, bootstrap=20), {"clean", "cells"}),
     "check": (check_folder, {"clean", "cells", "transfer"}),
     "rank": (load, {"cells"}),
     "rank by metrics": (lambda folder: build_matrix(folder, ["CA", "MR", "AMD"]), {"clean", "cells"}),
@@ -63,6 +62,13 @@ def test_every_record_is_read_once(tested, reads, use):
     records = {f"{path.parent.name}/{path.name}" for kind in kinds for path in (tested / kind).iterdir()}
     assert {name for name, number in reads.items() if number} == records
     assert {reads[name] for name in records} == {1}
+
+
+def test_a_defence_reads_what_both_models_are_about_once(tested, reads):
+    build_defence(tested, *MODELS, bootstrap=20)
+    names = {f"{path.parent.name}/{path.name}" for kind in ("clean", "cells") for path in (tested / kind).iterdir()}
+    assert names <= {name for name, number in reads.items() if number == 1}
+    assert {number for number in reads.values() if number} == {1}
 
 
 def test_two_folders_are_read_once_each(tested, reads):

@@ -1,0 +1,141 @@
+"""What a defence costs on clean images against what it keeps under attack: each model of a family as a point."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ...intervals import share_interval
+from ..defended import named_originals
+from ..statistics.bootstrap import Estimate
+from ..store.outcomes import Outcome, Outcomes
+from .groups import model_names, setting_of, threat_labels
+
+MadeOn = Literal["own", "original"]
+
+
+class Point(NamedTuple):
+    """A model: shares of all images that are right when clean, and right and robust to every one of the attacks."""
+
+    model: str
+    clean: Estimate
+    robust: Estimate
+
+
+class TradeOff(NamedTuple):
+    """An original and its defences under one threat model.
+
+    Args:
+        points: the original first; all on the same images.
+        threat: norm, epsilon, targeted, as `groups.threat_labels`.
+        made_on: "own": every model was attacked itself; "original": all saw the examples of the original.
+        attacks: those that every point has met; the worst of them counts for each image.
+    """
+
+    points: tuple[Point, ...]
+    threat: Mapping[str, object]
+    made_on: MadeOn
+    attacks: tuple[str, ...]
+
+
+def build_tradeoffs(outcomes: Outcomes) -> list[TradeOff]:
+    """Every original of a folder with its defences, under each threat model with a radius.
+
+    Whose defence a model is its name says, or that it was shown the examples of the other.
+
+    Args:
+        outcomes: of a folder, read with "OTR".
+    """
+    tradeoffs: list[TradeOff] = []
+    for original, defended in families_of(outcomes).items():
+        for made_on in ("own", "original"):
+            tradeoffs += _tradeoffs(outcomes, original, defended, made_on)
+    return tradeoffs
+
+
+def families_of(outcomes: Outcomes) -> dict[str, list[str]]:
+    """Keys of the subjects that are defences of one, by the key of the original: of those on the same images."""
+    families: dict[str, list[str]] = {}
+    subjects = outcomes.subjects
+    for key, subject in subjects.items():
+        alike = {other.model: at for at, other in subjects.items() if other.data_digest == subject.data_digest}
+        original = named_originals(list(alike)).get(subject.model)
+        source = alike[original] if original else _shown_by(outcomes, key)
+        if source and source != key:
+            families.setdefault(source, []).append(key)
+    return families
+
+
+def _shown_by(outcomes: Outcomes, tested: str) -> str:
+    """The one subject whose examples a model without cells was shown; "" if there is none, or there are several."""
+    transfers = outcomes.transfers or {}
+    sources = {each.cell.subject.key for each in outcomes.done if tested in transfers.get(each.cell.key, {})}
+    attacked = any(each.cell.subject.key == tested for each in outcomes.done)
+    return sources.pop() if len(sources) == 1 and not attacked else ""
+
+
+def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_on: MadeOn) -> list[TradeOff]:
+    """Those of a family, a threat model each."""
+    names, transfers = model_names(outcomes), outcomes.transfers or {}
+    if original not in outcomes.clean:
+        return []
+    met: dict[str, dict[tuple[object, ...], list[np.ndarray]]] = {}
+    labels: dict[tuple[object, ...], Outcome] = {}
+    for outcome in outcomes.done:
+        key, setting = outcome.cell.subject.key, setting_of(outcome.cell)
+        if outcome.cell.threat_model.epsilon is None:
+            continue
+        labels.setdefault(setting, outcome)
+        if key == original or (made_on == "own" and key in defended):
+            met.setdefault(key, {}).setdefault(setting, []).append(outcome.columns["robust"].astype(bool))
+        if key == original and made_on == "original":
+            for tested in defended:
+                if tested in transfers.get(outcome.cell.key, {}) and tested in outcomes.clean:
+                    robust = _robust_when_shown(outcome, outcomes, tested)
+                    met.setdefault(tested, {}).setdefault(setting, []).append(robust)
+    models = [key for key in (original, *defended) if key in met and key in outcomes.clean]
+    if len(models) < 2 or original not in models:
+        return []
+    shared = [setting for setting in met[original] if all(setting in met[key] for key in models)]
+    threats: dict[str, list[tuple[object, ...]]] = {}
+    for setting in shared:
+        threats.setdefault(str(threat_labels(labels[setting].cell)), []).append(setting)
+    return [
+        TradeOff(
+            tuple(
+                Point(names[key], _share(_right(outcomes, key)), _share(_all([met[key][each] for each in settings])))
+                for key in models
+            ),
+            threat_labels(labels[settings[0]].cell),
+            made_on,
+            tuple(labels[each].cell.title for each in settings),
+        )
+        for settings in threats.values()
+    ]
+
+
+def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> np.ndarray:
+    """Images that a model gets right on the examples of another, (n,) bool; a violation is robust to nothing.
+
+    Where the attack has no example in the ball, the clean image has to be right.
+    """
+    columns = outcome.columns
+    answers = (outcomes.transfers or {})[outcome.cell.key][tested] == columns["label"]
+    right, violated = _right(outcomes, tested), columns["violated"].astype(bool)
+    shown = outcome.usable | ~columns["attacked"]
+    return np.where(shown, answers, right) & ~violated
+
+
+def _right(outcomes: Outcomes, key: str) -> np.ndarray:
+    columns = outcomes.clean[key].columns
+    return columns["predicted"] == columns["label"]
+
+
+def _all(repeats: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
+    return np.logical_and.reduce([robust for each in repeats for robust in each])
+
+
+def _share(flags: np.ndarray) -> Estimate:
+    """The share of the images with its interval by Clopper and Pearson."""
+    count = len(flags)
+    return Estimate(float(flags.mean()), *share_interval(int(flags.sum()), count), count)

@@ -1,0 +1,108 @@
+"""Defences: what each costs on clean images, and what it keeps under attack."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...adapters.models.defences.names import describe_gradients
+from ...adapters.words import labels_text
+from ...engine.statistics.bootstrap import Estimate
+from ...engine.store.outcomes import Outcomes
+from ...engine.tables.defence_table import build_defence
+from ...engine.tables.groups import model_names
+from ...engine.tables.table import Table
+from ...engine.tables.tradeoff import TradeOff, build_tradeoffs, families_of
+from ..parts.blocks import Column, PageTable, Section, Text, make_table
+from ..parts.figures import Cross, draw_crosses
+
+_MADE_ON = {
+    "own": "attacks made on each model itself",
+    "original": "examples made on the undefended model, by an attacker who does not know the defence",
+}
+_DRAWN = 6  # drawings; the tables have all
+
+
+def write_defences(outcomes: Outcomes, **drawing: Any) -> Section | None:
+    """Trade-offs, and every defence against its original; None for a folder without a defence.
+
+    Args:
+        outcomes: of the folder, read with "OTR".
+        **drawing: `bootstrap` and `seed`.
+    """
+    families = families_of(outcomes)
+    if not families:
+        return None
+    names = model_names(outcomes)
+    tradeoffs = build_tradeoffs(outcomes)
+    blocks: list[Any] = [_figure(each, place) for place, each in enumerate(tradeoffs[:_DRAWN])]
+    blocks += [_tradeoff_table(tradeoffs)] if tradeoffs else []
+    defended = [names[key] for keys in families.values() for key in keys]
+    notes = {model: describe_gradients(model) for model in defended}
+    blocks += [Text(f"{model}: {line}", "warn") for model, line in notes.items() if line]
+    for place, (original, keys) in enumerate(families.items()):
+        tables = [
+            (names[key], build_defence(outcomes, names[original], names[key], **drawing))
+            for key in keys
+            if original in outcomes.clean and key in outcomes.clean
+        ]
+        blocks += [_table(names[original], tables, place)] if tables else []
+    lead = (
+        "What a defence costs on clean images, and what it keeps under attack. Which attacker is meant makes the "
+        "difference: one who attacks the defended model itself, or one who does not know that it is defended. "
+        "That a defence stands against these attacks does not show that it stands against others."
+    )
+    return Section("defences", "Defences", lead, tuple(blocks), str(len(defended)))
+
+
+def _figure(tradeoff: TradeOff, place: int) -> Any:
+    crosses = [Cross(point.model, point.clean[:3], point.robust[:3]) for point in tradeoff.points]
+    threat, first = labels_text(dict(tradeoff.threat)), tradeoff.points[0]
+    caption = (
+        f"{first.model} and its defences, {threat}: {_MADE_ON[tradeoff.made_on]}; n = {first.clean.n}, "
+        "bars: 95 % intervals"
+    )
+    return draw_crosses(
+        f"tradeoff-{place}", crosses, x_axis="clean accuracy", y_axis="worst-case robust accuracy", caption=caption
+    )
+
+
+def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
+    rows = [
+        (
+            point.model,
+            labels_text(dict(each.threat)),
+            each.made_on,
+            ", ".join(dict.fromkeys(each.attacks)),
+            point.clean,
+            point.robust,
+        )
+        for each in tradeoffs
+        for point in each.points
+    ]
+    columns = (
+        "model", "threat model", Column("made on", "own: the model itself; original: the undefended one"),
+        Column("attacks", "the worst of them counts for each image"),
+        Column("clean accuracy", "share of all images"), Column("robust accuracy", "right and robust to all of them"),
+    )  # fmt: skip
+    return make_table(
+        "tradeoffs", "Clean against robust accuracy", columns, rows, note="Intervals by Clopper and Pearson."
+    )
+
+
+def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> PageTable:
+    symbols = list(dict.fromkeys(symbol for _, table in tables for symbol in table.symbols))
+    nothing = Estimate(float("nan"), float("nan"), float("nan"), 0)
+    rows = [
+        (
+            name,
+            row.labels["examples"],
+            row.labels["made_on"],
+            "" if row.labels["examples"] == "clean" else labels_text(row.labels),
+            row.labels["images"],
+            row.labels["violations"],
+            *(row.metrics.get(symbol, nothing) for symbol in symbols),
+        )
+        for name, table in tables
+        for row in table.rows
+    ]
+    columns = ("defended", "examples", "made on", "threat model", "images", "violations", *symbols)
+    return make_table(f"defence-table-{place}", f"Defended minus original: {original}", columns, rows)

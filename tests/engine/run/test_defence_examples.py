@@ -1,0 +1,201 @@
+"""Examples made once on the original and shown to its defences: what is run, kept, resumed, and said of them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from davylamp.adapters.models.zoo.load import load_model
+from davylamp.engine import AttackChoice, Config, ResultsStore, build_defence, build_table, evaluate, load, make_plan
+from davylamp.engine.defended import originals_of
+from davylamp.engine.plan.rerun import configs_of, transfer_of
+from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.store.examples import read_examples
+from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.transfers import read_defended_logits
+from davylamp.engine.tables.tradeoff import build_tradeoffs
+from davylamp.errors import InvalidInput, UnknownName
+from davylamp.metrics import METRICS
+from davylamp.report.page.build import build_report
+
+NET = """
+import torch
+
+def images():
+    inputs = torch.rand(12, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    labels = (inputs.flatten(1) @ WEIGHTS.T).argmax(1)
+    labels[:2] = (labels[:2] + 1) % 4
+    return inputs, labels
+
+WEIGHTS = torch.randn(4, 192, generator=torch.Generator().manual_seed(9))
+
+def net():
+    layer = torch.nn.Linear(192, 4)
+    layer.weight.data = 4 * WEIGHTS
+    layer.bias.data.zero_()
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+"""
+PLAIN, BITS, MEDIAN = "net.py:net", "net.py:net+bit-depth:bits=2", "net.py:net+median"
+ATTACKS = (AttackChoice("foolbox:pgd", "linf", 0.01, parameters={"steps": 3}), AttackChoice("foolbox:deepfool", "l2"))
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(examples, **changes):
+    whole = Config((PLAIN, BITS, MEDIAN), ATTACKS, "net.py:images", measures=("effect", "cost"), shard_size=5)
+    return replace(whole, examples=examples, **changes)
+
+
+def test_the_original_is_attacked_once_and_each_defence_is_shown_the_examples(files):
+    plan = make_plan(config("original"))
+    assert {cell.subject.model for cell in plan.cells} == {PLAIN}
+    assert {(subject.model, cell.attack) for subject, cell in plan.transfers} == {
+        (model, choice.attack) for model in (BITS, MEDIAN) for choice in ATTACKS
+    }
+    store = ResultsStore("r")
+    assert evaluate(plan, store).done == 2
+    again = evaluate(make_plan(config("original")), store)
+    assert (again.done, again.kept) == (0, 2)
+    for subject, cell in plan.transfers:
+        expected = load_model(subject.model).predict_logits(read_examples(store, cell))
+        logits = read_defended_logits(store, cell.key, subject.key)
+        assert logits is not None
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_table_is_the_metrics_of_both_models_on_the_same_examples(files):
+    plan = make_plan(config("original"))
+    store = ResultsStore("r")
+    evaluate(plan, store)
+    table = build_defence("r", PLAIN, BITS, bootstrap=50)
+    assert [row.labels["made_on"] for row in table.rows] == ["", "original", "original"]
+    data = plan.data.load(load_model(PLAIN))
+    clean = [load_model(name).predict_logits(data.inputs) for name in (PLAIN, BITS)]
+    cells = {cell.attack: cell for cell in plan.cells}
+    for row in table.rows[1:]:
+        cell = cells[row.labels["examples"]]
+        examples = read_examples(store, cell)
+        logits = [load_model(name).predict_logits(examples) for name in (PLAIN, BITS)]
+        frame = load("r").query("implementation == @cell.attack")
+        counted = torch.tensor((frame["usable"] | ~frame["attacked"]).to_numpy())
+        assert int(counted.sum()) == row.labels["images"] == 12
+        for symbol in ("CAV", "CRR", "CSR", "CCV", "COS"):
+            expected = METRICS[symbol].function(*logits, data.labels)
+            assert row.metrics[symbol].value == pytest.approx(float(expected), abs=1e-6, nan_ok=True), symbol
+        right = [each.argmax(1) == data.labels for each in clean]
+        wrong = [each.argmax(1) != data.labels for each in logits]
+        rates = [wrong[0][right[0]].double().mean(), wrong[1][right[0] & right[1]].double().mean()]
+        assert row.metrics["MRV"].value == pytest.approx(float(rates[1] - rates[0]), abs=1e-9)
+        assert row.metrics["MRV"].low <= row.metrics["MRV"].value <= row.metrics["MRV"].high
+        assert "AEDV" not in row.metrics  # the same examples: no distance could differ
+    assert any(row.metrics["CRR"].value > 0 for row in table.rows[1:])  # or nothing was shown
+
+
+def test_both_ways_stand_beside_each_other_and_several_defences_in_one_table(files):
+    evaluate(make_plan(config("both")), ResultsStore("r"))
+    one = build_defence("r", PLAIN, BITS, bootstrap=0)
+    assert [row.labels["made_on"] for row in one.rows] == ["", "own", "own", "original", "original"]
+    assert {row.labels["defended"] for row in one.rows} == {""}
+    every = build_defence("r", PLAIN, f"{PLAIN}+*", bootstrap=0)
+    assert [row.labels["defended"] for row in every.rows] == [BITS] * 5 + [MEDIAN] * 5
+    rest = [column for column in one.frame() if column != "defended"]
+    assert every.frame()[rest].iloc[:5].equals(one.frame()[rest])
+    with pytest.raises(UnknownName, match="unknown model"):
+        build_defence("r", PLAIN, "other+*")
+
+
+def test_examples_of_an_earlier_run_that_kept_none_are_made_again(files):
+    store = ResultsStore("r")
+    evaluate(make_plan(config("own")), store)
+    assert evaluate(make_plan(config("original")), store).done == 2  # the images were not kept
+    assert [row.labels["made_on"] for row in build_defence("r", PLAIN, MEDIAN, bootstrap=0).rows].count("original") == 2
+
+
+def test_predictions_of_a_transfer_run_get_their_logits(files):
+    store = ResultsStore("r")
+    evaluate(make_plan(config("own", transfer="full")), store)
+    assert [row.labels["made_on"] for row in build_defence("r", PLAIN, BITS, bootstrap=0).rows].count("original") == 0
+    summary = evaluate(make_plan(config("both", transfer="full")), store)
+    assert (summary.done, summary.kept) == (0, 6)
+    assert [row.labels["made_on"] for row in build_defence("r", PLAIN, BITS, bootstrap=0).rows].count("original") == 2
+
+
+def test_workers_make_the_same(files):
+    evaluate(make_plan(config("original")), ResultsStore("one"))
+    evaluate(make_plan(config("original")), ResultsStore("two"), executor=LocalWorkers(2))
+    one, two = (build_defence(name, PLAIN, f"{PLAIN}+*", bootstrap=20).frame() for name in ("one", "two"))
+    assert one.equals(two)
+
+
+@pytest.mark.parametrize("examples", ["original", "both"])
+def test_the_configuration_is_read_off_the_folder(files, examples):
+    plan = make_plan(config(examples))
+    evaluate(plan, ResultsStore("r"))
+    outcomes = read_outcomes("r", ["OTR"])
+    run = transfer_of([each.cell for each in outcomes.done], outcomes.transfers or {}, outcomes.subjects)
+    assert (run.examples, run.rule) == (examples, "no")
+    (again,) = configs_of(plan.cells, examples=run.examples, defended=run.defended)
+    planned = make_plan(again)
+    assert {cell.key for cell in planned.cells} == {cell.key for cell in plan.cells}
+    assert {(s.key, c.key) for s, c in planned.transfers} == {(s.key, c.key) for s, c in plan.transfers}
+
+
+def test_whose_defence_a_model_is():
+    assert originals_of(["a", "a+x", "a+x+y", "b", "b+x"]) == {"a+x": "a", "a+x+y": "a", "b+x": "b"}
+    assert originals_of(["plain", "hardened.pt", "other"]) == {"hardened.pt": "plain", "other": "plain"}
+    with pytest.raises(InvalidInput, match="expected a model and its defences"):
+        originals_of(["a"])
+
+
+def test_a_surrogate_has_examples_of_its_own(files):
+    with pytest.raises(InvalidInput, match="surrogate or the examples of the original"):
+        make_plan(config("original", surrogate=("net.py:net",)))
+
+
+def test_on_the_command_line(files, run):
+    given = ("--models", PLAIN, "--defence", "bit-depth:bits=2", "--data", "net.py:images", "--attacks", "foolbox:fgsm")
+    code, _, errors = run("evaluate", *given, "--norm", "linf", "--epsilon", "0.03", "--examples", "original")
+    assert code == 0, errors
+    code, output, _ = run("table", "results", "--defence", PLAIN, f"{PLAIN}+*", "--csv")
+    assert code == 0
+    assert output.splitlines()[2].startswith("foolbox:fgsm,original") or ",original," in output
+    code, _, errors = run("evaluate", *given, "--examples", "theirs")
+    assert code == 1
+    assert errors == "davylamp: unknown examples 'theirs'; known: both, original, own\n"
+
+
+def test_what_a_defence_costs_and_keeps(files):
+    pgd, fgsm = ATTACKS[0], AttackChoice("foolbox:fgsm", "linf", 0.01)
+    plan, store = make_plan(config("both", attacks=(pgd, fgsm, ATTACKS[1]))), ResultsStore("r")
+    evaluate(plan, store)
+    mine, shown = build_tradeoffs(read_outcomes("r", ["OTR"]))
+    assert (mine.made_on, shown.made_on) == ("own", "original")
+    assert set(mine.attacks) == set(shown.attacks) == {"foolbox:pgd", "foolbox:fgsm"}  # DeepFool has no radius
+    worst = {
+        row.labels["model"]: row.metrics for row in build_table("r", by="models").rows if row.labels["norm"] == "linf"
+    }
+    for point in mine.points:
+        assert point.robust == pytest.approx(worst[point.model]["RA_worst"], abs=1e-9)
+        assert point.clean == pytest.approx(worst[point.model]["CA"], abs=1e-9)
+    data = plan.data.load(load_model(PLAIN))
+    cells = [cell for cell in plan.cells if cell.subject.model == PLAIN and cell.threat_model.epsilon]
+    for point in shown.points:
+        classifier = load_model(point.model)
+        answers = [classifier.predict_logits(read_examples(store, cell)).argmax(1) == data.labels for cell in cells]
+        assert point.robust.value == pytest.approx(float((answers[0] & answers[1]).double().mean()))
+    assert len({point.robust.value for point in shown.points}) > 1  # or the original would do for all
+
+
+def test_the_page_has_its_defences(files):
+    evaluate(make_plan(config("both")), ResultsStore("r"))
+    text = build_report("r", bootstrap=20)
+    assert '<section id="defences"' in text
+    assert text.count('id="tradeoff-') + text.count("tradeoff-0") > 0
+    assert "gradients pass art:bit-depth as if it changed nothing" in text
+    evaluate(make_plan(replace(config("own"), models=(PLAIN,))), ResultsStore("alone"))
+    assert '<section id="defences"' not in build_report("alone", bootstrap=20)
