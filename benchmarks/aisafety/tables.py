@@ -58,4 +58,24 @@ TABLES = (
         _VISIBILITY,
         _SVHN,
     ),
+    PaperTable(
+        "aisafety-figure2",
+        "accuracy, confidences and noise tolerance against the radius",
+        "aisafety_figures",
+        ".aisafety.figures:compare_radii",
+    ),
+    PaperTable(
+        "aisafety-figure4",
+        "distance to the boundary, by direction and by image, CIFAR-10",
+        "aisafety_figures",
+        ".aisafety.figures:compare_directions",
+        {"figure": "4"},
+    ),
+    PaperTable(
+        "aisafety-figure5",
+        "distance to the boundary, by direction and by image, SVHN",
+        "aisafety_figures",
+        ".aisafety.figures:compare_directions",
+        {"figure": "5"},
+    ),
 )

@@ -1,0 +1,112 @@
+"""AISafety's Figures 2, 4 and 5 (Liu, Guo et al.): no number of them is printed, ours stand beside the text."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...adapters import Classifier
+from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
+from ...metrics import empirical_boundary_distance, orthogonal_directions
+from ..shared.paper_numbers import load_rows
+from ..shared.paper_table import Options
+from ..shared.reproduction import PaperLine, SettingRun, build_rows, run_setting
+from .setting import attack_name, paper_model, setting_of
+
+_SYMBOLS = ("AAW", "ACAC", "ACTC", "NTE")
+_RADII: Mapping[str, Sequence[float]] = {"quick": (0.03, 0.1), "default": (0.01, 0.03, 0.06, 0.1)}
+_GRID = torch.arange(0.0, 128, 2)
+_SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
+_ADVERSARIAL = {
+    "AAW": "accuracy over all images",
+    "ACAC": "of the examples that fool the model",
+    "ACTC": "of the examples that fool the model",
+    "NTE": "of the examples that fool the model",
+}
+_BOUNDARY = {
+    "EBD of a direction": "mean over the images along one random direction, on the grid 0, 2, ..., 126 grey levels",
+    "EBD": "quantiles over the images, of the least over all directions; 126: no step of the grid changes the decision",
+}
+
+
+def compare_radii(published: str, options: Options) -> dict[str, Any]:
+    """Accuracy, confidences and noise tolerance under FGSM and PGD at growing radii (Figure 2).
+
+    Args:
+        published: "aisafety_figures".
+        options: of the command.
+    """
+    setting = setting_of(("FGSM", "PGD-linf"), images=397, quick=20, measures=("effect",))
+    radii = _RADII["quick" if options.quick else "default"]
+    attacks = tuple(replace(choice, epsilon=radius) for choice in setting.config.attacks for radius in radii)
+    with run_setting(replace(setting, config=replace(setting.config, attacks=attacks)), options) as run:
+        results, notes = build_rows(run.folder, _SYMBOLS, "pairs")
+        ordered = sorted(
+            results.rows, key=lambda row: (row.labels["model"], row.labels["implementation"], row.labels["epsilon"])
+        )
+        lines = [
+            PaperLine(
+                f"{row.labels['model']}, {attack_name(row.labels['implementation'], row.labels['norm'])} "
+                f"{row.labels['epsilon']:.3g}",
+                symbol,
+                row.metrics[symbol],
+                None,
+                f"a curve of {paper_model(row.labels['model'])}",
+            )
+            for row in ordered
+            for symbol in results.symbols
+        ]
+        return _report(run, published, ("2",), lines, _ADVERSARIAL, notes)
+
+
+def compare_directions(published: str, options: Options, *, figure: str) -> dict[str, Any]:
+    """How far each direction moves an image before the decision changes, and how that spreads over images.
+
+    Args:
+        published: "aisafety_figures".
+        options: of the command.
+        figure: "4" or "5".
+    """
+    count = 100 if options.full else 5 if options.quick else 20
+    with run_setting(setting_of(("FGSM",), images=100, quick=10, measures=()), options) as run:
+        lines = [
+            PaperLine(f"{model}, {what}", symbol, estimate, None, f"a curve of {paper_model(model)}")
+            for model, classifier in run.models.items()
+            for what, symbol, estimate in _boundary(run, classifier, count)
+        ]
+        return _report(
+            run, published, (figure,), lines, _BOUNDARY, [f"{count} directions; the paper does not say how many"]
+        )
+
+
+def _report(
+    run: SettingRun,
+    published: str,
+    figures: Sequence[str],
+    lines: list[PaperLine],
+    readings: Mapping[str, str],
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    stated = [row for row in load_rows(published) if row["figure"] in figures]
+    said = [f"the paper's text on Figure {row['figure']}: {row['statement']}" for row in stated]
+    return run.report(published, lines, readings=readings, left_out={}, notes=[*notes, *said])
+
+
+def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, str, Estimate]]:
+    """The mean distance along each direction, and quantiles of the least, in grey levels."""
+    data = run.plan.data.load(classifier)
+    inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
+    directions = orthogonal_directions(min(count, inputs[0].numel()), inputs[0])
+    along = [
+        empirical_boundary_distance(classifier, inputs, labels, one[None], _GRID, reduction="none").double().cpu()
+        for one in directions
+    ]
+    counts = resample(len(labels), 1000, 0)
+    for place, values in enumerate(along):
+        (drawn,) = draw_means(counts, np.asarray(values)[:, None])
+        yield f"direction {place + 1}", "EBD of a direction", interval(drawn.ratio, drawn.n)
+    least = torch.stack(along).amin(0)  # of a grid: the same as all directions asked at once
+    for share in _SHARES:
+        yield f"quantile {share}", "EBD", Estimate(float(least.quantile(share)), float("nan"), float("nan"), len(least))
