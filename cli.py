@@ -32,6 +32,7 @@ app = typer.Typer(
 app.command("attacks")(attacks.list_attacks)
 app.command("defences")(defences.list_defences)
 app.command("corruptions")(corruptions.list_corruptions)
+app.command("corrupt-table")(corruptions.tabulate_corruptions)
 app.command("compare", cls=DerivedCommand)(unfinished(attacks.compare_libraries))
 app.command("saturation")(saturation.find_saturation)
 app.command("evaluate", cls=DerivedCommand)(unfinished(evaluate.evaluate_models))

@@ -1,27 +1,174 @@
 """The commands about corruptions: the list of them, and how models bear them."""
 
 import json
-from typing import Annotated
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from .options import Json
+from ..errors import InvalidInput
+from .options import Json, all_failed, one_format, read_whole, split_list, split_models
+from .progress import show_progress
+from .results import Bootstrap, Csv
+
+
+class CorruptionRows(str, Enum):
+    """What a row of the table is about."""
+
+    models = "models"
+    corruptions = "corruptions"
 
 
 def list_corruptions(
     corruption: Annotated[str | None, typer.Argument(help="only this one")] = None,
     as_json: Json = False,
 ) -> None:
-    """List every corruption: DATA+NAME:severity is the data with it; severities are 1 to 5."""
+    """List every corruption: DATA+NAME:severity is the data with it; severities are 1 to 5. Then the sequences."""
     from ..adapters.data.corruptions.published import CORRUPTIONS, find_corruption
+    from ..adapters.data.corruptions.sequences import SEQUENCES
     from ..report.text.console import make_console, print_table
 
     rows = list(CORRUPTIONS.values()) if corruption is None else [find_corruption(corruption)]
+    sequences = [] if corruption is not None else list(SEQUENCES.values())
     if as_json:
-        print(json.dumps({"corruptions": [row._asdict() for row in rows]}, indent=2))  # noqa: T201 - the product
+        frames = [{"name": each.name, "frames": each.frames, "finding": each.finding} for each in sequences]
+        listed = {"corruptions": [row._asdict() for row in rows], "sequences": frames}
+        print(json.dumps(listed, indent=2))  # noqa: T201 - the product
         return
     console = make_console()
     lines = [[row.name, row.title, row.kind, row.alexnet, "no" if row.coloured else "yes"] for row in rows]
     print_table("", ("corruption", "title", "kind", "AlexNet's error", "grey images"), lines, console)
     text = "AlexNet's error: published, top-1 on ImageNet-C, mean of the five severities; -: no part of the mean"
     console.print(text, highlight=False, markup=False)
+    if sequences:
+        shown = [[each.name, each.frames, "the first" if each.noise else "the one before"] for each in sequences]
+        print_table("Sequences (corrupt-table --sequence)", ("sequence", "frames", "compared with"), shown, console)
+    for each in sequences:
+        if each.finding:
+            console.print(f"{each.name}: {each.finding}", highlight=False, markup=False)
+
+
+def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
+    models: Annotated[list[str] | None, typer.Argument(help="as of evaluate; none: the tables of the folder")] = None,
+    data: Annotated[str, typer.Option(help="clean images, or imagenet-c:PATH, cifar-10-c:PATH")] = "demo:imagenet",
+    clean: Annotated[str, typer.Option(help="of a set on disk: its clean images, for RmCE")] = "",
+    corruption: Annotated[
+        list[str] | None, typer.Option(help="fog, ... (repeatable); all: 19; the 15 of the benchmark")
+    ] = None,
+    severity: Annotated[list[str] | None, typer.Option(help="1 to 5 (repeatable); all five")] = None,
+    sequence: Annotated[
+        list[str] | None, typer.Option(help="translate, ... (repeatable), all: for FP and mFR; none")
+    ] = None,
+    baseline: Annotated[
+        str, typer.Option(help="a model, or alexnet: what CE and FP are divided by; on ImageNet AlexNet")
+    ] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
+    by: Annotated[CorruptionRows | None, typer.Option(help="a row for each; both tables")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    seed: Annotated[int, typer.Option(min=0, help="of the corruptions and of the resampling")] = 0,
+    bootstrap: Bootstrap = 1000,
+    as_csv: Csv = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="a LaTeX tabular")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure how models bear corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, into a folder."""
+    from ..engine.store.store import ResultsStore
+    from ..engine.tables.corruption_table import ALEXNET, build_corruptions
+    from ..report.text.tables import FORMATS, print_corruptions
+
+    form = one_format({"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json})
+    names = split_models(models) or []
+    if names and baseline not in ("", ALEXNET, *names):
+        names.append(baseline)
+    if names:
+        plan = _plan(
+            data,
+            clean,
+            split_list("--corruption", corruption),
+            read_whole("--severity", severity),
+            sequence,
+            limit,
+            seed,
+        )
+        _measure(names, plan, ResultsStore(out), device)
+    chosen = [by.value] if by else (["models"] if form else ["models", "corruptions"])
+    tables = [
+        build_corruptions(out, by=each, baseline=baseline, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]
+        for each in chosen
+    ]
+    if not form:
+        print_corruptions(tables)
+        return
+    print(FORMATS[form](tables[0]), end="" if form != "json" else "\n")  # noqa: T201 - the product
+    if form != "json":
+        from ..report.text.console import print_error
+
+        for note in tables[0].notes:
+            print_error(f"- {note}")
+
+
+def _plan(
+    data: str,
+    clean: str,
+    corruptions: list[str] | None,
+    severities: list[int] | None,
+    sequences: list[str] | None,
+    limit: int | None,
+    seed: int,
+) -> Any:
+    """What is to be measured, checked."""
+    from ..adapters.data.corruptions.corrupted_sets import list_sets
+    from ..adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, find_corruption
+    from ..adapters.data.corruptions.sequences import SEQUENCES
+    from ..engine.run.corruptions import CorruptionPlan
+
+    on_disk = list_sets(data)
+    known = on_disk or tuple(CORRUPTIONS)
+    asked = split_list("--sequence", sequences) or []
+    chosen = tuple(SEQUENCES) if asked == ["all"] else tuple(name.replace("-", "_") for name in asked)
+    if corruptions is None:
+        named = on_disk or (() if chosen and not severities else BENCHMARK)
+    else:
+        named = known if corruptions == ["all"] else tuple(corruptions)
+    if not on_disk:
+        named = tuple(find_corruption(name).name for name in named)
+    if clean and not on_disk:
+        raise InvalidInput(f"expected --clean with imagenet-c:PATH or cifar-10-c:PATH, got --data {data}: it is clean")
+    levels = tuple(dict.fromkeys(severities or (1, 2, 3, 4, 5)))
+    plan = CorruptionPlan(data, tuple(dict.fromkeys(named)), levels, chosen, clean, limit, seed)
+    plan.check()
+    return plan
+
+
+def _measure(names: list[str], plan: Any, store: Any, device: str) -> None:
+    """Let the models predict what the folder lacks; those that cannot be loaded cost themselves only."""
+    from fnmatch import fnmatch
+
+    from ..adapters.models.zoo.load import list_models, load_model
+    from ..engine.run.corruptions import count_images, measure_corruptions
+    from ..errors import DavylampError
+    from ..report.text.console import print_error
+
+    expanded = [
+        match
+        for name in names
+        for match in ([n for n in list_models(name) if fnmatch(n, name)] if "*" in name else [name])
+    ]
+    models, failed = {}, {}
+    for name in dict.fromkeys(expanded):
+        try:
+            models[name] = load_model(name, device)
+        except DavylampError as error:
+            failed[name] = str(error)
+    if models:
+        with show_progress(count_images(models, plan)) as progress:
+            summary = measure_corruptions(models, plan, store, progress)
+        failed |= summary.failed
+        print_error(f"{summary.done} records made, {summary.kept} were there: {store.folder}")
+    for name, reason in failed.items():
+        print_error(f"- {name}: {reason}")
+    if all_failed(list(failed.values()), len(dict.fromkeys(expanded)), "models"):
+        raise typer.Exit(1)

@@ -4,7 +4,7 @@ import stat
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 )
 
 
-class _Wanted(NamedTuple):
+class Wanted(NamedTuple):
     """What becomes of an image file, for which model: its channels and its number of classes, where known."""
 
     resize: int | None
@@ -108,7 +108,7 @@ def load_data(
     for key, value in {"limit": limit, "resize": resize, "crop": crop}.items():
         if value is not None and value < 1:
             raise InvalidInput(f"expected {key} >= 1, got {value}")
-    return _load(name, limit, _Wanted(resize, crop, interpolation))
+    return load_wanted(name, limit, Wanted(resize, crop, interpolation))
 
 
 def load_data_for(classifier: Classifier, name: str, limit: int | None = None, chosen: Collection[str] = ()) -> Data:
@@ -125,7 +125,7 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
-    return _load(name, limit, _wanted_by(classifier), chosen)
+    return load_wanted(name, limit, wanted_by(classifier), chosen)
 
 
 def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Data:
@@ -141,21 +141,6 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
         DavylampError: as `corrupt_images`.
     """
     return data._replace(inputs=corrupt_images(data.inputs, corruption, severity, seed=seed))
-
-
-def load_blocks(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
-    """`load_data_for` a few images at a time: of folders no more are in memory than a block."""
-    wanted = _wanted_by(classifier)
-    items = _list_files(name, limit, wanted)
-    if items is None:
-        data = _load(name, limit, wanted)
-        for start in range(0, len(data.labels), size):
-            part = slice(start, start + size)
-            yield Data(data.inputs[part], data.labels[part], data.names[part])
-    else:
-        files, fitting = items
-        for start in range(0, len(files), size):
-            yield _read_images(files[start : start + size], fitting)
 
 
 def choose_named(data: Data, chosen: Collection[str]) -> Data:
@@ -180,13 +165,14 @@ def _places(names: Sequence[str], chosen: Collection[str]) -> list[int]:
     return [place for place, name in enumerate(names) if name in wanted]
 
 
-def _load(name: str, limit: int | None, wanted: _Wanted, chosen: Collection[str] = ()) -> Data:
+def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection[str] = ()) -> Data:
+    """The images of a name as `wanted`, see `load_data` and `load_data_for`."""
     corrupted = split_corruption(name)
     if corrupted is not None and not (corrupted.on_disk and name.startswith(FOLDERS)):
         return _load_corrupted(corrupted, limit, wanted, chosen)
-    files = _list_files(name, limit, wanted)
+    files = list_files(name, limit, wanted)
     if files is not None:
-        return _read_images(_choose_items(files[0], chosen), files[1])
+        return read_images(_choose_items(files[0], chosen), files[1])
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
         inputs, labels = read_arrays(expand_path(rest), limit)
@@ -198,15 +184,16 @@ def _load(name: str, limit: int | None, wanted: _Wanted, chosen: Collection[str]
     if rest == "imagenet" and wanted.resize is None and wanted.crop is None:
         wanted = wanted._replace(resize=256, crop=224)
     items = _choose_items(_list_samples(rest, extra=source)[:limit], chosen)
-    return _read_images(items, wanted._replace(as_rgb=False))
+    return read_images(items, wanted._replace(as_rgb=False))
 
 
-def _wanted_by(classifier: Classifier) -> _Wanted:
-    sizes = _Wanted(classifier.resize, classifier.crop, classifier.interpolation)
+def wanted_by(classifier: Classifier) -> Wanted:
+    """What a model wants of an image file."""
+    sizes = Wanted(classifier.resize, classifier.crop, classifier.interpolation)
     return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes)
 
 
-def _list_files(name: str, limit: int | None, wanted: _Wanted) -> tuple[list[Item], _Wanted] | None:
+def list_files(name: str, limit: int | None, wanted: Wanted) -> tuple[list[Item], Wanted] | None:
     """The image files of a folder and what becomes of each; None for other data."""
     source, _, rest = name.partition(":")
     corrupted = split_corruption(name)
@@ -220,9 +207,9 @@ def _list_files(name: str, limit: int | None, wanted: _Wanted) -> tuple[list[Ite
     return None
 
 
-def _load_corrupted(corrupted: Corrupted, limit: int | None, wanted: _Wanted, chosen: Collection[str]) -> Data:
+def _load_corrupted(corrupted: Corrupted, limit: int | None, wanted: Wanted, chosen: Collection[str]) -> Data:
     if not corrupted.on_disk:
-        return corrupt(_load(corrupted.base, limit, wanted, chosen), corrupted.corruption, corrupted.severity)
+        return corrupt(load_wanted(corrupted.base, limit, wanted, chosen), corrupted.corruption, corrupted.severity)
     root = expand_path(corrupted.base.partition(":")[2])
     images, labels = read_corruption_arrays(root, corrupted.corruption, corrupted.severity, limit)
     inputs, classes = check_arrays(images, labels, root, limit)
@@ -245,7 +232,8 @@ def _list_samples(dataset: str, extra: str) -> list[Item]:
     return [Item(file.name, file, int(file.stem.rpartition("_")[2])) for file in files]
 
 
-def _read_images(items: Sequence[Item], wanted: _Wanted) -> Data:
+def read_images(items: Sequence[Item], wanted: Wanted) -> Data:
+    """Image files as labelled images of one size."""
     images = [_read_image(item.path, wanted) for item in items]
     first = images[0].shape
     for item, image in zip(items, images, strict=True):
@@ -258,7 +246,7 @@ def _read_images(items: Sequence[Item], wanted: _Wanted) -> Data:
     return Data(torch.stack(images).float().div_(255), labels, [item.name for item in items])
 
 
-def _read_image(path: Path, wanted: _Wanted) -> Tensor:
+def _read_image(path: Path, wanted: Wanted) -> Tensor:
     """An image file as uint8, shape (C, H, W), resized and cropped as torchvision does."""
     from torchvision.transforms import InterpolationMode, functional
 
@@ -273,7 +261,7 @@ def _read_image(path: Path, wanted: _Wanted) -> Tensor:
     return functional.pil_to_tensor(image)
 
 
-def _open_image(path: Path, wanted: _Wanted) -> Any:
+def _open_image(path: Path, wanted: Wanted) -> Any:
     """A file as Pillow's image: RGB where that is wanted, but grey stays grey for a model of one channel."""
     from PIL import Image
 

@@ -60,7 +60,8 @@ def maps_of(table: pa.Table, name: str) -> Tensor | None:
 
 def column_of_pictures(images: Tensor, places: Sequence[int]) -> pa.Array:
     """The first images of the data as PNG files, rounded to 8 bits; null for the others."""
-    return pa.array([_png(images[i]) if place < EXAMPLES else None for i, place in enumerate(places)], pa.binary())
+    kept = [picture_of(images[i]) if place < EXAMPLES else None for i, place in enumerate(places)]
+    return pa.array(kept, pa.binary())
 
 
 def columns_of_curves(curves: Sequence[Sequence[tuple[int, float]]]) -> dict[str, pa.Array]:
@@ -79,7 +80,8 @@ def _offsets(sizes: np.ndarray, null: np.ndarray | None = None) -> pa.Array:
     return pa.array(ends, mask=None if null is None else np.append(null, False))
 
 
-def _png(image: Tensor) -> bytes | None:
+def picture_of(image: Tensor) -> bytes | None:
+    """An image, (C, H, W), as a PNG file of 8 bits; None for one of other than 1 or 3 channels."""
     if image.shape[0] not in (1, 3):
         return None
     pixels = (quantise(image.detach().float()) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()

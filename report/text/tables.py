@@ -88,6 +88,17 @@ def print_results(table: Table, console: Console | None = None) -> None:
     print_notes(table.notes, console)
 
 
+def print_corruptions(tables: Sequence[Table], console: Console | None = None) -> None:
+    """Print how models bear corruptions: a table by models, one by corruptions."""
+    console = console or make_console()
+    for table in tables:
+        columns, rows = _flat(table)
+        what = "Means over the corruptions" if table.by == "corruption models" else "Each corruption"
+        heading = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
+        print_table(f"{what}; {heading}", columns, rows, console)
+    print_notes(list(dict.fromkeys(note for table in tables for note in table.notes)), console)
+
+
 def print_transfer(transfer: Transfer, console: Console | None = None) -> None:
     """Print a matrix for each attack, with CANARY's means at its edges, and the threat to each model."""
     console = console or make_console()

@@ -11,7 +11,7 @@ from ...paths import expand_path
 from ...user_code import one_line
 from .published import CORRUPTIONS, SEVERITIES, check_severity, find_corruption
 
-FOLDERS, ARRAYS = "imagenet-c", "cifar-10-c"
+FOLDERS, ARRAYS = ON_DISK = ("imagenet-c", "cifar-10-c")
 _NAME = re.compile(r"(?P<base>[^+]*:.*)\+(?P<corruption>[A-Za-z][\w-]*)(?::(?P<severity>[^:/\\+]*))?")
 
 
@@ -34,11 +34,11 @@ def split_corruption(name: str) -> Corrupted | None:
     source, _, path = name.partition(":")
     match = _NAME.fullmatch(name)
     if match is None or expand_path(path).exists():
-        if source in (FOLDERS, ARRAYS) and path:
+        if source in ON_DISK and path:
             raise InvalidInput(f"expected a corruption and its severity, as in {name}+fog:3, got {name}")
         return None
     base, corruption, severity = match["base"], match["corruption"], match["severity"]
-    on_disk = source in (FOLDERS, ARRAYS)
+    on_disk = source in ON_DISK
     if severity is None and not on_disk and corruption.replace("-", "_") not in CORRUPTIONS:
         return None  # a path that has a plus and is not there
     known = corruption if on_disk else find_corruption(corruption).name
@@ -68,6 +68,27 @@ def list_corruption_folders(root: Path) -> dict[str, Path]:
     return {path.name: path for path in folders if any((path / level).is_dir() for level in levels)}
 
 
+def list_sets(data: str) -> tuple[str, ...]:
+    """The corruptions of a set on disk, "imagenet-c:PATH" or "cifar-10-c:PATH"; none of other data.
+
+    Raises:
+        Unavailable: if there is no such folder, or no corruption in it.
+    """
+    source, _, path = data.partition(":")
+    if source not in ON_DISK:
+        return ()
+    root = expand_path(path)
+    names = list_corruption_folders(root) if source == FOLDERS else _list_arrays(root)
+    if not names:
+        layout = "CORRUPTION/SEVERITY/CLASS" if source == FOLDERS else "CORRUPTION.npy"
+        raise Unavailable(f"expected {layout} in {root}, found none")
+    return tuple(names)
+
+
+def _list_arrays(root: Path) -> dict[str, Path]:
+    return {path.stem: path for path in sorted(root.glob("*.npy")) if path.stem != "labels"}
+
+
 def read_corruption_arrays(
     root: Path, corruption: str, severity: int, limit: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -80,8 +101,7 @@ def read_corruption_arrays(
     """
     if not root.is_dir():
         raise Unavailable(f"expected a folder with CORRUPTION.npy and labels.npy, found none at {root}")
-    files = {path.stem: path for path in sorted(root.glob("*.npy")) if path.stem != "labels"}
-    images = _read_array(_choose(corruption, files))
+    images = _read_array(_choose(corruption, _list_arrays(root)))
     labels = _read_array(root / "labels.npy")
     if images.ndim != 4 or labels.ndim != 1 or len(images) % len(SEVERITIES) or not len(images):
         got = f"{images.shape} and {labels.shape}"

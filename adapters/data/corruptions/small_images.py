@@ -97,7 +97,7 @@ def _moved(image: Image, chosen: tuple[int, float]) -> Image:
     return _motion_blur(np.round(image * 255).astype(np.uint8), radius=chosen[0], sigma=chosen[1], angle=angle) / 255
 
 
-def _zoomed(image: np.ndarray, factor: float) -> np.ndarray:
+def zoom_middle(image: np.ndarray, factor: float) -> np.ndarray:
     """The middle of an image, (H, W, C), as large as the image."""
     from scipy.ndimage import zoom
 
@@ -112,7 +112,7 @@ def _zoomed(image: np.ndarray, factor: float) -> np.ndarray:
 def _zoom_blurred(image: Image, end: float) -> Image:
     factors: Any = np.arange(1, end, 0.01)
     single = image.astype(np.float32)
-    return (single + np.sum([_zoomed(single, factor) for factor in factors], axis=0)) / (len(factors) + 1)
+    return (single + np.sum([zoom_middle(single, factor) for factor in factors], axis=0)) / (len(factors) + 1)
 
 
 def _foggy(image: Image, chosen: tuple[Any, Any]) -> Image:
@@ -142,7 +142,7 @@ def _snowy(image: Image, chosen: tuple[float, ...]) -> Image:
     from imagecorruptions.corruptions import _motion_blur
 
     mean, scale, zoom, threshold, radius, sigma, weight = chosen
-    layer = _zoomed(np.random.normal(size=image.shape[:2], loc=mean, scale=scale)[..., None], zoom)[..., 0]  # noqa: NPY002
+    layer = zoom_middle(np.random.normal(size=image.shape[:2], loc=mean, scale=scale)[..., None], zoom)[..., 0]  # noqa: NPY002
     flakes = (np.clip(np.where(layer < threshold, 0, layer), 0, 1) * 255).astype(np.uint8)
     angle = np.random.uniform(-135, -45)  # noqa: NPY002
     drifting = np.round(_motion_blur(flakes, radius=int(radius), sigma=sigma, angle=angle)) / 255

@@ -1,0 +1,47 @@
+"""Images a few at a time, and what files of images are without reading them."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+
+from ..models.classifier import Classifier
+from .datasets import Data, list_files, load_data_for, load_wanted, read_images, wanted_by
+
+
+def load_blocks(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
+    """`load_data_for` a few images at a time: of folders no more are in memory than a block.
+
+    Raises:
+        DavylampError: as `load_data`.
+    """
+    wanted = wanted_by(classifier)
+    listed = list_files(name, limit, wanted)
+    if listed is None:
+        yield from split_data(load_wanted(name, limit, wanted), size)
+    else:
+        files, fitting = listed
+        for start in range(0, len(files), size):
+            yield read_images(files[start : start + size], fitting)
+
+
+def split_data(data: Data, size: int) -> Iterator[Data]:
+    """Images that are in memory, `size` at a time."""
+    for start in range(0, len(data.labels), size):
+        part = slice(start, start + size)
+        yield Data(data.inputs[part], data.labels[part], data.names[part])
+
+
+def describe_files(classifier: Classifier, name: str, limit: int | None) -> tuple[str, int]:
+    """What images on disk are, without reading them: a hash of their files' names and sizes, and how many there are.
+
+    Images of other sources are read, and the hash is of their pixels.
+
+    Raises:
+        DavylampError: as `load_data`.
+    """
+    listed = list_files(name, limit, wanted_by(classifier))
+    if listed is None:
+        data = load_data_for(classifier, name, limit)
+        pixels = data.inputs.numpy().tobytes() + data.labels.numpy().tobytes()
+        return sha256(pixels).hexdigest()[:20], len(data.labels)
+    lines = [f"{item.name} {item.path.stat().st_size} {item.label}" for item in listed[0]]
+    return sha256("\n".join(lines).encode()).hexdigest()[:20], len(lines)

@@ -1,0 +1,179 @@
+"""Sequences of frames along which a prediction should stay: the ten of ImageNet-P (Hendrycks and Dietterich 2019)."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....errors import InvalidInput, UnknownName
+from .generate import load_library, seed_of, seeded_numpy, sized_for
+
+_MOVING = "made of the prepared image: black enters at the edge where ImageNet-P still has 16 pixels of the photograph"
+_ENGINE = "the library's motion blur in place of ImageMagick's"
+
+
+class Sequence(NamedTuple):
+    """A way to go from frame to frame.
+
+    Args:
+        name: as the authors call it.
+        frames: how many, the first included.
+        noise: the frames are noises of one image, not steps of a way: each is compared with the first, the clean image.
+        frame: gives one of a clean image (float64, H x W x 3, in [0, 1]), its number and what `prepare` made.
+        prepare: what all frames of an image share; None: nothing.
+        finding: in what it is not ImageNet-P's; the published frames are stored as video besides, these are not.
+    """
+
+    name: str
+    frames: int
+    noise: bool
+    frame: Callable[[np.ndarray, int, Any], np.ndarray]
+    prepare: Callable[[np.ndarray], Any] | None = None
+    finding: str = ""
+
+
+def find_sequence(name: str) -> Sequence:
+    """The sequence of this name; `-` may stand for `_`.
+
+    Raises:
+        UnknownName: if there is none.
+    """
+    known = name.replace("-", "_")
+    if known not in SEQUENCES:
+        raise UnknownName("sequence", name, SEQUENCES)
+    return SEQUENCES[known]
+
+
+def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
+    """The frames of one image, 8-bit ones, as ImageNet-P makes them at its first difficulty.
+
+    Args:
+        image: in [0, 1], shape (3, H, W), of more than 64 pixels a side: the lengths of the steps are for 224.
+        sequence: name, "translate".
+        seed: of everything random; the frames depend on the image and on nothing beside it.
+
+    Returns:
+        Shape (frames, 3, H, W), in [0, 1], float32.
+
+    Raises:
+        UnknownName: if there is no such sequence.
+        InvalidInput: if the image is something else.
+        MissingLibrary: if imagecorruptions is not installed.
+    """
+    row = find_sequence(sequence)
+    if image.ndim != 3 or image.shape[0] != 3 or sized_for(*image.shape[1:]) != "imagenet":
+        got = tuple(image.shape)
+        raise InvalidInput(f"expected an image of 3 channels and more than 64 pixels a side for a sequence, got {got}")
+    load_library()
+    pixels = image.detach().cpu().mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
+    clean = pixels / 255
+    with seeded_numpy(seed_of(pixels, f"sequence {row.name}", 0, seed)):
+        shared = None if row.prepare is None else row.prepare(clean)
+        made = [np.clip(row.frame(clean, place, shared), 0, 1) for place in range(row.frames)]
+    whole = torch.from_numpy((np.stack(made) * 255 + 1e-9).astype(np.uint8))
+    return whole.permute(0, 3, 1, 2).contiguous().float().div_(255).to(image.device)
+
+
+def _gaussian(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+    return clean + np.random.normal(size=clean.shape, scale=0.03) if place else clean  # noqa: NPY002
+
+
+def _shots(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+    return np.random.poisson(clean * 300) / 300 if place else clean  # noqa: NPY002
+
+
+def _brighter(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+    from skimage.color import hsv2rgb, rgb2hsv
+
+    converted = rgb2hsv(clean)
+    converted[:, :, 2] = np.clip(converted[:, :, 2] + (place - 15) / 50, 0, 1)
+    return hsv2rgb(converted)
+
+
+def _moved(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+    from imagecorruptions.corruptions import _motion_blur
+
+    return _motion_blur(clean * 255, radius=10, sigma=3, angle=(place - 30) * 4) / 255
+
+
+def _zooms(clean: np.ndarray) -> Iterator[np.ndarray]:
+    """The mean of the image and of ever larger ones, one by one."""
+    total = np.zeros_like(clean)
+    for place in range(31):
+        total = total + (_affine(clean, scale=1 + 0.004 * place) if place else clean)
+        yield total / (place + 1)
+
+
+def _zoomed(_: np.ndarray, __: int, means: Iterator[np.ndarray]) -> np.ndarray:
+    return next(means)
+
+
+def _flakes(clean: np.ndarray) -> np.ndarray:
+    from .small_images import zoom_middle
+
+    layer = zoom_middle(np.random.normal(size=clean.shape[:2], loc=0.05, scale=0.3)[..., None], 3)[..., 0]  # noqa: NPY002
+    return (np.clip(np.where(layer < 0.5, 0, layer), 0, 1) * 255).astype(np.uint8)
+
+
+def _snowed(clean: np.ndarray, place: int, flakes: np.ndarray) -> np.ndarray:
+    from imagecorruptions.corruptions import _motion_blur
+
+    layer = np.round(_motion_blur(flakes, radius=14, sigma=4, angle=place * 4 - 150)) / 255
+    grey = clean @ np.array((0.299, 0.587, 0.114))
+    whiter = 0.85 * clean + 0.15 * np.maximum(clean, grey[..., None] * 1.5 + 0.5)
+    return whiter + (layer + np.rot90(layer, k=2))[..., None]
+
+
+def _translated(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+    return _affine(clean, shift=place - 20, bilinear=False)
+
+
+def _rotated(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+    return _affine(clean, angle=place - 15)
+
+
+def _scaled(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+    return _affine(clean, scale=(place * 2.5 + 40) / 100)
+
+
+def _affine(clean: np.ndarray, *, angle: float = 0, shift: int = 0, scale: float = 1, bilinear: bool = True) -> Any:
+    """An image turned, moved to the right and scaled around its middle, as torchvision does on 8-bit images."""
+    from PIL import Image
+    from torchvision.transforms import InterpolationMode, functional
+
+    image = Image.fromarray(np.round(clean * 255).astype(np.uint8))
+    mode = InterpolationMode.BILINEAR if bilinear else InterpolationMode.NEAREST
+    return np.asarray(functional.affine(image, angle, [shift, 0], scale, [0.0], mode)) / 255  # type: ignore[arg-type]
+
+
+def _tilted(clean: np.ndarray, place: int, _: Any) -> np.ndarray:
+    """Turned around both axes in space and seen in perspective from the length of the diagonal."""
+    import cv2
+
+    height, width = clean.shape[:2]
+    turn, focus = np.deg2rad(place - 15), np.hypot(width, height)
+    cosine, sine = np.cos(turn), np.sin(turn)
+    into_space = np.array([[1, 0, -width / 2], [0, 1, -height / 2], [0, 0, 1], [0, 0, 1]])
+    around_x = np.array([[1, 0, 0, 0], [0, cosine, -sine, 0], [0, sine, cosine, 0], [0, 0, 0, 1]])
+    around_y = np.array([[cosine, 0, -sine, 0], [0, 1, 0, 0], [sine, 0, cosine, 0], [0, 0, 0, 1]])
+    away = np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, focus], [0, 0, 0, 1]])
+    onto_plane = np.array([[focus, 0, width / 2, 0], [0, focus, height / 2, 0], [0, 0, 1, 0]])
+    matrix = onto_plane @ away @ around_x @ around_y @ into_space
+    return cv2.warpPerspective(np.round(clean * 255).astype(np.uint8), matrix, (width, height)) / 255
+
+
+_ROWS = (
+    Sequence("gaussian_noise", 31, True, _gaussian),
+    Sequence("shot_noise", 31, True, _shots),
+    Sequence("motion_blur", 31, False, _moved, finding=_ENGINE),
+    Sequence("zoom_blur", 31, False, _zoomed, _zooms),
+    Sequence("snow", 31, False, _snowed, _flakes, finding=_ENGINE),
+    Sequence("brightness", 31, False, _brighter),
+    Sequence("translate", 41, False, _translated, finding=_MOVING),
+    Sequence("rotate", 31, False, _rotated, finding=_MOVING),
+    Sequence("tilt", 31, False, _tilted, finding=_MOVING),
+    Sequence("scale", 31, False, _scaled, finding=_MOVING),
+)
+SEQUENCES: Mapping[str, Sequence] = {row.name: row for row in _ROWS}

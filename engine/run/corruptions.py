@@ -1,0 +1,265 @@
+"""Models on corrupted images: what a results folder lacks of it, one corruption and severity after the other."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...adapters import Classifier
+from ...adapters.data.blocks import describe_files, load_blocks, split_data
+from ...adapters.data.corruptions.corrupted_sets import ON_DISK
+from ...adapters.data.corruptions.generate import VERSION, check_images_for, corrupt_images, library_version
+from ...adapters.data.corruptions.published import check_severity, find_corruption
+from ...adapters.data.corruptions.sequences import find_sequence, frames_of
+from ...adapters.data.datasets import Data
+from ...adapters.models.identity.digest import identify_model
+from ...errors import DavylampError, InvalidInput
+from ..store.columns import picture_of
+from ..store.corruption_records import KIND, CorruptionCell, corruption_table_of, read_corruption
+from ..store.store import ResultsStore
+from .origin import versions
+
+BLOCK = 64  # images that are in memory, corrupted and predicted at once
+_KEPT = 2**28  # numbers of clean images that stay in memory: 1 GiB
+
+
+@dataclass(frozen=True)
+class CorruptionPlan:
+    """What is to be measured.
+
+    Args:
+        data: name of clean images, which get the corruptions; or "imagenet-c:PATH", "cifar-10-c:PATH": read from there.
+        corruptions: names.
+        severities: of each.
+        sequences: names of sequences of frames.
+        clean: name of the clean images of a set on disk; "": none.
+        limit: only this many images, the first.
+        seed: of everything random.
+        images: the clean images themselves, in place of those that `data` names.
+    """
+
+    data: str
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    sequences: tuple[str, ...] = ()
+    clean: str = ""
+    limit: int | None = None
+    seed: int = 0
+    images: Data | None = None
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether the corrupted images are read."""
+        return self.data.partition(":")[0] in ON_DISK
+
+    def check(self) -> None:
+        """Refuse what no images could make right.
+
+        Raises:
+            UnknownName: for a corruption or sequence that there is not.
+            InvalidInput: for a severity, or sequences of a set on disk.
+            MissingLibrary: if what makes the images is not installed.
+        """
+        for severity in self.severities:
+            check_severity(severity, "fog")
+        for name in () if self.on_disk else self.corruptions:
+            find_corruption(name)
+        for name in self.sequences:
+            find_sequence(name)
+        if self.on_disk and self.sequences:
+            raise InvalidInput(f"expected sequences of clean images, which they are made of, got {self.data}")
+        if not self.corruptions and not self.sequences:
+            raise InvalidInput("expected a corruption or a sequence, got none")
+        if not self.on_disk:
+            library_version()
+
+
+class CorruptionSummary(NamedTuple):
+    """How many records were made now, how many were there, and why models have none."""
+
+    done: int
+    kept: int
+    failed: dict[str, str]
+
+
+Progress = Callable[[str, int], object]
+
+
+def measure_corruptions(
+    models: Mapping[str, Classifier],
+    plan: CorruptionPlan,
+    store: ResultsStore,
+    progress: Progress | None = None,
+) -> CorruptionSummary:
+    """Let every model predict what the store lacks; killed and called again, it goes on where it was.
+
+    Models that see the same pixels see them together: an image is corrupted once for all of them.
+
+    Args:
+        models: by name.
+        plan: what is to be measured.
+        store: where the records go.
+        progress: called with a title and the images just done; without a title they were there already.
+
+    Raises:
+        DavylampError: if the plan is wrong or the images cannot be had.
+    """
+    plan.check()
+    report, groups = progress or (lambda *_: None), _groups(models)
+    totals = [_Group(plan, store, group, report).run() for group in groups]
+    failed = {name: reason for total in totals for name, reason in total.failed.items()}
+    return CorruptionSummary(sum(total.done for total in totals), sum(total.kept for total in totals), failed)
+
+
+def _groups(models: Mapping[str, Classifier]) -> list[dict[str, Classifier]]:
+    """Models that get the same pixels."""
+    groups: dict[tuple[Any, ...], dict[str, Classifier]] = {}
+    for name, model in models.items():
+        prepared = (model.resize, model.crop, model.interpolation, model.channels, model.stated_classes)
+        groups.setdefault(prepared, {})[name] = model
+    return list(groups.values())
+
+
+class _Group:
+    """Models that see the same pixels, and what they have to predict."""
+
+    def __init__(self, plan: CorruptionPlan, store: ResultsStore, models: Mapping[str, Classifier], report: Progress):
+        self.plan, self.store, self.models, self.report = plan, store, models, report
+        self.first = next(iter(models.values()))
+        self.identities = {name: identify_model(model, name) for name, model in models.items()}
+        self.failed: dict[str, str] = {}
+        self.done = self.kept = 0
+        self._clean: list[Data] | None = None
+
+    def run(self) -> CorruptionSummary:
+        plan = self.plan
+        digest, images = ("", 0) if plan.on_disk else self._describe_clean()
+        shared = {"data": plan.data, "data_digest": digest, "images": images, "seed": plan.seed}
+        if not plan.on_disk:
+            self._measure(CorruptionCell("", "", **shared), self._blocks)
+        elif plan.clean:
+            self._read(CorruptionCell("", "", **shared), plan.clean)
+        for name in plan.corruptions:
+            for severity in plan.severities:
+                if plan.on_disk:
+                    cell = CorruptionCell("", "", **shared, corruption=name, severity=severity)
+                    self._read(cell, f"{plan.data}+{name}:{severity}")
+                    continue
+                row = find_corruption(name)
+                made = replace(
+                    CorruptionCell("", "", **shared), corruption=row.name, severity=severity, source=_source()
+                )
+                self._measure(made, lambda row=row, level=severity: self._corrupted(row.name, level))
+        for name in plan.sequences:
+            row = find_sequence(name)
+            made = CorruptionCell("", "", **shared, corruption=row.name, sequence=True, source=_source())
+            self._measure(made, self._blocks)
+        return CorruptionSummary(self.done, self.kept, self.failed)
+
+    def _blocks(self) -> Iterator[Data]:
+        """The clean images; those that fit into memory are read once."""
+        if self._clean is not None:
+            yield from self._clean
+        elif self.plan.images is not None:
+            end, given = self.plan.limit, self.plan.images
+            yield from split_data(Data(given.inputs[:end], given.labels[:end], given.names[:end]), BLOCK)
+        else:
+            yield from load_blocks(self.first, self.plan.data, self.plan.limit, BLOCK)
+
+    def _describe_clean(self) -> tuple[str, int]:
+        """Digest and number of the clean images, each of which every corruption has to be possible for."""
+        digest, images, size, kept = hashlib.sha256(), 0, 0, []
+        for block in self._blocks():
+            for name in self.plan.corruptions:
+                check_images_for(find_corruption(name), block.inputs)
+            for name in self.plan.sequences if not images else ():
+                frames_of(block.inputs[0], name)
+            digest.update(block.inputs.numpy().tobytes() + block.labels.numpy().tobytes())
+            images, size = images + len(block.labels), size + block.inputs.numel()
+            kept = [*kept, block] if size <= _KEPT else []
+        self._clean = kept if size <= _KEPT else None
+        return digest.hexdigest()[:20], images
+
+    def _corrupted(self, corruption: str, severity: int) -> Iterator[Data]:
+        for block in self._blocks():
+            yield block._replace(inputs=corrupt_images(block.inputs, corruption, severity, seed=self.plan.seed))
+
+    def _read(self, cell: CorruptionCell, name: str) -> None:
+        """Measure images that are on disk; what they are is known by their files."""
+        digest, images = describe_files(self.first, name, self.plan.limit)
+        known = replace(cell, data_digest=digest, images=images)
+        self._measure(known, lambda: load_blocks(self.first, name, self.plan.limit, BLOCK))
+
+    def _measure(self, shared: CorruptionCell, blocks: Callable[[], Iterator[Data]]) -> None:
+        """Let every model without a record predict, and write the records."""
+        cells = {name: self._cell(shared, name) for name in self.models if name not in self.failed}
+        missing = {
+            name: cell
+            for name, cell in cells.items()
+            if self.identities[name].reasons or read_corruption(self.store, cell) is None
+        }
+        self.kept += len(cells) - len(missing)
+        self.report("", shared.images * (len(cells) - len(missing)))
+        if not missing:
+            return
+        names, labels = [], []
+        predicted: dict[str, list[np.ndarray]] = {name: [] for name in missing}
+        picture: bytes | None = None
+        for block in blocks():
+            picture = picture if names else picture_of(block.inputs[0])
+            names, labels = [*names, *block.names], [*labels, block.labels.numpy()]
+            for name in [name for name in missing if name not in self.failed]:
+                try:
+                    predicted[name].append(self._predict(self.models[name], block, shared))
+                except DavylampError as error:
+                    self.failed[name] = str(error)
+                self.report(missing[name].title, len(block.labels))
+        for name, cell in missing.items():
+            if name not in self.failed:
+                answers = np.concatenate(predicted[name])
+                table = corruption_table_of(names, np.concatenate(labels), answers, picture)
+                self.store.write(KIND, cell.key, table, _meta(cell))
+                self.done += 1
+
+    def _cell(self, shared: CorruptionCell, name: str) -> CorruptionCell:
+        version = ".".join(torch.__version__.split(".")[:2])
+        about = {"torch": version, "device": self.models[name].device.type}
+        return replace(shared, model=name, model_digest=self.identities[name].digest, **about)
+
+    def _predict(self, model: Classifier, block: Data, cell: CorruptionCell) -> np.ndarray:
+        if not cell.sequence:
+            return _classes(model, block.inputs)
+        sequences = (frames_of(image, cell.corruption, seed=cell.seed) for image in block.inputs)
+        return np.stack([_classes(model, frames) for frames in sequences])
+
+
+def _classes(model: Classifier, inputs: Tensor) -> np.ndarray:
+    """Predictions, (n,); -1 where a logit is not finite."""
+    logits = model.predict_logits(inputs.to(model.device)).cpu()
+    return logits.argmax(1).where(logits.isfinite().all(1), -1).numpy()
+
+
+def _source() -> str:
+    return f"imagecorruptions-imaug {library_version()}, seeds {VERSION}"
+
+
+def _meta(cell: CorruptionCell) -> dict[str, Any]:
+    about = {"key": cell.key, "spec": cell.spec, "kind": "corruption", "versions": versions()}
+    return {**about, "status": "done", "reason": "", "unmeasured": {}}
+
+
+def count_images(models: Mapping[str, Classifier], plan: CorruptionPlan) -> int:
+    """Images that all models together predict, for a bar of progress.
+
+    Raises:
+        DavylampError: if the images cannot be had.
+    """
+    name = f"{plan.data}+{plan.corruptions[0]}:{plan.severities[0]}" if plan.on_disk else plan.data
+    first = next(iter(models.values()))
+    images = len(plan.images.labels) if plan.images is not None else describe_files(first, name, plan.limit)[1]
+    steps = len(plan.corruptions) * len(plan.severities) + len(plan.sequences)
+    return len(models) * images * (steps + bool(not plan.on_disk or plan.clean))

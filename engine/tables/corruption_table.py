@@ -1,0 +1,335 @@
+"""How models bear corruptions: errors, their sums and ratios to a baseline, flips along sequences, with intervals."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ...adapters.data.corruptions.published import BENCHMARK, alexnet_errors
+from ...adapters.data.corruptions.sequences import SEQUENCES
+from ...errors import Unavailable, UnknownName, Unsupported
+from ...intervals import share_interval
+from ...metrics import (
+    corruption_error,
+    flip_probability,
+    flip_rates,
+    mean_corruption_error,
+    mean_flip_rate,
+    relative_corruption_error,
+)
+from ..statistics.bootstrap import Estimate, interval, resample
+from ..store.corruption_records import CorruptionRecord, read_corruptions
+from .table import Table, TableRow
+
+ALEXNET = "alexnet"
+CorruptionsBy = Literal["models", "corruptions"]
+_NO_ANSWER = 2**31 - 1  # as a class: the metric takes classes >= 0
+_OF_IMAGENET = ("demo:imagenet", "foolbox:imagenet")
+_NOTHING = Estimate(float("nan"), float("nan"), float("nan"), 0)
+
+
+@dataclass
+class CorruptedModel:
+    """Everything of one model on one data set.
+
+    Args:
+        model: its name.
+        data: name of the images.
+        clean: predictions without corruption, if they are there.
+        errors: by corruption and severity.
+        sequences: by name.
+    """
+
+    model: str
+    data: str
+    clean: CorruptionRecord | None = None
+    errors: dict[str, dict[int, CorruptionRecord]] = field(default_factory=dict)
+    sequences: dict[str, CorruptionRecord] = field(default_factory=dict)
+
+    @property
+    def records(self) -> list[CorruptionRecord]:
+        """All of them."""
+        corrupted = [record for by_severity in self.errors.values() for record in by_severity.values()]
+        return [*([self.clean] if self.clean else []), *corrupted, *self.sequences.values()]
+
+    @property
+    def images(self) -> int:
+        """How many, in the smallest record."""
+        return min(len(record.labels) for record in self.records)
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """Those that every corruption has."""
+        common = [set(by_severity) for by_severity in self.errors.values()]
+        return tuple(sorted(set.intersection(*common))) if common else ()
+
+    @property
+    def paired(self) -> bool:
+        """Whether every record is of the same images, in the same order."""
+        return len({record.names for record in self.records}) == 1
+
+    def wrong(self, corruptions: Sequence[str]) -> np.ndarray:
+        """1 for each error, (corruptions, severities, n)."""
+        return np.array([[self.errors[name][level].wrong for level in self.severities] for name in corruptions])
+
+
+def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dict[str, str]]:
+    """The models of a folder with what they predicted on corrupted images; what cannot be used, with why.
+
+    Raises:
+        Unavailable: if there is no such folder, or nothing of the kind in it.
+    """
+    records, failed = read_corruptions(folder)
+    models: dict[tuple[object, ...], CorruptedModel] = {}
+    for record in records:
+        cell = record.cell
+        key = (cell.model, cell.model_digest, *cell.setting)
+        mine = models.setdefault(key, CorruptedModel(cell.model, cell.data))
+        if cell.sequence:
+            mine.sequences[cell.corruption] = record
+        elif cell.corruption:
+            mine.errors.setdefault(cell.corruption, {})[cell.severity] = record
+        else:
+            mine.clean = record
+    order = {name: place for place, name in enumerate((*BENCHMARK, *SEQUENCES))}
+    for mine in models.values():
+        mine.errors = dict(sorted(mine.errors.items(), key=lambda item: order.get(item[0], len(order))))
+        mine.sequences = dict(sorted(mine.sequences.items(), key=lambda item: order.get(item[0], len(order))))
+    if not models:
+        why = f" ({'; '.join(failed.values())})" if failed else ""
+        raise Unavailable(
+            f"expected predictions on corrupted images in {folder}, found none{why}: davylamp corrupt-table"
+        )
+    return list(models.values()), failed
+
+
+def build_corruptions(
+    folder: str | Path,
+    *,
+    by: CorruptionsBy = "models",
+    baseline: str = "",
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> Table:
+    """The table of a folder that `davylamp corrupt-table` filled.
+
+    By models: `error` without corruption; mCE and RmCE as AISafety defines them, sums of error rates over the
+    severities; `mCE/base`, the mean over the corruptions of the ratio to the baseline's sum (Hendrycks and Dietterich:
+    times 100); FP, the mean over the sequences; mFR, the mean ratio of flip probabilities to the baseline's. By
+    corruptions: the error at each severity, CE, CE/base, FP and FP/base. Intervals are 95 %: Clopper and Pearson's of
+    an error, else percentiles of a bootstrap over the images, the same ones for every corruption and the baseline.
+
+    Args:
+        folder: a results folder.
+        by: what a row is about.
+        baseline: a model of the folder, or "alexnet": published errors on ImageNet-C; "": AlexNet's on ImageNet.
+        bootstrap: replicates; 0: no intervals.
+        seed: of the resampling.
+
+    Raises:
+        Unavailable: if nothing of the kind is there.
+        UnknownName: if there is no such baseline.
+        Unsupported: if AlexNet's errors are of other images.
+    """
+    models, failed = read_corrupted_models(folder)
+    names = sorted({each.model for each in models})
+    if baseline not in ("", ALEXNET, *names):
+        raise UnknownName("baseline", baseline, [ALEXNET, *names])
+    bench = [_Bench(each, _baseline_of(each, models, baseline), bootstrap, seed) for each in models]
+    rows = [row for each in bench for row in (each.by_corruption() if by == "corruptions" else [each.by_model()])]
+    symbols = tuple(
+        symbol for symbol in rows[0].metrics if any(not np.isnan(row.metrics[symbol].value) for row in rows)
+    )
+    kept = tuple(TableRow(row.labels, {symbol: row.metrics[symbol] for symbol in symbols}) for row in rows)
+    notes = [note for each in bench for note in each.notes] + [
+        f"left out: {name}: {why}" for name, why in failed.items()
+    ]
+    return Table(f"corruption {by}", tuple(rows[0].labels), symbols, kept, tuple(dict.fromkeys(notes)))
+
+
+def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: str) -> "CorruptedModel | str":
+    """The baseline's records, "alexnet", or "" for none."""
+    if baseline == ALEXNET:
+        if mine.data.startswith(("foolbox:", "demo:", "cifar-10-c:")) and mine.data not in _OF_IMAGENET:
+            raise Unsupported(f"AlexNet's errors are published of ImageNet, got {mine.data}; name a model as baseline")
+        return ALEXNET
+    if not baseline:
+        return ALEXNET if mine.data in _OF_IMAGENET or mine.data.startswith("imagenet-c:") else ""
+    same = [each for each in models if each.model == baseline and each.data == mine.data and each.images == mine.images]
+    if not same:
+        raise Unsupported(f"expected the baseline {baseline} on the {mine.images} images of {mine.data}, found none")
+    return same[-1]
+
+
+class _Bench:
+    """The numbers of one model beside its baseline."""
+
+    def __init__(self, mine: CorruptedModel, base: CorruptedModel | str, bootstrap: int, seed: int):
+        self.mine, self.base = mine, base
+        self.n, self.levels, self.corruptions = mine.images, mine.severities, list(mine.errors)
+        paired = mine.paired and (
+            isinstance(base, str) or (base.paired and base.records[0].names == mine.records[0].names)
+        )
+        self.counts = resample(self.n, bootstrap if paired else 0, seed).astype(float)
+        self.notes = [*_notes(mine, base)] + (
+            [] if paired else [f"{mine.model}: records of different images: no interval"]
+        )
+        self.rates = self._rates(mine)  # (corruptions, severities, R)
+        self.compared = [name for name in self.corruptions if self._reference(name) is not None]
+        self.flips = {name: flips_of(record) for name, record in mine.sequences.items()}
+
+    def by_model(self) -> TableRow:
+        """Means over the corruptions."""
+        labels = {"model": self.mine.model, "data": self.mine.data, "corruptions": len(self.corruptions)}
+        labels |= {"severities": " ".join(map(str, self.levels)), "sequences": len(self.flips), "images": self.n}
+        names = ("error", "mCE", "RmCE", "mCE/base", "FP", "mFR")
+        metrics: dict[str, Estimate] = dict.fromkeys(names, _NOTHING)
+        clean = self.mine.clean
+        if clean is not None:
+            metrics["error"] = self._share(clean.wrong)
+        if self.corruptions and self.levels:
+            sums = self.rates.sum(1)
+            metrics["mCE"] = self._estimate(float(mean_corruption_error(self._point(self.rates))), sums.mean(0))
+            if clean is not None:
+                drawn = self._draw(clean.wrong)
+                value = relative_corruption_error(self._point(self.rates), float(drawn[0]))
+                metrics["RmCE"] = self._estimate(float(value), (sums - len(self.levels) * drawn).mean(0))
+        if self.compared:
+            metrics["mCE/base"] = self._estimate(*self._ratio(self.compared))
+        if self.flips:
+            metrics["FP"] = self._estimate(*self._mean_flips(list(self.flips)))
+            metrics["mFR"] = self._mean_flip_rate(list(self.flips))
+        return TableRow(labels, metrics)
+
+    def by_corruption(self) -> list[TableRow]:
+        """One row for each corruption or sequence."""
+        rows = []
+        for name in dict.fromkeys((*self.corruptions, *self.flips)):
+            labels = {"model": self.mine.model, "data": self.mine.data, "corruption": name, "images": self.n}
+            metrics: dict[str, Estimate] = {f"E@{level}": _NOTHING for level in (1, 2, 3, 4, 5)}
+            metrics |= dict.fromkeys(("CE", "CE/base", "FP", "FP/base"), _NOTHING)
+            if name in self.corruptions and self.levels:
+                place = self.corruptions.index(name)
+                for level, record in self.mine.errors[name].items():
+                    metrics[f"E@{level}"] = self._share(record.wrong)
+                mine = self.rates[place : place + 1]
+                metrics["CE"] = self._estimate(float(corruption_error(self._point(mine))[0]), mine.sum((0, 1)))
+                if name in self.compared:
+                    metrics["CE/base"] = self._estimate(*self._ratio([name]))
+            if name in self.flips:
+                metrics["FP"] = self._estimate(*self._mean_flips([name]))
+                metrics["FP/base"] = self._mean_flip_rate([name])
+            rows.append(TableRow(labels, metrics))
+        return rows
+
+    def _rates(self, model: CorruptedModel) -> np.ndarray:
+        """Error rates in every replicate, (corruptions, severities, R)."""
+        if not self.corruptions or not self.levels:
+            return np.zeros((0, 0, len(self.counts)))
+        return np.array(
+            [[self._draw(model.errors[name][level].wrong) for level in self.levels] for name in self.corruptions]
+        )
+
+    def _reference(self, name: str) -> np.ndarray | None:
+        """The baseline's error rates of a corruption, (severities, R); None: it has none."""
+        shape = len(self.levels), len(self.counts)
+        if self.base == ALEXNET:
+            return np.full(shape, alexnet_errors([name])[0]) if name in BENCHMARK and self.levels else None
+        if isinstance(self.base, str) or not set(self.levels) <= set(self.base.errors.get(name, {})):
+            return None
+        return np.array([self._draw(self.base.errors[name][level].wrong) for level in self.levels])
+
+    def _ratio(self, names: list[str]) -> tuple[float, np.ndarray]:
+        """The mean ratio to the baseline, and in every replicate."""
+        mine = self.rates[[self.corruptions.index(name) for name in names]]
+        base = np.array([self._reference(name) for name in names])
+        value = mean_corruption_error(self._point(mine), baseline_errors=self._point(base))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratios = mine.sum(1) / np.where(base.sum(1) > 0, base.sum(1), np.nan)
+        return float(value), _mean(ratios)
+
+    def _mean_flips(self, names: list[str]) -> tuple[float, np.ndarray]:
+        values = [_flip_probability(self.mine.sequences[name]) for name in names]
+        return float(np.mean(values)), np.mean([self._draw(self.flips[name]) for name in names], axis=0)
+
+    def _mean_flip_rate(self, names: list[str]) -> Estimate:
+        base = {} if isinstance(self.base, str) else self.base.sequences
+        both = [name for name in names if name in base]
+        if not both:
+            return _NOTHING
+        mine, theirs = ([_flip_probability(of[name]) for name in both] for of in (self.mine.sequences, base))
+        value = mean_flip_rate(torch.tensor(mine), torch.tensor(theirs))
+        drawn = [self._draw(self.flips[name]) for name in both], [self._draw(flips_of(base[name])) for name in both]
+        ratios = np.array([flip_rates(torch.tensor(a), torch.tensor(b)).numpy() for a, b in zip(*drawn, strict=True)])
+        return self._estimate(float(value), _mean(ratios))
+
+    def _draw(self, values: np.ndarray) -> np.ndarray:
+        """The mean of a value of each image, in every replicate, (R,)."""
+        return (self.counts[:, : len(values)] @ values / self.counts.sum(1)).clip(0, 1)
+
+    def _point(self, rates: np.ndarray) -> torch.Tensor:
+        return torch.tensor(rates[..., 0])
+
+    def _estimate(self, value: float, drawn: np.ndarray) -> Estimate:
+        return interval(np.array([value, *drawn[1:]]), self.n)
+
+    def _share(self, wrong: np.ndarray) -> Estimate:
+        low, high = share_interval(wrong.sum(), len(wrong)) if len(self.counts) > 1 else (np.nan, np.nan)
+        return Estimate(float(wrong.mean()), low, high, len(wrong))
+
+
+def flips_of(record: CorruptionRecord) -> np.ndarray:
+    """Share of the frames of each image that are predicted otherwise than the frame they are compared with, (n,)."""
+    frames = record.predicted
+    reference = frames[:, :1] if _is_noise(record) else frames[:, :-1]
+    return (frames[:, 1:] != reference).mean(1)
+
+
+def _flip_probability(record: CorruptionRecord) -> float:
+    frames = torch.tensor(np.where(record.predicted < 0, _NO_ANSWER, record.predicted)).long()
+    return float(flip_probability(frames, against="first" if _is_noise(record) else "previous"))
+
+
+def _is_noise(record: CorruptionRecord) -> bool:
+    """Whether its frames are compared with the first one, the clean image."""
+    row = SEQUENCES.get(record.cell.corruption)
+    return row is not None and row.noise
+
+
+def _mean(ratios: np.ndarray) -> np.ndarray:
+    """Mean over the rows that are defined, (R,)."""
+    known = ~np.isnan(ratios)
+    with np.errstate(invalid="ignore"):
+        return np.nansum(ratios, 0) / np.where(known.any(0), known.sum(0), np.nan)
+
+
+def _notes(mine: CorruptedModel, base: CorruptedModel | str) -> list[str]:
+    """What the numbers do not tell."""
+    notes: list[str] = []
+    made: Mapping[str, bool] = {record.cell.source: True for record in mine.records if record.cell.source}
+    if made:
+        notes.append(
+            f"ImageNet-C-like: made in memory ({', '.join(made)}); the published set is stored as JPEG, and harder"
+        )
+    if base == ALEXNET and mine.errors:
+        notes.append(
+            f"base: AlexNet's published errors on ImageNet-C, 50 000 images; here {mine.images} of {mine.data}"
+        )
+    elif isinstance(base, CorruptedModel):
+        notes.append(f"base: {base.model} on the same images")
+    lacking = [name for name in BENCHMARK if name not in mine.errors]
+    if mine.errors and lacking and set(mine.errors) & set(BENCHMARK):
+        notes.append(f"{mine.model}: means over {len(mine.errors)} corruptions, without {', '.join(lacking)}")
+    if mine.errors and mine.severities != (1, 2, 3, 4, 5):
+        notes.append(f"{mine.model}: sums over severities {', '.join(map(str, mine.severities)) or 'none'} only")
+    if mine.errors and mine.clean is None:
+        notes.append(f"{mine.model}: no RmCE without the clean images: --clean DATA")
+    if mine.sequences and isinstance(base, str):
+        notes.append("no mFR: AlexNet's flip probabilities are not published; name a model with --baseline")
+    findings = {SEQUENCES[name].finding: name for name in mine.sequences if name in SEQUENCES}
+    notes += [f"sequences such as {name}: {finding}" for finding, name in findings.items() if finding]
+    silent = sum(int((record.predicted < 0).any(axis=-1).sum()) for record in mine.records)
+    return [*notes, *([f"{mine.model}: {silent} answers that are not finite count as errors"] if silent else [])]

@@ -1,0 +1,248 @@
+"""Models on corrupted images: every number from predictions made by hand, resumed after a kill, from disk."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import davylamp
+from davylamp.adapters.data.corruptions.published import alexnet_errors
+from davylamp.adapters.data.corruptions.sequences import SEQUENCES, frames_of
+from davylamp.adapters.data.datasets import Data
+from davylamp.adapters.models.classifier import Classifier
+from davylamp.engine import ResultsStore
+from davylamp.engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
+from davylamp.engine.statistics.bootstrap import resample
+from davylamp.engine.store.corruption_records import read_corruptions
+from davylamp.engine.tables.corruption_table import build_corruptions
+from davylamp.errors import DavylampError
+
+NAMES, LEVELS = ("gaussian_noise", "contrast", "fog"), (1, 3)
+
+
+def network(seed):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(243, 4)).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def models():
+    return {name: Classifier(network(seed), name=name) for seed, name in enumerate(("first", "second"))}
+
+
+@pytest.fixture(scope="module")
+def images(models):
+    generator = torch.Generator().manual_seed(5)
+    coarse = torch.rand(12, 3, 6, 6, generator=generator)
+    inputs = nn.functional.interpolate(coarse, size=(72, 72), mode="bicubic").clamp(0, 1).mul(255).round() / 255
+    labels = models["first"].predict_logits(inputs).argmax(1)
+    labels[0] = (labels[0] + 1) % 4
+    return Data(inputs, labels, [f"image {place}" for place in range(12)])
+
+
+@pytest.fixture(scope="module")
+def plan(images):
+    return CorruptionPlan("mine", NAMES, LEVELS, ("rotate", "gaussian_noise"), images=images)
+
+
+@pytest.fixture(scope="module")
+def folder(models, plan, tmp_path_factory):
+    path = tmp_path_factory.mktemp("corrupted")
+    summary = measure_corruptions(models, plan, ResultsStore(path))
+    assert summary == (2 * (1 + 6 + 2), 0, {})
+    return path
+
+
+def errors(model, images, corruption, severity):
+    data = davylamp.corrupt(images, corruption, severity)
+    return (model.predict_logits(data.inputs).argmax(1) != data.labels).double().numpy()
+
+
+def test_every_number_by_hand(models, images, folder):
+    rates = {
+        name: np.array([[errors(model, images, each, level).mean() for level in LEVELS] for each in NAMES])
+        for name, model in models.items()
+    }
+    by_model = {row.labels["model"]: row.metrics for row in build_corruptions(folder, baseline="second").rows}
+    mine, clean = by_model["first"], 1 / 12
+    assert mine["error"].value == pytest.approx(clean)
+    assert mine["mCE"].value == pytest.approx(rates["first"].sum(1).mean())
+    assert mine["RmCE"].value == pytest.approx((rates["first"] - clean).sum(1).mean())
+    assert mine["mCE/base"].value == pytest.approx((rates["first"].sum(1) / rates["second"].sum(1)).mean())
+    assert by_model["second"]["mCE/base"].value == pytest.approx(1)
+    rows = build_corruptions(folder, by="corruptions", baseline="second").rows
+    for row in rows:
+        name, model = row.labels["corruption"], row.labels["model"]
+        if name in NAMES:
+            place = NAMES.index(name)
+            assert row.metrics["E@3"].value == pytest.approx(rates[model][place, 1])
+            assert row.metrics["CE"].value == pytest.approx(rates[model][place].sum())
+
+
+def test_flips_by_hand(models, images, folder):
+    flips = {}
+    for model in models:
+        for name, first in (("rotate", False), ("gaussian_noise", True)):
+            changed = compared = 0
+            for image in images.inputs:
+                classes = models[model].predict_logits(frames_of(image, name)).argmax(1).tolist()
+                assert len(classes) == SEQUENCES[name].frames
+                for place in range(1, len(classes)):
+                    changed += classes[place] != classes[0 if first else place - 1]
+                    compared += 1
+            flips[model, name] = changed / compared
+    rows = build_corruptions(folder, by="corruptions", baseline="second").rows
+    got = {(row.labels["model"], row.labels["corruption"]): row.metrics for row in rows}
+    for key, value in flips.items():
+        assert got[key]["FP"].value == pytest.approx(value)
+    by_model = {row.labels["model"]: row.metrics for row in build_corruptions(folder, baseline="second").rows}
+    assert flips["second", "gaussian_noise"] == 0  # undefined: left out
+    ratios = [flips["first", "rotate"] / flips["second", "rotate"]]
+    assert by_model["first"]["mFR"].value == pytest.approx(np.mean(ratios))
+    assert by_model["second"]["mFR"].value == pytest.approx(1)
+
+
+def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, folder):
+    row = next(row for row in build_corruptions(folder, baseline="alexnet").rows if row.labels["model"] == "first")
+    base = np.array(alexnet_errors(NAMES)) * len(LEVELS)
+    sums = np.array([sum(errors(models["first"], images, each, level).mean() for level in LEVELS) for each in NAMES])
+    assert row.metrics["mCE/base"].value == pytest.approx((sums / base).mean())
+    assert "mCE/base" not in build_corruptions(folder).symbols  # these are not ImageNet's images
+
+
+def test_the_interval_draws_images(models, images, folder):
+    counts = resample(12, 200, 3).astype(float)
+    wrong = np.array([[errors(models["first"], images, each, level) for level in LEVELS] for each in NAMES])
+    drawn = np.sort((counts @ wrong.reshape(-1, 12).T / 12).reshape(-1, 3, 2).sum(2).mean(1)[1:])
+    table = build_corruptions(folder, bootstrap=200, seed=3)
+    estimate = next(row for row in table.rows if row.labels["model"] == "first").metrics["mCE"]
+    assert (estimate.low, estimate.high) == pytest.approx((drawn[4], drawn[194]))
+    assert np.isnan(build_corruptions(folder, bootstrap=0).rows[0].metrics["mCE"].low)
+
+
+def test_a_killed_run_goes_on(models, plan, folder, tmp_path):
+    calls = []
+
+    def kill(title, count):
+        calls.append(title)
+        if len([title for title in calls if title]) == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_corruptions(models, plan, ResultsStore(tmp_path), kill)
+    before = {path.name for path in (tmp_path / "corruptions").iterdir()}
+    assert len(before) == 6
+    summary = measure_corruptions(models, plan, ResultsStore(tmp_path))
+    assert (summary.done, summary.kept) == (12, 6)
+    assert {path.name for path in (tmp_path / "corruptions").iterdir()} == {
+        path.name for path in (folder / "corruptions").iterdir()
+    }  # a name has a hash of what is in it
+    assert measure_corruptions(models, plan, ResultsStore(tmp_path))[:2] == (0, 18)
+    damaged = next((tmp_path / "corruptions").iterdir())
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert measure_corruptions(models, plan, ResultsStore(tmp_path))[:2] == (1, 17)
+
+
+def test_images_are_counted(models, plan):
+    assert count_images(models, plan) == 2 * 12 * 9
+
+
+def test_an_answer_that_is_not_finite_is_an_error(images, tmp_path):
+    class Silent(nn.Module):
+        def forward(self, inputs):
+            return torch.full((len(inputs), 4), torch.nan)
+
+    plan = CorruptionPlan("mine", ("fog",), (2,), ("brightness",), images=images)
+    measure_corruptions({"silent": Classifier(Silent(), num_classes=4)}, plan, ResultsStore(tmp_path))
+    table = build_corruptions(tmp_path, by="corruptions")
+    assert table.rows[0].metrics["E@2"].value == 1
+    assert any("answers that are not finite count as errors" in note for note in table.notes)
+
+
+def test_a_model_that_fails_costs_itself(models, images, tmp_path):
+    class Broken(nn.Module):
+        def forward(self, inputs):
+            raise RuntimeError("no")
+
+    plan = CorruptionPlan("mine", ("fog",), (2,), images=images)
+    both = {"broken": Classifier(Broken(), num_classes=4), "first": models["first"]}
+    summary = measure_corruptions(both, plan, ResultsStore(tmp_path))
+    assert summary.done == 2
+    assert "no" in summary.failed["broken"]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"severities": (0,)}, "expected a severity from 1 to 5"),
+        ({"severities": (6,)}, "expected a severity from 1 to 5"),
+        ({"corruptions": ("fogg",)}, "did you mean fog?"),
+        ({"sequences": ("rotat",)}, "did you mean rotate?"),
+        ({"corruptions": ()}, "expected a corruption or a sequence, got none"),
+        ({"data": "imagenet-c:x", "sequences": ("rotate",)}, "expected sequences of clean images"),
+    ],
+)
+def test_plans_that_cannot_be(given, line):
+    with pytest.raises(DavylampError, match=line):
+        CorruptionPlan(**{"data": "demo:imagenet", "corruptions": ("fog",), **given}).check()
+
+
+MODEL = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.AdaptiveAvgPool2d(9), nn.Flatten(), nn.Linear(243, 1000))
+"""
+
+
+def test_the_command_measures_what_is_on_disk(run, tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    generator = np.random.default_rng(0)
+    for folder in ("set/fog/1", "set/fog/2", "set/glare/1", "set/glare/2", "clean"):
+        for wordnet in ("n01440764", "n01443537", "n01484850"):
+            path = tmp_path / folder / wordnet / "0.png"
+            path.parent.mkdir(parents=True)
+            Image.fromarray(generator.integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(path)
+    options = ("--data", "imagenet-c:set", "--clean", "imagefolder:clean", "--severity", "1,2", "-o", "out")
+    code, out, err = run("corrupt-table", "model.py:build", *options, "--json")
+    assert code == 0, err
+    (row,) = json.loads(out)["rows"]
+    assert (row["corruptions"], row["severities"], row["images"]) == (2, "1 2", 3)
+    assert row["metrics"]["RmCE"]["n"] == 3
+    code, out, err = run("corrupt-table", "-o", "out", "--by", "corruptions", "--csv")
+    assert code == 0
+    assert out.splitlines()[0].startswith("model,data,corruption,images,E@1")
+    assert len(out.splitlines()) == 3
+    code, out, err = run("corrupt-table", "model.py:build", *options)
+    assert "0 records made, 5 were there" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--severity", "6"), "expected a severity from 1 to 5"),
+        (("--corruption", "fo"), "unknown corruption 'fo'; did you mean fog?"),
+        (("--data", "foolbox:mnist", "--limit", "1"), "expected images of at least 32 x 32"),
+        (("--clean", "demo:imagenet"), "expected --clean with imagenet-c:PATH"),
+        (("--data", "imagenet-c:nowhere"), "expected CORRUPTION/SEVERITY/CLASS"),
+    ],
+)
+def test_the_command_says_what_is_wrong_in_a_line(run, tmp_path, options, line):
+    (tmp_path / "model.py").write_text(MODEL)
+    code, _, err = run("corrupt-table", "model.py:build", *options)
+    assert code == 1
+    assert line in err
+    assert len([each for each in err.splitlines() if each.startswith("davylamp:")]) == 1
+
+
+def test_records_have_a_picture_and_names(folder):
+    records, failed = read_corruptions(folder)
+    assert not failed
+    assert {record.names[0] for record in records} == {"image 0"}
+    assert all(record.picture for record in records)
