@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ...adapters import Classifier
-from ...adapters.data.blocks import describe_files, load_blocks, split_data
 from ...adapters.data.corruptions.corrupted_sets import ON_DISK
 from ...adapters.data.corruptions.generate import VERSION, check_images_for, corrupt_images, library_version
 from ...adapters.data.corruptions.published import check_severity, find_corruption
 from ...adapters.data.corruptions.sequences import find_sequence, frames_of
 from ...adapters.data.datasets import Data
+from ...adapters.data.streaming import describe_files, load_blocks, split_data
 from ...adapters.models.identity.digest import identify_model
 from ...errors import DavylampError, InvalidInput
 from ..store.columns import picture_of

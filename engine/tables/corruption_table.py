@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -150,6 +150,29 @@ def build_corruptions(
     return Table(f"corruption {by}", tuple(rows[0].labels), symbols, kept, tuple(dict.fromkeys(notes)))
 
 
+class ErrorCurve(NamedTuple):
+    """Error rate of a model at each severity, the clean images as severity 0; `corruption` "": the mean over all."""
+
+    model: str
+    data: str
+    corruption: str
+    severities: tuple[int, ...]
+    errors: tuple[Estimate, ...]
+
+
+def build_error_curves(models: Sequence[CorruptedModel], *, bootstrap: int = 1000, seed: int = 0) -> list[ErrorCurve]:
+    """The curve of every model and corruption, those of the means first.
+
+    Args:
+        models: from `read_corrupted_models`.
+        bootstrap: replicates of the means' intervals; 0: no intervals.
+        seed: of the resampling.
+    """
+    bench = [_Bench(each, "", bootstrap, seed) for each in models if each.errors]
+    means = [each.mean_curve() for each in bench if each.levels]
+    return [*means, *(curve for each in bench for curve in each.curves())]
+
+
 def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: str) -> "CorruptedModel | str":
     """The baseline's records, "alexnet", or "" for none."""
     if baseline == ALEXNET:
@@ -224,6 +247,24 @@ class _Bench:
                 metrics["FP/base"] = self._mean_flip_rate([name])
             rows.append(TableRow(labels, metrics))
         return rows
+
+    def mean_curve(self) -> ErrorCurve:
+        """The mean over the corruptions at each severity."""
+        means = self.rates.mean(0)
+        estimates = [self._estimate(float(drawn[0]), drawn) for drawn in means]
+        return self._curve("", self.levels, estimates)
+
+    def curves(self) -> list[ErrorCurve]:
+        """One for each corruption."""
+        return [
+            self._curve(name, tuple(sorted(levels)), [self._share(levels[level].wrong) for level in sorted(levels)])
+            for name, levels in self.mine.errors.items()
+        ]
+
+    def _curve(self, name: str, levels: tuple[int, ...], estimates: list[Estimate]) -> ErrorCurve:
+        clean = self.mine.clean
+        start, before = ((0,), [self._share(clean.wrong)]) if clean is not None else ((), [])
+        return ErrorCurve(self.mine.model, self.mine.data, name, (*start, *levels), (*before, *estimates))
 
     def _rates(self, model: CorruptedModel) -> np.ndarray:
         """Error rates in every replicate, (corruptions, severities, R)."""

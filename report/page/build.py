@@ -18,6 +18,7 @@ from ...errors import Unavailable, Unsupported
 from ..parts.blocks import Section
 from ..parts.reading import read_folder
 from ..sections.agreement import judge_all, write_agreement
+from ..sections.corruptions import write_corruptions
 from ..sections.cost import write_cost
 from ..sections.curves import write_curves
 from ..sections.defences import write_defences
@@ -53,7 +54,13 @@ def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) ->
 
 def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> list[Section]:
     """The sections of a report, in order."""
-    folder = read_folder(path)
+    corrupted = write_corruptions(path, bootstrap=bootstrap, seed=seed)
+    try:
+        folder = read_folder(path)
+    except Unavailable:  # no attack was run here
+        if corrupted is None:
+            raise
+        return [corrupted, write_glossary()]
     outcomes = folder.outcomes
     if not outcomes.done:
         reasons = "; ".join(f"{cell.title}: {reason}" for cell, reason in outcomes.failed[:3])
@@ -75,6 +82,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
             _or_why(lambda: build_curves(outcomes, **drawing)),
             _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),
         ),
+        *([] if corrupted is None else [corrupted]),
         write_transfer(_or_why(lambda: build_transfer(outcomes, **drawing))),
         write_metrics(attacks, models, pairs, folder),
         write_gallery(folder, judged),

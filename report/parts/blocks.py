@@ -148,6 +148,23 @@ class Gallery:
         return [(key, style_of(uris)) for key, uris in self.clean.items()]
 
 
+class Shown(NamedTuple):
+    """A small picture: what it shows, and the picture itself as a data URI."""
+
+    title: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class PictureGrid:
+    """Rows of small pictures, each row with a name."""
+
+    name: str
+    caption: str
+    rows: tuple[tuple[str, tuple[Shown, ...]], ...]
+    kind: str = "pictures"
+
+
 def style_of(uris: dict[str, str]) -> Markup:
     """Data URIs as CSS custom properties."""
     return Markup(";".join(f"--{name}:url({uri})" for name, uri in uris.items()))

@@ -118,8 +118,16 @@ def draw_item_map(name: str, ranking: Ranking, difficulties: Mapping[str, np.nda
         return Figure(name, _to_svg(figure, name, caption, tips), caption)
 
 
-def draw_curves(name: str, lines: Sequence[Line], *, x_axis: str, caption: str, log: bool = False) -> Figure:
-    """Accuracies between 0 and 1 against a budget: steps with bands, points with intervals, and a legend."""
+def draw_curves(
+    name: str,
+    lines: Sequence[Line],
+    *,
+    x_axis: str,
+    y_axis: str = "robust accuracy",
+    caption: str,
+    log: bool = False,
+) -> Figure:
+    """Shares between 0 and 1 against a budget: steps with bands, points with intervals, and a legend."""
     tips: dict[str, str] = {}
     with _axes(6.0, 3.2, below=0.55 + _legend_height(len(lines))) as (figure, axes):
         for place, line in enumerate(lines):
@@ -139,7 +147,7 @@ def draw_curves(name: str, lines: Sequence[Line], *, x_axis: str, caption: str, 
             _plain_ticks(axes)
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlabel(x_axis)
-        axes.set_ylabel("robust accuracy")
+        axes.set_ylabel(y_axis)
         axes.grid()
         _add_legend(figure)
         return Figure(name, _to_svg(figure, name, caption, tips), caption)

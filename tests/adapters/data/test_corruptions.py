@@ -8,10 +8,10 @@ from PIL import Image
 from skimage.color import hsv2rgb, rgb2hsv
 
 import davylamp
-from davylamp.adapters.data.blocks import load_blocks
 from davylamp.adapters.data.corruptions.generate import corrupt_images, seed_of, sized_for
 from davylamp.adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, alexnet_errors
 from davylamp.adapters.data.datasets import Data, load_data
+from davylamp.adapters.data.streaming import load_blocks
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.errors import DavylampError
 
