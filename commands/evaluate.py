@@ -188,6 +188,7 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
         _print_summary(summary, plan, out)
+    _say_radii(store, plan)
     _say_hints(store, plan)
     reasons = [*summary.failed.values(), *plan.failed.values()]
     if all_failed(reasons, len(plan.cells) + len(plan.failed), "cells"):
@@ -215,6 +216,19 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     for name, reason in summary.unknown.items():
         message = f"- identity unknown: {name}: {reason}; its cells are run again each time, but for --trust-unknown"
         console.print(message, highlight=False, markup=False)
+
+
+def _say_radii(store: Any, plan: Any) -> None:
+    """Print at which radius each attack at saturation was run, and why, a line on standard error for each."""
+    from ..engine.cell import Cell
+    from ..engine.store.saturations import saturation_line
+    from ..report.text.console import print_error
+
+    for cell in plan.cells:
+        if cell.is_saturated and store.path("cells", cell.key).is_file():
+            meta = store.read("cells", cell.key).meta
+            if line := saturation_line(Cell.from_record(meta), meta):
+                print_error(f"- {line}")
 
 
 def _say_hints(store: Any, plan: Any) -> None:

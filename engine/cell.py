@@ -17,6 +17,7 @@ from .portfolio import is_portfolio, portfolio_row, split_names
 _LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": "", "surrogate": [], "fitted_on": None}
 MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")  # groups of metrics
 CURVE = "curve"  # a group that is measured only if it is asked for: it costs an attack up to a third more
+_AT_SATURATION = "at-saturation("
 SINGLE_STEP = ("fgsm", "fgm", "f-fgsm")
 _OTHER_GOALS = ("least-likely", "virtual-adversarial", "uap", "gd-uap")  # no single step shares what these look for
 SHARD_SIZE = 64  # images that are attacked, measured and saved at once: what a killed run loses at most
@@ -85,8 +86,9 @@ class Cell:
     Args:
         subject: the model and its images.
         attack: an implementation, "foolbox:pgd", or the best-effort search over its radius, "best(foolbox:pgd)", or by
-            several, "best(adv-lib:fmn,foolbox:pgd)".
-        threat_model: norm, epsilon, targeted.
+            several, "best(adv-lib:fmn,foolbox:pgd)", or the implementation at the radius where its success stops
+            growing, "at-saturation(foolbox:pgd)".
+        threat_model: norm, epsilon, targeted; of a finished cell at saturation the radius that was found.
         parameters: canonical parameters, as they are passed on.
         grid: further parameters and the values that a best-effort search tries of each.
         target: rule of the targets, for a targeted threat model.
@@ -103,6 +105,7 @@ class Cell:
             learns nothing.
         implementation: the row itself where its name is not enough: a user's attack, or a stand-in for one that is not
             here. No part of the key.
+        asked: the threat model of a finished cell at saturation as it was asked for, which is part of the key.
     """
 
     subject: ModelOnData
@@ -122,6 +125,7 @@ class Cell:
     surrogate: tuple[Surrogate, ...] = ()
     fitted_on: FitData | None = None
     implementation: Implementation | None = field(default=None, compare=False, repr=False)
+    asked: ThreatModel | None = field(default=None, compare=False, repr=False)
 
     @property
     def row(self) -> Implementation:
@@ -163,6 +167,16 @@ class Cell:
         return self.attack.startswith("best(")
 
     @property
+    def is_saturated(self) -> bool:
+        """Whether the radius is searched where success stops growing, one for all images."""
+        return self.attack.startswith(_AT_SATURATION)
+
+    @property
+    def planned(self) -> "Cell":
+        """The cell as it was before it was run: one at saturation without the radius that was found."""
+        return self if self.asked is None else replace(self, threat_model=self.asked, asked=None)
+
+    @property
     def is_portfolio(self) -> bool:
         """Whether several attacks search together."""
         return self.is_best and is_portfolio(strip_best(self.attack))
@@ -194,7 +208,8 @@ class Cell:
     @property
     def attack_title(self) -> str:
         """What it is whichever library runs it: "pgd", "best(pgd)", "pgd via demo:digits"."""
-        return (f"best({self.row.attack})" if self.is_best else self.row.attack) + self.via + self.learned_from
+        search = "best" if self.is_best else _AT_SATURATION[:-1] if self.is_saturated else ""
+        return (f"{search}({self.row.attack})" if search else self.row.attack) + self.via + self.learned_from
 
     @property
     def fit_spec(self) -> dict[str, Any]:
@@ -210,8 +225,9 @@ class Cell:
 
     @property
     def shards(self) -> int:
-        """Number of pieces: one for an attack that looks for one perturbation for all images."""
-        return 1 if self.row.universal and self.fitted_on is None else -(-self.subject.images // self.shard_size)
+        """Number of pieces: one for an attack that looks for one perturbation, or one radius, for all images."""
+        whole = self.is_saturated or (self.row.universal and self.fitted_on is None)
+        return 1 if whole else -(-self.subject.images // self.shard_size)
 
     def span(self, shard: int) -> range:
         """The images of a shard."""
@@ -223,8 +239,8 @@ class Cell:
     @property
     def spec(self) -> dict[str, Any]:
         """What `key` hashes, as JSON types; `from_spec` reads it back."""
-        spec = json.loads(json.dumps(asdict(replace(self, implementation=None))))
-        del spec["implementation"]
+        spec = json.loads(json.dumps(asdict(replace(self.planned, implementation=None))))
+        del spec["implementation"], spec["asked"]
         spec["subject"] = self.subject.spec
         return {name: value for name, value in spec.items() if name not in _LATER or value != _LATER[name]}
 
@@ -261,6 +277,9 @@ class Cell:
         cell = cls.from_spec(meta["spec"])
         if not isinstance(cell.attack, str):
             return cell
+        if cell.is_saturated and "saturation" in meta:
+            reached = replace(cell.threat_model, epsilon=float(meta["saturation"]["radius"]))
+            cell = replace(cell, threat_model=reached, asked=cell.threat_model)
         name = strip_best(cell.attack)
         if all(each in IMPLEMENTATIONS for each in (split_names(name) if cell.is_portfolio else [name])):
             return cell
@@ -302,13 +321,21 @@ def _stand_in(name: str, about: Any) -> Implementation | None:
 
 
 def strip_best(attack: str) -> str:
-    """The implementation's name inside `best(...)`, or the name itself."""
-    return attack[5:-1] if attack.startswith("best(") and attack.endswith(")") else attack
+    """The implementation's name inside `best(...)` or `at-saturation(...)`, or the name itself."""
+    for search in ("best(", _AT_SATURATION):
+        if attack.startswith(search) and attack.endswith(")"):
+            return attack[len(search) : -1]
+    return attack
 
 
 def best_name(row: Implementation) -> str:
     """What a best-effort search by a row is called; `strip_best` reads it back."""
     return f"best({row.attack if is_portfolio(row.attack) else row.name})"
+
+
+def saturation_name(row: Implementation) -> str:
+    """What a row at the radius where its success stops growing is called; `strip_best` reads it back."""
+    return f"{_AT_SATURATION}{row.name})"
 
 
 def digest_of(value: Any) -> str:

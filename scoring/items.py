@@ -85,7 +85,8 @@ def libraries_of(implementations: Sequence[str]) -> list[str]:
         implementations: names as subjects have them.
     """
     searches = [name.startswith("best(") and "," in name for name in implementations]  # by several: davylamp's
-    libraries = [name.removeprefix("best(").partition(":")[0] for name in implementations]
+    inner = [name.removeprefix("best(").removeprefix("at-saturation(") for name in implementations]
+    libraries = [name.partition(":")[0] for name in inner]
     return ["davylamp" if several else name for several, name in zip(searches, libraries, strict=True)]
 
 

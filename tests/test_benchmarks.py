@@ -264,7 +264,7 @@ def test_full_runs_the_papers_own_budgets():
     for before, after in zip(SETTING.config.attacks, cut.attacks, strict=True):
         assert after.parameters["max_queries"] <= 60
         assert after.parameters.get("steps", 0) <= 8
-        limits = {"art:jsma": 4000, "foolbox:hopskipjump": 200}
+        limits = {"at-saturation(art:jsma)": 4000, "foolbox:hopskipjump": 200}
         assert before.parameters.get("max_queries", 10_000) == limits.get(before.attack, 10_000)
     assert {limits.attack for limits in cut.attacks} == {limits.attack for limits in SETTING.config.attacks}
 

@@ -15,6 +15,7 @@ from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput
 from ..cell import CURVE, Cell, strip_best
 from ..portfolio import split_names
+from .at_saturation import at_saturation
 from .best_effort import best_effort, on_pixels
 from .best_of import best_of
 
@@ -72,6 +73,9 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
             reach=False,  # the parameters of a cell are all that it runs with
             **searched,
         )
+    if cell.is_saturated:
+        shared |= {"pixels": cell.pixels, **cell.parameters}
+        return at_saturation(row, classifier, inputs, labels, threat_model, **shared)
     if (surrogate is None) == bool(cell.surrogate):
         raise InvalidInput(f"expected {cell.title} with the surrogate that it names, got it without or with another")
     if surrogate is not None:

@@ -81,7 +81,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     if not 0 <= threshold <= 1:
         raise InvalidInput(f"expected a threshold from 0 to 1, got {threshold}")
     check_images(inputs)
-    chosen = _default_budgets(norm, inputs[0].numel()) if budgets is None else sorted(set(map(float, budgets)))
+    chosen = default_budgets(norm, inputs[0].numel()) if budgets is None else sorted(set(map(float, budgets)))
     if len(chosen) < 2:
         raise InvalidInput(f"expected at least two different budgets, got {list(budgets or ())}")
     balls = [ThreatModel(norm, budget, targets is not None) for budget in chosen]
@@ -100,12 +100,18 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
 def _saturation(budgets: Sequence[float], ratios: Sequence[float], threshold: float) -> float | None:
     """The smallest budget whose ratio is near the highest, if that is reached before the last one or cannot grow."""
     highest = max(ratios)
-    near = [budget for budget, ratio in zip(budgets, ratios, strict=True) if ratio >= highest - threshold - _ROUNDING]
+    near = [budget for budget, ratio in zip(budgets, ratios, strict=True) if is_near(ratio, highest, threshold)]
     seen = highest == 1 or near[0] < budgets[-1]
     return near[0] if highest > 0 and seen else None
 
 
-def _default_budgets(norm: Norm, components: int) -> list[float]:
+def is_near(ratio: float, highest: float, threshold: float = THRESHOLD) -> bool:
+    """Whether a ratio is not significantly below the highest one."""
+    return ratio >= highest - threshold - _ROUNDING
+
+
+def default_budgets(norm: Norm, components: int) -> list[float]:
+    """The customary radius times 1/16, 1/8, ... 16, ascending; Unsupported for a norm without a ball."""
     customary = default_epsilon(norm, components)
     if customary is None:
         raise Unsupported(f"expected a norm with a ball to choose a budget in, got {norm}")

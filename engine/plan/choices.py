@@ -21,15 +21,16 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
 
     Raises:
         UnknownName: if there is no such attack or implementation.
-        InvalidInput: if the name is neither an attack, a `library:attack` nor `best(...)`, or no library is left.
+        InvalidInput: if the name is neither an attack, a `library:attack` nor a search over one, or no library is left.
     """
     for library in libraries:
         find_library(library)
     name = strip_best(choice.attack)
-    if name != choice.attack and is_portfolio(name):
+    if choice.attack.startswith("best(") and is_portfolio(name):
         return [_portfolio_of(choice, name, libraries)]
     if set(name) & set("()"):
-        raise InvalidInput(f"expected an attack as NAME, LIBRARY:NAME or best(...) of one, got {choice.attack!r}")
+        wanted = "NAME, LIBRARY:NAME or best(...) or at-saturation(...) of one"
+        raise InvalidInput(f"expected an attack as {wanted}, got {choice.attack!r}")
     rows = [choice.row] if choice.row else [find_implementation(name)] if ":" in name else implementations_of(name)
     chosen = [row for row in rows if not libraries or row.library in libraries or row.given is not None]
     if not chosen:
@@ -72,7 +73,7 @@ def threat_model_of(choice: AttackChoice, rows: Sequence[Implementation], compon
         epsilon=choice.epsilon,
         targeted=bool(choice.target),
     )
-    if choice.attack.startswith("best(") and choice.epsilon is None:
+    if choice.attack != strip_best(choice.attack) and choice.epsilon is None:
         return replace(threat_model, epsilon=None)  # the search knows how far to look
     return threat_model
 

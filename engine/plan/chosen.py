@@ -104,6 +104,11 @@ def _value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _search_of(attack: str) -> str:
+    """The search around an attack: "best", "at-saturation", or ""."""
+    return attack.partition("(")[0] if attack != strip_best(attack) else ""
+
+
 def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     """Whether a cell may come from a choice."""
     name = strip_best(choice.attack)
@@ -112,7 +117,7 @@ def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
         name = ",".join(names)
     threat = cell.threat_model
     return (
-        choice.attack.startswith("best(") == cell.is_best
+        _search_of(choice.attack) == _search_of(cell.attack)
         and name in (cell.row.attack, cell.row.name)
         and choice.norm in (None, threat.norm)
         and (choice.epsilon is None or choice.epsilon == threat.epsilon)

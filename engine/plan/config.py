@@ -44,7 +44,8 @@ class AttackChoice:
     Args:
         attack: "pgd" (every library that has it), "foolbox:pgd", "my_attack.py:MyAttack", or "best(...)" around one of
             them: the smallest radius; "best(adv-lib:fmn,foolbox:pgd)": by several attacks together, "best(auto)" or
-            "best": by davylamp's choice of them; or a user's attack itself, see `as_implementation`.
+            "best": by davylamp's choice of them; "at-saturation(...)": at the radius where
+            its success stops growing; or a user's attack itself, see `as_implementation`.
         norm: None: the one that most libraries have.
         epsilon: None: the customary one, for attacks that need one. Without a norm it is one of linf, for a
             fixed-budget attack that has linf, if it is at most 1; or of the only norm that there is.
@@ -118,7 +119,9 @@ class Config:
         "demo:efficientnet-lite0",
     )
     attacks: Annotated[
-        tuple[AttackChoice, ...], MinLen(1), Option("pgd, foolbox:pgd, best, best(foolbox:pgd), FILE.py:ATTACK")
+        tuple[AttackChoice, ...],
+        MinLen(1),
+        Option("pgd, foolbox:pgd, best(foolbox:pgd), at-saturation(foolbox:pgd), FILE.py:ATTACK"),
     ] = field(default_factory=lambda: (AttackChoice("pgd"),))
     data: Annotated[Word, Option("demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = "demo:imagenet"
     limit: Annotated[Count | None, Option("only this many images")] = None

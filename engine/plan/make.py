@@ -15,9 +15,10 @@ from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
+from ..attack.at_saturation import check_saturation
 from ..attack.best_effort import check_search, combinations
 from ..attack.best_of import MAX_QUERIES, check_portfolio
-from ..cell import Cell, FitData, ModelOnData, best_name
+from ..cell import Cell, FitData, ModelOnData, best_name, saturation_name
 from ..defended import originals_of
 from ..portfolio import is_portfolio, version_of_search
 from ..sources import DataSource, FitSource, LastLoaded, ModelSource
@@ -244,6 +245,10 @@ def _cells_of_row(
                 check_portfolio(row, threat_model, size, settings, cell.parameters["max_queries"])
             else:
                 check_search(row, threat_model, size, settings)
+        if cell.is_saturated:
+            check_saturation(row, threat_model, components or USUAL_SIZE, cell.parameters)
+            if row.fit and (row.data_free or config.fit_data):
+                raise Unsupported(f"{row.name} learns at one radius, before any image is attacked: give it --epsilon")
         yield cell
 
 
@@ -256,27 +261,29 @@ def _cell(
     seed: int,
     rows: list[Implementation],
 ) -> Cell:
-    best = choice.attack.startswith("best(")
-    if best and config.surrogate:
+    best, saturated = choice.attack.startswith("best("), choice.attack.startswith("at-saturation(")
+    if (best or saturated) and config.surrogate:
+        why = "the smallest change there just fools the surrogate, not the model"
+        why = "the radius would be chosen by asking the model, which the attacker cannot" if saturated else why
         raise InvalidInput(
-            f"expected a fixed radius with a surrogate, got {choice.attack}: the smallest change there just fools the "
-            "surrogate, not the model; run the attack at several radii (--epsilon, repeated)"
+            f"expected a fixed radius with a surrogate, got {choice.attack}: {why}; run the attack at several radii "
+            "(--epsilon, repeated)"
         )
     if choice.grid and not best:
         raise InvalidInput(f"expected a grid with best({choice.attack}) only, got one with {choice.attack}")
     given, grid = _limited(config, choice)
     check_parameter_names((*given, *grid), row.attack, rows, row.more)
     shared = given if choice.defaults else {**attack_of(row).matched, **given}
-    if not best:  # a search resolves a relative step size at each of its radii
+    if not (best or saturated):  # a search resolves a relative step size at each of its radii
         shared = resolve_step(shared, threat_model.epsilon)
     if is_portfolio(row.attack):  # what it may cost is part of what it is
         shared = {"max_queries": MAX_QUERIES, **shared}
     parameters = {name: value for name, value in shared.items() if accepts(row, name)}
-    if not best:
+    if not (best or saturated):
         check_support(row, threat_model, parameters)
     return Cell(
         subject=subject,
-        attack=best_name(row) if best else row.name,
+        attack=best_name(row) if best else saturation_name(row) if saturated else row.name,
         threat_model=threat_model,
         parameters=parameters,
         grid={name: values for name, values in grid.items() if accepts(row, name)},

@@ -101,7 +101,7 @@ _CANARY = Preset(
         preset="canary",
         attacks=(
             _choice("foolbox:fgsm", "linf", _LARGE),
-            _choice("art:jsma", "l0", target="random", theta=0.3, max_queries=4000),
+            _choice("at-saturation(art:jsma)", "l0", target="random", theta=0.3, max_queries=4000),
             _choice("foolbox:deepfool", "l2", steps=100, overshoot=0.02, candidates=20),
             _choice("foolbox:bim", "linf", _SMALL, **_ITERATED),
             _choice("foolbox:cw", "l2", steps=1000, binary_search_steps=10, initial_const=0.01, learning_rate=0.01),
@@ -130,8 +130,8 @@ _CANARY = Preset(
         "SSAH takes the input of the last layer of every model for features, and the images of a batch for negatives; "
         "CANARY runs 20 to 150 of them together",
         "LSA as its paper has it: CANARY's program changes all pixels but the five that matter least, most to black",
-        "JSMA may change 1 % of the components, the paper gives no limit; 1000 images for black boxes, too, where the "
-        "paper has 600",
+        "JSMA, for which the paper gives no limit, is run where its success stops growing (3.2.1), with 4000 passes at "
+        "each radius; 1000 images for black boxes, too, where the paper has 600",
     ),
     {
         **_BLACK,

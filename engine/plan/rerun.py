@@ -146,13 +146,13 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
 
 def _choice(cell: Cell) -> AttackChoice:
     """The attack with every parameter that it ran with: nothing is left to be matched."""
-    threat = cell.threat_model
+    threat = cell.planned.threat_model
     return AttackChoice(
         cell.attack, threat.norm, threat.epsilon, cell.target, cell.parameters, cell.grid, defaults=True
     )
 
 
 def _plain(cell: Cell) -> list[object]:
-    threat = cell.threat_model
+    threat = cell.planned.threat_model
     grid = {name: list(values) for name, values in cell.grid.items()}
     return [cell.attack, threat.norm, threat.epsilon, cell.target, dict(cell.parameters), grid]

@@ -188,10 +188,11 @@ def largest_radius(threat_model: ThreatModel, components: int) -> float:
 
 
 def _fixed(cell: Cell, components: int) -> Cell:
-    """The fixed-budget cell inside a search by one attack, at its radius or the customary one; others as they are."""
-    if not cell.is_best or cell.is_portfolio:
+    """The fixed-budget cell inside a search over its radius, at its radius or the customary one; others as they are."""
+    if cell.is_portfolio or not (cell.is_best or cell.is_saturated):
         return cell
     epsilon = cell.threat_model.epsilon or default_epsilon(cell.threat_model.norm, components)
     threat_model = replace(cell.threat_model, epsilon=epsilon)
     settings = resolve_step(cell.parameters, threat_model.epsilon)
-    return replace(cell, attack=strip_best(cell.attack), threat_model=threat_model, parameters=settings, grid={})
+    attack = strip_best(cell.attack)
+    return replace(cell, attack=attack, threat_model=threat_model, parameters=settings, grid={}, asked=None)

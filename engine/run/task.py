@@ -93,7 +93,8 @@ class TaskResult(NamedTuple):
     """What came of a task: a table, or the reason why there is none; `unmeasured` metrics with their reasons.
 
     `probes` are those of the model, for "clean"; `gpu` is the name of the one that was used, if one was; `fitted` is
-    what an attack has learned once, in this task or before it.
+    what an attack has learned once, in this task or before it; `saturation` how the radius of an attack at saturation
+    was found.
     """
 
     task: Task
@@ -106,3 +107,4 @@ class TaskResult(NamedTuple):
     probes: Mapping[str, Any] | None = None
     gpu: str = ""
     fitted: Fitted | None = None
+    saturation: Mapping[str, Any] | None = None

@@ -16,6 +16,7 @@ from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.running.fit import Fitted, fit_attack
 from ...errors import AttackFailed, InvalidInput
 from ...memory import give_memory_back
+from ..attack.at_saturation import SaturatedResult
 from ..attack.attack_cell import attack_shard
 from ..cell import Cell, ModelOnData, strip_best
 from ..probes.probe_model import probe_model
@@ -23,6 +24,7 @@ from ..sources import LastLoaded
 from ..store.columns import column_of_logits
 from ..store.examples import compact_images
 from ..store.fits import fit_table
+from ..store.saturations import describe_saturation
 from .measure import clean_table, result_table
 from .task import Task, TaskResult
 
@@ -146,7 +148,10 @@ class Workbench(LastLoaded):
         )
         images = compact_images(result.adv_inputs) if task.keep_images else None
         spent = float(result.seconds.sum())
-        return TaskResult(task, table, images, attack_seconds=spent, unmeasured=unmeasured, fitted=task.fitted)
+        outcome = TaskResult(task, table, images, attack_seconds=spent, unmeasured=unmeasured, fitted=task.fitted)
+        if isinstance(result, SaturatedResult):
+            outcome = outcome._replace(saturation=describe_saturation(result))
+        return outcome
 
     def _fit(self, task: Task, classifier: Classifier, scored: Data) -> Fitted:
         """What the attack of a task learns once, from images that are not scored.

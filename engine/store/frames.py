@@ -33,7 +33,8 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
     """The per-image records of all finished cells of a results folder.
 
     Columns: `cell`, `model`, `implementation` and `attack` (with the surrogate, if there is one), `knowledge`,
-    `minimum_norm`, `library`, `norm`, `epsilon` (NaN: none), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`,
+    `minimum_norm`, `library`, `norm`, `epsilon` (NaN: none; of an attack at saturation the limit that was given, and
+    `radius` is what was found), `targeted`, `parameters` (JSON), `seed`, `data`, `pixels`,
     `model_digest`, `data_digest`, `version` (of the library, or of a user's code), then those of the records: `image`,
     `index`, `label`, `attacked`, `success`, `violated`, `robust`, `distance` (inf: not fooled, 0: wrong when clean),
     `forwards`, ..., and one for each metric, by symbol.
@@ -143,7 +144,7 @@ def about_cell(cell: Cell) -> dict[str, Any]:
         "minimum_norm": cell.is_best or attack.kind == "minimum-norm",
         "library": row.library,
         "norm": threat_model.norm,
-        "epsilon": float("nan") if threat_model.epsilon is None else threat_model.epsilon,
+        "epsilon": float("nan") if cell.planned.threat_model.epsilon is None else cell.planned.threat_model.epsilon,
         "targeted": threat_model.targeted,
         "parameters": json.dumps(dict(cell.parameters), sort_keys=True),
         "seed": cell.seed,
@@ -160,7 +161,10 @@ def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = Non
     if columns is not None:
         table = table.select([name for name in table.column_names if name in {"index", *columns}])
     rows = table.to_pandas()
-    about = {**about_cell(Cell.from_record(record.meta)), **fit_costs(record.meta)}
+    cell = Cell.from_record(record.meta)
+    about = {**about_cell(cell), **fit_costs(record.meta)}
+    if cell.is_saturated:
+        about["radius"] = cell.threat_model.epsilon
     return pd.concat([pd.DataFrame(about, index=rows.index), rows], axis=1)
 
 

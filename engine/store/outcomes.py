@@ -25,6 +25,7 @@ from .fits import fit_costs
 from .frames import HEAVY, CellState
 from .pictures import Example, pictures_of
 from .plans import find_missing
+from .saturations import saturation_line
 from .store import WRONG_ONE, Damaged, Kind, Record, ResultsStore
 from .transfers import Predictions, Transfers, mean_rate, read_transfers, transfer_rates
 
@@ -127,6 +128,7 @@ class Outcomes:
     def notes(self) -> list[str]:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
         lines = [f"failed: {cell.title} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
+        lines += [line for each in self.done if (line := saturation_line(each.cell, each.meta))]
         lines += [f"left out: {why}, on {cell.subject.model}" for cell, why in self.unknown]
         foreign = {
             outcome.cell.attack for outcome in self.done if outcome.cell.is_foreign and not outcome.cell.row.is_users

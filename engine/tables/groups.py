@@ -137,6 +137,8 @@ def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str,
         "images": _total(done, "attacked"),
         "violations": int(sum(side_of(outcome).violated.sum() for outcome in done)),
     }
+    if first.is_saturated and len({outcome.cell.threat_model.epsilon for outcome in done}) != 1:
+        labels["epsilon"] = math.nan  # each model has a radius of its own: the notes say which
     return Group(labels, list(parts.values()), finer)
 
 
@@ -165,8 +167,11 @@ def _labels(cell: Cell, by: By, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def setting_of(cell: Cell) -> tuple[Any, ...]:
-    """What a cell is apart from model, seed and the size of its shards: implementation, threat model, details."""
-    return (cell.title, *_balls(cell), *sorted(details(cell).items()))
+    """What a cell is apart from model, seed and the size of its shards: implementation, threat model, details.
+
+    Of a cell at saturation the threat model that was asked for: the radius differs from model to model.
+    """
+    return (cell.title, *_balls(cell.planned), *sorted(details(cell).items()))
 
 
 def _threat(cell: Cell) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import torch
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.engine import saturating_budget
-from davylamp.engine.attack.saturation import _default_budgets
+from davylamp.engine.attack.saturation import default_budgets
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 
@@ -108,10 +108,10 @@ def test_a_targeted_ratio_counts_the_target(digits):
     assert aimed.ratios < saturate(digits, "foolbox:pgd", **parameters).ratios
 
 
-def test_the_default_budgets_double_around_the_customary_radius():
-    assert _default_budgets("linf", 3072) == pytest.approx([2.0**k / 255 for k in range(-2, 7)])
-    assert _default_budgets("l0", 3072) == [1, 3, 7, 15, 30, 60, 120, 240, 480]
-    assert _default_budgets("l0", 48) == [1, 2, 4, 8, 16]
+def test_thedefault_budgets_double_around_the_customary_radius():
+    assert default_budgets("linf", 3072) == pytest.approx([2.0**k / 255 for k in range(-2, 7)])
+    assert default_budgets("l0", 3072) == [1, 3, 7, 15, 30, 60, 120, 240, 480]
+    assert default_budgets("l0", 48) == [1, 2, 4, 8, 16]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,53 @@
+"""How the radius of an attack at saturation was found, as its record has it."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ...adapters.words import radius_text
+from ..cell import Cell
+
+
+class Saturated(Protocol):
+    """What `at_saturation` returns, as far as a record keeps it."""
+
+    @property
+    def radius(self) -> float:
+        """Where the result is from."""
+        ...
+
+    @property
+    def saturation(self) -> Any:
+        """The radii that were run, and the share fooled at each."""
+        ...
+
+
+def describe_saturation(result: Saturated) -> dict[str, Any]:
+    """The radius, whether success was seen to stop growing there, the radii that were run, and the share at each."""
+    search = result.saturation
+    return {
+        "radius": result.radius,
+        "seen": search.epsilon is not None,
+        "radii": list(search.budgets),
+        "shares": list(search.ratios),
+        "threshold": search.threshold,
+        "attacked": search.attacked,
+    }
+
+
+def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
+    """At which radius a cell at saturation was run, of which, and why there, in a line; "" for any other cell."""
+    search = meta.get("saturation")
+    if not (cell.is_saturated and isinstance(search, Mapping)):
+        return ""
+    norm, shares = cell.threat_model.norm, dict(zip(search["radii"], search["shares"], strict=True))
+    radius, n = search["radius"], search["attacked"]
+    share = f"fools {round(shares[radius] * n)} of {n} images"
+    most = round(max(shares.values()) * n)
+    if not most:
+        why = "nothing was fooled at any radius: the largest"
+    elif not search["seen"]:
+        why = f"{share}, and still more with each radius: the largest"
+    else:
+        why = f"{share}, and {most} at most: the smallest within {search['threshold']:.0%} of that"
+    searched = ", ".join(radius_text(norm, each) for each in shares)
+    return f"{cell.title} on {cell.subject.model}: {norm} {radius_text(norm, radius)}: {why} (run at {searched})"
