@@ -24,6 +24,7 @@ from .adapters.models.borrowed import borrowed
 from .adapters.models.classifier import check_images
 from .adapters.models.ensemble import ensemble_of
 from .adapters.models.zoo.load import load_model
+from .adapters.running.draws import clean_logits
 from .adapters.running.fit import Fitted
 from .adapters.running.fit import fit_attack as fit_row
 from .adapters.running.surrogate import run_transfer
@@ -86,7 +87,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
             attack never asks (`knowledge` is "transfer"); several: the mean of their logits. Targets are the
             surrogate's, too.
         **parameters: canonical ones: steps, step_size, restarts, max_queries ...; `seed` too; `fitted`, what
-            `fit_attack` returned.
+            `fit_attack` returned; `draws` and `eot`, of a model that draws random numbers (`Classifier(random=True)`).
 
     Raises:
         DavylampError: as `davylamp.adapters.run_attack`.
@@ -102,7 +103,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         if surrogate is not None:
             asked_model = ensemble_of([stack.enter_context(borrowed(each)) for each in _modules(surrogate)])
         if rules.targeted and "targets" not in parameters:
-            logits = (asked_model or classifier).check(inputs, labels)
+            logits = clean_logits(asked_model or classifier, inputs, labels)
             goal = choose_targets(
                 logits, labels.to(logits.device), target or "second-likely", parameters.get("seed", 0)
             )
@@ -160,6 +161,8 @@ def compare(  # noqa: PLR0913 - as run_attack
     repaired: bool = False,
     defaults: bool = False,
     seed: int = 0,
+    draws: int | None = None,
+    eot: int | None = None,
     **parameters: Any,
 ) -> Comparison:
     """Run an attack through every library that has it, on the same images, and judge each pair.
@@ -178,6 +181,8 @@ def compare(  # noqa: PLR0913 - as run_attack
         repaired: the repaired rows as well.
         defaults: every library with its defaults.
         seed: of every random choice.
+        draws: answers that each example is judged by, of a model that draws random numbers; None: 20.
+        eot: answers of such a model whose mean the attack sees; None: 1.
         **parameters: canonical ones, for every implementation.
 
     Raises:
@@ -202,6 +207,8 @@ def compare(  # noqa: PLR0913 - as run_attack
             defaults=defaults,
             target=target or "second-likely",
             seed=seed,
+            draws=draws,
+            eot=eot,
         )
         return replace(comparison, notes=(*notes, *filter(None, [classifier.precision_note])))
 

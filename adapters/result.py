@@ -42,6 +42,9 @@ class AttackResult:
     nobody said it. An attack on a `surrogate` (its name) asked the
     model itself nothing: `forwards` and `backwards` are zero, `surrogate_forwards` and `surrogate_backwards` are (N,).
     `fitted` is what an attack that learns once has learned before (`running.fit.Fitted`), with what that cost.
+    Of a model that draws random numbers on purpose, `draws_fooled` is the share of the judge's draws (`draws` of them)
+    that the example fools, (N,); `success` then means at least half of them, the logits are those of the median draw,
+    and the rate is the mean of the shares.
     """
 
     implementation: str
@@ -70,6 +73,9 @@ class AttackResult:
     surrogate_backwards: Tensor | None = None
     fitted: Any = None
     curves: tuple[tuple[tuple[int, float], ...], ...] | None = None
+    draws: int = 0
+    eot: int = 1
+    draws_fooled: Tensor | None = None
 
     @property
     def violated(self) -> Tensor:
@@ -83,6 +89,20 @@ class AttackResult:
         return self.attacked & ~self.success & ~self.violated
 
     @property
+    def fooled_share(self) -> Tensor:
+        """(N,) float64: how much of each image is fooled: 0 or 1, or the share of the draws; of a violation nothing."""
+        if self.draws_fooled is None:
+            return self.success.double()
+        return self.draws_fooled.where(self.attacked & ~self.violated, 0.0)
+
+    @property
+    def robust_share(self) -> Tensor:
+        """(N,) float64: how much of each image is robust: 0 or 1, or the share of the draws; of a violation nothing."""
+        if self.draws_fooled is None:
+            return self.robust.double()
+        return (1 - self.draws_fooled).where(self.attacked & ~self.violated, 0.0)
+
+    @property
     def usable(self) -> Tensor:
         """(N,) bool: the images that prove something, see `usable_images`."""
         return usable_images(self.attacked, self.violated, self.success, self.distance, self.threat_model)
@@ -94,14 +114,17 @@ class AttackResult:
         via = f" via {self.surrogate}" if self.surrogate else ""
         head = f"{self.implementation}{via}, {rules.norm}{radius}"
         more = "".join(f"; {note}" for note in self.notes)
-        low, high = share_interval(fooled, attacked)
-        rate = f" (MR {fooled / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
+        total = float(self.fooled_share.sum())
+        low, high = share_interval(total, attacked)
+        rate = f" (MR {total / attacked:.3g}, 95 % interval [{low:.3g}, {high:.3g}])" if attacked else ""
         summary = f"{fooled} of {attacked} attacked images fooled{rate}, {int(self.robust.sum())} not"
         spent = (float(count.double().mean()) for count in (self.forwards, self.backwards))
         passes = "{:.4g} forward and {:.4g} backward passes an image".format(*spent)
         if self.surrogate_forwards is not None and self.surrogate_backwards is not None:
             made = (self.surrogate_forwards.double().mean(), self.surrogate_backwards.double().mean())
             passes += ", {:.4g} and {:.4g} of the surrogate".format(*map(float, made))
+        if self.draws_fooled is not None:
+            more = f"; each judged by {self.draws} draws, fooled: by at least half of them{more}"
         return f"AttackResult: {head}: {summary}, {violated} violations; {passes}; seed {self.seed}{more}"
 
     def _repr_html_(self) -> str:
@@ -112,7 +135,8 @@ class AttackResult:
 
         Columns: `label`, `predicted`, `adv_predicted`, `attacked`, `success`, `success_8bit`, `violated`, `robust`,
         `distance`, `l0`, `l1`, `l2`, `linf`, `forwards`, `backwards`, `seconds`, `violations` (kinds, with blanks
-        between), `budget` of a best-effort search, and `surrogate_forwards` and `surrogate_backwards` with a surrogate.
+        between), `budget` of a best-effort search, `draws_fooled` of a random model,
+        and `surrogate_forwards` and `surrogate_backwards` with a surrogate.
         """
         import pandas as pd
 
@@ -120,6 +144,7 @@ class AttackResult:
         numbers = {name: getattr(self, name) for name in (*flags, "distance")}
         numbers |= {**self.distances._asdict(), **{name: getattr(self, name) for name in _SPENT}}
         numbers |= {} if self.budget is None else {"budget": self.budget}
+        numbers |= {} if self.draws_fooled is None else {"draws_fooled": self.draws_fooled}
         numbers |= {name: getattr(self, name) for name in SURROGATE_PASSES if self.surrogate}
         classes = {"label": self.labels, "predicted": self.logits.argmax(1), "adv_predicted": self.adv_logits.argmax(1)}
         columns = {name: values.detach().cpu().numpy() for name, values in (classes | numbers).items()}

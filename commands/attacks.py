@@ -80,7 +80,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))] = {},  # noqa: B006
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
-    batch: Annotated[Given, FromConfig(("batch_size",))] = {},  # noqa: B006
+    batch: Annotated[Given, FromConfig(("batch_size", "draws", "eot"))] = {},  # noqa: B006
     defaults: Annotated[bool, typer.Option("--defaults", help="each library with its defaults")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
     as_json: Json = False,
@@ -100,7 +100,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     classifier, comparison, chosen = _run_comparison(config, rows)
     _say_chosen(chosen, config, given_options(context))
     _print_in(form, comparison, config, chosen)
-    _say_hints(classifier, comparison)
+    _say_hints(classifier, comparison, config)
     if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
         raise typer.Exit(1)
 
@@ -131,6 +131,8 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
             defaults=asked.defaults,
             target=asked.target or "second-likely",
             seed=config.seeds[0],
+            draws=config.draws,
+            eot=config.eot,
             progress=progress,
         )
     only = all(row.targeted == "only" for row in rows)
@@ -161,15 +163,17 @@ def _warn_unreachable(rows: list[Any], asked: Any, threat_model: Any) -> None:
         print_error(f"- {line}")
 
 
-def _say_hints(classifier: Any, comparison: Any) -> None:
+def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     """Print how the model's output was read, where there was a choice, and why it may get nothing right."""
-    from ..adapters.models.defences.names import describe_gradients
+    from ..adapters.models.defences.names import describe_draws, describe_gradients
     from ..adapters.models.outputs import explain_accuracy
     from ..report.text.console import print_error
 
     result = next((row.result for row in comparison.rows if row.result is not None), None)
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
-    for line in (classifier.output_note, classifier.precision_note, describe_gradients(classifier.name), hint):
+    passed = describe_gradients(classifier.name)
+    drawn = describe_draws(classifier.name, is_random=classifier.random, draws=config.draws, eot=config.eot)
+    for line in (classifier.output_note, classifier.precision_note, passed, drawn, hint):
         if line:
             print_error(f"- {line}")
 

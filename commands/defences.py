@@ -26,7 +26,7 @@ def list_defences(
         print(json.dumps({"defences": rows, "left_out": dict(LEFT_OUT)}, indent=2))  # noqa: T201 - the product
         return
     console = make_console()
-    shown = ("defence", "title", "defaults", "gradients", "source")
+    shown = ("defence", "title", "defaults", "gradients", "random", "source")
     print_table("", shown, [[row[name] for name in shown] for row in rows], console)
     for row in rows:
         for finding in row["findings"]:
@@ -47,6 +47,7 @@ def _describe(row: Any) -> dict[str, Any]:
         "title": row.title,
         "defaults": {name: default for name, (_, default) in row.params.items()},
         "gradients": list(row.gradients),
+        "random": row.random,
         "source": row.source,
         "findings": list(row.findings),
     }

@@ -152,7 +152,7 @@ def _choices(attacks: list[str], threat: Threat, where: dict[str, Any]) -> tuple
 
 def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running, *, as_json: bool) -> int:
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
-    from ..adapters.models.defences.names import describe_gradients
+    from ..adapters.models.defences.names import describe_draws, describe_gradients
     from ..adapters.paths import expand_path
     from ..engine.attack.reach import list_unreachable
     from ..engine.plan.chosen import chosen_line
@@ -173,7 +173,11 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
     say_assumed(cell.row for cell in plan.cells)
     passed = {name: describe_gradients(name) for name in plan.config.models}
     gradients = [f"{name}: {line}" for name, line in passed.items() if line]
-    for note in (*describe_preset(plan.config.preset), *warnings, *gradients):
+    drawn = [
+        f"{name}: {describe_draws(name, is_random=True, draws=settings.draws, eot=settings.eot)}"
+        for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
+    ]
+    for note in (*describe_preset(plan.config.preset), *warnings, *gradients, *drawn):
         print_error(f"- {note}")
     rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:

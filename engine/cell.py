@@ -14,7 +14,15 @@ from ..errors import InvalidInput, UnknownName, Unsupported
 from .portfolio import is_portfolio, portfolio_row, split_names
 
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
-_LATER: Mapping[str, Any] = {"rules": 1, "torch": "", "device": "", "surrogate": [], "fitted_on": None}
+_LATER: Mapping[str, Any] = {
+    "rules": 1,
+    "torch": "",
+    "device": "",
+    "surrogate": [],
+    "fitted_on": None,
+    "draws": 0,
+    "eot": 1,
+}
 MEASURES = ("effect", "attention", "cost", "distance", "frequency", "perceptual", "confusion")  # groups of metrics
 CURVE = "curve"  # a group that is measured only if it is asked for: it costs an attack up to a third more
 _AT_SATURATION = "at-saturation("
@@ -103,6 +111,8 @@ class Cell:
         surrogate: what the examples are made on, several for an ensemble; empty: on the model itself.
         fitted_on: images that an attack which learns once learns from; None: from those that it is scored on, or it
             learns nothing.
+        draws: answers that each example is judged by, of a model that draws random numbers; 0: it draws none.
+        eot: answers of such a model whose mean the attack sees.
         implementation: the row itself where its name is not enough: a user's attack, or a stand-in for one that is not
             here. No part of the key.
         asked: the threat model of a finished cell at saturation as it was asked for, which is part of the key.
@@ -124,6 +134,8 @@ class Cell:
     device: str = ""
     surrogate: tuple[Surrogate, ...] = ()
     fitted_on: FitData | None = None
+    draws: int = 0
+    eot: int = 1
     implementation: Implementation | None = field(default=None, compare=False, repr=False)
     asked: ThreatModel | None = field(default=None, compare=False, repr=False)
 

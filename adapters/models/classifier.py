@@ -16,6 +16,7 @@ from .restoring import frozen
 
 Interpolation = Literal["bilinear", "bicubic"]
 PASS_SIZE = 64  # images of a pass without gradients
+DRAWS = 20  # answers that a random model is judged by
 
 
 class Classifier(nn.Module):
@@ -41,6 +42,8 @@ class Classifier(nn.Module):
         resize: side that the shorter edge of an image file is resized to before the crop; None: no resizing.
         crop: side of the square centre crop of an image file; None: no crop.
         interpolation: how an image file is resized.
+        random: it draws random numbers at every answer, and is meant to: it is judged by repeated draws
+            (`running.draws`). One that does so without saying is called unstable.
 
     Raises:
         InvalidInput: if only one of `mean` and `std` is given, or a std is not positive.
@@ -50,6 +53,10 @@ class Classifier(nn.Module):
     mean: Tensor | None
     std: Tensor | None
     steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
+    # Of the class, and of an instance only where they differ: what is hashed of older models stays.
+    random: bool = False
+    draws: int = DRAWS  # that a random model is judged by
+    eot: int = 1  # draws whose mean an attack sees of a random model (`QueryCounter`)
 
     def __init__(  # noqa: PLR0913 - one argument per property of a model; all but the first by keyword
         self,
@@ -63,6 +70,7 @@ class Classifier(nn.Module):
         resize: int | None = None,
         crop: int | None = None,
         interpolation: Interpolation = "bilinear",
+        random: bool = False,
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -76,6 +84,8 @@ class Classifier(nn.Module):
         self.model = model
         self.num_classes = self.stated_classes = num_classes  # the second stays as it was given
         self.name = name or type(model).__name__
+        if random:
+            self.random = True
         self.output_note = ""  # how the logits were chosen, where the model returns more than a tensor
         self.surroundings: AbstractContextManager[object] = nullcontext()  # what the model's file imports from
         self._hints: dict[tuple[int, ...], str] = {}  # by shape of the images that the model failed on

@@ -37,7 +37,8 @@ def ensemble_of(members: Sequence[Classifier]) -> Classifier:
         raise InvalidInput("expected at least one surrogate, got none")
     if len(members) == 1:
         return members[0]
-    return Classifier(MeanLogits(members), name=ensemble_name([member.name for member in members]))
+    is_random = any(member.random for member in members)
+    return Classifier(MeanLogits(members), name=ensemble_name([member.name for member in members]), random=is_random)
 
 
 def members_of(classifier: Classifier) -> list[Classifier]:

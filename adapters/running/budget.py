@@ -20,13 +20,20 @@ class Budget:
     The best example is, for a threat model with epsilon, the first one inside the ball that fools the model, or else
     the one with the smallest margin, brought back inside if the attack asked about a point outside (as momentum's
     look-ahead does): an attacker out of queries would hand that in unasked, too. Without epsilon it is the nearest one
-    that fools the model.
+    that fools the model. An answer costs `cost` queries, and so does its gradient; what is left over is not spent.
     """
 
     def __init__(
-        self, max_queries: Tensor, inputs: Tensor, labels: Tensor, targets: Tensor | None, threat_model: ThreatModel
+        self,
+        max_queries: Tensor,
+        inputs: Tensor,
+        labels: Tensor,
+        targets: Tensor | None,
+        threat_model: ThreatModel,
+        *,
+        cost: int = 1,
     ):
-        self.max_queries = max_queries
+        self.max_queries, self._cost = max_queries, cost
         self.best = inputs.clone()
         self.denied = torch.zeros(len(inputs), dtype=torch.bool, device=inputs.device)
         self._inputs, self._labels, self._targets = inputs, labels, targets
@@ -44,10 +51,10 @@ class Budget:
             BudgetSpent: if no image has any query left, or only spent images have been asked about for `IDLE_CALLS`
                 calls: the others are done.
         """
-        if bool((used >= self.max_queries).all()):
+        if bool((self._left(used) <= 0).all()):
             self.denied[owners] = True
             raise BudgetSpent
-        left, earlier = (self.max_queries - used)[owners], self._earlier(owners)
+        left, earlier = self._left(used)[owners], self._earlier(owners)
         granted = earlier < left
         asked = torch.zeros_like(used).index_add_(0, owners, granted.long())[owners]
         self.denied[owners[~granted]] = True
@@ -64,15 +71,19 @@ class Budget:
         Raises:
             BudgetSpent: if no image has any query left: the backward pass is not made.
         """
-        granted = self._earlier(owners) < (self.max_queries - used)[owners]
+        granted = self._earlier(owners) < self._left(used)[owners]
         self.denied[owners[~granted]] = True
-        if bool((used >= self.max_queries).all()):
+        if bool((self._left(used) <= 0).all()):
             raise BudgetSpent
         return granted
 
     def deny(self, owners: Tensor) -> None:
         """Note that these images were asked for more than they have queries for."""
         self.denied[owners] = True
+
+    def _left(self, used: Tensor) -> Tensor:
+        """How many more answers each image can pay, shape (n,)."""
+        return (self.max_queries - used) // self._cost
 
     def _earlier(self, owners: Tensor) -> Tensor:
         """How many earlier rows belong to the same image, shape (rows,)."""

@@ -11,6 +11,7 @@ from ..result import allowed_radii
 from ..threat_model import ThreatModel
 from ..user_code import name_error
 from .call import Images, Meter, Returned
+from .draws import judged
 from .fit import Fitted
 from .judge import OF_THE_MODEL, Verdict, judge_images, judge_outcomes, norm_of, of_another_image, quantise
 from .steadiness import draw_hits
@@ -27,7 +28,10 @@ class Evidence:
         spent: queries that each image has used before, shape (N,).
         trace: notes the nearest example of each image; None: nobody wants to know.
         fitted: what the row has learned before, if it learns once.
+        seed: of the judge's draws, where the model draws random numbers.
     """
+
+    draws_fooled: Tensor | None = None  # share of the draws, (N,), of a random model, once it is concluded
 
     def __init__(
         self,
@@ -38,7 +42,9 @@ class Evidence:
         *,
         trace: Trace | None = None,
         fitted: Fitted | None = None,
+        seed: int = 0,
     ):
+        self.seed = seed
         count, device = len(images.labels), images.inputs.device
         self.images, self.threat_model, self.row, self.spent = images, threat_model, row, spent
         self._trace, self.fitted = trace, fitted
@@ -98,7 +104,8 @@ class Evidence:
 
     def update_success(self, classifier: Classifier) -> None:
         """Score the best examples so far: needed between restarts only."""
-        self.success = self._hit(classifier.predict_logits(self.adv_inputs)) & ~self._flagged()
+        drawn = judged(classifier, self.adv_inputs, *self.images[1:], self.seed, final=False)
+        self.success = self._hit(drawn.logits) & ~self._flagged()
 
     def flag(self, kind: str, images: Tensor) -> None:
         """Add a violation to those of the `images`, shape (N,) bool."""
@@ -120,7 +127,8 @@ class Evidence:
             unsteady: a seed, for a model that predicts now this, now that.
         """
         inputs, labels, targets = self.images
-        logits = classifier.predict_logits(self.adv_inputs)
+        logits, share = judged(classifier, self.adv_inputs, labels, targets, self.seed)
+        self.draws_fooled = None if share is None else share.where(self._inside(), 0.0)
         hit, right = self._hit(logits), ~fooled(logits, labels, targets)
         self.flag("model-changed", self.tainted & attacked)
         kinds = {
@@ -141,7 +149,7 @@ class Evidence:
             self.flag(kind, images & attacked & ~self._flagged())
         success = hit & attacked & ~self._flagged()
         examples = Images(self.adv_inputs, labels, targets)
-        rounded, broken = last_on_grid(classifier, examples, success, unsteady)
+        rounded, broken = last_on_grid(classifier, examples, success, unsteady, self.seed)
         self.flag("nan-logits", broken)
         return logits, success & ~broken, rounded & ~broken
 
@@ -150,8 +158,12 @@ class Evidence:
 
     def _hit(self, logits: Tensor) -> Tensor:
         """Whether the example of each image fools the model inside the radius."""
+        return fooled(logits, self.images.labels, self.images.targets) & self._inside()
+
+    def _inside(self) -> Tensor:
+        """Whether the example of each image is inside the radius."""
         size = norm_of(self.adv_inputs.double() - self.images.inputs.double(), self.threat_model.norm)
-        return fooled(logits, self.images.labels, self.images.targets) & (size <= allowed_radii(self.threat_model))
+        return size <= allowed_radii(self.threat_model)
 
     def _is_better(self, rows: Tensor, verdict: Verdict, classifier: Classifier) -> Tensor:
         images = self.images.pick(rows)
@@ -159,14 +171,15 @@ class Evidence:
             norm_of(new.double() - images.inputs.double(), self.threat_model.norm)
             for new in (verdict.adv_inputs, self.adv_inputs[rows])
         )
-        hit = fooled(classifier.predict_logits(verdict.adv_inputs), images.labels, images.targets)
+        drawn = judged(classifier, verdict.adv_inputs, *images[1:], self.seed, final=False)
+        hit = fooled(drawn.logits, images.labels, images.targets)
         flagged = torch.tensor([bool(kinds) for kinds in verdict.violations], device=hit.device)
         inside = size <= allowed_radii(self.threat_model.of_images(rows))
         return hit & ~flagged & inside & (~self.success[rows] | (size < previous))
 
 
 def last_on_grid(
-    classifier: Classifier, examples: Images, success: Tensor, unsteady: int | None
+    classifier: Classifier, examples: Images, success: Tensor, unsteady: int | None, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Which successes last on images of 8 bits, and for which the model has no finite logits there, (N,) bool each.
 
@@ -175,12 +188,13 @@ def last_on_grid(
         examples: the examples, with labels and targets.
         success: those that fool it, shape (N,) bool.
         unsteady: a seed, for a model that predicts now this, now that.
+        seed: of the draws of a model that is meant to.
     """
     rounded, broken = success.clone(), torch.zeros_like(success)
     if not success.any():
         return rounded, broken
     inputs, labels, targets = examples.pick(success)
-    on_grid = classifier.predict_logits(quantise(inputs))
+    on_grid = judged(classifier, quantise(inputs), labels, targets, seed).logits
     rounded[success] = fooled(on_grid, labels, targets)
     if unsteady is not None:
         rounded[success] &= draw_hits(classifier, quantise(inputs), labels, targets, unsteady).always

@@ -19,6 +19,7 @@ from ..models.restoring import StateGuard
 from ..threat_model import ThreatModel
 from ..user_code import name_error
 from .call import Images, Returned, undisturbed
+from .draws import clean_logits
 from .judge import UNCHANGED
 from .queries import QueryCounter
 
@@ -103,7 +104,7 @@ def fit_attack(
     attack_class = load_class(row, threat_model.norm)
     inputs = inputs.detach().float()
     with classifier.frozen():
-        logits = classifier.check(inputs, labels)
+        logits = clean_logits(classifier, inputs, labels)
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
             raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")

@@ -1,6 +1,7 @@
 """Counting what an attack asks of a model, image by image, and stopping it at a budget.
 
-A query is one image going through the model once, forwards or backwards: a batch of b images is b queries. Queries are
+A query is one image going through the model once, forwards or backwards: a batch of b images is b queries, and an
+answer that is the mean over k draws of a random model (`Classifier.eot`) is k. Queries are
 attributed by construction where the library keeps the order of the batch (`order="kept"`: row r of a call belongs to
 image r modulo the number of images, which also covers stacked copies) and where an image is attacked alone. Where a
 library shuffles or shrinks the batch (`order="content"`), a row belongs to the clean image nearest to it in l2:
@@ -58,10 +59,12 @@ class QueryCounter(nn.Module):
         self.classifier = classifier
         self._images = inputs.detach()
         self._order, self._needs_gradients, self._scores, self._trace = order, needs_gradients, scores, trace
+        self._draws = classifier.eot if classifier.random else 1
         # Calls on the whole batch are counted in plain integers: nothing to allocate, nothing to wait for on a GPU.
         self._whole = {"forwards": 0, "backwards": 0}
         self._single = {kind: torch.zeros(len(inputs), dtype=torch.long, device=inputs.device) for kind in self._whole}
-        self.budget = None if max_queries is None else Budget(max_queries, self._images, labels, targets, threat_model)
+        allowed = (labels, targets, threat_model)
+        self.budget = None if max_queries is None else Budget(max_queries, self._images, *allowed, cost=self._draws)
         self._rows: Tensor | None = None
         self.seen = Seen(self._images)
         self.training = False
@@ -121,23 +124,28 @@ class QueryCounter(nn.Module):
         return self.query(inputs, rows if self._rows is None else self._rows[rows])
 
     def _ask(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
-        """Logits; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
+        """Logits; of a random model the mean over draws, each a pass (EOT, Athalye et al. 2018)."""
         self.seen.note_inputs(inputs, owners)
-        if not (inputs.requires_grad and torch.is_grad_enabled()):
-            whole = len(inputs) <= PASS_SIZE
-            logits = self.classifier(inputs) if whole else self.classifier.predict_logits(inputs)
-        else:
-            asked = inputs.view_as(inputs)
-            asked.register_hook(lambda gradient: self.seen.note_gradient(gradient, owners))
-            logits = self.classifier(asked)
-            if self._needs_gradients and not logits.requires_grad:
-                raise NoGradients
+        answers = [self._draw(inputs, owners) for _ in range(self._draws)]
+        logits = answers[0] if len(answers) == 1 else torch.stack(answers).mean(0)
         self.seen.note_logits(logits, owners)
         if self._scores is not None:
             self.seen.note_scores(self._scores(logits.detach()), owners)
         if self._trace is not None:
             owners = torch.arange(len(self._images), device=self._images.device) if owners is None else owners
             self._trace.note(inputs.detach(), logits.detach(), owners, self.forwards + self.backwards)
+        return logits
+
+    def _draw(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
+        """One pass; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
+        if not (inputs.requires_grad and torch.is_grad_enabled()):
+            whole = len(inputs) <= PASS_SIZE
+            return self.classifier(inputs) if whole else self.classifier.predict_logits(inputs)
+        asked = inputs.view_as(inputs)
+        asked.register_hook(lambda gradient: self.seen.note_gradient(gradient, owners))
+        logits = self.classifier(asked)
+        if self._needs_gradients and not logits.requires_grad:
+            raise NoGradients
         return logits
 
     def _query_within_budget(self, inputs: Tensor, owners: Tensor, budget: Budget) -> Tensor:
@@ -171,9 +179,9 @@ class QueryCounter(nn.Module):
 
     def _count(self, kind: str, owners: Tensor | None) -> None:
         if owners is None:
-            self._whole[kind] += 1
-        else:
-            self._single[kind].index_add_(0, owners, torch.ones_like(owners))  # a bincount waits for the GPU
+            self._whole[kind] += self._draws
+        else:  # a bincount waits for the GPU
+            self._single[kind].index_add_(0, owners, torch.full_like(owners, self._draws))
 
     def _owners(self, inputs: Tensor) -> Tensor | None:
         if self._rows is None:

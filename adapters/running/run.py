@@ -14,6 +14,7 @@ from ..models.restoring import StateGuard
 from ..result import AttackResult
 from ..threat_model import ThreatModel, pick_words
 from .call import Images, Returned, call_library
+from .draws import clean_logits, drawing
 from .evidence import Evidence
 from .fit import Fitted, apply_fitted, check_fitted
 from .judge import distances_of
@@ -43,6 +44,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     progress: Callable[[int], object] | None = None,
     watch: Callable[[Returned], object] | None = None,
     trace: Trace | None = None,
+    draws: int | None = None,
+    eot: int | None = None,
     **parameters: Any,
 ) -> AttackResult:
     """Attack the images that the classifier gets right, and judge the result independently of the library.
@@ -74,6 +77,10 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         watch: called with what each library call gave back, right after it and before it is judged.
         trace: notes the nearest example of each image among all that the model is asked about, whatever the attack
             makes of it; of these images in this order. The passes of `spent` are counted in.
+        draws: answers that each example is judged by, of a model that draws random numbers (`Classifier.random`); 20
+            if nobody says. They are not the attack's queries.
+        eot: answers of such a model whose mean logits the attack sees (and the gradient of the mean): expectation over
+            transformation (Athalye et al. 2018). Each is a query; 1 if nobody says. Other models are asked once.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's: `restarts` for a row that
             draws random numbers, `max_queries`, and `batch_size` (default 32; a row that couples its images gets 1).
 
@@ -99,8 +106,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     check_images(inputs)
     threat_model.check_radius(inputs[0].numel())
     inputs = inputs.detach().float()
-    with classifier.frozen():
-        logits = classifier.check(inputs, labels, logits=logits)
+    with classifier.frozen(), drawing(classifier, draws=draws, eot=eot):
+        logits = clean_logits(classifier, inputs, labels, logits)
         labels = labels.to(inputs.device, torch.long)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
         places = _check_whole(
@@ -111,7 +118,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
         attacked = logits.argmax(1) == labels if attacked is None else _check_flags(attacked, labels)
         rules = threat_model if radii is None else threat_model.with_radii(radii, labels)
-        evidence = Evidence(Images(inputs, labels, targets), rules, row, spent, trace=trace, fitted=fitted)
+        evidence = Evidence(Images(inputs, labels, targets), rules, row, spent, trace=trace, fitted=fitted, seed=seed)
 
         def note(call: Returned) -> None:
             if watch is not None:
@@ -119,7 +126,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             if progress is not None:
                 progress(len(call.adv_inputs))
 
-        steady = is_steady(classifier, inputs, logits, seed)
+        steady = classifier.random or is_steady(classifier, inputs, logits, seed)
         _attack_all(classifier, evidence, attacked, settings, seed, places, note)
         adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
         return AttackResult(
@@ -143,6 +150,9 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             errors=tuple(evidence.errors),
             knowledge=attack_of(row).knowledge,
             fitted=fitted,
+            draws=classifier.draws if classifier.random else 0,
+            eot=classifier.eot if classifier.random else 1,
+            draws_fooled=evidence.draws_fooled,
         )
 
 

@@ -13,6 +13,7 @@ from ..models.classifier import Classifier
 from ..result import AttackResult, allowed_radius
 from ..threat_model import ThreatModel
 from .call import Images
+from .draws import clean_logits, drawing, judged
 from .evidence import last_on_grid
 from .judge import OF_THE_MODEL, judge_outcomes
 from .run import run_attack
@@ -29,6 +30,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
     *,
     logits: Tensor | None = None,
     seed: int = 0,
+    draws: int | None = None,
     **more: Any,
 ) -> AttackResult:
     """Attack a surrogate on the images that the classifier gets right, and judge the examples on the classifier.
@@ -45,6 +47,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
         threat_model: norm, epsilon, targeted.
         logits: of the classifier on the clean images, shape (N, K), where they are known.
         seed: of every random choice.
+        draws: answers that each example is judged by, of a classifier that draws random numbers, as for `run_attack`.
         **more: as for `run_attack`; `max_queries` are passes of the surrogate.
 
     Returns:
@@ -55,8 +58,8 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
         DavylampError: as `run_attack`; `InvalidInput` if the surrogate has another number of classes.
     """
     inputs = inputs.detach().float()
-    with classifier.frozen():
-        logits = classifier.check(inputs, labels, logits=logits)
+    with classifier.frozen(), drawing(classifier, draws=draws):
+        logits = clean_logits(classifier, inputs, labels, logits)
         check_surrogate(classifier, surrogate, inputs)
         attacked = logits.argmax(1) == labels.to(logits.device)
         shared: dict[str, Any] = {"seed": seed, "attacked": attacked}
@@ -78,10 +81,11 @@ def _judge(
 ) -> AttackResult:
     """What the examples that were made on the surrogate do to the classifier."""
     examples = Images(made.adv_inputs, made.labels, made.targets)
-    adv_logits = classifier.predict_logits(made.adv_inputs)
+    adv_logits, share = judged(classifier, made.adv_inputs, made.labels, made.targets, made.seed)
     inside = made.distance <= allowed_radius(made.threat_model)
     hit = fooled(adv_logits, made.labels, made.targets) & inside
-    unsteady = None if is_steady(classifier, inputs, logits, made.seed) else made.seed
+    steady = classifier.random or is_steady(classifier, inputs, logits, made.seed)
+    unsteady = None if steady else made.seed
     flags = {"nan-logits": ~adv_logits.isfinite().all(1)}
     if unsteady is not None:
         wrong = draw_hits(classifier, inputs, made.labels, None, unsteady).ever
@@ -92,7 +96,7 @@ def _judge(
     violations = [*_kept(made, hit)]
     _add(violations, flags, made.attacked)
     success = hit & made.attacked & ~_any(violations, hit)
-    rounded, broken = last_on_grid(classifier, examples, success, unsteady)
+    rounded, broken = last_on_grid(classifier, examples, success, unsteady, made.seed)
     _add(violations, {"nan-logits": broken}, made.attacked)
     return replace(
         made,
@@ -107,6 +111,8 @@ def _judge(
         surrogate=surrogate.name,
         surrogate_forwards=made.forwards,
         surrogate_backwards=made.backwards,
+        draws=classifier.draws if classifier.random else 0,
+        draws_fooled=None if share is None else share.where(inside, 0.0),
     )
 
 

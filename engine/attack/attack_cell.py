@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, attack_of, find_implementation, run_attack
+from ...adapters.running.draws import clean_logits, drawing
 from ...adapters.running.fit import Fitted
 from ...adapters.running.surrogate import run_transfer
 from ...adapters.running.targets import choose_targets
@@ -48,9 +49,24 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     Raises:
         DavylampError: whatever the attack raises.
     """
+    with drawing(classifier, draws=cell.draws or None, eot=cell.eot), drawing(surrogate or classifier, eot=cell.eot):
+        return _attack(cell, classifier, inputs, labels, first, logits, surrogate, fitted, progress)
+
+
+def _attack(  # noqa: PLR0913, PLR0917 - as attack_shard
+    cell: Cell,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    first: int,
+    logits: Tensor | None,
+    surrogate: Classifier | None,
+    fitted: Fitted | None,
+    progress: Callable[[int], object] | None,
+) -> AttackResult:
     targets = None
     if cell.threat_model.targeted:
-        logits = classifier.check(inputs, labels, logits=logits)
+        logits = clean_logits(classifier, inputs, labels, logits)
         seen = logits if surrogate is None else surrogate.predict_logits(inputs)
         targets = choose_targets(seen, labels, cell.target, cell.seed + first)
     row, threat_model = _row_to_run(cell), cell.threat_model
@@ -81,7 +97,13 @@ def attack_shard(  # noqa: PLR0913 - as run_attack
     if surrogate is not None:
         result = run_transfer(row, classifier, surrogate, inputs, labels, threat_model, **shared, **cell.parameters)
         return on_pixels(result, classifier, inputs) if cell.pixels else result
-    if CURVE in cell.measures and attack_of(row).kind == "minimum-norm" and not (cell.pixels or inputs.is_cuda):
+    if (
+        CURVE in cell.measures
+        and attack_of(row).kind == "minimum-norm"
+        and not (
+            cell.pixels or inputs.is_cuda or classifier.random  # what one draw is fooled by is no example
+        )
+    ):
         trace = Trace(inputs.detach().float(), labels.to(inputs.device), targets, threat_model.norm)
         result = run_attack(row, classifier, inputs, labels, threat_model, trace=trace, **shared, **cell.parameters)
         return replace(result, curves=curves_of(trace, result))

@@ -21,6 +21,7 @@ from ...adapters.catalogue.lookup import check_support, row_of, takes_radii
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.criterion import fooled
 from ...adapters.models.classifier import check_images
+from ...adapters.running.draws import drawing, judged
 from ...adapters.running.judge import distances_of, quantise
 from ...errors import InvalidInput, Unsupported
 from .bisection import Bisection, Radii
@@ -239,7 +240,8 @@ def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
         inputs: the clean images, shape (N, C, H, W).
     """
     adv_inputs = quantise(result.adv_inputs)
-    adv_logits = classifier.predict_logits(adv_inputs)
+    with drawing(classifier, draws=result.draws or None):
+        adv_logits, share = judged(classifier, adv_inputs, result.labels, result.targets, result.seed)
     success = result.success_8bit & fooled(adv_logits, result.labels, result.targets)
     distances, budget = distances_of(quantise(inputs.float()), adv_inputs), result.budget
     if budget is not None:
@@ -250,4 +252,5 @@ def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
         for kinds, fine, attacked in zip(result.violations, finite, result.attacked.tolist(), strict=True)
     )
     changed = {"adv_inputs": adv_inputs, "adv_logits": adv_logits, "distances": distances, "budget": budget}
+    changed |= {} if share is None else {"draws_fooled": share}
     return replace(result, **changed, violations=violations, success=success, success_8bit=success)

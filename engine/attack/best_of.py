@@ -11,6 +11,7 @@ from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, a
 from ...adapters.catalogue.lookup import accepts, check_support, load_class
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.models.classifier import check_images
+from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import distances_of
 from ...errors import InvalidInput, Unsupported
 from ..portfolio import portfolio_row, rows_in
@@ -164,7 +165,7 @@ def _untouched(  # noqa: PLR0913 - what a result is made of
     seed: int,
 ) -> AttackResult:
     """The result of nothing: no image is fooled and nothing was spent."""
-    logits = classifier.check(inputs, labels, logits=logits)
+    logits = clean_logits(classifier, inputs, labels, logits)
     labels = labels.to(inputs.device, torch.long)
     none, images = torch.zeros_like(labels), inputs.detach().float()
     return AttackResult(
@@ -186,4 +187,7 @@ def _untouched(  # noqa: PLR0913 - what a result is made of
         violations=((),) * len(labels),
         targets=targets,
         knowledge=attack_of(row).knowledge,
+        draws=classifier.draws if classifier.random else 0,
+        eot=classifier.eot if classifier.random else 1,
+        draws_fooled=torch.zeros_like(none, dtype=torch.double) if classifier.random else None,
     )

@@ -171,6 +171,8 @@ class Bisection:
         improved = rows[nearer]
         self._distance[improved] = distance[nearer]
         pairs = [(getattr(self.best, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
+        if self.best.draws_fooled is not None:
+            pairs.append((self.best.draws_fooled, result.draws_fooled))
         for kept, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
             kept[improved] = new[nearer]
         below = hit & (nodes < self.node[rows])

@@ -134,6 +134,8 @@ class Incumbents:
         self.distance[improved] = distance[nearer]
         self.winner[improved] = place[nearer]
         pairs = [(getattr(self.best, name), getattr(result, name)) for name in _OF_AN_EXAMPLE]
+        if self.best.draws_fooled is not None:
+            pairs.append((self.best.draws_fooled, result.draws_fooled))
         for kept, new in (*pairs, *zip(self.best.distances, result.distances, strict=True)):
             kept[improved] = new[nearer]
         for image, taken, kinds in zip(rows.tolist(), nearer.tolist(), result.violations, strict=True):

@@ -19,6 +19,9 @@ class _Judged(NamedTuple):
     places: Sequence[int] = ()
 
 
+_DECLARED = _Judged("pass", "it draws random numbers and says so: every example is judged by repeated draws")
+
+
 def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[str], refused: str) -> Iterator[Check]:
     """The checks of a model.
 
@@ -55,6 +58,8 @@ def _judge_mode(probe: Mapping[str, Any]) -> _Judged:
 
 
 def _judge_deterministic(probe: Mapping[str, Any]) -> _Judged:
+    if probe.get("random"):
+        return _DECLARED
     relative = probe["difference"] / max(probe["scale"], 1e-12)
     state: State = "fail" if relative > SAME_PASS or probe["changed"] else "pass"
     detail = f"the same {probe['images']} images twice: logits differ by up to {relative:.1e} of the largest, "
@@ -62,6 +67,8 @@ def _judge_deterministic(probe: Mapping[str, Any]) -> _Judged:
 
 
 def _judge_zero(probe: Mapping[str, Any]) -> _Judged:
+    if probe.get("random"):
+        return _DECLARED
     relative = probe["difference"] / max(probe["scale"], 1e-12)
     state: State = "fail" if probe["changed"] else "warn" if relative > SAME_BATCH else "pass"
     detail = f"{probe['images']} images one by one and together: logits differ by up to {relative:.1e} of the largest, "

@@ -25,6 +25,7 @@ from ...adapters import (
 from ...adapters.catalogue.findings import findings_of
 from ...adapters.catalogue.lookup import accepts, check_parameter_names, row_of
 from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import norm_of, quantise
 from ...adapters.running.targets import choose_targets
 from ...adapters.threat_model import Norm
@@ -136,6 +137,8 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     defaults: bool = False,
     target: str = "second-likely",
     seed: int = 0,
+    draws: int | None = None,
+    eot: int | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> Comparison:
     """Run every implementation of an attack and judge each pair from its paired outcomes.
@@ -152,6 +155,8 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         defaults: every library with its defaults; only `parameters` are passed on.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: of every random choice.
+        draws: as for `run_attack`, of a model that draws random numbers.
+        eot: see there.
         progress: called with an implementation's name and the number of images that it has just done.
 
     Returns:
@@ -175,11 +180,12 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     )
     shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
     with classifier.frozen():
-        logits = classifier.check(inputs, labels)  # a model that fails here fails for every library
+        logits = clean_logits(classifier, inputs, labels)  # a model that fails here fails for every library
         targets = choose_targets(logits, labels, target, seed) if threat_model.targeted else None
         lines = []
         for row in fitting:
-            given_to_all = {"targets": targets, "seed": seed, "logits": logits}
+            given_to_all: dict[str, Any] = {"targets": targets, "seed": seed, "logits": logits}
+            given_to_all |= {"draws": draws, "eot": eot}
             given_to_all["progress"] = partial(progress, row.name) if progress else None
             run = partial(run_attack, row, classifier, inputs, labels, threat_model, **given_to_all)
             lines.append(_line(row, threat_model.norm, inputs, shared, run))
@@ -244,16 +250,16 @@ def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
     Distances are over the successes; NaN where nothing counts.
     """
     attacked, success = result.attacked, result.success
-    count, fooled = int(attacked.sum()), int(success.sum())
+    count, fooled, total = int(attacked.sum()), int(success.sum()), float(result.fooled_share.sum())
     clean, adv = inputs.float(), result.adv_inputs
     broken = [set(kinds) for kinds, hit in zip(result.violations, attacked.tolist(), strict=True) if hit and kinds]
     grid = (quantise(clean) == quantise(adv)).flatten(1).all(1)
     numbers: dict[str, Any] = {
         "images": count,
-        "MR": fooled / count if count else math.nan,
-        "MR_interval": share_interval(fooled, count),
+        "MR": total / count if count else math.nan,
+        "MR_interval": share_interval(total, count),
         "MR_8bit": int(result.success_8bit.sum()) / count if count else math.nan,
-        "robust": int(result.robust.sum()) / count if count else math.nan,
+        "robust": float(result.robust_share.sum()) / count if count else math.nan,
         "AMD": float(maximum_distortion(clean, adv, success)),
         "AED": float(euclidean_distortion(clean, adv, success)),
         "seconds_per_image": float(result.seconds.sum()) / count if count else math.nan,

@@ -11,9 +11,11 @@ from annotated_types import Ge, Gt, Le, MinLen
 from ...adapters.attack import Parameter
 from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
+from ...adapters.models.classifier import DRAWS
 from ...adapters.models.zoo.load import known_models, list_models
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
 from ...adapters.paths import expand_path
+from ...adapters.running.draws import MOST_DRAWS
 from ...adapters.running.targets import check_target
 from ...adapters.threat_model import Norm
 from ...adapters.user_file import is_file_name
@@ -32,6 +34,7 @@ Examples = Literal["own", "original", "both"]
 ExecutorName = Literal["local", "ray"]
 Word = Annotated[str, MinLen(1)]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
+Draws = Annotated[int, Ge(1), Le(MOST_DRAWS)]
 Seed = Annotated[int, Ge(0), Le(2**32 - 1)]  # what NumPy's generators take
 
 _LARGEST_FILE = 1 << 20
@@ -108,6 +111,8 @@ class Config:
         fit_data: name of the data that attacks which learn once (universal perturbations, generators) learn from, less
             the images that are scored. Without it they learn from the images that they are scored on.
         fit_limit: only this many of them.
+        draws: answers that each example is judged by, of models that draw random numbers.
+        eot: answers of such a model whose mean an attack sees, each of them a query; 1: it takes it for deterministic.
         preset: the paper whose setting this is, if any.
 
     Raises:
@@ -141,6 +146,8 @@ class Config:
     surrogate: Annotated[tuple[Word, ...], Option("attack this model, judge on the others; several: an ensemble")] = ()
     fit_data: Annotated[str, Option("attacks that learn once learn from these; the scored ones are left out")] = ""
     fit_limit: Annotated[Count | None, Option("only this many images of --fit-data")] = None
+    draws: Annotated[Draws, Option("answers that judge an example, of a random model")] = DRAWS
+    eot: Annotated[Draws, Option("answers of a random model whose mean the attack sees")] = 1
     preset: Annotated[str, Option("canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
 
     def __post_init__(self) -> None:

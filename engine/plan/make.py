@@ -145,7 +145,9 @@ def make_plan(
         subjects.append((subject, source))
         if name in spared:
             continue
-        cells += [*_cells(config, subject, loaded.inputs[0].numel(), refused, surrogate, fitted_on)]
+        asked = [*_cells(config, subject, loaded.inputs[0].numel(), refused, surrogate, fitted_on)]
+        drawn = drawn_of(config, classifier, surrogate.is_random)
+        cells += [(place, replace(cell, **drawn)) for place, cell in asked]
     unique = {cell.key: cell for _, cell in cells}
     choices: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
@@ -162,6 +164,13 @@ def make_plan(
         surrogate=surrogate.sources,
         fit=fit,
     )
+
+
+def drawn_of(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:
+    """What a cell says of draws: of the model that is judged, and of the one that is attacked (a random surrogate?)."""
+    is_drawn = classifier.random if surrogate is None else surrogate
+    drawn = {"draws": config.draws} if classifier.random else {}
+    return {**drawn, "eot": config.eot} if is_drawn else drawn
 
 
 def check_config(config: Config) -> None:

@@ -34,6 +34,11 @@ class LoadedSurrogate(NamedTuple):
         """As `Cell.via`; "" without a surrogate."""
         return f" via {ensemble_name([each.model for each in self.identities])}" if self.identities else ""
 
+    @property
+    def is_random(self) -> bool | None:
+        """Whether it draws random numbers; None: there is none."""
+        return None if self.classifier is None else self.classifier.random
+
     def check(self, subject: ModelOnData, classifier: Classifier, data: Data) -> None:
         """Raise InvalidInput where examples of the surrogate say nothing about a model; nothing without a surrogate."""
         if self.classifier is None:

@@ -12,6 +12,7 @@ from ...adapters import AttackResult, Classifier, ThreatModel, library_defaults,
 from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.catalogue.lookup import accepts
 from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.running.draws import clean_logits, judged
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ..attack.attack_cell import attack_shard
 from ..cell import Cell, is_single_step, strip_best
@@ -52,7 +53,7 @@ def probe_cell(cell: Cell, classifier: Classifier, inputs: Tensor, labels: Tenso
     if images < 1:
         raise InvalidInput(f"expected images >= 1, got {images}")
     few, right = inputs[: 8 * images], labels[: 8 * images].to(inputs.device)
-    rows = (classifier.predict_logits(few).argmax(1) == right).nonzero()[:images, 0]
+    rows = (clean_logits(classifier, few, right).argmax(1) == right).nonzero()[:images, 0]
     if not len(rows):
         raise InvalidInput(f"expected images that the model gets right, got none among the first {len(few)}")
     return _CellProbe(_fixed(cell, inputs[0].numel()), classifier, few[rows], right[rows], rows.tolist()).run()
@@ -123,7 +124,9 @@ class _CellProbe:
                 random_points(image, self.cell.threat_model.norm, radius, half, generator, corners=corners)
                 for corners in (False, True)
             ]
-            if bool((self.classifier.predict_logits(torch.cat(points)).argmax(1) != label).any()):
+            changed = torch.cat(points)
+            drawn = judged(self.classifier, changed, label.expand(len(changed)), None, self.cell.seed)
+            if bool((drawn.logits.argmax(1) != label).any()):
                 fooled.append(place)
         return {"radius": radius, "draws": 2 * half, "fooled": fooled}
 

@@ -35,11 +35,12 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         "normalisation". What the model raised stands under "error".
     """
     few, few_labels = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
+    declared = {"random": True} if classifier.random else {}
     first = cache(lambda: classifier.predict_logits(few))
     questions: Mapping[str, Callable[[], dict[str, Any]]] = {
         "eval-mode": lambda: probe_mode(classifier),
-        "deterministic": lambda: _differ(first(), classifier.predict_logits(few)),
-        "zero-epsilon": lambda: _differ(first(), classifier.predict_logits(few, batch_size=1)),
+        "deterministic": lambda: {**_differ(first(), classifier.predict_logits(few)), **declared},
+        "zero-epsilon": lambda: {**_differ(first(), classifier.predict_logits(few, batch_size=1)), **declared},
         "logits": lambda: probe_outputs(logits),
         "gradients": lambda: probe_gradients(classifier, few, few_labels),
         "normalisation": lambda: probe_normalisation(classifier, inputs[:LABELLED], labels[:LABELLED], logits),

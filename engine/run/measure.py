@@ -45,7 +45,12 @@ def measured_symbols(measures: Sequence[str]) -> list[str]:
 
 
 def clean_table(
-    classifier: Classifier, inputs: Tensor, labels: Tensor, names: Sequence[str], logits: Tensor
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    names: Sequence[str],
+    logits: Tensor,
+    drawn: Tensor | None = None,
 ) -> pa.Table:
     """The model on the clean images: prediction, logits, activation map of the label; the first few as pictures.
 
@@ -55,14 +60,16 @@ def clean_table(
         labels: shape (N,).
         names: of the images.
         logits: of the images, shape (N, K), as `Classifier.check` gives them.
+        drawn: share of the draws that get an image wrong, shape (N,), of a random model: its accuracy is what is left.
     """
     cams = label_cams(classifier, inputs, labels)
+    right = (logits.argmax(1) == labels).double() if drawn is None else 1 - drawn
     columns = {
         "index": pa.array(range(len(labels))),
         "image": pa.array(list(names)),
         "label": column_of_values(labels),
         "predicted": column_of_values(logits.argmax(1)),
-        "CA": column_of_values((logits.argmax(1) == labels).double()),
+        "CA": column_of_values(right),
         "CC": column_of_values(logits.softmax(1).gather(1, labels[:, None])[:, 0].double()),
         "logits": column_of_logits(logits),
         # of all images: attention is compared with them
@@ -118,6 +125,8 @@ def result_table(
     for name in SURROGATE_PASSES:
         if result.surrogate:
             columns[name] = column_of_values(getattr(result, name))
+    if result.draws_fooled is not None:  # of a model that draws random numbers
+        columns["draws_fooled"] = column_of_values(result.draws_fooled)
     if result.budget is not None:  # of a best-effort search
         columns["budget"] = column_of_values(result.budget)
     if isinstance(result, SearchResult | PortfolioResult):
@@ -242,14 +251,28 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
 
     The nearest example of a minimum-norm attack may lie outside the radius: the model is robust to it.
     """
+    if result.draws_fooled is not None:
+        _take_shares(columns, result)
     for symbol in ("MR", "TAS"):
         if symbol in columns:
             columns[symbol] = columns[symbol].where(usable | ~result.attacked, 0.0)
     white_box = result.knowledge == "white-box"
     for symbol in ("AAW", "AAB"):
         if symbol in columns:
-            kept = columns[symbol].where(usable, result.robust.to(columns[symbol]))
+            kept = columns[symbol].where(usable, result.robust_share.to(columns[symbol]))
             columns[symbol] = kept if (symbol == "AAW") == white_box else torch.full_like(kept, math.nan)
+
+
+def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:
+    """Of a model that draws random numbers, rates are means of shares of draws; metrics of logits, of the median draw.
+
+    An untargeted rate of a targeted attack stays that of the median draw.
+    """
+    share = result.fooled_share
+    counted = {"MR": share, "AAW": 1 - share, "AAB": 1 - share} if result.targets is None else {"TAS": share}
+    for symbol, values in counted.items():
+        if symbol in columns:
+            columns[symbol] = values.to(columns[symbol]).where(result.attacked, columns[symbol])
 
 
 def _arguments(metric: Metric) -> Mapping[str, inspect.Parameter]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 from weakref import ref
 
@@ -13,7 +14,9 @@ from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
+from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack
+from ...adapters.running.seeding import seeded
 from ...errors import AttackFailed, InvalidInput
 from ...memory import give_memory_back
 from ..attack.at_saturation import SaturatedResult
@@ -52,7 +55,7 @@ class Workbench(LastLoaded):
         start = time.perf_counter()
         try:
             classifier, data = self._load(task)
-            with classifier.frozen():
+            with classifier.frozen(), seeded(0) if classifier.random else nullcontext():
                 outcome = self._do(task, classifier, data, progress)
         except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
@@ -113,8 +116,8 @@ class Workbench(LastLoaded):
     ) -> TaskResult:
         if task.cell is None:
             inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
-            logits = classifier.check(inputs, labels)
-            table = clean_table(classifier, inputs, labels, data.names, logits)
+            logits, drawn = clean_draws(classifier, inputs, labels)
+            table = clean_table(classifier, inputs, labels, data.names, logits, drawn)
             return TaskResult(task, table, probes=probe_model(classifier, inputs, labels, logits))
         if task.kind == "transfer":
             return TaskResult(task, _transfer(task, classifier, data.labels))
@@ -215,7 +218,8 @@ def _in_tf32(part: Any) -> bool:
 def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
     """What a model makes of the examples that were made on another one; no prediction where a logit is not finite."""
     assert task.adv_inputs is not None
-    logits = classifier.predict_logits(task.adv_inputs.to(classifier.device)).cpu()
+    labels = labels.to(classifier.device)
+    logits = judged(classifier, task.adv_inputs.to(classifier.device), labels, None, 0).logits.cpu()
     silent = ~logits.isfinite().all(1)
     probabilities = logits.softmax(1).masked_fill(silent[:, None], torch.nan)
     columns = {

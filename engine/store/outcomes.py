@@ -328,6 +328,7 @@ def details(cell: Cell) -> dict[str, str]:
     settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
     if users := [measure for measure in cell.measures if is_file_name(plain_name(measure))]:
         settings["metrics"] = users
+    settings |= {"draws": cell.draws, "eot": cell.eot} if cell.draws or cell.eot > 1 else {}
     if cell.fitted_on is not None and cell.fitted_on.images:
         settings["fitted on"] = f"{cell.fitted_on.data} [{cell.fitted_on.data_digest[:6]}]"
     if cell.surrogate:

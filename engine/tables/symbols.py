@@ -150,7 +150,7 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     """The values of a cell's images, (n,); NaN where undefined."""
     columns, images = outcome.columns, len(outcome.columns["label"])
     if symbol == "RA":
-        return columns["robust"].astype(float)
+        return robust_of(outcome)
     if symbol in ("seconds", "forwards", "backwards", *SURROGATE_PASSES) and symbol in columns:
         return np.where(columns["attacked"], columns[symbol], np.nan)
     if symbol in ("l0", "l1", "l2", "linf"):
@@ -160,6 +160,14 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
         return clean.columns[symbol]
     column = columns.get(symbol)
     return np.full(images, np.nan) if column is None or column.dtype == object else column.astype(float)
+
+
+def robust_of(outcome: Outcome) -> np.ndarray:
+    """How much of each image is robust, (n,): 0 or 1, or of a random model the share of its draws."""
+    columns = outcome.columns
+    if "draws_fooled" not in columns:
+        return columns["robust"].astype(float)
+    return np.where(columns["attacked"] & ~columns["violated"], 1 - columns["draws_fooled"], 0.0)
 
 
 def _draw_clean(outcomes: Outcomes, counts: Mapping[int, np.ndarray]) -> dict[str, Draws]:

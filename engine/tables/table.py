@@ -15,7 +15,7 @@ from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_me
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from .groups import Group, Knowledge, group_cells, of_kind, uneven_rows
-from .symbols import OF_CLEAN, By, choose_symbols, column_of, draw_cells, drop_absent, is_share
+from .symbols import OF_CLEAN, By, choose_symbols, column_of, draw_cells, drop_absent, is_share, robust_of
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,8 @@ def _shares_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
 
 
 def _worst(parts: list[list[Outcome]]) -> np.ndarray:
-    """Images that every attack of a row, in every repeat, leaves robust, (n,), 0 or 1."""
-    return np.logical_and.reduce([outcome.columns["robust"] for part in parts for outcome in part]).astype(float)
+    """How much of each image every attack of a row leaves robust, in every repeat, (n,): 0 or 1, or shares of draws."""
+    return np.minimum.reduce([robust_of(outcome) for part in parts for outcome in part])
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:

@@ -24,7 +24,8 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
         name: of the defended model; empty: the original's and the defence's.
 
     Returns:
-        A classifier of as many classes, for images of the same size; each pass through it is one through the original.
+        A classifier of as many classes, for images of the same size; each pass through it is one through the original
+        (of `smoothing` as many as it has draws). It is `random` if the defence draws random numbers or the original is.
 
     Raises:
         UnknownName: if there is no such defence or parameter.
@@ -35,10 +36,15 @@ def defend(classifier: Classifier, defence: str, name: str = "") -> Classifier:
     if find_spec(row.module) is None:
         raise MissingLibrary(row.library, _EXTRAS.get(row.library, ""), f"for {row.full_name}")
     module, _, made = row.build.partition(":")
-    transform = getattr(import_module(module, __package__), made)(**parameters)
+    build = getattr(import_module(module, __package__), made)
     sizes: dict[str, Any] = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
-    defended = Defended(classifier, transform, row.full_name, gradients)
-    made_of = Classifier(defended, num_classes=classifier.stated_classes, **sizes)
+    defended = (
+        build(classifier, **parameters)
+        if row.wraps
+        else Defended(classifier, build(**parameters), row.full_name, gradients)
+    )
+    is_random = row.random or classifier.random
+    made_of = Classifier(defended, num_classes=classifier.stated_classes, random=is_random, **sizes)
     made_of.name = name or f"{classifier.name}+{defence}"
     return made_of
 

@@ -41,6 +41,25 @@ def describe_gradients(model: str) -> str:
     return "; ".join(dict.fromkeys(lines))
 
 
+def describe_draws(model: str, *, is_random: bool, draws: int, eot: int) -> str:
+    """How a random model is judged, and what to do where the attack takes it for deterministic; "" for others.
+
+    Args:
+        model: its name; the defences that draw are named.
+        is_random: whether it draws random numbers.
+        draws: that judge an example.
+        eot: whose mean the attack sees.
+    """
+    if not is_random:
+        return ""
+    named = [read_defence(part).defence for part in model.split("+")[1:] if is_defence(part)]
+    drawn = ", ".join(dict.fromkeys(each.full_name for each in named if each.random)) or "the model"
+    line = f"{drawn} draws random numbers: every example is judged by {draws} draws"
+    if eot > 1:
+        return f"{line}; attacks see the mean of {eot}, each a query (EOT)"
+    return f"{line}; the attack takes it for deterministic: --eot 20 lets it see the mean of 20 draws (EOT)"
+
+
 def read_defence(text: str) -> NamedDefence:
     """The defence that a text names, with its parameters.
 

@@ -26,6 +26,9 @@ class Defence:
             derivative. "straight-through": as if it were the identity (BPDA, Athalye et al. 2018). "none": they are
             zero behind it, as where a library transforms outside of the model: attacks by gradients then fail for
             that reason alone.
+        random: it draws random numbers at every answer: the model is judged by repeated draws, and an attack needs
+            their mean (EOT, Athalye et al. 2018).
+        wraps: it is made of the classifier: "module:class" maps images to logits, not to images.
         findings: what is known of the library's code.
     """
 
@@ -37,6 +40,8 @@ class Defence:
     module: str
     params: Mapping[str, tuple[Parameter, Any]] = field(default_factory=dict)
     gradients: tuple[Gradients, ...] = ("straight-through", "none")
+    random: bool = False
+    wraps: bool = False
     findings: tuple[str, ...] = ()
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ...attack import Parameter
+from .random_rows import RANDOM_ROWS
 from .record import Defence, Gradients
 
 _QUALITY = Parameter(int, 1, 100, "quality of the compression, 100 the best")
@@ -86,6 +87,7 @@ ROWS = (
         {"scale": (Parameter(float, 0, 1, "size of the smaller image relative to the image", 0), 0.5)},
         _EXACT,
     ),
+    *RANDOM_ROWS,
 )
 
 DEFENCES: Mapping[str, Defence] = {row.full_name: row for row in ROWS}

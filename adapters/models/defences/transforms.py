@@ -19,7 +19,7 @@ class Transform(nn.Module):
         raise NotImplementedError
 
 
-class _OfArt(Transform):
+class OfArt(Transform):
     """A preprocessor of ART: arrays with the channels first, float32."""
 
     preprocessor: Any
@@ -30,7 +30,7 @@ class _OfArt(Transform):
         return torch.from_numpy(np.ascontiguousarray(changed, dtype=np.float32)).to(images)
 
 
-class ArtJpeg(_OfArt):
+class ArtJpeg(OfArt):
     """ART's `JpegCompression`: Pillow's JPEG of each image."""
 
     def __init__(self, quality: int):
@@ -40,7 +40,7 @@ class ArtJpeg(_OfArt):
         self.preprocessor = JpegCompression((0.0, 1.0), quality=quality, channels_first=True)
 
 
-class ArtBitDepth(_OfArt):
+class ArtBitDepth(OfArt):
     """ART's `FeatureSqueezing`: fewer bits a channel."""
 
     def __init__(self, bits: int):
@@ -50,7 +50,7 @@ class ArtBitDepth(_OfArt):
         self.preprocessor = FeatureSqueezing((0.0, 1.0), bit_depth=bits)
 
 
-class ArtMedian(_OfArt):
+class ArtMedian(OfArt):
     """ART's `SpatialSmoothing`: SciPy's median filter."""
 
     def __init__(self, window: int):

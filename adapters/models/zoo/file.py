@@ -64,6 +64,12 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
     if made is classifier or not isinstance(made, Classifier):
         sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
         made = Classifier(made, num_classes=classifier.stated_classes, **sizes)
+    if classifier.random and not made.random:
+        made.random = True
+    if classifier.random and not made.random:
+        made.random = True
+    if classifier.random and not made.random:
+        made.random = True
     made.name, made.surroundings = name, neighbours
     return made.freeze()
 

@@ -15,7 +15,9 @@ from davylamp.adapters import Classifier, defend
 from davylamp.adapters.models.defences.defend import Defended
 from davylamp.adapters.models.defences.names import is_defence, read_defence
 from davylamp.adapters.models.defences.rows import DEFENCES
+from davylamp.adapters.models.ensemble import ensemble_of
 from davylamp.adapters.models.identity.digest import identify_model
+from davylamp.adapters.running.seeding import seeded
 from davylamp.errors import InvalidInput, ModelFailed, UnknownName
 
 EXACT = [name for name, row in DEFENCES.items() if row.gradients[0] == "exact"]
@@ -97,8 +99,82 @@ TRUTHS = {
 }
 
 
+def by_art_tv(images):
+    """Of each channel, what L-BFGS-B makes of ART's loss: the kept pixels are drawn with the channels last."""
+    from art.defences.preprocessor import TotalVarMin
+
+    made = TotalVarMin(prob=0.6, lamb=0.2, max_iter=3, clip_values=(0.0, 1.0))
+    return torch.from_numpy(made(images.permute(0, 2, 3, 1).numpy())[0]).permute(0, 3, 1, 2)
+
+
+# With every generator seeded alike; None: see the test of its name
+DRAWN = {
+    "torchvision:resize-pad:smallest=0.7": None,
+    "torchvision:crop-rescale:scale=0.7": None,
+    "torchvision:noise:sigma=0.2": lambda x: (x + 0.2 * torch.randn_like(x)).clamp(0, 1),
+    "art:noise:sigma=0.2": lambda x: torch.from_numpy(np.random.normal(x.numpy(), 0.2)).float().clamp(0, 1),
+    "art:tv-min:kept=0.6,weight=0.2,steps=3": by_art_tv,
+    "davylamp:smoothing:sigma=0.2,draws=3": lambda x: (
+        torch.stack([(x + 0.2 * torch.randn_like(x)).flatten(1).softmax(1) for _ in range(3)]).mean(0).log().view_as(x)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_draws_is_the_librarys_seeded_alike(name, images):
+    small = images[..., :16, :20].contiguous()
+    with seeded(5):
+        changed = transformed(name, small)
+    assert defend(Classifier(Pixels()), name).random
+    with seeded(6):
+        assert not torch.equal(changed, transformed(name, small))
+    with seeded(5):
+        assert torch.equal(changed, transformed(name, small))
+        if DRAWN[name] is not None:
+            np.random.seed(5), torch.manual_seed(5)
+            torch.testing.assert_close(changed, DRAWN[name](small), atol=2e-6, rtol=1e-5)
+    if "smoothing" not in name:
+        assert 0 <= changed.min() <= changed.max() <= 1
+        assert transformed(name, small[:, :1]).shape == (2, 1, 16, 20)
+
+
+def test_resize_pad_is_a_nearest_copy_somewhere_on_black():
+    images = torch.rand(40, 3, 20, 24, generator=torch.Generator().manual_seed(0)) * 0.9 + 0.1
+    with seeded(0):
+        changed = transformed("resize-pad:smallest=0.5", images)
+    sizes, corners = set(), set()
+    for image, made in zip(images, changed, strict=True):
+        rows, columns = (made.amax((0, axis)).nonzero()[:, 0] for axis in (2, 1))
+        size = len(rows), len(columns)
+        part = made[:, rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+        assert torch.equal(part, nn.functional.interpolate(image[None], size, mode="nearest")[0])
+        assert float(made.sum()) == pytest.approx(float(part.sum()))  # all else is black
+        sizes.add(size)
+        corners.add((int(rows[0]), int(columns[0])))
+    assert min(sizes)[0] == 10
+    assert max(sizes)[0] == 20
+    assert len(corners) > 20
+
+
+def test_crop_rescale_is_a_crop_made_larger():
+    ramp = torch.arange(32.0).expand(1, 1, 32, 32) / 32
+    with seeded(0):
+        changed = [transformed("crop-rescale:scale=0.5", ramp) for _ in range(40)]
+    starts = {round(float(made[0, 0, 0, 0]) * 32) for made in changed}
+    assert starts == set(range(17))  # every place that there is
+    for made in changed:
+        assert float(made.amax() - made.amin()) * 32 == pytest.approx(15)
+
+
+def test_a_chain_with_a_random_one_is_random(digits):
+    assert not defend(digits.classifier, "jpeg").random
+    assert defend(defend(digits.classifier, "noise"), "jpeg").random
+    assert ensemble_of([digits.classifier, defend(digits.classifier, "noise")]).random
+
+
 def test_every_defence_has_a_truth():
-    assert {read_defence(name).defence.full_name for name in TRUTHS} == set(DEFENCES)
+    assert {read_defence(name).defence.full_name for name in {**TRUTHS, **DRAWN}} == {*DEFENCES}
+    assert {read_defence(name).defence.full_name for name in DRAWN} == {n for n, row in DEFENCES.items() if row.random}
 
 
 @pytest.mark.parametrize("name", TRUTHS)
@@ -132,7 +208,13 @@ def test_findings_are_so():
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_gradients_are_finite_differences(name):
     row = read_defence(name)
-    transform = defend(Classifier(Pixels()), name).model.transform.double()
+    if row.defence.wraps:
+        pytest.skip("its logits are compared with the formula, above")
+
+    def transform(images):
+        with seeded(1):
+            return defend(Classifier(Pixels()), name).model.transform.double()(images)
+
     point = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(3), dtype=torch.double) * 0.8 + 0.1
     direction = torch.randn(point.shape, generator=torch.Generator().manual_seed(1), dtype=torch.double)
     weights = torch.randn(point.shape, generator=torch.Generator().manual_seed(2), dtype=torch.double)

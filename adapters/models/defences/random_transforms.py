@@ -1,0 +1,115 @@
+"""Transformations of images that draw random numbers at every answer, as the libraries have them.
+
+Every image of a batch gets other numbers. Those of torch come from its global generator, ART's from NumPy's: whoever
+asks seeds both (`running.seeding.seeded`).
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..classifier import Classifier
+from .transforms import OfArt, Transform
+
+
+class TorchvisionResizePad(Transform):
+    """The image made smaller by chance, by the nearest pixels, and put at a random place on black of its old size."""
+
+    def __init__(self, smallest: float):
+        super().__init__()
+        self.smallest = smallest
+
+    def _change(self, images: Tensor) -> Tensor:
+        return torch.stack([self._place(image) for image in images])
+
+    def _place(self, image: Tensor) -> Tensor:
+        from torchvision.transforms.v2.functional import InterpolationMode, pad, resize
+
+        height, width = image.shape[-2:]
+        share = self.smallest + (1 - self.smallest) * float(torch.rand((), device="cpu"))
+        rows, columns = (max(1, round(share * side)) for side in (height, width))
+        smaller = resize(image, [rows, columns], InterpolationMode.NEAREST, antialias=False)
+        top, left = (int(torch.randint(room + 1, (), device="cpu")) for room in (height - rows, width - columns))
+        return pad(smaller, [left, top, width - columns - left, height - rows - top])
+
+
+class TorchvisionCropRescale(Transform):
+    """A part of the image at a random place, made as large as the image by torchvision's bilinear resizing."""
+
+    def __init__(self, scale: float):
+        super().__init__()
+        self.scale = scale
+
+    def _change(self, images: Tensor) -> Tensor:
+        from torchvision.transforms.v2.functional import resized_crop
+
+        size = list(images.shape[-2:])
+        rows, columns = (max(1, round(self.scale * side)) for side in size)
+        cut = []
+        for image in images:
+            top, left = (int(torch.randint(room + 1, (), device="cpu")) for room in (size[0] - rows, size[1] - columns))
+            cut.append(resized_crop(image, top, left, rows, columns, size, antialias=True))
+        return torch.stack(cut).clamp(0, 1)
+
+
+class TorchvisionNoise(Transform):
+    """torchvision's Gaussian noise, cut off at 0 and 1."""
+
+    def __init__(self, sigma: float):
+        super().__init__()
+        self.sigma = sigma
+
+    def _change(self, images: Tensor) -> Tensor:
+        from torchvision.transforms.v2.functional import gaussian_noise
+
+        return gaussian_noise(images, sigma=self.sigma)
+
+
+class ArtNoise(OfArt):
+    """ART's `GaussianAugmentation` of what is asked: Gaussian noise, cut off at 0 and 1."""
+
+    def __init__(self, sigma: float):
+        super().__init__()
+        from art.defences.preprocessor import GaussianAugmentation
+
+        self.preprocessor = GaussianAugmentation(
+            sigma=sigma, augmentation=False, clip_values=(0.0, 1.0), apply_fit=False, apply_predict=True
+        )
+
+
+class ArtTotalVarMin(OfArt):
+    """ART's `TotalVarMin`: some of the pixels, and of the rest what varies least between them."""
+
+    def __init__(self, kept: float, weight: float, steps: int):
+        super().__init__()
+        from art.defences.preprocessor import TotalVarMin
+
+        self.preprocessor = TotalVarMin(prob=kept, lamb=weight, max_iter=steps, clip_values=(0.0, 1.0))
+
+    def _change(self, images: Tensor) -> Tensor:
+        changed = super()._change(images.permute(0, 2, 3, 1))  # it takes the channels last
+        return changed.permute(0, 3, 1, 2)
+
+
+class Smoothed(nn.Module):
+    """Randomized smoothing as a model: the logarithm of the mean probabilities under Gaussian noise.
+
+    The noise is not cut off, as the certificate needs it. The mean of probabilities (Salman et al. 2019) in place of
+    Cohen et al.'s count of predictions has gradients; its argmax is what the certificate is about where the draws go
+    to infinity and the model is sure of each.
+
+    Args:
+        classifier: the original.
+        sigma: standard deviation of the noise, on pixels in [0, 1].
+        draws: noisy images of each answer.
+    """
+
+    def __init__(self, classifier: Classifier, sigma: float, draws: int):
+        super().__init__()
+        self.classifier, self.sigma, self.draws = classifier, sigma, draws
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits of shape (N, K) for images (N, C, H, W)."""
+        noisy = (inputs + self.sigma * torch.randn_like(inputs) for _ in range(self.draws))
+        answers = torch.stack([self.classifier(images).log_softmax(1) for images in noisy])
+        return answers.logsumexp(0) - float(np.log(self.draws))

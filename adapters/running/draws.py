@@ -1,0 +1,130 @@
+"""A model that is meant to draw random numbers is judged by repeated draws: how many of its answers are fooled."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput
+from ..criterion import fooled
+from ..models.classifier import PASS_SIZE, Classifier, check_images
+from .seeding import call_seed, seeded
+
+MOST_DRAWS = 10_000
+_CLEAN, _BETWEEN, _FINAL = 1, 2, 3  # what is drawn for: other numbers, so that no choice is judged by its luck
+
+
+class Drawn(NamedTuple):
+    """What a model answers: logits, (N, K), and of a random one the share of its draws that are fooled, (N,) double.
+
+    The logits of a random model are those of one of its draws, the median one by the margin: they are fooled if and
+    only if at least half of the draws are.
+    """
+
+    logits: Tensor
+    share: Tensor | None = None
+
+
+@contextmanager
+def drawing(classifier: Classifier, *, draws: int | None = None, eot: int | None = None) -> Iterator[None]:
+    """In the block a random model is judged by so many draws, and an attack sees the mean of so many; None: as it is.
+
+    Raises:
+        InvalidInput: if a number is out of range.
+    """
+    for name, number in (("draws", draws), ("eot", eot)):
+        if number is not None and not (type(number) is int and 1 <= number <= MOST_DRAWS):
+            raise InvalidInput(f"expected {name} as a whole number from 1 to {MOST_DRAWS}, got {number!r}")
+    before = classifier.draws, classifier.eot
+    if classifier.random:
+        classifier.draws, classifier.eot = draws or before[0], eot or before[1]
+    try:
+        yield
+    finally:
+        if classifier.random:
+            classifier.draws, classifier.eot = before
+
+
+def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor | None = None) -> Tensor:
+    """`Classifier.check`; of a random model the logits of the median of as many draws as it has, always the same ones.
+
+    Args:
+        classifier: the model.
+        inputs: images in [0, 1], shape (N, C, H, W).
+        labels: shape (N,).
+        logits: where they are known; the model is not asked then.
+
+    Raises:
+        InvalidInput: as `Classifier.check`.
+    """
+    if logits is not None or not classifier.random:
+        return classifier.check(inputs, labels, logits=logits)
+    return clean_draws(classifier, inputs, labels).logits
+
+
+def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Drawn:
+    """What a model makes of the clean images, checked; the number of draws is the default whatever an attack asks for.
+
+    Raises:
+        InvalidInput: as `Classifier.check`.
+    """
+    if not classifier.random:
+        return Drawn(classifier.check(inputs, labels))
+    check_images(inputs)
+    with seeded(_CLEAN):
+        classifier.check(inputs, labels)
+    labels = labels.to(inputs.device, torch.long)
+    with drawing(classifier, draws=Classifier.draws):
+        return _draw(classifier, inputs, labels, None, _CLEAN)
+
+
+def judged(
+    classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, *, final: bool = True
+) -> Drawn:
+    """What a model makes of images: one answer, or of a random model the median of its draws and the share fooled.
+
+    Args:
+        classifier: the model.
+        images: shape (N, C, H, W).
+        labels: shape (N,), on the same device.
+        targets: shape (N,), or None.
+        seed: of the draws.
+        final: draw other numbers than where examples were only chosen.
+    """
+    if not classifier.random:
+        return Drawn(classifier.predict_logits(images))
+    return _draw(classifier, images, labels, targets, call_seed(seed, _FINAL if final else _BETWEEN, 1))
+
+
+def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int) -> Drawn:
+    parts, draws = [], classifier.draws
+    with seeded(seed):
+        for rows in torch.arange(len(images), device=images.device).split(PASS_SIZE):
+            answers = torch.stack([classifier.predict_logits(images[rows]) for _ in range(draws)])
+            goal = None if targets is None else targets[rows]
+            parts.append(_median(answers, labels[rows], goal))
+    logits = torch.cat([part.logits for part in parts])
+    return Drawn(logits, torch.cat([part.share for part in parts if part.share is not None]))
+
+
+def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> Drawn:
+    """Of answers (draws, n, K) the one at the median of how far each image is from being fooled, and the share fooled.
+
+    An answer that is not finite counts as not fooled, and as the farthest.
+    """
+    hit = torch.stack([fooled(answer, labels, targets) for answer in answers])
+    finite = answers.isfinite().all(2)
+    hit &= finite
+    wanted = labels if targets is None else targets
+    places = wanted.expand(len(answers), -1)[..., None]
+    of_wanted = answers.gather(2, places)[..., 0]
+    rest = answers.scatter(2, places, -torch.inf).amax(2)
+    margin = (of_wanted - rest) if targets is None else (rest - of_wanted)
+    order = margin.where(finite, torch.inf).sort(dim=0, stable=True).indices
+    # A tie counts as argmax has it: fooled draws come first whatever their margin rounds to.
+    order = order.gather(0, (~hit).gather(0, order).to(torch.uint8).sort(dim=0, stable=True).indices)
+    middle = order[math.ceil(len(answers) / 2) - 1]
+    return Drawn(answers[middle, torch.arange(len(labels), device=labels.device)], hit.double().mean(0))

@@ -1,0 +1,197 @@
+"""Models that draw random numbers on purpose: judged by repeated draws, attacked through the mean of several."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import davylamp
+from davylamp.adapters import Classifier, QueryCounter, ThreatModel, run_attack
+from davylamp.adapters.data.datasets import Data
+from davylamp.adapters.running.draws import clean_draws, judged
+from davylamp.engine import ResultsStore, build_table, load, make_plan
+from davylamp.engine import evaluate as evaluate_plan
+from davylamp.errors import InvalidInput
+from davylamp.intervals import share_interval
+
+
+class Coin(nn.Module):
+    """Predicts class 1 with a chance that is the mean of the image, class 0 otherwise."""
+
+    def forward(self, inputs):
+        chance = inputs.mean((1, 2, 3))
+        heads = (torch.rand(len(inputs)) < chance).float()
+        return torch.stack([1 - 2 * heads, 2 * heads - 1], 1) + 0 * inputs.flatten(1)[:, :1]
+
+
+class Noisy(nn.Module):
+    """A linear model with noise on its logits."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(12, 3, bias=False)
+        nn.init.normal_(self.layer.weight, generator=torch.Generator().manual_seed(0))
+
+    def forward(self, inputs):
+        logits = self.layer(inputs.flatten(1))
+        return logits + 0.3 * torch.randn(logits.shape) + logits * torch.randn(len(logits), 1)
+
+
+@pytest.fixture(scope="module")
+def grey():
+    return torch.tensor([0.05, 0.3, 0.49, 0.52, 0.8])[:, None, None, None].expand(5, 1, 4, 4).clone()
+
+
+@pytest.fixture(scope="module")
+def images(digits):
+    return Data(digits.inputs, digits.labels, [f"digit_{i}" for i in range(len(digits.labels))])
+
+
+def coin():
+    return Classifier(Coin(), num_classes=2, random=True)
+
+
+def test_the_share_of_the_draws_is_their_chance_and_half_of_them_decides(grey):
+    labels, model = torch.zeros(5, dtype=torch.long), coin()
+    model.draws = 4000
+    drawn = judged(model, grey, labels, None, seed=3)
+    chances = grey.mean((1, 2, 3)).numpy()
+    assert np.abs(drawn.share.numpy() - chances).max() < 4 * 0.5 / 4000**0.5
+    assert (drawn.logits.argmax(1) != labels).tolist() == (drawn.share >= 0.5).tolist()
+    again = judged(model, grey, labels, None, seed=3)
+    assert torch.equal(drawn.share, again.share)
+    assert torch.equal(drawn.logits, again.logits)
+    assert not torch.equal(drawn.share, judged(model, grey, labels, None, seed=4).share)
+    aimed = judged(model, grey, labels, torch.ones(5, dtype=torch.long), seed=3)
+    assert torch.equal(aimed.share, drawn.share)  # two classes: the other one is the target
+
+
+@pytest.mark.parametrize("draws", [1, 2, 5, 20])
+def test_the_median_draw_is_fooled_if_half_of_the_draws_are(draws):
+    model, generator = Classifier(Noisy(), random=True), torch.Generator().manual_seed(1)
+    model.draws = draws
+    images, labels = torch.rand(200, 3, 2, 2, generator=generator), torch.randint(3, (200,), generator=generator)
+    drawn = judged(model, images, labels, None, seed=0)
+    assert (drawn.logits.argmax(1) != labels).tolist() == (drawn.share >= 0.5).tolist()
+    assert 0 < (drawn.share >= 0.5).sum() < 200
+    targets = (labels + 1) % 3
+    aimed = judged(model, images, labels, targets, seed=0)
+    assert (aimed.logits.argmax(1) == targets).tolist() == (aimed.share >= 0.5).tolist()
+
+
+def test_a_model_that_says_so_is_not_unstable_and_its_rate_is_the_mean_of_the_shares(grey):
+    def idle(model, inputs, labels):
+        model(inputs)
+        return (inputs + 0.1).clamp(0, 1)
+
+    labels, row = torch.zeros(5, dtype=torch.long), davylamp.as_implementation(idle, norms=("linf",))
+    result = run_attack(row, coin(), grey, labels, ThreatModel("linf", 0.1), draws=2000)
+    assert result.attacked.tolist() == [True, True, bool(result.attacked[2]), False, False]
+    assert result.violations == ((),) * 5
+    expected = grey.mean((1, 2, 3))[:2].double() + 0.1
+    torch.testing.assert_close(result.draws_fooled[:2], expected, atol=0.05, rtol=0)
+    count, total = int(result.attacked.sum()), float(result.fooled_share.sum())
+    low, high = share_interval(total, count)
+    assert f"MR {total / count:.3g}, 95 % interval [{low:.3g}, {high:.3g}]" in repr(result)
+    assert result.forwards.tolist() == result.attacked.long().tolist()  # the judge's draws are not the attack's
+    assert "draws_fooled" in result.to_frame()
+    silent = Classifier(Coin(), num_classes=2)  # the same model, undeclared
+    unstable = run_attack(row, silent, grey[:2], labels[:2], ThreatModel("linf", 0.1), logits=3 * torch.eye(2)[[0, 0]])
+    assert "unstable" in unstable.violations[1]
+    assert unstable.draws_fooled is None
+
+
+def test_an_attack_sees_the_mean_of_the_draws_and_pays_for_each():
+    model, images = Classifier(Noisy(), random=True), torch.rand(4, 3, 2, 2)
+    labels = torch.zeros(4, dtype=torch.long)
+    model.check(images)
+    model.eot = 50
+    counter = QueryCounter(model, images, labels, ThreatModel("linf", 0.1))
+    torch.manual_seed(7)
+    seen = counter(images)
+    torch.manual_seed(7)
+    expected = torch.stack([model(images) for _ in range(50)]).mean(0)
+    torch.testing.assert_close(seen, expected)
+    assert counter.forwards.tolist() == [50] * 4
+    asked = images.clone().requires_grad_()
+    torch.manual_seed(8)
+    (gradient,) = torch.autograd.grad(counter(asked)[:, 0].sum(), asked)
+    torch.manual_seed(8)
+    (expected,) = torch.autograd.grad(sum(model(asked)[:, 0].sum() for _ in range(50)) / 50, asked)
+    torch.testing.assert_close(gradient, expected)
+    assert counter.backwards.tolist() == [50] * 4
+
+
+def test_a_budget_is_kept_in_draws():
+    model, images = Classifier(Noisy(), random=True), torch.rand(3, 3, 2, 2)
+    labels = torch.zeros(3, dtype=torch.long)
+    logits = 3 * torch.eye(3)[[0, 0, 0]]
+    result = run_attack(
+        "foolbox:pgd", model, images, labels, ThreatModel("linf", 0.1), logits=logits, eot=8, max_queries=50, steps=40
+    )
+    assert (result.forwards + result.backwards).tolist() == [48] * 3  # three answers with their gradients
+    assert result.eot == 8
+    with pytest.raises(InvalidInput, match="expected eot as a whole number from 1 to 10000, got 0"):
+        run_attack("foolbox:pgd", model, images, labels, ThreatModel("linf", 0.1), logits=logits, eot=0)
+
+
+def test_eot_fools_more_draws(digits):
+    """A gradient that is right in the mean and mostly noise in each draw: PGD needs the mean."""
+
+    class Blurred(nn.Module):
+        def __init__(self, inside):
+            super().__init__()
+            self.inside = inside
+
+        def forward(self, inputs):
+            other = inputs + 0.4 * torch.randn_like(inputs)
+            return self.inside(other)
+
+    defended = Classifier(Blurred(digits.classifier), random=True)
+    inputs, labels = digits.inputs[:24], digits.labels[:24]
+    share = {}
+    for eot in (1, 16):
+        options = {"epsilon": 0.15, "steps": 10, "eot": eot}
+        result = davylamp.run_attack("foolbox:pgd", defended, inputs, labels, norm="linf", **options)
+        share[eot] = float(result.fooled_share[result.attacked].mean())
+        assert int(result.forwards.max()) == 11 * eot
+    assert share[16] > share[1] + 0.05
+
+
+def test_a_folder_has_the_shares_and_a_rerun_is_the_same(digits, images, tmp_path):
+    model = davylamp.defend(digits.classifier, "noise:sigma=0.3", "noisy")
+    choices = (davylamp.AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 3}),)
+    config = davylamp.Config(models=("noisy",), attacks=choices, data="digits", eot=2, draws=10, measures=("effect",))
+    tables = []
+    for name in "ab":
+        plan = make_plan(config, models={"noisy": model}, data=images)
+        assert [(cell.draws, cell.eot) for cell in plan.cells] == [(10, 2)]
+        summary = evaluate_plan(plan, ResultsStore(tmp_path / name))
+        assert not summary.failed
+        tables.append(load(tmp_path / name).drop(columns=["seconds"]))
+    assert tables[0].equals(tables[1])
+    frame = tables[0]
+    count = int(frame["attacked"].sum())
+    assert set(np.round(frame["draws_fooled"] * 10, 6) % 1) == {0.0}
+    assert (frame["success"] == (frame["draws_fooled"] >= 0.5))[frame["attacked"]].all()
+    estimate = build_table(tmp_path / "a", by="pairs", metrics=["MR", "RA"], bootstrap=10).rows[0].metrics
+    total = frame["draws_fooled"][frame["attacked"]].sum()
+    assert estimate["MR"].value == pytest.approx(total / count)
+    assert estimate["RA"].value == pytest.approx((count - total) / len(frame))
+    clean = clean_draws(model, images.inputs, images.labels)
+    accuracy = build_table(tmp_path / "a", by="models", metrics=["CA"], bootstrap=10).rows[0].metrics["CA"].value
+    assert accuracy == pytest.approx(1 - float(clean.share.mean()))
+
+
+def test_cells_of_other_models_keep_their_keys(digits, images):
+    choices = (davylamp.AttackChoice("foolbox:pgd", "linf", 0.1),)
+    plans = [
+        make_plan(
+            davylamp.Config(models=("plain",), attacks=choices, data="digits", **settings),
+            models={"plain": digits.classifier},
+            data=images,
+        )
+        for settings in ({}, {"eot": 9, "draws": 3})
+    ]
+    assert plans[0].cells[0].key == plans[1].cells[0].key
+    assert not {"draws", "eot"} & set(plans[1].cells[0].spec)
