@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
+from ...adapters.models.classifier import DRAWS
 from ..cell import Cell, ModelOnData
 from ..defended import originals_of
 from ..user_metrics import plain_name
@@ -112,6 +113,7 @@ def configs_of(
             cell.shard_size,
             [asdict(each) for each in cell.surrogate],
             asdict(cell.fitted_on) if cell.fitted_on and cell.fitted_on.images else None,
+            [cell.draws, cell.eot],
         ]
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(
@@ -141,6 +143,8 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
         surrogate=tuple(each.model for each in first.surrogate),
         fit_data=fit.data if fit else "",
         fit_limit=fit.images if fit else None,
+        draws=first.draws or DRAWS,
+        eot=first.eot,
     )
 
 

@@ -1,0 +1,80 @@
+"""The command that certifies a smoothed model: the radius within which each prediction provably stays."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from .options import Data, Json, split_list
+from .progress import show_progress
+
+
+def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
+    model: Annotated[str, typer.Argument(help="MODEL+smoothing:sigma=0.25")],
+    data: Data = "demo:imagenet",
+    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
+    first: Annotated[int, typer.Option(min=1, max=10**7, help="draws that choose the class (n0)")] = 100,
+    draws: Annotated[int, typer.Option(min=1, max=10**7, help="draws that bound its chance (n)")] = 1000,
+    alpha: Annotated[float, typer.Option(help="chance of each certificate to be wrong")] = 0.001,
+    radius: Annotated[list[str] | None, typer.Option(help="l2, of the certified accuracy (repeatable)")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the noise")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Certify a model behind randomized smoothing (Cohen et al. 2019): prediction and l2 radius of each image."""
+    from ..adapters.data.datasets import load_data_for
+    from ..adapters.models.zoo.load import load_model
+    from ..adapters.parameters import parse_number
+    from ..engine.certify import certified_accuracy, certify, split_smoothed
+
+    name, sigma = split_smoothed(model)
+    radii = tuple(parse_number(text, "radius") for text in split_list("--radius", radius) or [])
+    classifier = load_model(name, device)
+    images = load_data_for(classifier, data, limit)
+    with show_progress(len(images.labels)) as progress:
+        certificates = certify(
+            classifier,
+            images.inputs.to(classifier.device),
+            sigma=sigma,
+            first=first,
+            draws=draws,
+            alpha=alpha,
+            seed=seed,
+            progress=lambda count: progress(name, count),
+        )
+    lines = certified_accuracy(certificates, images.labels, radii or tuple(sigma * step for step in range(5)))
+    columns = (images.names, images.labels.tolist(), *(values.tolist() for values in certificates))
+    rows: list[dict[str, Any]] = [
+        dict(zip(("image", "label", "predicted", "radius", "chance"), row, strict=True))
+        for row in zip(*columns, strict=True)
+    ]
+    for row in rows:
+        row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
+    settings = {"model": model, "data": data, "sigma": sigma, "first": first, "draws": draws, "alpha": alpha}
+    if as_json:
+        accuracy = [line._asdict() for line in lines]
+        document = {**settings, "seed": seed, "images": rows, "certified_accuracy": accuracy}
+        print(json.dumps(document, indent=2))  # noqa: T201 - the product
+        return
+    _print(settings, rows, lines)
+
+
+def _print(settings: dict[str, Any], rows: list[dict[str, Any]], lines: list[Any]) -> None:
+    from ..report.text.console import make_console, print_table
+
+    console = make_console()
+    shown = [
+        [
+            row["image"],
+            row["label"],
+            "abstains" if row["predicted"] is None else row["predicted"],
+            "-" if row["predicted"] is None else f"{row['radius']:.4g}",
+        ]
+        for row in rows
+    ]
+    title = "{model} on {data}: noise {sigma:g}, {first} + {draws} draws, alpha {alpha:g}".format(**settings)
+    print_table(title, ("image", "label", "predicted", "certified l2 radius"), shown, console)
+    table = [
+        [f"{line.radius:g}", f"{line.accuracy:.3f}", f"{line.low:.2f} - {line.high:.2f}", line.n] for line in lines
+    ]
+    print_table("Certified accuracy", ("l2 radius", "accuracy", "95 % interval", "n"), table, console)

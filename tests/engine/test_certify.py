@@ -1,0 +1,127 @@
+"""The certificate of randomized smoothing: its bound, its radius where the truth is known, and the command."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy
+import torch
+from torch import nn
+
+from davylamp.adapters import Classifier
+from davylamp.engine.certify import ABSTAIN, Certificates, certified_accuracy, certify, least_chance, split_smoothed
+from davylamp.errors import InvalidInput
+
+SIGMA = 0.5
+
+
+@pytest.fixture(scope="module")
+def halves():
+    """A linear model of two classes: its smoothed version's radius is the distance to the plane, in closed form."""
+    layer = nn.Linear(12, 2, bias=False)
+    direction = torch.randn(12, generator=torch.Generator().manual_seed(0))
+    layer.weight.data = torch.stack([direction, -direction])
+    images = torch.rand(30, 3, 2, 2, generator=torch.Generator().manual_seed(1))
+    distance = images.flatten(1) @ direction / direction.norm()
+    return Classifier(nn.Sequential(nn.Flatten(), layer)), images, distance.numpy()
+
+
+def test_the_bound_is_scipys_one_sided_interval():
+    for hits, draws in ((0, 10), (3, 10), (990, 1000), (1000, 1000)):
+        exact = scipy.stats.binomtest(hits, draws, alternative="greater").proportion_ci(0.999, "exact")
+        assert least_chance(hits, draws, 0.001) == pytest.approx(exact.low, abs=1e-12)
+    assert least_chance(1000, 1000, 0.001) == pytest.approx(0.001 ** (1 / 1000))
+
+
+def test_of_a_linear_model_the_radius_is_the_distance_to_its_plane(halves):
+    classifier, images, distance = halves
+    made = certify(classifier, images, sigma=SIGMA, first=50, draws=5000)
+    certain = made.predicted != ABSTAIN
+    assert (made.predicted == (distance < 0))[certain].all()
+    assert (made.radius[certain] <= np.abs(distance)[certain]).all()  # holds up to alpha for each
+    seen = certain & (np.abs(distance) < 2 * SIGMA)  # farther out no noise of 5000 crosses
+    assert seen.sum() > 8
+    assert (made.radius[seen] >= np.abs(distance)[seen] - 0.12 * SIGMA - 0.1 * np.abs(distance)[seen]).all()
+    assert (np.abs(distance)[~certain] < 0.3 * SIGMA).all()  # the class was guessed by 50 draws
+    again = certify(classifier, images[:5], sigma=SIGMA, first=50, draws=5000)
+    assert again.radius.tolist() == made.radius[:5].tolist()
+    more = certify(classifier, images[:5], sigma=SIGMA, first=50, draws=5000, alpha=0.1)
+    assert (more.radius >= again.radius).all()
+
+
+def test_arts_certificate_is_the_same(halves, monkeypatch):
+    """ART's own radius from the same counts: it takes statsmodels, of which one function is stood in for."""
+    import sys
+    import types
+
+    from art.estimators.certification.randomized_smoothing.randomized_smoothing import RandomizedSmoothingMixin
+
+    def confint(count, nobs, alpha, method):
+        assert method == "beta"
+        return scipy.stats.binomtest(int(count), int(nobs)).proportion_ci(1 - alpha, "exact")
+
+    proportion = types.ModuleType("statsmodels.stats.proportion")
+    proportion.proportion_confint = confint
+    for name in ("statsmodels", "statsmodels.stats"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "statsmodels.stats.proportion", proportion)
+    classifier, images, distance = halves
+
+    class Smooth(RandomizedSmoothingMixin):
+        nb_classes = 2
+
+        def _predict_classifier(self, x, batch_size, training_mode, **kwargs):
+            return classifier(torch.from_numpy(x).float()).numpy()
+
+        def _fit_classifier(self, *arguments, **kwargs):
+            raise NotImplementedError
+
+        def predict(self, x, batch_size=128, **kwargs):
+            raise NotImplementedError
+
+        def fit(self, *arguments, **kwargs):
+            raise NotImplementedError
+
+    np.random.seed(0)
+    theirs = Smooth(sample_size=500, scale=SIGMA, alpha=0.001).certify(images[:12].numpy(), n=2000)
+    ours = certify(classifier, images[:12], sigma=SIGMA, first=500, draws=2000)
+    far = np.abs(distance[:12]) > 0.3 * SIGMA
+    assert theirs[0][far].tolist() == ours.predicted[far].tolist()
+    near = far & (np.abs(distance[:12]) < 2 * SIGMA)
+    assert near.sum() >= 4
+    np.testing.assert_allclose(ours.radius[near], theirs[1][near], atol=0.12 * SIGMA)  # other draws
+    sure = ours.chance > 0.001 ** (1 / 2000) - 1e-9
+    np.testing.assert_allclose(ours.radius[sure], theirs[1][sure])
+
+
+def test_the_certified_accuracy_counts_what_is_right_and_far_enough():
+    made = Certificates(np.array([0, 1, ABSTAIN, 1]), np.array([0.3, 0.1, 0.0, 0.5]), np.zeros(4))
+    lines = certified_accuracy(made, torch.tensor([0, 1, 0, 0]), (0.0, 0.2, 0.4))
+    assert [line.accuracy for line in lines] == [0.5, 0.25, 0.0]
+    assert (lines[0].low, lines[0].high) == pytest.approx((0.0676, 0.9324), abs=1e-4)
+    assert lines[0].n == 4
+
+
+def test_the_command(run, tmp_path):
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n\n\ndef build():\n    torch.manual_seed(0)\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))\n"
+    )
+    options = ("--data", "foolbox:cifar10", "--limit", "3", "--draws", "200", "--first", "20")
+    code, out, err = run("certify", "net.py:build+smoothing:sigma=0.1", *options, "--radius", "0,0.1", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert [line["n"] for line in document["certified_accuracy"]] == [3, 3]
+    assert {"image", "label", "predicted", "radius", "chance"} == set(document["images"][0])
+    code, out, _ = run("certify", "net.py:build+smoothing:sigma=0.1", *options)
+    assert (code, "certified l2 radius" in out) == (0, True)
+    for wrong in ("net.py:build", "net.py:build+noise", "net.py:build+smoothing+jpeg"):
+        code, _, err = run("certify", wrong, *options)
+        assert (code, "expected MODEL+smoothing:sigma=0.25, which has a certificate, got" in err) == (1, True)
+    assert run("certify", "net.py:build+smoothing", *options, "--alpha", "0.7")[0] == 1
+
+
+def test_what_is_no_smoothed_model():
+    assert split_smoothed("demo:x+jpeg+smoothing:sigma=0.5,draws=3") == ("demo:x+jpeg", 0.5)
+    with pytest.raises(InvalidInput, match="got 'smoothing'"):
+        split_smoothed("smoothing")
