@@ -4,8 +4,8 @@
 
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`run_attack`, `fit_attack`, `compare`, `evaluate`, `place`, `best_effort`, `best_of`, `load`, `table`,
-`rank`, `report`)
+The verbs (`run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `place`, `best_effort`, `best_of`, `load`,
+`table`, `rank`, `report`)
 and nouns are loaded when they are used: importing this package loads nothing. The parts are `davylamp.adapters`
 (attacks and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations)
 and `davylamp.scoring` (rankings).
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         corrupt,
         evaluate,
         fit_attack,
+        harden,
         load_data,
         load_model,
         place,
@@ -54,6 +55,7 @@ _HOMES = {
         "corrupt",
         "evaluate",
         "fit_attack",
+        "harden",
         "load_data",
         "load_model",
         "place",
@@ -79,6 +81,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "compare",
     "corrupt",
     "evaluate",
+    "harden",
     "keep_freed_memory",
     "load",
     "load_data",

@@ -14,6 +14,7 @@ from .commands import (
     corruptions,
     defences,
     evaluate,
+    harden,
     rank,
     report,
     reproduce,
@@ -46,6 +47,7 @@ app.command("contract")(contract.check_promises)
 app.command("conformance")(conformance.check_rows)
 app.command("rank")(rank.rank_subjects)
 app.command("reproduce")(reproduce.reproduce)
+app.command("harden")(harden.harden_model)
 app.command("report")(report.report_results)
 app.command("serve")(report.serve_results)
 app.command("quickstart")(attacks.quickstart)

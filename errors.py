@@ -45,6 +45,10 @@ class AttackFailed(DavylampError, RuntimeError):
     """The attack library crashed; its error is the cause (`__cause__`)."""
 
 
+class TrainingFailed(DavylampError, RuntimeError):
+    """A training went to where no number is; what was kept before stays."""
+
+
 class ModelFailed(InvalidInput, RuntimeError):
     """A model, its file or its data code failed, or returned no logits; never the fault of an attack library."""
 

@@ -38,6 +38,9 @@ from .engine.run.evaluate import EvaluationSummary
 from .engine.store.frames import OUTCOMES
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
+from .engine.training.harden import Hardened
+from .engine.training.harden import harden as harden_classifier
+from .engine.training.prepare import base_name, prepare_training
 from .errors import InvalidInput, UnknownName
 from .memory import keep_freed_memory
 from .placing import FREE, WIDTH, Asking, place_models, read_baseline
@@ -50,6 +53,7 @@ __all__ = [
     "corrupt",
     "evaluate",
     "fit_attack",
+    "harden",
     "load_data",
     "load_model",
     "place",
@@ -393,6 +397,59 @@ def _given_models(
     return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings
 
 
+def harden(  # noqa: PLR0913 - the nouns by position, the choices by keyword
+    model: nn.Module | str,
+    data: Any,
+    method: str = "pgd",
+    *,
+    validation: Any = None,
+    held_out: float = 0.1,
+    limit: int | None = None,
+    norm: str = "linf",
+    epsilon: float | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+    out: str | Path | None = None,
+    mixed_precision: bool = False,
+    fresh: bool = False,
+    **parameters: Any,
+) -> Hardened:
+    """Train a copy of a model to be robust, and measure it on images that it did not learn from.
+
+    Args:
+        model: a module that returns logits for images in [0, 1], or a name that `load_model` knows; stays as it is.
+        data: images to learn from: a name that `load_data` knows, `Data`, or images and labels.
+        method: "pgd", "trades", "mart", "awp", "free", "fbf", ...: `davylamp defences` lists them.
+        validation: other images, for the card; None: a share of the data.
+        held_out: that share, inside (0, 1).
+        limit: of the data, the first ones.
+        norm: "linf" or "l2".
+        epsilon: radius; None: the customary one.
+        seed: of every random choice.
+        device: where a model given by its name computes.
+        out: file of weights, "NAME.pt", and beside it its card; a killed call goes on from its state there.
+        mixed_precision: bfloat16 where torch's autocast has it.
+        fresh: begin with weights drawn anew instead of the model's.
+        **parameters: epochs, batch_size, learning_rate, optimiser, schedule, weight_decay, and the method's own.
+
+    Returns:
+        The trained classifier, its card and its file.
+
+    Raises:
+        DavylampError: as `davylamp.engine.training.harden.harden`.
+    """
+    with ExitStack() as stack:
+        if isinstance(model, str):
+            classifier, base = load_model(model, device, fold=False), base_name(model)
+        else:
+            classifier, base = stack.enter_context(borrowed(model)), ""
+        images, apart = _labelled(data), None if validation is None else _labelled(validation)
+        asked = (method, norm, epsilon, parameters)
+        more = {"seed": seed, "mixed_precision": mixed_precision, "fresh": fresh}
+        prepared = prepare_training(classifier, images, apart, asked, held_out=held_out, limit=limit, **more)
+        return harden_classifier(classifier, *prepared[:3], base=base, out=out)
+
+
 def table(folder: str | Path, by: By = "attacks", **options: Any) -> Table:
     """Metrics of a results folder with intervals, see `davylamp.engine.build_table`."""
     return build_table(folder, by=by, **options)
@@ -606,6 +663,17 @@ def _fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
         return None, settings
     inputs, labels = given
     return _data(_images(inputs)[0], _labels(labels), None), {**settings, "fit_data": "given to fit on"}
+
+
+def _labelled(pair: Any) -> str | Data:
+    """A name, or images and labels that were handed over."""
+    if isinstance(pair, (str, Data)):
+        return pair
+    try:
+        inputs, labels = pair
+    except (TypeError, ValueError):
+        raise InvalidInput(f"expected data as a name, or images and labels, got {type(pair).__name__}") from None
+    return _data(_images(inputs)[0], _labels(labels), None)
 
 
 def _images(inputs: Any) -> tuple[Tensor, str]:

@@ -12,31 +12,61 @@ def list_defences(
     defence: Annotated[str | None, typer.Argument(help="only this one, with its parameters explained")] = None,
     as_json: Json = False,
 ) -> None:
-    """List every defence: MODEL+NAME:key=value is a model with it; its parameters, and how gradients pass it."""
+    """List every defence in front of a model (MODEL+NAME:key=value), and every method of `davylamp harden`."""
     from ..adapters.models.defences.names import known_defences
     from ..adapters.models.defences.rows import LEFT_OUT, ROWS
+    from ..engine.training.methods import METHODS, describe_method
     from ..errors import UnknownName
     from ..report.text.console import make_console, print_table
 
     chosen = [row for row in ROWS if defence in (None, row.name, row.full_name)]
-    if not chosen:
-        raise UnknownName("defence", str(defence), known_defences())
-    rows = [_describe(row) for row in chosen]
+    training = [row for row in METHODS.values() if defence in (None, row.name)]
+    if not chosen and not training:
+        raise UnknownName("defence", str(defence), [*known_defences(), *METHODS])
+    rows, methods = [_describe(row) for row in chosen], [describe_method(row) for row in training]
     if as_json:
-        print(json.dumps({"defences": rows, "left_out": dict(LEFT_OUT)}, indent=2))  # noqa: T201 - the product
+        document = {"defences": rows, "training": methods, "left_out": dict(LEFT_OUT)}
+        print(json.dumps(document, indent=2))  # noqa: T201 - the product
         return
     console = make_console()
-    shown = ("defence", "title", "defaults", "gradients", "random", "source")
-    print_table("", shown, [[row[name] for name in shown] for row in rows], console)
+    if rows:
+        shown = ("defence", "title", "defaults", "gradients", "random", "source")
+        print_table("", shown, [[row[name] for name in shown] for row in rows], console)
+    if methods:
+        print_methods(methods, console, explained=defence is not None)
     for row in rows:
         for finding in row["findings"]:
             console.print(f"{row['defence']}: finding: {finding}", highlight=False, markup=False)
-    if defence is not None:
+    if rows and defence is not None:
         meanings = {name: parameter.meaning for row in chosen for name, (parameter, _) in row.params.items()}
         print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
+    if defence is not None:
         return
     for name, reason in LEFT_OUT.items():
         console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
+
+
+def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: bool) -> None:
+    """Methods of training; the numbers that all of them have are those of the first."""
+    from ..engine.training.methods import meaning_of
+    from ..engine.training.settings import LOOP
+    from ..report.text.console import print_table
+
+    rows = []
+    for method in methods:
+        numbers = {word: value for word, value in method["defaults"].items() if LOOP.get(word) != value}
+        rows.append([method["method"], method["title"], numbers, " ".join(method["norms"]), method["source"]])
+    print_table(
+        "davylamp harden MODEL --with METHOD", ("method", "title", "defaults", "norms", "source"), rows, console
+    )
+    shared = ", ".join(f"{word} {value}" for word, value in LOOP.items())
+    console.print(f"all of them: {shared}", highlight=False, markup=False)
+    if explained:
+        words = {word: meaning_of(word) for method in methods for word in method["defaults"]}
+        print_table("Parameters", ("name", "meaning"), list(words.items()), console)
+    for method in methods:
+        if method["called"]:
+            console.print(f"{method['method']}: {method['called']}", highlight=False, markup=False)
 
 
 def _describe(row: Any) -> dict[str, Any]:

@@ -50,6 +50,7 @@ ROOMS = {
         "checks": {"", "statistics", "store"},
         "run": {"", "store", "attack", "plan", "probes"},
         "comparison": {"", "statistics", "store", "plan", "run"},
+        "training": {"", "store"},
     },
     "report": {
         "": set(),

@@ -26,7 +26,7 @@ from davylamp.adapters.catalogue.lookup import accepts, find_library
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.trace import CurvePoint, Trace
-from davylamp.benchmarks.shared.small_models import LOSSES, load_digits_data, load_small_model
+from davylamp.benchmarks.shared.small_models import TRAININGS, load_digits_data, load_small_model
 from davylamp.engine import best_of
 from davylamp.engine.portfolio import default_names
 from davylamp.errors import DavylampError
@@ -133,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one model, two numbers of passes, three rows")
     parser.add_argument("--images", type=int, default=40)
-    parser.add_argument("--models", default=",".join(f"digits:{name}" for name in LOSSES))
+    parser.add_argument("--models", default=",".join(f"digits:{name}" for name in TRAININGS))
     parser.add_argument("--norms", default="linf,l2")
     parser.add_argument("--passes", default=",".join(map(str, PASSES)))
     parser.add_argument("--rows", default="", help="only these single rows; those that lack the norm are left out")

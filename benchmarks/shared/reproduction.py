@@ -31,9 +31,9 @@ from ...errors import Unsupported
 from ...report.text.console import print_table
 from .paper_numbers import find_beside, find_place, load_published
 from .paper_table import Options
-from .small_models import LOSSES, load_digits_data, load_small_model
+from .small_models import TRAININGS, load_digits_data, load_small_model
 
-DIGITS = tuple(f"digits:{name}" for name in LOSSES)
+DIGITS = tuple(f"digits:{name}" for name in TRAININGS)
 OTHER: Mapping[str, str] = {"models": "other models", "data": "other data"}
 REDUCED = "other budget"
 

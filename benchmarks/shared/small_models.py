@@ -1,12 +1,13 @@
 """An undefended and two defended CNNs on scikit-learn's digits: what the CIFAR- and SVHN-shaped tables run on offline.
 
 Standard training, adversarial training with PGD (Madry et al. 2018) and TRADES (Zhang et al. 2019, beta 6), all with
-the same network, images of 3 x 32 x 32 and linf radius 0.1. The module, run as a program, trains all.
+the same network, images of 3 x 32 x 32 and linf radius 0.1, by the loop behind `davylamp harden`. The module, run as a
+program, trains all.
 """
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,19 @@ from torch.nn import functional
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
+from ...engine.training.loop import train
+from ...engine.training.methods import make_settings
+from ...engine.training.settings import TrainingSettings
+from ...engine.training.student import Student
 
 EPSILON = 0.1
 TRAINED_ON = 1400
-_EPOCHS, _BATCH, _STEPS, _BETA = 8, 100, 5, 6.0
+TRAININGS: Mapping[str, str] = {"standard": "natural", "pgd-training": "pgd", "trades": "trades"}
+_ASCENT: Mapping[str, Mapping[str, Any]] = {
+    "standard": {},
+    "pgd-training": {"steps": 5, "start": "gaussian"},
+    "trades": {"steps": 5, "beta": 6.0},
+}
 
 
 def load_digits_data(count: int | None = None) -> Data:
@@ -36,7 +46,7 @@ def load_training_inputs() -> Tensor:
 
 def small_models() -> dict[str, Classifier]:
     """Every model by name, trained now or read from the cache."""
-    return {name: load_small_model(name) for name in LOSSES}
+    return {name: load_small_model(name) for name in TRAININGS}
 
 
 def load_small_model(name: str) -> Classifier:
@@ -44,11 +54,13 @@ def load_small_model(name: str) -> Classifier:
     file = _cache() / f"{name}-{_digest()}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        net = _network()
+        net: nn.Module = _network()
         if file.is_file():
             net.load_state_dict(torch.load(file, weights_only=True))
         else:
-            _train(net, LOSSES[name])
+            student = Student(Classifier(net))
+            train(student, *(part[:TRAINED_ON] for part in _digits()), _training(name))
+            net = student.model
             file.parent.mkdir(parents=True, exist_ok=True)
             draft = file.with_suffix(f".{os.getpid()}")
             torch.save(net.state_dict(), draft)
@@ -69,51 +81,10 @@ def _network() -> nn.Sequential:
     )
 
 
-def _train(net: nn.Module, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> None:
-    inputs, labels = _digits()
-    optimiser = torch.optim.Adam(net.parameters(), 3e-3)
-    for _ in range(_EPOCHS):
-        for batch in torch.randperm(TRAINED_ON).split(_BATCH):
-            value = loss(net, inputs[batch], labels[batch])
-            optimiser.zero_grad()
-            value.backward()
-            optimiser.step()
-    net.eval()
-
-
-def _standard_loss(net: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(net(inputs), labels)
-
-
-def _pgd_loss(net: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
-    adv_inputs = _ascend(inputs, lambda adv: functional.cross_entropy(net(adv), labels))
-    return functional.cross_entropy(net(adv_inputs), labels)
-
-
-def _trades_loss(net: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
-    clean = net(inputs).softmax(1).detach()
-    adv_inputs = _ascend(inputs, lambda adv: functional.kl_div(net(adv).log_softmax(1), clean, reduction="sum"))
-    logits = net(inputs)
-    gap = functional.kl_div(net(adv_inputs).log_softmax(1), logits.softmax(1), reduction="batchmean")
-    return functional.cross_entropy(logits, labels) + _BETA * gap
-
-
-def _ascend(inputs: Tensor, objective: Callable[[Tensor], Tensor]) -> Tensor:
-    """Steps up the objective from a random point near the images, inside the ball and [0, 1]."""
-    adv_inputs = (inputs + 0.001 * torch.randn_like(inputs)).clamp(0, 1)
-    for _ in range(_STEPS):
-        adv_inputs = adv_inputs.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(objective(adv_inputs), adv_inputs)
-        moved = adv_inputs.detach() + 2.5 * EPSILON / _STEPS * gradient.sign()
-        adv_inputs = torch.min(torch.max(moved, inputs - EPSILON), inputs + EPSILON).clamp(0, 1)
-    return adv_inputs.detach()
-
-
-LOSSES: Mapping[str, Callable[[nn.Module, Tensor, Tensor], Tensor]] = {
-    "standard": _standard_loss,
-    "pgd-training": _pgd_loss,
-    "trades": _trades_loss,
-}
+def _training(name: str) -> TrainingSettings:
+    """What a model was trained with."""
+    numbers = {"epochs": 8, "batch_size": 100, "learning_rate": 3e-3, "optimiser": "adam", "schedule": "constant"}
+    return make_settings(TRAININGS[name], "linf", EPSILON, {**numbers, "weight_decay": 0.0, **_ASCENT[name]})
 
 
 def _digits() -> tuple[Tensor, Tensor]:
@@ -125,8 +96,10 @@ def _digits() -> tuple[Tensor, Tensor]:
 
 
 def _digest() -> str:
-    """Of this file and torch's version: a cached model is never that of other code."""
-    return hashlib.sha256(Path(__file__).read_bytes() + torch.__version__.encode()).hexdigest()[:12]
+    """Of this file, of the training and torch's version: a cached model is never that of other code."""
+    files = [Path(__file__), *sorted((Path(__file__).parents[2] / "engine" / "training").glob("*.py"))]
+    code = b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(code + torch.__version__.encode()).hexdigest()[:12]
 
 
 def _cache() -> Path:

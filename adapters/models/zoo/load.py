@@ -15,11 +15,15 @@ from ..folding import fold_batch_norms
 from . import demo, timm, torchvision
 from .file import defend_from_file, load_from_file
 from .provider import Provider
+from .weights_file import base_of, is_weights_name, load_weights
 
 __all__ = ["check_device", "known_models", "list_models", "load_model"]
 
 PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER)}
-_OF_FILES = ("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value")
+_OF_FILES = (
+    *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value"),
+    *("path/to/weights.pt", "model+path/to/weights.pt"),
+)
 
 
 def known_models() -> list[str]:
@@ -43,7 +47,8 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
             weights or the named ones, a timm model, or a function without arguments in a Python file that returns a
             `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`. Any of them may have defences behind it,
             from left to right: "+jpeg:quality=50" (see `defend`), or "+path/to/file.py:defend": what that function
-            Classifier -> Classifier makes of it.
+            Classifier -> Classifier makes of it. "weights.pt" is what `davylamp harden` made of the model that the
+            file names, "MODEL+weights.pt" any model of that architecture with these weights.
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
             1e-5, attacks are faster; not for a factory's model.
@@ -69,6 +74,8 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     if plus and original and is_defence(defence):
         read_defence(defence)  # a mistake in it is named before anything is loaded
         return defend(load_model(original, device, fold=fold), defence, name).freeze()
+    if is_weights_name(name):
+        return _load_trained(name, device, fold=fold)
     source, _, rest = name.partition(":")
     provider = PROVIDERS.get(source)
     if provider is not None and provider.has(rest):
@@ -81,6 +88,15 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     if path.endswith(".py"):
         return load_from_file(name, expand_path(path), factory, device)
     raise UnknownName("model", name, known_models())
+
+
+def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
+    """A model with the weights of a file: "weights.pt", or "MODEL+weights.pt"."""
+    base, _, file = ("", "", name) if expand_path(name).is_file() else name.rpartition("+")
+    classifier = load_weights(file, base, lambda model: load_model(model, fold=False))
+    if base_of(name).partition(":")[0] in PROVIDERS:
+        return _quickened(classifier, device, fold=fold)
+    return classifier.to(device).freeze()
 
 
 def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier:

@@ -1,0 +1,110 @@
+"""The command that trains a model to be robust."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .options import Data, Json
+
+_MODEL = (
+    "demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, FILE.py:FACTORY, WEIGHTS.pt: where the training begins"
+)
+
+
+def harden_model(  # noqa: PLR0913, PLR0917 - one argument per option
+    model: Annotated[str, typer.Argument(help=_MODEL)],
+    method: Annotated[
+        str, typer.Option("--with", help="pgd, trades, mart, awp, free, fbf, ...: see `davylamp defences`")
+    ] = "pgd",
+    data: Data = "demo:imagenet",
+    validation: Annotated[str | None, typer.Option(help="data for the card; without it, a share of --data")] = None,
+    held_out: Annotated[float, typer.Option(help="that share")] = 0.1,
+    limit: Annotated[int | None, typer.Option(help="images of --data, the first ones")] = None,
+    norm: Annotated[str, typer.Option(help="linf or l2")] = "linf",
+    epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None,
+    steps: Annotated[int | None, typer.Option(help="of the ascent that makes a batch adversarial")] = None,
+    step_size: Annotated[str | None, typer.Option(help="of the ascent, as 1/255")] = None,
+    epochs: Annotated[int | None, typer.Option(help="passes over the training images")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="images of a step of the optimiser")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="of the optimiser, at its largest")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(help="name=value: beta, optimiser, schedule, ... (repeatable)")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    amp: Annotated[bool, typer.Option("--amp", help="mixed precision (bfloat16), for a GPU")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="begin with weights drawn anew, not the model's")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="file of weights; its card lies beside it")] = Path(
+        "weights.pt"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Train a model to be robust: weights that MODEL+WEIGHTS.pt loads, and a card that says how and how well."""
+    from ..adapters.models.zoo.load import load_model
+    from ..adapters.parameters import parse_number
+    from ..engine.training.harden import harden
+    from ..engine.training.methods import find_method
+    from ..engine.training.prepare import base_name, prepare_training
+    from ..report.text.console import print_error
+    from .progress import show_progress
+
+    words = {"steps": steps, "step_size": step_size, "epochs": epochs}
+    given = _given({**words, "batch_size": batch_size, "learning_rate": learning_rate}, param or [])
+    radius = None if epsilon is None else parse_number(epsilon, "epsilon")
+    base = base_name(model)
+    row = find_method(method)
+    classifier = load_model(model, device, fold=False)
+    more: dict[str, Any] = {"seed": seed, "mixed_precision": amp, "fresh": fresh}
+    asked = (method, norm, radius, given)
+    prepared = prepare_training(classifier, data, validation, asked, held_out=held_out, limit=limit, **more)
+    if prepared.chosen:
+        print_error(f"chosen: {prepared.chosen}")
+    if Path(f"{out}.partial").exists():
+        print_error(f"- going on from {out}.partial")
+    total = len(prepared.training.labels) * prepared.settings["epochs"] * row.stages
+    try:
+        with show_progress(total) as progress:
+            training, held, settings = prepared[:3]
+            made = harden(classifier, training, held, settings, base=base, out=out, progress=progress)
+    except KeyboardInterrupt:
+        print_error(f"davylamp: interrupted; {out}.partial keeps what was trained, the same command goes on from there")
+        raise
+    if as_json:
+        print(json.dumps({"file": str(out), **made.card}, indent=2))  # noqa: T201 - the product
+        return
+    _print_card(made.card, out)
+
+
+def _given(options: dict[str, Any], texts: list[str]) -> dict[str, Any]:
+    """The numbers that were given, each once."""
+    from ..errors import InvalidInput
+
+    given = {word: value for word, value in options.items() if value is not None}
+    for text in texts:
+        word, equals, value = text.partition("=")
+        if not equals or not value:
+            raise InvalidInput(f"expected --param name=value, got {text!r}")
+        if word in given:
+            raise InvalidInput(f"expected one value of {word}, got {given[word]} and {value}")
+        given[word] = value
+    return given
+
+
+def _print_card(card: dict[str, Any], out: Path) -> None:
+    from ..engine.training.card import describe_measured
+    from ..report.text.console import make_console
+
+    console = make_console()
+    settings = card["settings"]
+    what = f"{settings['method']}, {settings['norm']} {settings['epsilon']:.6g}, on {card['trained_on']} images"
+    lines = [f"{out}: {card['base']} trained with {what}"]
+    lines += [f"- {when}: {describe_measured(card[when])}" for when in ("before", "after")]
+    attack = card["after"]["attack"]
+    lines.append(f"- PGD is {attack}" if attack else "- no library with PGD is installed: robustness was not measured")
+    lines.append(
+        f"- one attack is no proof; davylamp evaluate --models {out} --attacks best --epsilon ... tries several"
+    )
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,167 @@
+"""A model made robust: trained, measured on held-out images, and kept as a file with its card."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from ...adapters.data.datasets import Data
+from ...adapters.models.classifier import Classifier, check_images, check_labels
+from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.zoo.weights_file import pack_weights, read_weights
+from ...adapters.threat_model import ThreatModel
+from ...adapters.user_code import one_line
+from ...errors import InvalidInput, Unavailable, Unsupported
+from ..store.files import check_place, replace_file, write_whole
+from .card import make_versions, measure_model
+from .checkpoint import Checkpoint
+from .held_out import check_apart
+from .loop import Progress, train
+from .methods import METHODS
+from .settings import TrainingSettings
+from .student import Student
+
+
+class Hardened(NamedTuple):
+    """What a training came to.
+
+    Args:
+        classifier: the trained model.
+        card: everything that made it, and what it can do: plain JSON.
+        path: of the file of weights; None if none was asked for.
+    """
+
+    classifier: Classifier
+    card: dict[str, Any]
+    path: Path | None
+
+    def __repr__(self) -> str:
+        from .card import describe_measured
+
+        where = "" if self.path is None else f" in {self.path}"
+        return f"Hardened by {self.card['settings']['method']}{where}: {describe_measured(self.card['after'])}"
+
+
+def harden(
+    classifier: Classifier,
+    training: Data,
+    held_out: Data,
+    settings: TrainingSettings,
+    *,
+    base: str = "",
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Hardened:
+    """Train a copy of a classifier; a killed run that is started again goes on and ends with the same weights.
+
+    On a CPU "the same" is to the bit, with the same version of torch and number of threads.
+
+    Args:
+        classifier: where it begins; stays as it is.
+        training: images and labels to learn from.
+        held_out: others, on which the card's numbers are measured, before and after.
+        settings: see `make_settings`.
+        base: the name that the classifier can be loaded by again; "" if it has none.
+        out: file of weights ("...pt"); beside it "...json" has the card. A file of the same training is read, not made
+            again; while it runs, "...pt.partial" has its state.
+        progress: see `train`.
+
+    Raises:
+        InvalidInput: if images, labels or sizes do not fit, an image is in both sets, or the file is another's.
+        Unsupported: if the model cannot be trained, or not with mixed precision there.
+        TrainingFailed: if the loss is not finite.
+        Unavailable: if the file cannot be written.
+    """
+    _check(classifier, training, held_out, settings)
+    path = None if out is None else _check_out(out)
+    spec = {
+        "base": base,
+        "base_digest": digest_model(classifier, base),
+        "training_digest": digest_data(training.inputs, training.labels),
+        "held_out_digest": digest_data(held_out.inputs, held_out.labels),
+        "settings": json.loads(json.dumps(settings.to_dict())),
+        "device": classifier.device.type,
+    }
+    if path is not None and path.exists():
+        return _read_finished(path, spec, classifier)
+    student = Student(classifier)
+    checkpoint = None if path is None else Checkpoint(path.with_name(f"{path.name}.partial"), spec)
+    before = measure_model(classifier, held_out, settings)
+    devices = [student.learning[0].device] if student.learning[0].is_cuda else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(settings.seed)
+        if settings.fresh:
+            student.draw_anew()
+        train(student, training.inputs, training.labels, settings, checkpoint=checkpoint, progress=progress)
+    trained = _as_classifier(student, classifier, f"{classifier.name}+{settings.method}")
+    sizes = {
+        "trained_on": len(training.labels),
+        "measured_on": len(held_out.labels),
+        "shape": [*training.inputs.shape[1:]],
+    }
+    row = METHODS[settings.method]
+    card = {**spec, **sizes, "title": row.title, "source": row.source, "versions": make_versions()}
+    card |= {"before": before, "after": measure_model(trained, held_out, settings)}
+    if path is not None:
+        _write(path, base, student, card)
+        trained.name = str(out)
+    if checkpoint is not None:
+        checkpoint.remove()
+    return Hardened(trained, card, path)
+
+
+def _check(classifier: Classifier, training: Data, held_out: Data, settings: TrainingSettings) -> None:
+    """Refuse what would fail later."""
+    for name, data in (("train on", training), ("measure on", held_out)):
+        if not len(data.labels):
+            raise InvalidInput(f"expected images to {name}, got none")
+        check_images(data.inputs)
+    if training.inputs.shape[1:] != held_out.inputs.shape[1:]:
+        sizes = " and ".join(" x ".join(map(str, data.inputs.shape[1:])) for data in (training, held_out))
+        raise InvalidInput(f"expected training and held-out images of one size, got {sizes}")
+    classifier.check(held_out.inputs[:2], held_out.labels[:2])
+    for data in (training, held_out):
+        check_labels(data.labels, len(data.inputs), classifier.num_classes or 0)
+    check_apart(training, held_out)
+    components = training.inputs[0].numel()
+    ThreatModel(settings.norm, settings.epsilon).check_radius(components)  # type: ignore[arg-type]
+    if settings.mixed_precision and classifier.device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise Unsupported("expected a GPU with bfloat16 for mixed precision, this one has none; leave out --amp")
+
+
+def _check_out(out: str | Path) -> Path:
+    path = check_place(out)
+    if path.suffix != ".pt":
+        raise InvalidInput(f"expected a file of weights as NAME.pt for -o, got {path}")
+    return path
+
+
+def _read_finished(path: Path, spec: dict[str, Any], classifier: Classifier) -> Hardened:
+    """What the same training made before."""
+    stored = read_weights(path)
+    for word, value in spec.items():
+        if stored.card.get(word) != value:
+            raise InvalidInput(f"{path} is there and of another training ({word}); choose another file with -o")
+    student = Student(classifier)
+    student.model.load_state_dict(stored.weights)
+    return Hardened(_as_classifier(student, classifier, str(path)), stored.card, path)
+
+
+def _as_classifier(student: Student, original: Classifier, name: str) -> Classifier:
+    """The trained module with the original's preprocessing, frozen."""
+    words = ("resize", "crop", "interpolation")
+    sizes: dict[str, Any] = {word: getattr(original, word) for word in words}
+    mean, std = (None if each is None else each.flatten().tolist() for each in (original.mean, original.std))
+    made = Classifier(student.model, num_classes=original.stated_classes, mean=mean, std=std, name=name, **sizes)
+    made.surroundings = original.surroundings
+    return made.freeze()
+
+
+def _write(path: Path, base: str, student: Student, card: dict[str, Any]) -> None:
+    packed = pack_weights(base, student.model.state_dict(), card)
+    write_whole(path.with_suffix(".json"), json.dumps(card, indent=2))
+    try:
+        replace_file(path, lambda draft: torch.save(packed, draft))
+    except (OSError, RuntimeError) as error:
+        raise Unavailable(f"could not write {path} ({one_line(error)}); choose another file with -o") from error

@@ -1,0 +1,182 @@
+"""What each method of training makes small: generators of losses, each of which the loop makes one step down.
+
+A generator takes the student, images (N, C, H, W) in [0, 1], labels (N,), the settings, and a memory that lasts from
+batch to batch, is stored with every checkpoint and holds tensors or dicts of them. It is resumed after the step.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn import functional
+
+from .ascent import ascend, begin, step_change
+from .settings import TrainingSettings
+from .student import Student, evaluating
+
+Memory = dict[str, Any]
+Losses = Callable[[Student, Tensor, Tensor, TrainingSettings, Memory], Iterator[Tensor]]
+_AWAY_FROM_0 = 1e-12  # in logarithms, as MART's authors have it
+_BELOW_1 = 1.0001
+
+
+def natural(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """Cross entropy of the images as they are."""
+    del settings, memory
+    yield functional.cross_entropy(student(inputs), labels)
+
+
+def natural_noise(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """Cross entropy of images with Gaussian noise, and of clean ones (Zantedeschi et al. 2017)."""
+    del memory
+    noisy = (inputs + settings["std"] * torch.randn_like(inputs)).clamp(0, 1)
+    yield _mixed(student, inputs, noisy, labels, settings)
+
+
+def fgsm(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """One step of the whole radius from the image, beside the clean images (Goodfellow et al. 2015, section 6)."""
+    del memory
+    adv_inputs = _climb(student, inputs, labels, settings, (settings.norm, settings.epsilon, 1, settings.epsilon))
+    yield _mixed(student, inputs, adv_inputs, labels, settings)
+
+
+def least_likely(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """A step to the least likely class, of a radius drawn for each image, beside the clean (Kurakin et al. 2017)."""
+    del memory
+    radii = torch.empty(len(inputs), 1, 1, 1, device=inputs.device)
+    torch.nn.init.trunc_normal_(radii, 0, settings.epsilon / 2, 0, settings.epsilon)
+    with evaluating(student):
+        leaf = inputs.clone().requires_grad_()
+        logits = student(leaf)
+        (gradient,) = torch.autograd.grad(functional.cross_entropy(logits, logits.argmin(1)), leaf)
+    adv_inputs = (inputs - radii * gradient.sign()).clamp(0, 1)
+    yield _mixed(student, inputs, adv_inputs, labels, settings)
+
+
+def pgd(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """Cross entropy at the end of steps up it (Madry et al. 2018); also of FBF, which takes one (Wong et al. 2020)."""
+    del memory
+    adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
+    yield _mixed(student, inputs, adv_inputs, labels, settings)
+
+
+def trades(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """Clean cross entropy, and the divergence of the answers nearby from the clean ones (Zhang et al. 2019, eq. 5)."""
+    del memory
+    with evaluating(student):
+        clean = student(inputs).softmax(1).detach()
+        adv_inputs = ascend(
+            inputs,
+            begin(inputs, settings.norm, settings.epsilon, settings["start"]),
+            lambda adv: functional.kl_div(student(adv).log_softmax(1), clean, reduction="sum"),
+            settings.ball,
+        )
+    logits = student(inputs)
+    gap = functional.kl_div(student(adv_inputs).log_softmax(1), logits.softmax(1), reduction="batchmean")
+    yield functional.cross_entropy(logits, labels) + settings["beta"] * gap
+
+
+def mart(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """Boosted cross entropy, and a divergence that weighs what is misclassified (Wang et al. 2020, eq. 11)."""
+    del memory
+    adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
+    logits = student(inputs)
+    adv_logits = student(adv_inputs)
+    adv_probabilities, probabilities = adv_logits.softmax(1), logits.softmax(1)
+    others = adv_probabilities.scatter(1, labels[:, None], -1).amax(1)
+    boosted = functional.cross_entropy(adv_logits, labels) - (_BELOW_1 - others + _AWAY_FROM_0).log().mean()
+    logarithms = (adv_probabilities + _AWAY_FROM_0).log()
+    gaps = functional.kl_div(logarithms, probabilities, reduction="none").sum(1)
+    unsure = 1 - probabilities.gather(1, labels[:, None])[:, 0]
+    yield boosted + settings["beta"] * (gaps * unsure).mean()
+
+
+def awp(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """PGD training under the change of the weights that is worst for it (Wu et al. 2020, AT-AWP).
+
+    The loss is that of weights moved along its gradient, each layer by `gamma` times its length; the gradient that it
+    has there is used at the weights as they are.
+    """
+    del memory
+    adv_inputs = _climb(student, inputs, labels, settings, settings.ball)
+    weights = {name: p for name, p in student.named_parameters() if p.requires_grad and p.ndim > 1}
+    with evaluating(student):  # running statistics move once a batch
+        proxy = functional.cross_entropy(student(adv_inputs), labels)
+    gradients = torch.autograd.grad(proxy, list(weights.values()), allow_unused=True)
+    moved = {}
+    for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
+        if gradient is not None:
+            length = settings["gamma"] * weight.detach().norm() / gradient.norm().clamp_min(_AWAY_FROM_0)
+            moved[name] = weight + length * gradient
+    yield functional.cross_entropy(functional_call(student, moved, (adv_inputs,)), labels)
+
+
+def free(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """Each backward pass moves the weights and the perturbation, which outlasts the batch (Shafahi et al. 2019)."""
+    if "change" not in memory:
+        memory["change"] = torch.zeros_like(inputs)
+    if len(memory["change"]) < len(inputs):  # a last batch that took one image more
+        memory["change"] = torch.cat([memory["change"], torch.zeros_like(inputs[len(memory["change"]) :])])
+    for _ in range(settings["replays"]):
+        change = memory["change"][: len(inputs)].clone().requires_grad_()
+        yield functional.cross_entropy(student((inputs + change).clamp(0, 1)), labels)
+        if change.grad is None:
+            raise RuntimeError("expected the loop to ask for gradients of each loss")
+        memory["change"][: len(inputs)] = step_change(
+            change.detach(), change.grad, settings.norm, settings.epsilon, settings["step_size"]
+        )
+
+
+def distillation(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, memory: Memory
+) -> Iterator[Tensor]:
+    """First a teacher on the labels, then a student on its answers, both at a temperature (Papernot et al. 2016).
+
+    The loss is multiplied by the temperature: its minimum stays, and a learning rate means what it does elsewhere.
+    """
+    temperature = settings["temperature"]
+    logits = student(inputs) / temperature
+    if "teacher" not in memory:
+        yield temperature * functional.cross_entropy(logits, labels)
+        return
+    with evaluating(student), torch.no_grad():
+        answers = functional_call(student, memory["teacher"], (inputs,)) / temperature
+    yield temperature * functional.cross_entropy(logits, answers.softmax(1))
+
+
+def _climb(
+    student: Student, inputs: Tensor, labels: Tensor, settings: TrainingSettings, ball: tuple[str, float, int, float]
+) -> Tensor:
+    """Images after steps up the cross entropy, the model in evaluation mode."""
+    first = begin(inputs, settings.norm, settings.epsilon, settings.values.get("start", "none"))
+    with evaluating(student):
+        return ascend(inputs, first, lambda adv: functional.cross_entropy(student(adv), labels), ball)
+
+
+def _mixed(student: Student, inputs: Tensor, others: Tensor, labels: Tensor, settings: TrainingSettings) -> Tensor:
+    """Cross entropy of the other images, and by their share of the clean ones; one pass for both if both count."""
+    share = settings["clean_share"]
+    if not share:
+        return functional.cross_entropy(student(others), labels)
+    clean, changed = student(torch.cat([inputs, others])).chunk(2)
+    return share * functional.cross_entropy(clean, labels) + (1 - share) * functional.cross_entropy(changed, labels)

@@ -1,0 +1,194 @@
+"""The methods of training that have a name: one row each, with what every number is if nobody says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import InvalidInput, UnknownName
+from . import losses
+from .settings import LOOP, WORDS, TrainingSettings, check_value
+
+
+@dataclass(frozen=True)
+class TrainingMethod:
+    """A published way to train.
+
+    Args:
+        name: what the field calls it.
+        title: for people.
+        source: the paper.
+        loss: what is made small.
+        params: its numbers beside those of every training (`LOOP`), with the values that they have if nobody says; a
+            value for one of those is this method's default of it.
+        step_share: the step size if nobody says, in units of epsilon / steps; None: it takes no steps.
+        fixed: numbers that make it this method and cannot be chosen.
+        stages: how often the whole training is gone through; before each but the first the weights become the
+            teacher's, and begin again.
+        norms: that it is defined for.
+        called: what papers on measuring call it.
+    """
+
+    name: str
+    title: str
+    source: str
+    loss: losses.Losses
+    params: Mapping[str, Any] = field(default_factory=dict)
+    step_share: float | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    stages: int = 1
+    norms: tuple[str, ...] = ("linf", "l2")
+    called: str = ""
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Every number that can be chosen, with its value if nobody says; None: the step size, by `step_share`."""
+        steps = {} if self.step_share is None else {"step_size": None}
+        return {**LOOP, **steps, **self.params}
+
+
+_STEPS = {"steps": 10}
+ROWS = (
+    TrainingMethod(
+        "natural", "Training on the images as they are", "", losses.natural, called="CANARY: NATURAL; AISafety: Vanilla"
+    ),
+    TrainingMethod(
+        "natural-noise",
+        "Training on Gaussian noise",
+        "Zantedeschi et al. 2017, Efficient Defenses Against Adversarial Attacks",
+        losses.natural_noise,
+        {"std": 0.1, "clean_share": 0.5},
+    ),
+    TrainingMethod(
+        "fgsm",
+        "Adversarial training with one step",
+        "Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples",
+        losses.fgsm,
+        {"clean_share": 0.5},
+        norms=("linf",),
+        called="AISafety: SAT",
+    ),
+    TrainingMethod(
+        "least-likely",
+        "Adversarial training with a step to the least likely class",
+        "Kurakin et al. 2017, Adversarial Machine Learning at Scale",
+        losses.least_likely,
+        {"clean_share": 10 / 13},
+        norms=("linf",),
+        called="AISafety: NAT",
+    ),
+    TrainingMethod(
+        "pgd",
+        "Adversarial training with PGD",
+        "Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks",
+        losses.pgd,
+        {**_STEPS, "start": "uniform", "clean_share": 0.0},
+        2.5,
+        called="CANARY: NAT, Madry (start=gaussian); AISafety: PAT (clean_share=0.5)",
+    ),
+    TrainingMethod(
+        "trades",
+        "TRADES",
+        "Zhang et al. 2019, Theoretically Principled Trade-off between Robustness and Accuracy",
+        losses.trades,
+        {**_STEPS, "start": "gaussian", "beta": 6.0},
+        2.5,
+        called="CANARY: TRADES; AISafety: TRADES",
+    ),
+    TrainingMethod(
+        "mart",
+        "MART",
+        "Wang et al. 2020, Improving Adversarial Robustness Requires Revisiting Misclassified Examples",
+        losses.mart,
+        {**_STEPS, "start": "gaussian", "beta": 5.0},
+        2.5,
+        called="CANARY: MART (beta=6)",
+    ),
+    TrainingMethod(
+        "awp",
+        "Adversarial weight perturbation with PGD",
+        "Wu et al. 2020, Adversarial Weight Perturbation Helps Robust Generalization",
+        losses.awp,
+        {**_STEPS, "start": "uniform", "gamma": 0.01},
+        2.5,
+    ),
+    TrainingMethod(
+        "free",
+        "Free adversarial training",
+        "Shafahi et al. 2019, Adversarial Training for Free!",
+        losses.free,
+        {"replays": 8},
+        1.0,
+        {"steps": 1},
+    ),
+    TrainingMethod(
+        "fbf",
+        "Fast adversarial training",
+        "Wong et al. 2020, Fast is Better than Free",
+        losses.pgd,
+        {"schedule": "cyclic"},
+        1.25,
+        {"steps": 1, "start": "uniform", "clean_share": 0.0},
+    ),
+    TrainingMethod(
+        "distillation",
+        "Defensive distillation",
+        "Papernot et al. 2016, Distillation as a Defense to Adversarial Perturbations",
+        losses.distillation,
+        {"temperature": 20.0},
+        stages=2,
+    ),
+)
+METHODS: Mapping[str, TrainingMethod] = {row.name: row for row in ROWS}
+
+
+def find_method(name: str) -> TrainingMethod:
+    """The method of that name; UnknownName if there is none."""
+    if name not in METHODS:
+        raise UnknownName("method of training", name, METHODS)
+    return METHODS[name]
+
+
+def make_settings(method: str, norm: str, epsilon: float, given: Mapping[str, Any], **more: Any) -> TrainingSettings:
+    """A training with every number: those that were given, the method's for the others.
+
+    Args:
+        method: of `METHODS`.
+        norm: "linf" or "l2".
+        epsilon: radius, pixels in [0, 1].
+        given: numbers and words of the method or the loop, as such or as text.
+        **more: seed, mixed_precision, fresh.
+
+    Raises:
+        UnknownName: if there is no such method, or it has no such number.
+        InvalidInput: if a value is out of its range, or the method has no such norm.
+    """
+    row = find_method(method)
+    values = {**row.fixed, **row.defaults}
+    for word, value in given.items():
+        if word not in row.defaults:
+            raise UnknownName(f"parameter of {method}", word, row.defaults)
+        values[word] = check_value(word, value)
+    settings = TrainingSettings(method, norm, epsilon, values, **more)
+    if norm not in row.norms:
+        raise InvalidInput(f"expected norm {' or '.join(row.norms)} for {method}, got {norm}")
+    if row.step_share is not None and values["step_size"] is None:
+        values["step_size"] = row.step_share * epsilon / values["steps"]
+    return settings
+
+
+def describe_method(row: TrainingMethod) -> dict[str, Any]:
+    """A method as a listing has it."""
+    steps = {} if row.step_share is None else {"step_size": f"{row.step_share:g} epsilon / steps"}
+    return {
+        "method": row.name,
+        "title": row.title,
+        "source": row.source,
+        "norms": list(row.norms),
+        "defaults": {**row.defaults, **steps},
+        "called": row.called,
+    }
+
+
+def meaning_of(word: str) -> str:
+    """What a number of a training means."""
+    return WORDS[word].meaning

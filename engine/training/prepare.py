@@ -1,0 +1,84 @@
+"""From what a user asks for to a training: its images, the held-out ones, and settings in which nothing is open."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...adapters.catalogue.customary import default_epsilon
+from ...adapters.data.datasets import Data, load_data_for
+from ...adapters.models.classifier import Classifier
+from ...adapters.models.zoo.weights_file import base_of
+from ...adapters.words import radius_text
+from ...errors import InvalidInput
+from .held_out import split_data
+from .methods import find_method, make_settings
+from .settings import NORMS, TrainingSettings
+
+
+class Prepared(NamedTuple):
+    """A training that can begin; `chosen` says what nobody asked for."""
+
+    training: Data
+    held_out: Data
+    settings: TrainingSettings
+    chosen: str
+
+
+def prepare_training(
+    classifier: Classifier,
+    data: str | Data,
+    validation: str | Data | None,
+    asked: tuple[str, str, float | None, Mapping[str, Any]],
+    *,
+    held_out: float = 0.1,
+    limit: int | None = None,
+    **more: Any,
+) -> Prepared:
+    """Read the images and complete the settings.
+
+    Args:
+        classifier: what is to be trained: images come in its size.
+        data: to learn from, by name or whole.
+        validation: to measure on; None: a share of the data.
+        asked: method, norm, epsilon (None: the customary one), and its numbers.
+        held_out: the share, where there is no validation data.
+        limit: of the data, the first ones.
+        **more: seed, mixed_precision, fresh.
+
+    Raises:
+        DavylampError: as `load_data_for`, `split_data` and `make_settings`.
+    """
+    method, norm, epsilon, given = asked
+    find_method(method)
+    if norm in NORMS:  # what is wrong is said before anything is read
+        make_settings(method, norm, 0.5 if epsilon is None else epsilon, given, **more)
+    images = data if isinstance(data, Data) else load_data_for(classifier, data, limit)
+    if isinstance(data, Data) and limit is not None:
+        images = Data(images.inputs[:limit], images.labels[:limit], images.names[:limit])
+    customary = default_epsilon(norm, images.inputs[0].numel()) or 0.0  # type: ignore[arg-type]
+    radius = customary if epsilon is None else epsilon
+    settings = make_settings(method, norm, radius, given, **more)
+    if validation is None:
+        training, held = split_data(images, held_out, settings.seed)
+        apart = f"held out {len(held.labels)} of {len(images.labels)} images at random, seed {settings.seed}"
+    else:
+        held = validation if isinstance(validation, Data) else load_data_for(classifier, validation)
+        training, apart = images, ""
+    open_numbers = {word: value for word, value in settings.values.items() if word not in given}
+    words = [apart] if apart else []
+    words += [] if epsilon is not None else [f"epsilon {radius_text(norm, radius)}"]
+    words += [
+        f"{word} {value:.6g}" if isinstance(value, float) else f"{word} {value}" for word, value in open_numbers.items()
+    ]
+    return Prepared(training, held, settings, ", ".join(words))
+
+
+def base_name(model: str) -> str:
+    """The name of the model whose weights are trained; of a file of weights, the model that these are of.
+
+    Raises:
+        InvalidInput: if the file does not name one.
+    """
+    base = base_of(model)
+    if not base:
+        raise InvalidInput(f"expected MODEL+{model}: these weights are of a model that had no name")
+    return base

@@ -1,0 +1,92 @@
+"""What a training is asked for: its method, the threat model, and every number with its range."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...adapters.attack import Parameter
+from ...adapters.parameters import check_parameter, parse_parameter
+from ...adapters.threat_model import ThreatModel
+from ...errors import InvalidInput, UnknownName
+from .ascent import STARTS
+
+_MANY = 10**9
+_CHOICES = {"start": STARTS, "optimiser": ("sgd", "adam"), "schedule": ("constant", "cosine", "cyclic")}
+NORMS = ("linf", "l2")
+WORDS: Mapping[str, Parameter] = {
+    "epochs": Parameter(int, 1, _MANY, "passes over the training images; distillation takes twice as many"),
+    "batch_size": Parameter(int, 1, _MANY, "images of a step of the optimiser"),
+    "learning_rate": Parameter(float, 1e-12, 1e6, "step of the optimiser, at its largest"),
+    "optimiser": Parameter(str, 0, 0, "sgd (momentum 0.9) or adam"),
+    "schedule": Parameter(str, 0, 0, "of the learning rate: constant, cosine (down to 0) or cyclic (up and down)"),
+    "weight_decay": Parameter(float, 0, 1, "pull of the weights to 0"),
+    "steps": Parameter(int, 1, _MANY, "of the ascent that makes each batch adversarial"),
+    "step_size": Parameter(float, 1e-12, 1e6, "length of one step, pixels in [0, 1]"),
+    "start": Parameter(str, 0, 0, "uniform (in the ball), gaussian (0.001) or none"),
+    "clean_share": Parameter(float, 0, 1, "weight of the loss on the clean images; the rest is on the others"),
+    "beta": Parameter(float, 0, 1e6, "weight of the difference between clean and adversarial answers"),
+    "gamma": Parameter(float, 1e-12, 1, "length of the change of each layer's weights, relative to theirs"),
+    "replays": Parameter(int, 1, 1000, "steps of the optimiser on each batch"),
+    "std": Parameter(float, 1e-12, 10, "standard deviation of the noise, pixels in [0, 1]"),
+    "temperature": Parameter(float, 1e-6, 1e6, "what the logits are divided by while training"),
+}
+LOOP: Mapping[str, Any] = {
+    "epochs": 10,
+    "batch_size": 64,
+    "learning_rate": 0.01,
+    "optimiser": "sgd",
+    "schedule": "cosine",
+    "weight_decay": 5e-4,
+}
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """A training, whole: nothing about it is left open.
+
+    Args:
+        method: of `METHODS`.
+        norm: "linf" or "l2".
+        epsilon: radius that the model is trained for; of methods that know none, the one that its card is measured at.
+        values: every number of the method and of the loop.
+        seed: of the order of the images and of every random start.
+        mixed_precision: compute in bfloat16 where torch's autocast does.
+        fresh: begin with weights that are drawn anew instead of the model's.
+    """
+
+    method: str
+    norm: str
+    epsilon: float
+    values: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    mixed_precision: bool = False
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        if self.norm not in NORMS:
+            raise UnknownName("norm of a training", self.norm, NORMS)
+        ThreatModel(self.norm, self.epsilon)  # type: ignore[arg-type] - it says what is wrong with a radius
+        if not 0 <= self.seed < 2**32:
+            raise InvalidInput(f"expected 0 <= seed < 2**32, got {self.seed}")
+
+    def __getitem__(self, word: str) -> Any:
+        return self.values[word]
+
+    @property
+    def ball(self) -> tuple[str, float, int, float]:
+        """Norm, epsilon, steps and step size of the ascent."""
+        return self.norm, self.epsilon, self.values["steps"], self.values["step_size"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "values": dict(self.values)}
+
+
+def check_value(word: str, value: Any) -> Any:
+    """A number or word of a training as its type; InvalidInput or UnknownName if it is none."""
+    if isinstance(value, str) and WORDS.get(word, WORDS["start"]).type is not str:
+        value = parse_parameter(word, value, WORDS)
+    value = check_parameter(word, value, WORDS)
+    if word in _CHOICES and value not in _CHOICES[word]:
+        raise InvalidInput(f"expected {word} as {' or '.join(_CHOICES[word])}, got {value!r}")
+    return value

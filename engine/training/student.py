@@ -1,0 +1,88 @@
+"""A classifier's module while it is trained: its copy, with parameters that learn and both modes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+
+from torch import Tensor, nn
+
+from ...adapters.models.classifier import Classifier
+from ...adapters.models.outputs import take_logits
+from ...adapters.user_code import one_line, user_code
+from ...errors import InvalidInput, ModelFailed, Unsupported
+
+
+class Student(nn.Module):
+    """A copy of a classifier's module that takes images in [0, 1], returns logits, and can be trained.
+
+    A classifier is always in evaluation mode; this is its module without that. Where no parameter of the module
+    requires gradients, as in one that was loaded by name, all of its floating point parameters learn; otherwise those
+    that do.
+
+    Args:
+        classifier: stays as it is.
+
+    Raises:
+        Unsupported: if it has a defence in front, or nothing that can learn.
+        ModelFailed: if its module cannot be copied.
+    """
+
+    mean: Tensor | None
+    std: Tensor | None
+
+    def __init__(self, classifier: Classifier):
+        super().__init__()
+        if any(isinstance(layer, Classifier) for layer in classifier.model.modules()):
+            raise Unsupported(f"expected a model without defences to train, got {classifier.name}")
+        try:
+            self.model = deepcopy(classifier.model)
+        except Exception as error:
+            raise ModelFailed(f"the model {classifier.name} cannot be copied ({one_line(error)})") from error
+        self.title, self.surroundings = f"the model {classifier.name}", classifier.surroundings
+        self.register_buffer("mean", classifier.mean, persistent=False)
+        self.register_buffer("std", classifier.std, persistent=False)
+        learning = [p for p in self.model.parameters() if p.is_floating_point()]
+        if not learning:
+            raise Unsupported(f"expected a model with parameters to train, {classifier.name} has none")
+        if not any(p.requires_grad for p in learning):
+            for parameter in learning:
+                parameter.requires_grad_(True)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits, float32, shape (N, classes)."""
+        if self.mean is not None and self.std is not None:
+            inputs = (inputs - self.mean) / self.std
+        with self.surroundings, user_code(self.title):
+            return take_logits(self.model(inputs), self.title)[0].float()
+
+    @property
+    def learning(self) -> list[nn.Parameter]:
+        """The parameters that learn."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def draw_anew(self) -> None:
+        """Draw every weight anew, as the layers do when they are made.
+
+        Raises:
+            InvalidInput: if a layer holds parameters and does not know how to draw them.
+        """
+        for name, layer in self.model.named_modules():
+            reset = getattr(layer, "reset_parameters", None)
+            if callable(reset):
+                reset()
+            elif next(layer.parameters(recurse=False), None) is not None:
+                raise InvalidInput(
+                    f"expected layers with reset_parameters() to begin anew, got {type(layer).__name__} ({name}); "
+                    "train on from the model's weights instead"
+                )
+
+
+@contextmanager
+def evaluating(student: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode inside the block: what is asked there moves no running statistics."""
+    before = student.training
+    student.eval()
+    try:
+        yield
+    finally:
+        student.train(before)
