@@ -14,6 +14,7 @@ from .commands import (
     corruptions,
     defences,
     evaluate,
+    exchange,
     harden,
     rank,
     report,
@@ -48,6 +49,8 @@ app.command("conformance")(conformance.check_rows)
 app.command("rank")(rank.rank_subjects)
 app.command("reproduce")(reproduce.reproduce)
 app.command("harden")(harden.harden_model)
+app.command("import")(exchange.import_results)
+app.command("export")(exchange.export_results)
 app.command("report")(report.report_results)
 app.command("serve")(report.serve_results)
 app.command("quickstart")(attacks.quickstart)

@@ -41,6 +41,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     pooled: Annotated[bool, typer.Option("--pooled", help="mean over images, not over cells")] = False,
     knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks")] = None,
     mixed: Annotated[bool, typer.Option("--mixed", help="models: one row for each, over all threat models")] = False,
+    references: Annotated[bool, typer.Option("--references", help="beside imported rows and their envelope")] = False,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     as_csv: Csv = False,
@@ -54,9 +55,16 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     asked = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json}
     form = one_format(asked)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
-    if transfer:
-        if defence or metric or pooled or knowledge or mixed or by is not By.attacks:
-            raise InvalidInput("expected --transfer without --by, --metric, --pooled, --knowledge, --mixed, --defence")
+    plain = not (defence or metric or pooled or knowledge or mixed) and by is By.attacks
+    if (transfer and not plain) or (references and (transfer or not plain)):
+        option, others = ("--references", " and --transfer") if references else ("--transfer", "")
+        options = "--by, --metric, --pooled, --knowledge, --mixed, --defence"
+        raise InvalidInput(f"expected {option} without {options}{others}")
+    if references:
+        from ..engine.tables.reference_table import build_references
+
+        table = build_references(folder, **drawing)
+    elif transfer:
         from ..engine.tables.transfer_table import build_transfer, transfer_rows
 
         rates = build_transfer(folder, **drawing)

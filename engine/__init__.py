@@ -6,6 +6,8 @@ from .attack.best_effort import SearchResult, best_effort, on_pixels
 from .attack.best_of import PortfolioResult, best_of
 from .attack.saturation import Saturation, saturating_budget
 from .comparison.compare import Comparison, Pair, Row, compare
+from .exchange.attackbench_export import export_attackbench
+from .exchange.attackbench_import import import_attackbench
 from .plan.config import AttackChoice, Config, read_config, write_config
 from .plan.make import Plan, make_plan
 from .run.evaluate import EvaluationSummary, evaluate
@@ -15,6 +17,7 @@ from .store.frames import load, load_clean, load_transfer
 from .store.store import ResultsStore
 from .tables.budget_curves import Curves, build_curves
 from .tables.defence_table import build_defence
+from .tables.reference_table import build_references
 from .tables.table import Table, build_table
 from .tables.transfer_table import Transfer, build_transfer
 
@@ -41,12 +44,15 @@ __all__ = [
     "best_of",
     "build_curves",
     "build_defence",
+    "build_references",
     "build_table",
     "build_transfer",
     "choose_threat_model",
     "compare",
     "default_epsilon",
     "evaluate",
+    "export_attackbench",
+    "import_attackbench",
     "load",
     "load_clean",
     "load_transfer",

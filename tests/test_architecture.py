@@ -47,6 +47,7 @@ ROOMS = {
         "plan": {"", "attack"},
         "probes": {"", "statistics", "store", "attack"},
         "tables": {"", "statistics", "store"},
+        "exchange": {"", "store"},
         "checks": {"", "statistics", "store"},
         "run": {"", "store", "attack", "plan", "probes"},
         "comparison": {"", "statistics", "store", "plan", "run"},

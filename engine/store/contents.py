@@ -26,8 +26,16 @@ _COLUMNS: Mapping[str, Mapping[str, Any]] = {
     },
     "cells": {**_IMAGES, **_FLAGS, **_COUNTS, **_SIZES, "violations": pa.types.is_string, "adv_logits": _LOGITS},
     "transfer": {"index": pa.types.is_integer, "adv_predicted": pa.types.is_integer},
+    "references": {
+        "index": pa.types.is_integer,
+        "hash": pa.types.is_string,
+        **dict.fromkeys(("covered", "attacked", "crashed", "box_failure"), pa.types.is_boolean),
+        **dict.fromkeys(("distance", "final_distance", "forwards", "backwards"), pa.types.is_floating),
+    },
 }
 _COLUMNS = {**_COLUMNS, "parts": _COLUMNS["cells"]}
+_OF_SUBJECTS = ("clean", "transfer", "references")
+_ABOUT = ("source", "attack", "norm", "file", "model", "dataset")  # of a reference
 # What any other column may hold: a number or a flag for each image, pictures and maps, or nothing.
 _OTHERS = (
     pa.types.is_floating,
@@ -54,7 +62,7 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
     meta = record.meta
     try:
         cell = Cell.from_record(meta) if kind in ("cells", "parts", "transfer") else None
-        subject = ModelOnData(**meta["subject"]) if kind in ("clean", "transfer") else cell and cell.subject
+        subject = ModelOnData(**meta["subject"]) if kind in _OF_SUBJECTS else cell and cell.subject
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"it does not say what it is about: {type(error).__name__} {str(error)[:100]}"
     if cell is not None and not _is_sane(cell):
@@ -62,9 +70,15 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
     stated = cell.key if cell is not None else subject.key if subject is not None else key
     if key.partition("-")[0] != stated:
         return "it is about something else than its name says"
+    if kind == "references" and not _says_whose(meta.get("reference")):
+        return "it does not say whose result it is"
     if record.failed or subject is None:
         return ""
     return _find_gap(kind, record.table, meta, subject.images)
+
+
+def _says_whose(about: Any) -> bool:
+    return isinstance(about, Mapping) and all(isinstance(about.get(name), str) for name in _ABOUT)
 
 
 def unknown_attack(cell: Cell) -> str:

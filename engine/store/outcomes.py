@@ -25,6 +25,7 @@ from .fits import fit_costs
 from .frames import HEAVY, CellState
 from .pictures import Example, pictures_of
 from .plans import find_missing
+from .references import Reference, notes_of, references_of
 from .saturations import saturation_line
 from .store import WRONG_ONE, Damaged, Kind, Record, ResultsStore
 from .transfers import Predictions, Transfers, mean_rate, read_transfers, transfer_rates
@@ -96,6 +97,7 @@ class Outcomes:
         unknown: finished cells of attacks that this version does not have, with a line that says so.
         refused: why a model could not be used on its clean images, by key of the subject.
         states: every cell that has a record, by key: finished, failed or of an unknown attack.
+        references: what another program reports of the same images.
     """
 
     store: ResultsStore
@@ -109,6 +111,7 @@ class Outcomes:
     unknown: tuple[tuple[Cell, str], ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, CellState] = field(default_factory=dict)
+    references: tuple[Reference, ...] = ()
 
     @property
     def subjects(self) -> dict[str, ModelOnData]:
@@ -152,7 +155,7 @@ class Outcomes:
             for model, names in chosen.items()
             if names
         ]
-        return lines + self._silent_transfers()
+        return lines + self._silent_transfers() + notes_of(self.references)
 
     def _silent_transfers(self) -> list[str]:
         """A line for each model that gave no finite logits on examples of others."""
@@ -221,6 +224,7 @@ def read_outcomes(
     parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in reader.records("parts")}
     finished = {state.key for state in states}
     succeeded = [state.cell for state in states if state.status != "failed"]
+    references = references_of(reader.records("references"))
     outcomes = Outcomes(
         store=store,
         done=tuple(sorted(done, key=lambda each: order_of(each.cell))),
@@ -233,6 +237,7 @@ def read_outcomes(
         unknown=tuple((cell, why) for cell in succeeded if (why := unknown_attack(cell))),
         refused=refused,
         states={state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))},
+        references=references,
     )
     if not outcomes.done and not outcomes.failed:
         raise Unavailable(f"expected finished cells in {folder}, found none ({_what_is_there(outcomes)})")

@@ -14,12 +14,16 @@ from ...adapters.threat_model import NORMS
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ..statistics.bootstrap import resample
 from ..store.outcomes import Outcomes, outcomes_of
+from ..store.references import Reference, envelopes_of, setting_of_reference
 from .curve_points import (
     Curve,
     Points,
     Run,
+    comparable_key,
     draw_points,
+    draw_reference,
     draw_run,
+    grey_scale,
     make_cost_point,
     make_points,
     make_run,
@@ -94,6 +98,7 @@ def build_curves(
     outcomes = outcomes_of(folder)
     groups = _choose(outcomes, norm, models)
     best = None if queries else best_distances_of(outcomes.done)
+    envelopes = envelopes_of(outcomes.references)
     counts = lru_cache(maxsize=None)(lambda images: resample(images, bootstrap, seed))
     curves: list[Curve] = []
     notes: list[str] = []
@@ -101,9 +106,14 @@ def build_curves(
     for name, members in groupby(groups, key=lambda group: group.labels["norm"]):
         runs, points = _split([*members], queries=queries, grey=grey)
         top = _top(runs, points)
+        imported = [] if queries else _imported(runs, outcomes.references, name, grey=grey)
         shown[name] = tuple(sorted({0.0, *map(float, budgets)})) if budgets else round_budgets(top, log=queries)
         grid = _grid(top, (*shown[name], *_budgets_run(points)), log=queries)
-        curves += [draw_run(run, grid, counts, best) for run in runs] + [draw_points(each, counts) for each in points]
+        curves += [draw_run(run, grid, counts, best, envelopes) for run in runs]
+        curves += [draw_points(each, counts) for each in points]
+        for reference, model, scale in imported:
+            setting = setting_of_reference(reference, outcomes.references)
+            curves.append(draw_reference(reference, model, setting, grid, counts, scale))
         notes += _limits(runs)
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
     return Curves(against, unit, shown, tuple(curves), (*_violations(curves), *notes, *outcomes.notes))
@@ -130,13 +140,27 @@ def _split(groups: Sequence[Group], *, queries: bool, grey: bool) -> tuple[list[
     return runs, make_points([group for group in groups if group not in steps], grey=grey)
 
 
+def _imported(
+    runs: Sequence[Run], references: Sequence[Reference], norm: str, *, grey: bool
+) -> list[tuple[Reference, str, float]]:
+    """The imported rows that stand beside one of our curves, with their model's name and the scale of its budgets."""
+    beside = {}
+    for run in runs:
+        beside.setdefault(comparable_key(run.repeats[0]), (run.labels["model"], grey_scale(run.repeats[0], grey=grey)))
+    return [
+        (each, *beside[each.subject.key, norm])
+        for each in references
+        if each.norm == norm and (each.subject.key, norm) in beside
+    ]
+
+
 def _violations(curves: Sequence[Curve]) -> list[str]:
     """A line for each curve with images that are neither fooled nor robust."""
     return [
         f"{curve.labels['implementation']} on {curve.labels['model']}: {curve.labels['violations']} violations "
         "count neither as fooled nor as robust: they lower the accuracy at every budget above 0"
         for curve in curves
-        if curve.labels["violations"]
+        if curve.labels["violations"] and curve.judged
     ]
 
 

@@ -14,6 +14,7 @@ from ...metrics import empirical_half_distortion, half_distortion
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, details
+from ..store.references import UNJUDGED, Reference
 from .groups import Group, differing
 from .symbols import rivals
 
@@ -40,6 +41,9 @@ class Curve:
         empirical_half: `metrics.empirical_half_distortion`, in the unit of the budgets; of "distances".
         optimality: `metrics.local_optimality` against the per-image best of all attacks of the folder with the same
             model, norm and target; of "distances" against epsilon.
+        reference_optimality: the same against the per-image best of all imported rows (`Outcomes.references`), over the
+            images that these know; above 1 where the attack is nearer than all of them.
+        judged: False for an imported row, whose numbers are its program's.
     """
 
     labels: Mapping[str, Any]
@@ -53,6 +57,8 @@ class Curve:
     r_squared: float = math.nan
     empirical_half: float = math.nan
     optimality: Estimate = _NONE
+    reference_optimality: Estimate = _NONE
+    judged: bool = True
 
 
 class Run(NamedTuple):
@@ -164,7 +170,13 @@ def grey_scale(outcome: Outcome, *, grey: bool) -> float:
     return 255 * float(np.median(known)) if len(known) else math.nan
 
 
-def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[object, ...], np.ndarray] | None) -> Curve:
+def draw_run(
+    run: Run,
+    grid: np.ndarray,
+    counts: Counts,
+    best: Mapping[tuple[object, ...], np.ndarray] | None,
+    envelopes: Mapping[tuple[str, str], np.ndarray] | None = None,
+) -> Curve:
     """The curve at the budgets of a grid; against epsilon also what sums it up.
 
     Args:
@@ -172,6 +184,7 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
         grid: shape (G,).
         counts: gives the resamples for a number of images.
         best: per-image best distances by `rivals`; None against queries.
+        envelopes: per-image best distances of imported rows, by `comparable_key`.
     """
     images = len(run.falls[0])
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
@@ -202,8 +215,54 @@ def draw_run(run: Run, grid: np.ndarray, counts: Counts, best: Mapping[tuple[obj
             "half_distortion": interval(np.mean(half, axis=0), min(map(len, tensors))),
             "r_squared": float(np.mean([half_distortion(each).r_squared for each in tensors])),
             "optimality": interval(np.mean(optimality, axis=0), min(map(len, tensors))),
+            "reference_optimality": _reference_optimality(run, weights, envelopes or {}),
         }
     )
+
+
+def draw_reference(
+    reference: Reference, model: str, setting: str, grid: np.ndarray, counts: Counts, scale: float
+) -> Curve:
+    """The curve of an imported row, over the images that it covers; those it crashed on are right at 0 only.
+
+    Args:
+        reference: in the folder.
+        model: as the folder names it.
+        setting: what tells it apart from one that is called alike.
+        grid: budgets, shape (G,).
+        counts: gives the resamples for a number of images.
+        scale: of its distances to the unit of the budgets.
+    """
+    covered, known = reference.columns["covered"], reference.known[reference.columns["covered"]]
+    falls = reference.columns["distance"][covered] * scale
+    labels = {"model": model, "implementation": f"{reference.title} ({UNJUDGED})", "norm": reference.norm}
+    labels |= {"epsilon": math.nan, "targeted": False, "setting": setting}
+    labels |= {"images": int(reference.columns["attacked"].sum()), "violations": int((~known).sum())}
+    right = [((falls > budget) & (known | (budget == 0)))[:, None] for budget in grid]
+    curve = _curve(labels, "distances", grid, right, banded=len(counts(len(falls))) > 1)
+    half = float(empirical_half_distortion(torch.tensor(falls[known]))) if known.any() else math.nan
+    return Curve(**{**vars(curve), "empirical_half": half, "judged": False})
+
+
+def comparable_key(outcome: Outcome) -> tuple[str, str]:
+    """The subject and norm whose imported rows a cell may stand beside; empty texts if none: targets, 8-bit images."""
+    cell = outcome.cell
+    if cell.threat_model.targeted or cell.pixels:
+        return "", ""
+    return cell.subject.key, cell.threat_model.norm
+
+
+def _reference_optimality(run: Run, weights: np.ndarray, envelopes: Mapping[tuple[str, str], np.ndarray]) -> Estimate:
+    """Local optimality of a run against imported rows, over the images that both know."""
+    drawn, sizes = [], []
+    for outcome in run.repeats:
+        envelope = envelopes.get(comparable_key(outcome))
+        kept = np.zeros(0, bool) if envelope is None else ~np.isnan(envelope) & ~outcome.columns["violated"]
+        if envelope is None or not kept.any():
+            return _NONE
+        drawn.append(draw_optimality(weights[:, kept], outcome.columns["distance"][kept], envelope[kept]))
+        sizes.append(int(kept.sum()))
+    return interval(np.mean(drawn, axis=0), min(sizes))
 
 
 def draw_points(points: Points, counts: Counts) -> Curve:

@@ -38,6 +38,7 @@ _MEANS = {
     "models": "mean over attacks",
     "pairs": "attack x model",
     "defence": "defended minus original",
+    "references": "against the envelope of the imported rows",
 }
 
 
@@ -77,7 +78,8 @@ def print_results(table: Table, console: Console | None = None) -> None:
     console, first = console or make_console(), True
     blocks: dict[str, list[str]] = {}
     for symbol in table.symbols:
-        blocks.setdefault(_block(symbol), []).append(symbol)
+        block = "Side by side" if table.by == "references" else _block(symbol)
+        blocks.setdefault(block, []).append(symbol)
     shown = _shown_labels(table)
     for block, symbols in (blocks or {"Cells": []}).items():
         labels = shown if first else [name for name in shown if name not in _COUNTED]
@@ -130,7 +132,11 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         columns = [*names, *(f"{budget:.4g}" for budget in shown)]
         queries = curves.against == "queries"
         columns += ["half at"] if queries else ["half at", "D_half", "R^2", "OPT"]
+        beside = any(not curve.judged for curve in mine)
+        columns += ["OPT of imported"] if beside else []
         rows = [[*_label_cells(curve, names), *_curve_cells(curve, shown, queries=queries)] for curve in mine]
+        if beside:
+            rows = [[*row, _text(curve.reference_optimality, n=False)] for row, curve in zip(rows, mine, strict=True)]
         what = "queries" if queries else norm
         print_table(f"Accuracy against {what} ({curves.unit[norm]})", columns, rows, console)
     print_notes(curves.notes, console)
@@ -148,17 +154,27 @@ def curves_json(curves: Curves) -> str:
             **{name: [_plain(value) for value in getattr(curve, name).tolist()] for name in ("low", "high")},
             "R2": _plain(curve.r_squared),
             "half_at": _plain(curve.empirical_half),
-            "metrics": _estimates({"D_half": curve.half_distortion, "OPT": curve.optimality}),
+            "metrics": _estimates(_sums(curve)),
+            **({} if curve.judged else {"judged": False}),
         }
         for curve in curves.curves
     ]
     return json.dumps({"against": curves.against, "curves": documents, "notes": list(curves.notes)}, indent=2)
 
 
+def _sums(curve: Curve) -> dict[str, Estimate]:
+    """What sums a curve up; the envelope of imported rows only where there is one."""
+    sums = {"D_half": curve.half_distortion, "OPT": curve.optimality}
+    return (
+        sums if math.isnan(curve.reference_optimality.value) else {**sums, "OPT_imported": curve.reference_optimality}
+    )
+
+
 def curves_csv(curves: Curves) -> str:
     """One line for each curve and budget of the printed table, with the band and what sums the curve up."""
     names = list(curves.curves[0].labels)
     columns = [*names, "kind", "unit", "budget", "accuracy", "low", "high", "n", "half at", "D_half", "R^2", "OPT"]
+    columns += ["OPT of imported"] if (beside := any(not curve.judged for curve in curves.curves)) else []
     lines = []
     for curve in curves.curves:
         unit = curves.unit[curve.labels["norm"]]
@@ -167,6 +183,7 @@ def curves_csv(curves: Curves) -> str:
                 continue
             numbers = [float(array[place]) for array in (curve.accuracy, curve.low, curve.high)]
             ends = [curve.empirical_half, curve.half_distortion.value, curve.r_squared, curve.optimality.value]
+            ends += [curve.reference_optimality.value] if beside else []
             lines.append([*curve.labels.values(), curve.kind, unit, budget, *numbers, curve.n, *ends])
     return to_csv(columns, lines)
 

@@ -1,0 +1,169 @@
+"""Cells of a results folder as AttackBench's files (protocol 2), so that its own tools read them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...adapters.data.datasets import Data
+from ...adapters.paths import expand_path
+from ...adapters.result import SURROGATE_PASSES
+from ...errors import Unavailable, Unsupported
+from ..cell import Cell
+from ..sources import LastLoaded
+from ..store.files import write_whole
+from ..store.outcomes import Clean, Outcome, read_outcomes, side_of
+from .attackbench_file import NORMS, PROTOCOL, SEMANTICS
+from .image_hashes import hash_images, load_subject_images
+
+_OUTSIDE = "out-of-bounds"  # what the judge calls pixels outside of [0, 1]
+
+
+class Exported(NamedTuple):
+    """The files that were written, and a line for each cell and image that the format has no word for."""
+
+    files: list[Path]
+    notes: list[str]
+
+
+def export_attackbench(folder: str | Path, path: str | Path, *, data: Data | str | None = None) -> Exported:
+    """Write every finished cell that AttackBench's format can hold: untargeted, in linf, l2, l1 or l0.
+
+    Minimum-norm attacks and searches have their least distances; an attack in a ball has the distance of its example,
+    inf where it did not succeed. Every image is a batch of its own: one that the judge calls a violation is a failed
+    batch, as nothing is known of it. A cell that failed is not written: there it would be a success of 0.
+    `final_distances` equal `distances`: of each image one example is kept.
+
+    Args:
+        folder: made by `davylamp evaluate`.
+        path: a folder for the files, made if its parent is there.
+        data: the images of the folder, or another name of them; None: as they were evaluated.
+
+    Raises:
+        Unavailable: if there is no such folder, the images cannot be loaded again, or a file cannot be written.
+        Unsupported: if no cell can be written.
+    """
+    outcomes = read_outcomes(folder)
+    notes = [f"left out: {cell.title} on {cell.subject.model}: it failed ({why})" for cell, why in outcomes.failed]
+    chosen: list[Outcome] = []
+    for outcome in outcomes.done:
+        reason = _why_not(outcome.cell, outcomes.clean.get(outcome.cell.subject.key))
+        if reason:
+            notes.append(f"left out: {outcome.cell.title} on {outcome.cell.subject.model}: {reason}")
+        else:
+            chosen.append(outcome)
+    if not chosen:
+        raise Unsupported(
+            f"expected cells that AttackBench's format can hold, got none: {notes[0] if notes else 'none'}"
+        )
+    target, bench, hashes = _make_folder(path), LastLoaded(), {}
+    names = _names([outcome.cell for outcome in chosen])
+    files = []
+    for outcome, name in zip(chosen, names, strict=True):
+        subject = outcome.cell.subject
+        if subject.data_digest not in hashes:
+            hashes[subject.data_digest] = hash_images(load_subject_images(subject, data, bench).inputs)
+        document = _document(outcome, name, hashes[subject.data_digest])
+        about = document["metadata"]
+        parts = [about[part] for part in ("dataset", "threat_model", "model_name", "attack_name", "attack_lib")]
+        file = f"{'-'.join(_plain(part) for part in parts)}-{subject.images}.json"
+        files.append(write_whole(target / file, json.dumps(document, indent=2), advice="choose another folder with -o"))
+        if violated := int(side_of(outcome).violated.sum()):
+            notes.append(
+                f"{outcome.cell.title} on {subject.model}: {violated} violations are written as failed batches"
+            )
+    return Exported(files, notes)
+
+
+def _why_not(cell: Cell, clean: Clean | None) -> str:
+    """Why the format has no word for a cell; "" if it has."""
+    if cell.threat_model.norm not in NORMS:
+        return f"it has no norm {cell.threat_model.norm}"
+    if cell.threat_model.targeted:
+        return "its targets have no place there"
+    if cell.pixels:
+        return "its distances are of images of 8 bits"
+    return "" if clean is not None else "there are no clean predictions of its model"
+
+
+def _document(outcome: Outcome, name: str, hashes: list[str]) -> dict[str, Any]:
+    """What AttackBench writes of a run, from a cell."""
+    cell, columns, side = outcome.cell, outcome.columns, side_of(outcome)
+    success, attacked = columns["success"], columns["attacked"]
+    rules, subject = cell.threat_model, cell.subject
+    distances = {norm: _distances(columns[norm], success, attacked) for norm in NORMS}
+    distances[rules.norm] = columns["distance"].tolist()
+    spent = {
+        kind: (columns[kind] + columns.get(more, 0)).tolist()
+        for kind, more in zip(("forwards", "backwards"), SURROGATE_PASSES, strict=True)
+    }
+    budget = cell.parameters.get("max_queries")
+    facts = {"dataset": subject.data, "model_name": subject.model, "attack_name": name, "attack_lib": cell.row.library}
+    return {
+        "distances": distances,
+        "final_distances": distances,
+        "adv_success": (success | ~attacked).tolist(),
+        "ori_success": (~attacked).tolist(),
+        "correct": attacked.tolist(),
+        "hashes": hashes,
+        "original_predictions": columns["predicted"].tolist(),
+        "adversarial_predictions": columns["adv_predicted"].tolist(),
+        "num_forwards": spent["forwards"],
+        "num_backwards": spent["backwards"],
+        "times": np.nan_to_num(columns["seconds"]).tolist(),
+        "box_failures": [_OUTSIDE in kinds for kinds in side.violations],
+        "batch_failures": side.violated.tolist(),
+        "targeted": False,
+        "query_budget": budget,
+        "threat_model": rules.norm,
+        "metadata": {
+            **facts,
+            "threat_model": rules.norm,
+            "n_samples": subject.images,
+            "query_budget": budget,
+            "protocol_version": PROTOCOL,
+            "distance_semantics": SEMANTICS,
+            "source": f"davylamp, cell {cell.key}",
+        },
+        "ASR": float((success | ~attacked).mean()),
+        "accuracy": float(attacked.mean()),
+    }
+
+
+def _distances(measured: np.ndarray, success: np.ndarray, attacked: np.ndarray) -> list[float]:
+    return np.where(attacked, np.where(success, measured, np.inf), 0.0).tolist()
+
+
+def _names(cells: list[Cell]) -> list[str]:
+    """Names of attacks, different where cells of one model and library are: with the radius, then the key."""
+    names = []
+    for cell in cells:
+        title = cell.attack_title + (f"@{cell.row.variant}" if cell.row.variant else "")
+        radius = cell.threat_model.epsilon
+        names.append(_plain(title if radius is None else f"{title}-eps{radius:.6g}"))
+    places = [
+        (cell.subject.model, cell.threat_model.norm, cell.row.library, name)
+        for cell, name in zip(cells, names, strict=True)
+    ]
+    return [
+        name if places.count(place) == 1 else f"{name}-{cell.key[:6]}"
+        for cell, name, place in zip(cells, names, places, strict=True)
+    ]
+
+
+def _plain(text: str) -> str:
+    """A text that is part of a file's name anywhere."""
+    return re.sub(r"[^A-Za-z0-9_.@+-]+", "_", text).strip("_") or "_"
+
+
+def _make_folder(path: str | Path) -> Path:
+    target = expand_path(path)
+    try:
+        target.mkdir(exist_ok=True)
+    except OSError as error:
+        raise Unavailable(
+            f"could not make {target} ({error.strerror or error}); choose another folder with -o"
+        ) from error
+    return target
