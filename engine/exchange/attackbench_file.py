@@ -177,7 +177,7 @@ def failed_batches(failures: Any, images: int) -> np.ndarray:
         return np.zeros(images, bool)
     batches, places = len(failures), np.arange(images)
     sizes = [size for size in range(1, images + 1) if -(-images // size) == batches]
-    if all(failures) or not sizes:
+    if not sizes:
         return np.ones(images, bool)
     return np.any([np.array(failures, bool)[places // size] for size in sizes], axis=0)
 

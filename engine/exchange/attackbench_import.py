@@ -47,7 +47,7 @@ class Imported:
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _KnownImages:
     """A model of the folder: its clean predictions and the hashes of its images."""
 
     subject: ModelOnData
@@ -95,7 +95,7 @@ def import_attackbench(
     return done, refused
 
 
-def _sides(outcomes: Outcomes, model: str | None, data: Data | str | None) -> list[_Side]:
+def _sides(outcomes: Outcomes, model: str | None, data: Data | str | None) -> list[_KnownImages]:
     """The models that a file may be about."""
     bench, reasons, sides = LastLoaded(), [], []
     hashes: dict[str, list[str]] = {}
@@ -109,7 +109,7 @@ def _sides(outcomes: Outcomes, model: str | None, data: Data | str | None) -> li
         except DavylampError as error:
             reasons.append(str(error))
             continue
-        sides.append(_Side(subject, clean, hashes[subject.data_digest]))
+        sides.append(_KnownImages(subject, clean, hashes[subject.data_digest]))
     if not sides:
         raise Unavailable(
             reasons[0] if reasons else "expected clean predictions in the folder, got none: evaluate it again"
@@ -117,7 +117,7 @@ def _sides(outcomes: Outcomes, model: str | None, data: Data | str | None) -> li
     return sides
 
 
-def _keep(outcomes: Outcomes, run: AttackBenchRun, sides: list[_Side]) -> Imported:
+def _keep(outcomes: Outcomes, run: AttackBenchRun, sides: list[_KnownImages]) -> Imported:
     """Write a run beside the side that it is about."""
     fitting, reasons = [], []
     for side in sides:
@@ -160,7 +160,7 @@ def _keep(outcomes: Outcomes, run: AttackBenchRun, sides: list[_Side]) -> Import
     )
 
 
-def _agreeing_places(run: AttackBenchRun, side: _Side) -> np.ndarray:
+def _agreeing_places(run: AttackBenchRun, side: _KnownImages) -> np.ndarray:
     """Where each image of a run is among a model's, -1 where nowhere or where the model decides otherwise.
 
     Raises:
@@ -180,7 +180,7 @@ def _agreeing_places(run: AttackBenchRun, side: _Side) -> np.ndarray:
     return np.where(other, -1, places)
 
 
-def _table(run: AttackBenchRun, side: _Side, places: np.ndarray) -> pa.Table:
+def _table(run: AttackBenchRun, side: _KnownImages, places: np.ndarray) -> pa.Table:
     """A row for each image of the subject; NaN and False where the run does not cover it."""
     n, met = side.subject.images, places >= 0
     columns = {

@@ -29,7 +29,7 @@ READINGS: Mapping[str, str] = {
 _LABELS = ("model", "implementation", "judged by", "norm", "epsilon", "setting", "images", "crashed")
 
 
-class Distances(NamedTuple):
+class DistancesOfRun(NamedTuple):
     """What one run says of n images: `attacked` and `known` (n,) bool, the others (n,) float, NaN where undefined."""
 
     attacked: np.ndarray
@@ -83,7 +83,7 @@ def build_references(
 
 def _runs(
     outcomes: Outcomes, key: tuple[str, str], names: Mapping[str, str]
-) -> list[tuple[dict[str, Any], list[Distances]]]:
+) -> list[tuple[dict[str, Any], list[DistancesOfRun]]]:
     """Every row about a model and norm: its labels, and what each of its repeats says."""
     subject, norm = key
     done = tuple(outcome for outcome in outcomes.done if comparable_key(outcome) == key)
@@ -109,21 +109,21 @@ def _runs(
     return lines
 
 
-def distances_of_reference(reference: Reference) -> Distances:
+def distances_of_reference(reference: Reference) -> DistancesOfRun:
     """What an imported row says; its seconds are those of its file, spread over its images."""
     columns = reference.columns
     seconds, images = reference.about.get("seconds"), max(1, int(reference.about.get("images") or 1))
     each = np.full(len(columns["distance"]), math.nan if seconds is None else seconds / images)
-    return Distances(columns["attacked"], reference.known, columns["distance"], reference.passes, each)
+    return DistancesOfRun(columns["attacked"], reference.known, columns["distance"], reference.passes, each)
 
 
-def _of_ours(outcome: Outcome) -> Distances:
+def _of_ours(outcome: Outcome) -> DistancesOfRun:
     columns = outcome.columns
     known, passes = ~columns["violated"], (columns["forwards"] + columns["backwards"]).astype(float)
-    return Distances(columns["attacked"], known, columns["distance"], passes, columns["seconds"])
+    return DistancesOfRun(columns["attacked"], known, columns["distance"], passes, columns["seconds"])
 
 
-def _draw(labels: dict[str, Any], runs: list[Distances], envelope: np.ndarray, counts: Any) -> TableRow:
+def _draw(labels: dict[str, Any], runs: list[DistancesOfRun], envelope: np.ndarray, counts: Any) -> TableRow:
     weights = counts(len(envelope))
     covered = ~np.isnan(envelope)
     parts: dict[str, list[Draws]] = {symbol: [] for symbol in SYMBOLS}
