@@ -37,7 +37,7 @@ $(VENV)/test: pyproject.toml | $(VENV)/all
 
 # Only measured beside: without what they depend on, which would hold back versions of everything else.
 $(VENV)/peers: | $(VENV)/test
-	$(BIN)/python -m pip install --quiet --no-deps canary-sefi==2.1.2 py-irt==0.7.1 ordered-set toml opencv-python-headless
+	$(BIN)/python -m pip install --quiet --no-deps canary-sefi==2.1.2 py-irt==0.7.1 attackbenchlib==2.0.2 ordered-set toml opencv-python-headless
 	@touch $@
 
 clean:

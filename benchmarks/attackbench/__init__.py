@@ -1,0 +1,1 @@
+"""AttackBench's rows and ours on one model, under its rule."""
