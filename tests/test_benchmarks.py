@@ -102,7 +102,7 @@ def test_every_reproduction_runs_and_says_what_it_is_compared_with(results, name
         assert line["n"] >= (line["ours"] is not None)
     reproduction.print_result(result, Console(file=io.StringIO(), width=300))
     symbols = {line["symbol"] for line in result["lines"]}
-    if "-figure" not in name:
+    if "-figure" not in name and name != "canary-defences":  # of which the papers print no numbers
         assert all(
             any(line["published"] is not None for line in result["lines"] if line["symbol"] == s) for s in symbols
         )

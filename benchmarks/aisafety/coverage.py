@@ -35,7 +35,7 @@ def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str,
         options: of the command; the profile is that of the digits the small models were trained on.
         dataset: that it is about.
     """
-    with run_setting(setting_of(_ATTACKS, images=100, quick=20, keep_images=True, measures=()), options) as run:
+    with run_setting(setting_of(_ATTACKS, table, images=100, quick=20, keep_images=True, measures=()), options) as run:
         lines = []
         for model, classifier in run.models.items():
             profile = read_activations(classifier, load_training_inputs().to(classifier.device))

@@ -18,6 +18,7 @@ from .setting import attack_name, paper_model, setting_of
 _SYMBOLS = ("AAW", "ACAC", "ACTC", "NTE")
 _RADII: Mapping[str, Sequence[float]] = {"quick": (0.03, 0.1), "default": (0.01, 0.03, 0.06, 0.1)}
 _GRID = torch.arange(0.0, 128, 2)
+_MODELS_OF = "aisafety_table5"  # the same models
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _ADVERSARIAL = {
     "AAW": "accuracy over all images",
@@ -38,7 +39,7 @@ def compare_radii(published: str, options: Options) -> dict[str, Any]:
         published: "aisafety_figures".
         options: of the command.
     """
-    setting = setting_of(("FGSM", "PGD-linf"), images=397, quick=20, measures=("effect",))
+    setting = setting_of(("FGSM", "PGD-linf"), _MODELS_OF, images=397, quick=20, measures=("effect",))
     radii = _RADII["quick" if options.quick else "default"]
     attacks = tuple(replace(choice, epsilon=radius) for choice in setting.config.attacks for radius in radii)
     with run_setting(replace(setting, config=replace(setting.config, attacks=attacks)), options) as run:
@@ -70,7 +71,7 @@ def compare_directions(published: str, options: Options, *, figure: str) -> dict
         figure: "4" or "5".
     """
     count = 100 if options.full else 5 if options.quick else 20
-    with run_setting(setting_of(("FGSM",), images=100, quick=10, measures=()), options) as run:
+    with run_setting(setting_of(("FGSM",), _MODELS_OF, images=100, quick=10, measures=()), options) as run:
         lines = [
             PaperLine(f"{model}, {what}", symbol, estimate, None, f"a curve of {paper_model(model)}")
             for model, classifier in run.models.items()

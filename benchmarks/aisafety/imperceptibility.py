@@ -30,7 +30,7 @@ def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> d
         options: of the command.
         dataset: that it is about.
     """
-    setting = setting_of(_ATTACKS, keep_images=True, measures=("distance", "perceptual"))
+    setting = setting_of(_ATTACKS, table, keep_images=True, measures=("distance", "perceptual"))
     with run_setting(setting, options) as run:
         results, notes = build_rows(run.folder, ("ALD", "ASS"), "pairs")
         lines = []

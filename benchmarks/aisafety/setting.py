@@ -1,7 +1,7 @@
 """What AISafety's Tables II to IX share: its attacks, and what its models and data are replaced by.
 
 The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, and gives no weights. Here both parts of a table stand
-beside the same small models on digits: undefended, trained against PGD and with TRADES.
+beside the same small models on digits, trained and defended as the paper's are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,9 +12,16 @@ from ...engine import Config
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
 from ..shared.paper_numbers import find_value, load_published
-from ..shared.reproduction import DIGITS, PaperLine, Setting, Size
+from ..shared.reproduction import PaperLine, Setting, Size
 
-MODELS: Mapping[str, str] = {"standard": "VANILLA", "pgd-training": "PAT", "trades": "TRADES"}
+MODELS: Mapping[str, str] = {
+    "standard": "VANILLA",
+    "pgd-training": "PAT",
+    "fgsm-training": "SAT",
+    "least-likely-training": "NAT",
+    "trades": "TRADES",
+    "standard+resize-pad": "RAND",
+}
 DATASETS = ("CIFAR-10", "SVHN")
 PRESET = find_preset("aisafety")
 _NAMES: Mapping[tuple[str, str], str] = {
@@ -35,21 +42,24 @@ def attack_name(implementation: str, norm: str) -> str:
     return _NAMES[implementation.partition(":")[2], norm]
 
 
-def setting_of(names: Sequence[str], *, images: int = 100, quick: int = 20, **changes: Any) -> Setting:
+def setting_of(names: Sequence[str], table: str, *, images: int = 100, quick: int = 20, **changes: Any) -> Setting:
     """The paper's setting with some of its attacks.
 
     Args:
         names: of attacks, as the paper has them.
+        table: published, whose models are run; the undefended one besides.
         images: of the default size.
         quick: images of the quick size.
         **changes: of the config.
     """
     attacks = [choice for choice in PRESET.config.attacks if attack_name(choice.attack, choice.norm or "") in names]
     config: Config = replace(PRESET.config, attacks=tuple(attacks), **changes)
+    printed = {"VANILLA", *(row["model"] for row in load_published(table)["rows"] if "model" in row)}
+    models = tuple(f"digits:{name}" for name, theirs in MODELS.items() if theirs in printed)
     return Setting(
         config,
-        default=Size(DIGITS, images, _STEPS, 1000),
-        quick=Size(DIGITS, quick, {**_STEPS, "steps": 5}, 100),
+        default=Size(models, images, _STEPS, 1000),
+        quick=Size(models, quick, {**_STEPS, "steps": 5}, 100),
         data="digits",
     )
 

@@ -20,7 +20,7 @@ def compare_white_box(table: str, options: Options) -> dict[str, Any]:
         table: "aisafety_table2".
         options: of the command.
     """
-    with run_setting(setting_of(_ATTACKS, measures=("effect",)), options) as run:
+    with run_setting(setting_of(_ATTACKS, table, measures=("effect",)), options) as run:
         clean, notes = build_rows(run.folder, ["CA"], "models")
         attacked, more = build_rows(run.folder, ["AAW"], "pairs")
         known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}

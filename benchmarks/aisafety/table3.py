@@ -24,7 +24,7 @@ def compare_black_box(table: str, options: Options) -> dict[str, Any]:
         table: "aisafety_table3".
         options: of the command.
     """
-    setting = setting_of((*_QUERIES, *_TRANSFERRED), images=30, transfer="simple", measures=("effect",))
+    setting = setting_of((*_QUERIES, *_TRANSFERRED), table, images=30, transfer="simple", measures=("effect",))
     with run_setting(setting, options) as run:
         results, notes = build_rows(run.folder, ["AAB"], "pairs")
         lines = []

@@ -23,7 +23,7 @@ def compare_defences(table: str, options: Options) -> dict[str, Any]:
         options: of the command.
     """
     # A results folder has at least one attack; only its clean predictions are used.
-    setting = setting_of(("FGSM",), images=397, quick=397, measures=())
+    setting = setting_of(("FGSM",), table, images=397, quick=397, measures=())
     with run_setting(setting, options) as run:
         original, *defended = run.plan.config.models
         lines = []

@@ -30,7 +30,7 @@ def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
         options: of the command.
     """
     directions = _FULL if options.full else _QUICK if options.quick else _DEFAULT
-    with run_setting(setting_of(("FGSM",), images=100, quick=20, measures=()), options) as run:
+    with run_setting(setting_of(("FGSM",), table, images=100, quick=20, measures=()), options) as run:
         lines = [
             line
             for model, classifier in run.models.items()

@@ -44,4 +44,10 @@ TABLES = (
         show=".canary.table9:print_result",
         runs_models=False,
     ),
+    PaperTable(
+        "canary-defences",
+        "CANARY's measures of defences: four trained, four that process the input",
+        "canary_defences",
+        ".canary.defences:compare_measures",
+    ),
 )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from torch import Tensor
 
-from ...adapters import Classifier, find_attack
+from ...adapters import Classifier, defend, find_attack
 from ...adapters.data.datasets import Data
 from ...adapters.models.zoo.load import load_model
 from ...adapters.paths import expand_path
@@ -238,15 +238,24 @@ def shrink(config: Config, size: Size) -> Config:
 
 
 def load_models(models: Mapping[str, Classifier] | Sequence[str], device: str) -> Mapping[str, Classifier]:
-    """Classifiers by name: given ones as they are, `digits:NAME` trained here, "demo:*" all embedded ones."""
+    """Classifiers by name: given ones as they are, `digits:NAME+DEFENCE` trained here, "demo:*" all embedded ones."""
     if isinstance(models, Mapping):
         return models
     from ...engine.plan.config import expand_models
 
     known = [small for small in models if not small.startswith("digits:")]
     names = expand_models(Config(models=tuple(known))).models if known else ()
-    small = {name: load_small_model(name.partition(":")[2]).to(device) for name in models if name not in known}
+    small = {name: _load_digits_model(name).to(device) for name in models if name not in known}
     return {**small, **{name: load_model(name, device) for name in names}}
+
+
+def _load_digits_model(name: str) -> Classifier:
+    """One of `small_models`, perhaps with defences behind it: "digits:standard+jpeg"."""
+    training, *defences = name.partition(":")[2].split("+")
+    classifier = load_small_model(training)
+    for defence in defences:
+        classifier = defend(classifier, defence, f"{classifier.name}+{defence}")
+    return classifier
 
 
 def print_result(result: Mapping[str, Any], console: Console) -> None:

@@ -1,8 +1,8 @@
-"""An undefended and two defended CNNs on scikit-learn's digits: what the CIFAR- and SVHN-shaped tables run on offline.
+"""An undefended and several defended CNNs on scikit-learn's digits: what the CIFAR- and SVHN-shaped tables run on.
 
-Standard training, adversarial training with PGD (Madry et al. 2018) and TRADES (Zhang et al. 2019, beta 6), all with
-the same network, images of 3 x 32 x 32 and linf radius 0.1, by the loop behind `davylamp harden`. The module, run as a
-program, trains all.
+Standard training, adversarial training with PGD (Madry et al. 2018) and TRADES (Zhang et al. 2019, beta 6), and what
+single papers have besides, all with the same network, images of 3 x 32 x 32 and linf radius 0.1, by the loop behind
+`davylamp harden`. The module, run as a program, trains the first three.
 """
 
 import hashlib
@@ -25,10 +25,17 @@ from ...engine.training.student import Student
 EPSILON = 0.1
 TRAINED_ON = 1400
 TRAININGS: Mapping[str, str] = {"standard": "natural", "pgd-training": "pgd", "trades": "trades"}
+MORE_TRAININGS: Mapping[str, str] = {  # which single papers have
+    "fgsm-training": "fgsm",
+    "least-likely-training": "least-likely",
+    "mart": "mart",
+    "noise-training": "natural-noise",
+}
 _ASCENT: Mapping[str, Mapping[str, Any]] = {
     "standard": {},
     "pgd-training": {"steps": 5, "start": "gaussian"},
     "trades": {"steps": 5, "beta": 6.0},
+    "mart": {"steps": 5, "beta": 6.0},
 }
 
 
@@ -50,7 +57,7 @@ def small_models() -> dict[str, Classifier]:
 
 
 def load_small_model(name: str) -> Classifier:
-    """One model: "standard", "pgd-training" or "trades"; trained on the first call (seconds), then cached."""
+    """One model of either list: "standard", "mart"; trained on the first call (seconds), then cached."""
     file = _cache() / f"{name}-{_digest()}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -84,7 +91,8 @@ def _network() -> nn.Sequential:
 def _training(name: str) -> TrainingSettings:
     """What a model was trained with."""
     numbers = {"epochs": 8, "batch_size": 100, "learning_rate": 3e-3, "optimiser": "adam", "schedule": "constant"}
-    return make_settings(TRAININGS[name], "linf", EPSILON, {**numbers, "weight_decay": 0.0, **_ASCENT[name]})
+    method = {**TRAININGS, **MORE_TRAININGS}[name]
+    return make_settings(method, "linf", EPSILON, {**numbers, "weight_decay": 0.0, **_ASCENT.get(name, {})})
 
 
 def _digits() -> tuple[Tensor, Tensor]:
