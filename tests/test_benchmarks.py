@@ -24,6 +24,7 @@ from davylamp.benchmarks.shared import reproduction, small_models
 from davylamp.benchmarks.shared.paper_numbers import load_published
 from davylamp.engine import load
 from davylamp.engine.statistics.bootstrap import Estimate
+from davylamp.engine.training.ascent import ascend, begin
 from davylamp.metrics import half_distortion
 
 TABLES = list_tables()
@@ -273,12 +274,13 @@ def test_small_models_learn_and_the_defended_ones_withstand_more(monkeypatch, tm
     """On a part of the digits: enough to tell them apart, a fraction of the time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(small_models, "TRAINED_ON", 500)
-    monkeypatch.setattr(small_models, "_EPOCHS", 4)
     data = small_models.load_digits_data(100)
     accuracy, robust = {}, {}
     for name, model in small_models.small_models().items():
         accuracy[name] = float((model.predict_logits(data.inputs).argmax(1) == data.labels).double().mean())
-        adv = small_models._ascend(data.inputs, lambda x, m=model: nn.functional.cross_entropy(m(x), data.labels))
+        rules = ("linf", small_models.EPSILON, 5, 0.05)
+        start = begin(data.inputs, "linf", small_models.EPSILON, "none")
+        adv = ascend(data.inputs, start, lambda x, m=model: nn.functional.cross_entropy(m(x), data.labels), rules)
         assert float((adv - data.inputs).abs().max()) <= small_models.EPSILON + 1e-6
         robust[name] = float((model.predict_logits(adv).argmax(1) == data.labels).double().mean())
     assert min(accuracy.values()) > 0.6

@@ -11,7 +11,7 @@ from ...adapters.catalogue.lookup import check_support, row_of
 from ...adapters.catalogue.step_size import resolve_step
 from ...errors import Unsupported
 from .best_effort import largest_change, on_pixels
-from .saturation import DOUBLINGS, THRESHOLD, Saturation, default_budgets, is_near
+from .saturation import DOUBLINGS, LEAST_L0, THRESHOLD, Saturation, default_budgets, is_near
 
 _HALVINGS = 8  # of the smallest radius, where that already loses nothing
 _SPENT = ("forwards", "backwards", "seconds")
@@ -137,7 +137,8 @@ def saturation_radii(threat_model: ThreatModel, components: int) -> list[float]:
     if threat_model.epsilon is None:
         return default_budgets(threat_model.norm, components)
     halves = [threat_model.epsilon / 2**number for number in range(len(DOUBLINGS))]
-    return sorted({max(1.0, float(int(half))) if threat_model.norm == "l0" else half for half in halves})
+    least = min(LEAST_L0, threat_model.epsilon)
+    return sorted({max(least, float(int(half))) if threat_model.norm == "l0" else half for half in halves})
 
 
 def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> list[float]:
@@ -149,11 +150,11 @@ def _wider_radii(threat_model: ThreatModel, upper: float, components: int) -> li
 
 
 def _narrower_radii(threat_model: ThreatModel, lower: float) -> list[float]:
-    """The radii that follow while the smallest one loses nothing; of l0 none below one component."""
+    """The radii that follow while the smallest one loses nothing; of l0 none below `LEAST_L0` components."""
     halves = [lower / 2**number for number in range(1, _HALVINGS + 1)]
     if threat_model.norm != "l0":
         return halves
-    return sorted({float(int(half)) for half in halves if half >= 1}, reverse=True)
+    return sorted({float(int(half)) for half in halves if half >= LEAST_L0}, reverse=True)
 
 
 def _near(ratios: Mapping[float, float]) -> list[float]:

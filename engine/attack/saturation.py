@@ -15,6 +15,7 @@ from ...adapters.threat_model import Norm
 from ...errors import InvalidInput, Unsupported
 
 THRESHOLD = 0.01
+LEAST_L0 = 3.0  # a pixel in colour: below it some attacks cannot run, JSMA changes two components at a time
 DOUBLINGS = range(-4, 5)  # of the customary radius: linf 0.25/255 to 64/255
 _ROUNDING = 1e-9  # of the difference of two ratios
 
@@ -117,4 +118,4 @@ def default_budgets(norm: Norm, components: int) -> list[float]:
         raise Unsupported(f"expected a norm with a ball to choose a budget in, got {norm}")
     largest = components if norm in ("l0", "l1") else torch.inf
     sizes = [min(customary * 2.0**doubling, largest) for doubling in DOUBLINGS]
-    return sorted({max(1.0, float(int(size))) if norm == "l0" else size for size in sizes})
+    return sorted({max(LEAST_L0, float(int(size))) if norm == "l0" else size for size in sizes})

@@ -110,8 +110,8 @@ def test_a_targeted_ratio_counts_the_target(digits):
 
 def test_thedefault_budgets_double_around_the_customary_radius():
     assert default_budgets("linf", 3072) == pytest.approx([2.0**k / 255 for k in range(-2, 7)])
-    assert default_budgets("l0", 3072) == [1, 3, 7, 15, 30, 60, 120, 240, 480]
-    assert default_budgets("l0", 48) == [1, 2, 4, 8, 16]
+    assert default_budgets("l0", 3072) == [3, 7, 15, 30, 60, 120, 240, 480]
+    assert default_budgets("l0", 48) == [3, 4, 8, 16]
 
 
 @pytest.mark.parametrize(
