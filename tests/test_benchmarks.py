@@ -10,6 +10,7 @@ import pkgutil
 import sys
 from statistics import fmean
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -310,3 +311,32 @@ def test_the_command_lists_runs_and_refuses(capsys, monkeypatch):
         assert code == 1
         assert out == ""
         assert errors.count("\n") == 1
+
+
+def test_places_of_half_distortions_are_those_of_scipy():
+    from scipy.stats import rankdata
+
+    from davylamp.benchmarks.robic.ranking import rank_replicates
+
+    halves = np.array([[3.0, 1, 2, 1], [0.5, math.inf, 0.1, 4], [math.nan, 2, math.inf, 1]])
+    expected = [rankdata(np.where(np.isnan(row), math.inf, row)) for row in halves]
+    np.testing.assert_array_equal(rank_replicates(halves), expected)
+
+
+def test_attacks_are_ranked_by_the_half_distortions_of_the_results(results, folder):
+    lines = results("robic-figures-ranking")["lines"]
+    for model in ("standard", "pgd-training"):
+        for names in ({"SurFree", "RayS", "GeoDA", "QEBA"}, {"BP", "CW", "PGD, best effort"}):
+            rows = [
+                line
+                for line in lines
+                if line["row"].endswith(f" on {model}") and line["row"].rpartition(" on ")[0] in names
+            ]
+            halves = [math.inf if line["ours"] is None else line["ours"] for line in rows if line["symbol"] == "D_half"]
+            places = [line["ours"] for line in rows if line["symbol"] == "rank"]
+            assert len(halves) == len(places) == len(names)
+            assert places == sorted(places)
+            assert halves == sorted(halves)
+            assert sum(places) == len(names) * (len(names) + 1) / 2
+    published = {line["row"].rpartition(" on ")[0]: line["published"] for line in lines if line["symbol"] == "rank"}
+    assert (published["SurFree"], published["RayS"], published["BP"]) == (1, 3, 2)

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ...engine import AttackChoice, Config
 from ...engine.cell import Cell
 from ...engine.plan.presets import find_preset
@@ -48,10 +50,16 @@ def _change(choice: AttackChoice, change: Mapping[str, Any]) -> AttackChoice:
 
 def half_distortions(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:
     """The half-distortion of every finished cell, in grey levels, root mean square."""
+    for cell, draws, n in half_draws(run):
+        yield cell, interval(draws, n)
+
+
+def half_draws(run: SettingRun) -> Iterator[tuple[Cell, np.ndarray, int]]:
+    """The same on the images themselves and in 1000 replicates that draw the same images for every cell, and n."""
     for outcome in read_outcomes(run.folder).done:
         images = run.plan.data.load(run.models[outcome.cell.subject.model]).inputs
         grey = outcome.columns["distance"] * 255 / math.sqrt(images[0].numel())
-        yield outcome.cell, interval(draw_half_distortion(resample(len(images), 1000, 0), grey), len(images))
+        yield outcome.cell, draw_half_distortion(resample(len(images), 1000, 0), grey), len(images)
 
 
 def compare_budgets(

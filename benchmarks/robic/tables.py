@@ -30,6 +30,12 @@ TABLES = (
         },
     ),
     PaperTable(
+        "robic-figures-ranking",
+        "ranking of attacks by half-distortion at the paper's budgets",
+        "robic_figures",
+        ".robic.ranking:rank_attacks",
+    ),
+    PaperTable(
         "robic-table2",
         "accuracy and half-distortion of models",
         "robic_table2",

@@ -1,0 +1,91 @@
+"""RoBIC's ranking of attacks (Maho et al. 2021, section 5.1): which reaches the least half-distortion."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...engine.cell import Cell
+from ...engine.statistics.bootstrap import FEWEST, Estimate, bands, interval
+from ..shared.paper_table import Options
+from ..shared.reproduction import DIGITS, PaperLine, Setting, Size, run_setting
+from .setting import NAMES, READINGS, choose, half_draws
+
+# What the paper's text says of its figures, the nearest first; what it does not tell apart stands together.
+ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "black-box": (("SurFree",), ("RayS", "GeoDA", "QEBA")),
+    "white-box": (("PGD, best effort", "BP", "CW"),),
+}
+_SETTING = Setting(
+    choose(tuple(NAMES)),
+    default=Size(DIGITS[:2], 24, {}),
+    quick=Size(DIGITS[:1], 6, {"steps": 5, "max_queries": 60}),
+    data="digits",
+)
+_RANK = (
+    "place by D_half among the attacks of the group, 1 the least, ties at their mean place; 95 % interval over the "
+    "images, none of fewer than 5; published: the place that section 5.1 gives, without numbers"
+)
+
+
+def rank_attacks(published: str, options: Options) -> dict[str, Any]:
+    """Rank black-box and white-box attacks by half-distortion, beside what the paper's text says.
+
+    Args:
+        published: "robic_figures".
+        options: of the command.
+    """
+    with run_setting(_SETTING, options) as run:
+        cells = [(cell, draws, n) for cell, draws, n in half_draws(run)]
+        lines, notes = [], []
+        for model in run.models:
+            for group, order in ORDERS.items():
+                mine = [
+                    each for each in cells if each[0].subject.model == model and NAMES[each[0].attack] in sum(order, ())
+                ]
+                more, note = _rank(group, order, mine)
+                lines += more
+                notes += [f"{model}, {group}: {note}"] if note else []
+        readings = {**READINGS, "rank": _RANK}
+        return run.report(published, lines, readings=readings, left_out={}, notes=notes)
+
+
+def rank_replicates(halves: np.ndarray) -> np.ndarray:
+    """Places of A half-distortions in each of R replicates, (R, A): 1 is the least, ties at their mean; NaN is last."""
+    known = np.where(np.isnan(halves), math.inf, halves)
+    below = (known[:, None, :] < known[:, :, None]).sum(2)
+    same = (known[:, None, :] == known[:, :, None]).sum(2)
+    return below + (same + 1) / 2
+
+
+def _rank(
+    group: str, order: tuple[tuple[str, ...], ...], cells: Sequence[tuple[Cell, np.ndarray, int]]
+) -> tuple[list[PaperLine], str]:
+    """The lines of a group of attacks on one model, the least half-distortion first, and who is first how often."""
+    if not cells:
+        return [], ""
+    places = rank_replicates(np.stack([draws for _, draws, _ in cells], axis=1))
+    low, high = bands(places)
+    lines, firsts = [], []
+    for column in np.argsort(places[0], kind="stable"):
+        cell, draws, n = cells[column]
+        name, row = NAMES[cell.attack], f"{NAMES[cell.attack]} on {cell.subject.model}"
+        ends = (float(low[column]), float(high[column])) if n >= FEWEST else (math.nan, math.nan)
+        beside = f"section 5.1, {group}"
+        lines.append(PaperLine(row, "D_half", interval(draws, n), None, "a curve"))
+        lines.append(
+            PaperLine(row, "rank", Estimate(float(places[0, column]), *ends, n), _published(order, name), beside)
+        )
+        firsts.append(f"{name} {float((places[1:, column] == places[1:].min(1)).mean()):.2f}")
+    return lines, f"share of 1000 resamples of the images in which it is first: {', '.join(firsts)}"
+
+
+def _published(order: tuple[tuple[str, ...], ...], name: str) -> float:
+    """The mean place of an attack among those that the paper does not tell apart."""
+    before = 0
+    for together in order:
+        if name in together:
+            return before + (len(together) + 1) / 2
+        before += len(together)
+    return math.nan
