@@ -45,17 +45,8 @@ def multisection_coverage(
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    units = _units(activations, neurons)
-    _check_ranges(units, low, high)
-    if sections < 1:
-        raise ValueError(f"expected sections >= 1, got {sections}")
-    reached = torch.zeros(units.shape[1] * sections, dtype=torch.bool, device=units.device)
-    first = torch.arange(units.shape[1], device=units.device) * sections
-    span = (high - low).where(high > low, 1)
-    for group in _groups(units):
-        section = ((group - low) / span * sections).floor().clamp(0, sections - 1).long()
-        reached[(first + section)[(group >= low) & (group <= high)]] = True
-    return claims(reached, units).mean()
+    units = neuron_values(activations, neurons)
+    return claims(sections_reached(units, low, high, sections), units).mean()
 
 
 @metric(
@@ -80,9 +71,8 @@ def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    units = _units(activations, neurons)
-    _check_ranges(units, low, high)
-    above, below = claims((units > high).any(0), units), claims((units < low).any(0), units)
+    units = neuron_values(activations, neurons)
+    above, below = (claims(side, units) for side in beyond_ranges(units, low, high))
     return (above.mean() + below.mean()) / 2
 
 
@@ -108,9 +98,8 @@ def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *
     Raises:
         ValueError: if shapes, types or values are not as described.
     """
-    units = _units(activations, neurons)
-    _check_ranges(units, low, high)
-    return claims((units > high).any(0), units).mean()
+    units = neuron_values(activations, neurons)
+    return claims(beyond_ranges(units, low, high)[0], units).mean()
 
 
 @metric(
@@ -134,19 +123,65 @@ def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit
     Raises:
         ValueError: if shapes, types or values are not as described, or there is no layer.
     """
-    all_units = [_units(layer, neurons, f"layers[{index}]") for index, layer in enumerate(layers)]
+    all_units = [neuron_values(layer, neurons, f"layers[{index}]") for index, layer in enumerate(layers)]
     widths = [units.shape[1] for units in all_units]
     if not 1 <= k <= min(widths, default=0):
         raise ValueError(f"expected k from 1 to {min(widths, default=0)}, the smallest layer, got {k}")
-    reached = [torch.zeros_like(units[:1, :], dtype=torch.bool).any(0) for units in all_units]
-    for units, met in zip(all_units, reached, strict=True):
-        for group in _groups(units):
-            met[group.topk(k).indices.flatten()] = True
-    return claims(torch.cat(reached), all_units[0]).mean()
+    return claims(torch.cat([most_active(units, k) for units in all_units]), all_units[0]).mean()
 
 
-def _units(activations: Tensor, neurons: Neurons, name: str = "activations") -> Tensor:
-    """Checked activations, shape (N, units)."""
+def sections_reached(units: Tensor, low: Tensor, high: Tensor, sections: int) -> Tensor:
+    """Which sections of the neurons' ranges are reached; those of several sets of images are united by "or".
+
+    Args:
+        units: values of the neurons, shape (N, units), from `neuron_values`.
+        low: least value of each neuron on the training set, shape (units,).
+        high: greatest value of each neuron on the training set, shape (units,).
+        sections: number of sections, at least 1.
+
+    Returns:
+        Shape (units, sections), bool.
+
+    Raises:
+        ValueError: if shapes, types or values are not as described.
+    """
+    _check_ranges(units, low, high)
+    if sections < 1:
+        raise ValueError(f"expected sections >= 1, got {sections}")
+    reached = torch.zeros(units.shape[1] * sections, dtype=torch.bool, device=units.device)
+    first = torch.arange(units.shape[1], device=units.device) * sections
+    span = (high - low).where(high > low, 1)
+    for group in _groups(units):
+        section = ((group - low) / span * sections).floor().clamp(0, sections - 1).long()
+        reached[(first + section)[(group >= low) & (group <= high)]] = True
+    return reached.view(-1, sections)
+
+
+def beyond_ranges(units: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Which neurons go above their ranges and which below, bool, shape (units,) each; arguments as before."""
+    _check_ranges(units, low, high)
+    return (units > high).any(0), (units < low).any(0)
+
+
+def most_active(units: Tensor, k: int) -> Tensor:
+    """Which neurons of a layer are among its k most active for some image, bool, shape (units,).
+
+    Args:
+        units: values of the neurons, shape (N, units), from `neuron_values`.
+        k: number of most active neurons, from 1 to `units`.
+    """
+    met = torch.zeros_like(units[:1, :], dtype=torch.bool).any(0)
+    for group in _groups(units):
+        met[group.topk(k).indices.flatten()] = True
+    return met
+
+
+def neuron_values(activations: Tensor, neurons: Neurons = "unit", name: str = "activations") -> Tensor:
+    """Checked values of the neurons, shape (N, units), of activations (N, units) or (N, C, h, w).
+
+    Raises:
+        ValueError: if the activations or `neurons` are something else.
+    """
     check_choice("neurons", neurons, ("unit", "channel"))
     maps = isinstance(activations, Tensor) and activations.ndim == 4
     check({name: activations}, "N C h w" if maps else "N units")

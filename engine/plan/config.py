@@ -20,7 +20,9 @@ from ...adapters.running.targets import check_target
 from ...adapters.threat_model import Norm
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
-from ..cell import CURVE, MEASURES, SHARD_SIZE, strip_best
+from ..cell import MEASURES, SHARD_SIZE, strip_best
+from ..measure_groups import is_group, known_groups, read_group
+from ..parametrised import is_parametrised, options_of
 from ..portfolio import AUTO, is_portfolio
 from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value
@@ -93,8 +95,11 @@ class Config:
         data: name of the data.
         limit: only this many images.
         images: only those of these names, of the first `limit`.
-        measures: groups of metrics, and user metrics as "my.py:function". "curve" is none of the default: how near the
-            nearest adversarial point of each image was after how many passes, of minimum-norm attacks on a CPU.
+        measures: groups of metrics, and user metrics as "my.py:function". Not in the default: "curve", how near the
+            nearest adversarial point of each image was after how many passes, of minimum-norm attacks on a CPU;
+            "coverage", "boundary", "neurons" and "consistency", with settings as "coverage:sections=100".
+        profile: name of the data that "coverage" takes the ranges of the neurons from.
+        hierarchy: file with the classes in groups, for semantic confusion; "": WordNet, for ImageNet's.
         libraries: only these; empty: all.
         repaired: the repaired rows as well.
         seeds: each cell once with each.
@@ -131,7 +136,12 @@ class Config:
     data: Annotated[Word, Option("demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = "demo:imagenet"
     limit: Annotated[Count | None, Option("only this many images")] = None
     images: Annotated[tuple[Word, ...], Option("only the images of these names", name="image")] = ()
-    measures: Annotated[tuple[Word, ...], Option("FILE.py:FUNCTION, of each image; curve", name="metric")] = MEASURES
+    measures: Annotated[
+        tuple[Word, ...],
+        Option("FILE.py:FUNCTION, of each image; curve, coverage, boundary, neurons, consistency", name="metric"),
+    ] = MEASURES
+    profile: Annotated[str, Option("data that show the usual range of each neuron, for coverage")] = ""
+    hierarchy: Annotated[str, Option("a JSON or CSV file with the classes in groups, for QI_Wup; ImageNet's")] = ""
     libraries: Annotated[tuple[LibraryName, ...], Option("only this library", name="library")] = ()
     repaired: Annotated[bool, Option("the repaired rows as well")] = False
     seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("of every random choice", name="seed")] = (0,)
@@ -160,12 +170,13 @@ class Config:
         elif isinstance(self.attacks, Mapping):
             raise InvalidInput("attacks: expected a list of tables, each under [[attacks]], got one table")
         _store(self, check_record(Config, values))
-        for place, group in enumerate(self.measures):
-            if group not in (*MEASURES, CURVE):
-                if is_file_name(group):
-                    find_metric(group)
-                    continue
-                unknown = UnknownName(f"measures[{place}]", group, (*MEASURES, CURVE))
+        for place, measure in enumerate(self.measures):
+            if is_file_name(measure) and not is_group(measure):
+                find_metric(measure)
+            elif is_parametrised(measure) or is_group(measure):
+                _prefixed(f"measures[{place}]", options_of if is_parametrised(measure) else read_group, measure)
+            else:
+                unknown = UnknownName(f"measures[{place}]", measure, known_groups())
                 unknown.path = f"measures[{place}]"
                 raise unknown
 

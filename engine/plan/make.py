@@ -11,7 +11,9 @@ from ...adapters import Classifier, Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
+from ...adapters.data.streaming import describe_files
 from ...adapters.models.identity.digest import digest_data, identify_model
+from ...adapters.paths import expand_path
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
@@ -20,6 +22,8 @@ from ..attack.best_effort import check_search, combinations
 from ..attack.best_of import MAX_QUERIES, check_portfolio
 from ..cell import Cell, FitData, ModelOnData, best_name, saturation_name
 from ..defended import originals_of
+from ..hierarchy import read_hierarchy
+from ..measure_groups import digest_of_file, is_group, read_group, sealed_measure, with_setting
 from ..portfolio import is_portfolio, version_of_search
 from ..sources import DataSource, FitSource, LastLoaded, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
@@ -145,7 +149,8 @@ def make_plan(
         subjects.append((subject, source))
         if name in spared:
             continue
-        asked = [*_cells(config, subject, loaded.inputs[0].numel(), refused, surrogate, fitted_on)]
+        measured = replace(config, measures=seal_groups(config, classifier))
+        asked = [*_cells(measured, subject, loaded.inputs[0].numel(), refused, surrogate, fitted_on)]
         drawn = drawn_of(config, classifier, surrogate.is_random)
         cells += [(place, replace(cell, **drawn)) for place, cell in asked]
     unique = {cell.key: cell for _, cell in cells}
@@ -185,6 +190,7 @@ def check_config(config: Config) -> None:
         )
     if config.surrogate and config.examples != "own":
         raise InvalidInput("expected a surrogate or the examples of the original, got both")
+    seal_groups(config)
     nobody = ModelOnData("", "", config.data, "", 1)
     rows = [cell.row for _, cell in _cells(config, nobody, None, {})]
     if config.fit_data and not any(row.fit and not row.data_free for row in rows):
@@ -192,6 +198,45 @@ def check_config(config: Config) -> None:
         raise InvalidInput(f"expected an attack that learns from images once (uap) with data to fit on, got {names}")
     if config.fit_limit is not None and not config.fit_data:
         raise InvalidInput("expected data to fit on with a limit of it, got the limit alone")
+
+
+def seal_groups(config: Config, classifier: Classifier | None = None) -> tuple[str, ...]:
+    """The measures of a config, with what they read from elsewhere: the data of a profile, the file of a hierarchy.
+
+    Args:
+        config: what is to be done.
+        classifier: the model that the profile is prepared for; None: nothing is read yet.
+
+    Raises:
+        InvalidInput: if coverage is asked for without a profile, or a profile without coverage.
+        DavylampError: if there is no such data or file.
+    """
+    sealed = []
+    groups = {measure: read_group(measure) for measure in config.measures if is_group(measure)}
+    if config.profile and "coverage" not in {group.name for group in groups.values()}:
+        raise InvalidInput("expected --metric coverage with a profile, got the profile alone")
+    for measure in config.measures:
+        group = groups.get(measure)
+        if group is not None and group.name == "coverage":
+            sealed.append(_seal_profile(measure, group["profile"], config.profile, classifier))
+        elif group is not None and group.name == "confusion" and (group["hierarchy"] or config.hierarchy):
+            path = group["hierarchy"] or config.hierarchy
+            classes, wanted = len(read_hierarchy(expand_path(path))), classifier and classifier.num_classes
+            if wanted and classes != wanted:
+                raise InvalidInput(f"expected {wanted} classes in the hierarchy {path}, got {classes}")
+            whole = measure if group["hierarchy"] else with_setting(measure, "hierarchy", path)
+            sealed.append(sealed_measure(whole, digest_of_file(path)))
+        else:
+            sealed.append(measure)
+    return tuple(sealed)
+
+
+def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:
+    """Coverage with the data of its profile, `inside` its name or `beside` it, and what these are."""
+    if not (inside or beside):
+        raise InvalidInput("expected data to take the neurons' ranges from: --profile DATA with coverage, got none")
+    whole = measure if inside else with_setting(measure, "profile", beside)
+    return whole if classifier is None else sealed_measure(whole, describe_files(classifier, inside or beside, None)[0])
 
 
 def _describe_fit_data(data: Data, fit: FitSource) -> FitData:
@@ -299,7 +344,9 @@ def _cell(
         target=choice.target,
         seed=seed,
         pixels=config.pixels,
-        measures=tuple(sealed_name(name) if is_file_name(name) else name for name in config.measures),
+        measures=tuple(
+            name if is_group(name) or not is_file_name(name) else sealed_name(name) for name in config.measures
+        ),
         shard_size=config.shard_size,
         version=version_of(row),
         implementation=row if row.given is not None else None,
@@ -341,7 +388,9 @@ def version_of(row: Implementation) -> str:
 
 def _unknown_parts(cell: Cell) -> dict[str, str]:
     """A user's attack and metrics in a cell that cannot be known in full, by name, each with why."""
-    metrics = [find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name)]
+    metrics = [
+        find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name) and not is_group(name)
+    ]
     reasons = {metric.name: metric.unknown for metric in metrics}
     if cell.row.given is not None:
         reasons[cell.row.name] = cell.row.given.identity.reasons

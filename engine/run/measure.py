@@ -18,6 +18,9 @@ from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
 from ..attack.best_of import PortfolioResult
+from ..hierarchy import similarity_of_file
+from ..measure_groups import find_group, group_names, is_group
+from ..parametrised import base_of, is_parametrised, options_of
 from ..store.columns import (
     EXAMPLES,
     column_of_logits,
@@ -30,6 +33,7 @@ from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
 __all__ = ["EXAMPLES", "clean_table", "label_cams", "measured_symbols", "minimal_distance", "result_table"]
 
+_LACKING = "it needs what this model, its data or the attack lacks"
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": 5}}
 
 
@@ -102,6 +106,7 @@ def result_table(
     """
     usable = result.usable
     count = len(result.labels)
+    groups = group_names(tuple(measures))
     columns: dict[str, pa.Array] = {
         "index": pa.array(range(first, first + count)),
         "image": pa.array(list(names)),
@@ -139,7 +144,7 @@ def result_table(
     for name in result.distances._fields:
         columns[name] = column_of_values(getattr(result.distances, name))
         columns[f"{name}_8bit"] = column_of_values(getattr(on_grid, name))
-    adv_cams = _adv_cams(result, classifier, inputs, cams, usable) if "attention" in measures else {}
+    adv_cams = _adv_cams(result, classifier, inputs, cams, usable) if "attention" in groups else {}
     measured, unmeasured = _measure(result, classifier, inputs, measures, adv_cams, usable)
     columns |= {symbol: column_of_values(values) for symbol, values in measured.items()}
     columns["adv_logits"] = column_of_logits(result.adv_logits)
@@ -189,13 +194,14 @@ def _measure(
     given: dict[str, Any] = {name: getattr(result, name) for name in ("logits", "adv_logits", "labels", "targets")}
     given |= {name: getattr(result, name) for name in ("success", "forwards", "backwards", "adv_inputs")}
     given |= {"inputs": inputs, **cams}
-    if result.logits.shape[1] == 1000 and "confusion" in measures:
-        given["similarity"] = imagenet_wup().to(inputs.device)
+    similarity = _similarity_of(measures, result.logits.shape[1])
+    if similarity is not None:
+        given["similarity"] = similarity.to(inputs.device)
     weight = _last_weight(classifier, result.logits.shape[1])
     if weight is not None and weight.shape[0] <= 2000:
         given["weight"] = weight
     columns, unmeasured = {}, {}
-    for symbol in measured_symbols(measures):
+    for symbol in measured_symbols(group_names(tuple(measures))):
         metric = METRICS[symbol]
         values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
         if any(given.get(name) is None for name in _needs(metric)):
@@ -204,15 +210,43 @@ def _measure(
             columns[symbol] = _values(metric, given, usable, values)
         except (ValueError, FileNotFoundError) as error:  # images too small for it; DISTS without VGG16's weights
             columns[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
+    chosen = _parametrised(given, usable, measures)
+    columns |= chosen
+    unmeasured |= {symbol: _LACKING for symbol in filter(is_parametrised, measures) if symbol not in chosen}
     _correct_outcomes(columns, result, usable)
     for measure in measures:
-        if not is_file_name(name := plain_name(measure)):
+        if is_group(measure) or not is_file_name(name := plain_name(measure)):
             continue
         columns[name], reason = _users(find_metric(name), {**given, "model": classifier, **_spent(result)}, usable)
         if sealed_name(name) != measure:
             columns[name], reason = torch.full_like(columns[name], math.nan), f"{name} was edited during the evaluation"
         unmeasured |= {name: reason} if reason else {}
     return columns, unmeasured
+
+
+def _parametrised(given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]) -> dict[str, Tensor]:
+    """The metrics with a parameter in their symbols, as far as there is what they need."""
+    columns = {}
+    for symbol in filter(is_parametrised, measures):
+        metric = METRICS[base_of(symbol)]
+        if all(given.get(name) is not None for name in _needs(metric)):
+            values = torch.full(usable.shape, math.nan, dtype=torch.double, device=usable.device)
+            columns[symbol] = _values(metric, given, usable, values, options_of(symbol))
+    return columns
+
+
+def _similarity_of(measures: Sequence[str], classes: int) -> Tensor | None:
+    """How alike the classes are: by the hierarchy that was given, by WordNet for ImageNet's; None if nothing is known.
+
+    Raises:
+        DavylampError: if the hierarchy has other classes, or its file is not there any more.
+    """
+    confusion = find_group(tuple(measures), "confusion")
+    if confusion is None:
+        return None
+    if confusion["hierarchy"]:
+        return similarity_of_file(confusion["hierarchy"], classes)
+    return imagenet_wup() if classes == 1000 else None
 
 
 def _spent(result: AttackResult) -> dict[str, Tensor]:
@@ -234,7 +268,13 @@ def _users(metric: UserMetric, given: Mapping[str, Any], usable: Tensor) -> tupl
     return values, ""
 
 
-def _values(metric: Metric, given: Mapping[str, Any], usable: Tensor, values: Tensor) -> Tensor:
+def _values(
+    metric: Metric,
+    given: Mapping[str, Any],
+    usable: Tensor,
+    values: Tensor,
+    options: Mapping[str, Any] | None = None,
+) -> Tensor:
     """The `values` with a metric's filled in where it is defined and the image proves something."""
     needs = _needs(metric)
     # Metrics of the change are computed where there is one: a pass over robust images would be thrown away.
@@ -242,7 +282,8 @@ def _values(metric: Metric, given: Mapping[str, Any], usable: Tensor, values: Te
     if not len(rows):
         return values
     arguments = {name: given[name] if name in ("similarity", "weight") else given[name][rows] for name in needs}
-    values[rows] = metric.function(**arguments, **_OPTIONS.get(metric.symbol, {}), reduction="none").to(values)
+    chosen = {**_OPTIONS.get(metric.symbol, {}), **(options or {})}
+    values[rows] = metric.function(**arguments, **chosen, reduction="none").to(values)
     return values
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
+from ...adapters.data.streaming import describe_files, load_blocks
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.running.draws import clean_draws, judged
@@ -22,20 +23,38 @@ from ...memory import give_memory_back
 from ..attack.at_saturation import SaturatedResult
 from ..attack.attack_cell import attack_shard
 from ..cell import Cell, ModelOnData, strip_best
+from ..measure_groups import read_group, seal_of
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
 from ..store.columns import column_of_logits
 from ..store.examples import compact_images
 from ..store.fits import fit_table
 from ..store.saturations import describe_saturation
+from .activations import GROUP, Ranges, ranges_of
 from .measure import clean_table, result_table
+from .optional_groups import optional_columns
 from .task import Task, TaskResult
 
+_REMEMBERED = 1024  # shards whose clean images are not measured again
 _FILE = ".py:"  # in the name of what a user's file makes
 _NOT_PLANNED = (
     "{} is not what was planned: its file was edited during the evaluation, or what it makes is random (seed it); "
     "run the command again"
 )
+
+
+class LastUsed(dict[Any, Any]):
+    """The last few entries that were put in."""
+
+    def __init__(self, most: int):
+        super().__init__()
+        self.most = most
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Put an entry in; the oldest goes."""
+        super().__setitem__(key, value)
+        while len(self) > self.most:
+            del self[next(iter(self))]
 
 
 class Workbench(LastLoaded):
@@ -44,6 +63,8 @@ class Workbench(LastLoaded):
     def __init__(self) -> None:
         super().__init__()
         self._checked: tuple[Callable[[], Any], Callable[[], Any], ModelOnData | None] = (object, object, None)
+        self._of_clean = LastUsed(_REMEMBERED)
+        self._ranges: tuple[Any, Ranges] = (None, {})
 
     def do(self, task: Task, progress: Callable[[int], object] | None = None) -> TaskResult:
         """Do a task; whatever goes wrong is its outcome, so that one cell never stops an evaluation.
@@ -149,12 +170,39 @@ class Workbench(LastLoaded):
             measures=task.cell.measures,
             cams=task.cams,
         )
+        further, why = optional_columns(
+            result,
+            classifier,
+            inputs,
+            task.cell.measures,
+            ranges_of=self._ranges_of,
+            memory=self._of_clean,
+            place=(task.subject.key, span.start, span.stop),
+        )
+        for name, column in further.items():
+            table = table.append_column(name, column)
+        unmeasured = {**unmeasured, **why}
         images = compact_images(result.adv_inputs) if task.keep_images else None
         spent = float(result.seconds.sum())
         outcome = TaskResult(task, table, images, attack_seconds=spent, unmeasured=unmeasured, fitted=task.fitted)
         if isinstance(result, SaturatedResult):
             outcome = outcome._replace(saturation=describe_saturation(result))
         return outcome
+
+    def _ranges_of(self, classifier: Classifier, measure: str) -> Ranges:
+        """The ranges of the neurons on the data of a measure of coverage, made once as long as no other is asked for.
+
+        Raises:
+            InvalidInput: if these data are not what was planned.
+        """
+        group, known = read_group(measure), self._ranges[0]
+        if known is None or known[0]() is not classifier or known[1] != measure:
+            name = group["profile"]
+            if describe_files(classifier, name, None)[0] != seal_of(measure):
+                raise InvalidInput(_NOT_PLANNED.format(name))
+            made = ranges_of(classifier, load_blocks(classifier, name, None, GROUP), group["neurons"])
+            self._ranges = ((ref(classifier), measure), made)
+        return self._ranges[1]
 
     def _fit(self, task: Task, classifier: Classifier, scored: Data) -> Fitted:
         """What the attack of a task learns once, from images that are not scored.

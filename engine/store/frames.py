@@ -11,6 +11,7 @@ from ...adapters import attack_of
 from ...errors import Unavailable
 from ..cell import Cell
 from .contents import order_of, read_records, unknown_attack
+from .coverage_bits import COLUMNS as COVERAGE_BITS
 from .fits import fit_costs
 from .plans import find_failed, find_missing
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
@@ -169,7 +170,8 @@ def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = Non
 
 
 def _columns(record: Record, *, heavy: bool) -> Any:
-    return record.table if heavy else record.table.drop_columns([n for n in HEAVY if n in record.table.column_names])
+    dropped = (*COVERAGE_BITS, *(() if heavy else HEAVY))
+    return record.table.drop_columns([name for name in dropped if name in record.table.column_names])
 
 
 def _records(store: ResultsStore, kind: Kind) -> Iterator[Record]:

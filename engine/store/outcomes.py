@@ -15,8 +15,11 @@ from ...adapters import attack_of
 from ...adapters.result import measured_norm, usable_images
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
-from ...metrics import fooling_rate_at_k
+from ...metrics import fooling_rate_at_k, imagenet_wup, semantic_confusion, targeted_semantic_confusion
 from ..cell import Cell, ModelOnData
+from ..hierarchy import similarity_of_file
+from ..measure_groups import find_group, is_group
+from ..parametrised import base_of, is_parametrised, options_of
 from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .columns import logits_of
@@ -32,6 +35,8 @@ from .transfers import Predictions, Transfers, mean_rate, read_transfers, transf
 
 Records = Iterator[tuple[str, Record]]
 _RATE = "FR@"
+_SEMANTIC = ("QI_Wup", "QI_Wup_T")  # by what a record has: predictions
+_IMAGENET = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,6 +287,12 @@ def _outcome(
     outcome = Outcome(cell, columns, record.meta.get("unmeasured", {}), record.meta, silent, adv_logits=adv_logits)
     logits = None if clean is None else clean.logits
     further = {name: _fooling_rate(outcome, logits, name) for name in symbols if is_rate(name)}
+    further |= {
+        name: values
+        for name in symbols
+        if base_of(name) in _SEMANTIC and name not in columns
+        if (values := _confusion(outcome, logits, name)) is not None
+    }
     further |= {name: _users_metric(outcome, logits, name) for name in symbols if is_file_name(name)}
     if tested is not None:
         further["OTR"] = mean_rate([*transfer_rates(columns, outcome.usable, tested).values()])
@@ -331,7 +342,8 @@ def details(cell: Cell) -> dict[str, str]:
     settings |= {f"{name} of": list(values) for name, values in cell.grid.items()}
     settings |= {"target": cell.target, "pixels": cell.pixels, "version": cell.version}
     settings |= {"rules": cell.rules, "torch": cell.torch, "device": cell.device}
-    if users := [measure for measure in cell.measures if is_file_name(plain_name(measure))]:
+    users = [each for each in cell.measures if not is_group(each) and is_file_name(plain_name(each))]
+    if users := [*users, *(each for each in cell.measures if is_group(each) and ":" in each)]:
         settings["metrics"] = users
     settings |= {"draws": cell.draws, "eot": cell.eot} if cell.draws or cell.eot > 1 else {}
     if cell.fitted_on is not None and cell.fitted_on.images:
@@ -365,6 +377,30 @@ def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.nd
     answers = outcome.adv_logits.masked_fill(torch.tensor(outcome.silent)[:, None], 0.0)
     rates = fooling_rate_at_k(logits, answers, int(symbol.removeprefix(_RATE)), reduction="none")
     return np.where(outcome.usable & ~outcome.silent, rates.numpy(), np.nan)
+
+
+def _confusion(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.ndarray | None:
+    """Semantic confusion at some threshold, (n,), by the hierarchy of the cell or WordNet; None if it has neither."""
+    adv_logits, silent = outcome.adv_logits, outcome.silent
+    if not is_parametrised(symbol) or adv_logits is None or silent is None or logits is None:
+        return None
+    group = find_group(outcome.cell.measures, "confusion")
+    if group is not None and group["hierarchy"]:
+        similarity = similarity_of_file(group["hierarchy"], adv_logits.shape[1])
+    elif adv_logits.shape[1] == _IMAGENET:
+        similarity = imagenet_wup()
+    else:
+        return None
+    answers = adv_logits.masked_fill(torch.tensor(silent)[:, None], 0.0)
+    if base_of(symbol) == "QI_Wup_T":
+        targets = outcome.columns["target"].astype(float)
+        known = ~np.isnan(targets)
+        aims = torch.tensor(np.where(known, targets, 0)).long()
+        values = targeted_semantic_confusion(aims, answers, similarity, **options_of(symbol), reduction="none")
+    else:
+        known = np.ones(len(answers), bool)
+        values = semantic_confusion(logits, answers, similarity, **options_of(symbol), reduction="none")
+    return np.where(outcome.usable & ~silent & known, values.numpy(), np.nan)
 
 
 def _users_metric(outcome: Outcome, logits: Tensor | None, name: str) -> np.ndarray:

@@ -10,7 +10,10 @@ from ...adapters.user_file import is_file_name
 from ...errors import UnknownName, Unsupported
 from ...metrics import METRICS
 from ..cell import MEASURES
+from ..measure_groups import COVERAGES, GROUP_OF, group_names
+from ..parametrised import CLEAN, base_of, is_parametrised, options_of
 from ..statistics.bootstrap import Draws, draw_half_distortion, draw_macro_f1, draw_means, draw_optimality, draws_of
+from ..store.coverage_bits import coverage_of, coverage_values
 from ..store.outcomes import Outcome, Outcomes, is_rate
 from ..user_metrics import find_metric
 
@@ -46,7 +49,6 @@ DEFAULTS: Mapping[By, tuple[str, ...]] = {
 OF_CLEAN = ("CA", "CC", "CF")
 _SHARES = ("MR", "TAS", "RA", "RA_worst", "CA", "AAB", "AAW", "R8", "OTR")
 _SPECIAL = ("CTC", "D_half", "OPT", "RA_worst")
-_NEEDS_MORE = ("coverage", "stability", "corruption", "neurons")
 _TARGETED = ("TAS", "QI_Wup_T", "QI_Vis_T")
 
 
@@ -67,14 +69,14 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         if is_file_name(symbol):
             find_metric(symbol)
             continue
-        if symbol not in METRICS and symbol not in MEASUREMENTS and not is_rate(symbol):
+        base = base_of(symbol)
+        if base not in METRICS and symbol not in MEASUREMENTS and not is_rate(symbol):
             raise UnknownName("metric", symbol, [*METRICS, *MEASUREMENTS])
-        group = METRICS[symbol].group if symbol in METRICS else ""
-        if group in _NEEDS_MORE:
-            raise Unsupported(
-                f"{symbol} needs the model itself or other images than a results folder holds: "
-                f'call davylamp.metrics.METRICS["{symbol}"].function'
-            )
+        if is_parametrised(symbol):
+            options_of(symbol)
+        group = METRICS[base].group if base in METRICS else ""
+        if group == "corruption":
+            raise Unsupported(f"{symbol} is about corrupted images: davylamp corrupt-table MODELS")
         if group.startswith("defence"):
             raise Unsupported(f"{symbol} compares a defended model with the original: add --defence ORIGINAL DEFENDED")
         if symbol == "RA_worst" and by != "models":
@@ -95,6 +97,8 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
         columns = [outcome.columns[symbol] for outcome in outcomes.done if symbol in outcome.columns]
         here = symbol in MEASUREMENTS or symbol in _SPECIAL or (symbol in OF_CLEAN and bool(outcomes.clean))
         here = any(outcome.is_minimum for outcome in outcomes.done) if symbol == "D_half" else here
+        if base_of(symbol) in COVERAGES:
+            here = any("coverage" in outcome.columns for outcome in outcomes.done)
         if here or any(column.dtype != object and not np.isnan(column).all() for column in columns):
             kept.append(symbol)
         elif explicit and outcomes.done and (not columns or is_file_name(symbol)):
@@ -191,19 +195,45 @@ def _draw_special(
     columns, n = outcome.columns, len(outcome.columns["label"])
     if symbol == "D_half" and outcome.is_minimum:
         return draws_of(draw_half_distortion(counts, columns["distance"]), n)
+    if base_of(symbol) in COVERAGES:
+        return draws_of(
+            np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan)), int(outcome.usable.sum())
+        )
     if symbol == "OPT":
         return draws_of(draw_optimality(counts, columns["distance"], best[rivals(outcome)]), n)
     return None
+
+
+def _coverage(outcome: Outcome, symbol: str) -> float:
+    """Coverage of a cell's images after the attack, or before it ("@clean"), of all layers or one ("@LAYER")."""
+    base, *parts = symbol.split("@")
+    coverage = coverage_of(outcome.columns, clean=CLEAN in parts)
+    layer = next((part for part in parts if part != CLEAN), "")
+    if coverage is None or (layer and layer not in coverage):
+        return np.nan
+    return coverage_values(coverage, layer)[base]
 
 
 def _needs_images(symbol: str) -> str:
     return f"it needs {', '.join(find_metric(symbol).needs)}: evaluate with --metric {symbol}"
 
 
+def _how_to_measure(symbol: str) -> str:
+    """How to get a metric that is measured only if it is asked for."""
+    name = GROUP_OF.get(base_of(symbol), symbol)
+    return f"evaluate with --metric {name}{' --profile DATA' if name == 'coverage' else ''}"
+
+
+def optional_symbols(outcomes: Outcomes) -> tuple[str, ...]:
+    """Metrics of the groups that are measured only if they are asked for, as far as records have them."""
+    columns = {name for outcome in outcomes.done for name in outcome.columns}
+    return tuple(symbol for symbol in GROUP_OF if symbol in columns or (symbol in COVERAGES and "coverage" in columns))
+
+
 def _why_absent(symbol: str, outcomes: Outcomes) -> str:
     reasons = {outcome.unmeasured[symbol] for outcome in outcomes.done if symbol in outcome.unmeasured}
-    if reasons:
-        return "; ".join(sorted(reasons))
+    if reasons or base_of(symbol) in GROUP_OF or is_parametrised(symbol):
+        return "; ".join(sorted(reasons)) or _how_to_measure(symbol)
     if symbol not in METRICS or METRICS[symbol].group == "accuracy":
         return "it has no predictions on clean images"
     group = METRICS[symbol].group
@@ -216,7 +246,7 @@ def _why_absent(symbol: str, outcomes: Outcomes) -> str:
     }
     if symbol not in reasons_of and group not in MEASURES:
         return "its records have no such column: evaluate it again"
-    if symbol not in reasons_of and all(group not in outcome.cell.measures for outcome in outcomes.done):
+    if symbol not in reasons_of and all(group not in group_names(outcome.cell.measures) for outcome in outcomes.done):
         return f"it was evaluated without the measures {group!r}"
     lacking = "it needs what these models or data lack (ImageNet's classes, a last linear layer, a layer with maps)"
     return reasons_of.get(symbol, lacking)

@@ -11,11 +11,23 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InvalidInput
+from ..measure_groups import COVERAGES
+from ..parametrised import base_of
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from .groups import Group, Knowledge, group_cells, of_kind, uneven_rows
-from .symbols import OF_CLEAN, By, choose_symbols, column_of, draw_cells, drop_absent, is_share, robust_of
+from .symbols import (
+    OF_CLEAN,
+    By,
+    choose_symbols,
+    column_of,
+    draw_cells,
+    drop_absent,
+    is_share,
+    optional_symbols,
+    robust_of,
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +131,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     if mixed and by != "models":
         raise InvalidInput(f"expected mixed with by='models', got by={by!r}")
     outcomes = of_kind(outcomes_of(folder, asked), knowledge)
-    asked = (*asked, *outcomes.users_symbols) if metrics is None else asked
+    asked = (*asked, *optional_symbols(outcomes), *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
     sizes = {each.cell.subject.images for each in outcomes.done}
     counts = {size: resample(size, bootstrap, seed) for size in sizes}
@@ -195,10 +207,17 @@ def _worst(parts: list[list[Outcome]]) -> np.ndarray:
 
 def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:
     """A line if an interval is missing where there is a value."""
-    every = [estimate for row in rows for estimate in row.metrics.values()]
-    if not any(math.isnan(estimate.low) and math.isfinite(estimate.value) for estimate in every):
-        return []
-    return [f"no interval: fewer than {FEWEST} images, or all of them with the same value"]
+    bare = {
+        symbol
+        for row in rows
+        for symbol, estimate in row.metrics.items()
+        if math.isnan(estimate.low) and math.isfinite(estimate.value)
+    }
+    of_sets = sorted(symbol for symbol in bare if base_of(symbol) in COVERAGES)
+    lines = [f"no interval of {', '.join(of_sets)}: coverage is of the set of images"] if of_sets else []
+    return [f"no interval: fewer than {FEWEST} images, or all of them with the same value", *lines][
+        len(bare) == len(of_sets) :
+    ]
 
 
 def _mean(values: Sequence[np.ndarray]) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...engine.parametrised import base_of
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import Curves
 from ...engine.tables.curve_points import Curve
@@ -25,6 +26,9 @@ _BLOCKS = {
     "distance": "Distortion",
     "frequency": "Distortion",
     "perceptual": "Distortion",
+    "coverage": "Neurons and boundary",
+    "neurons": "Neurons and boundary",
+    "stability": "Neurons and boundary",
 }
 _MEASURED = {"seconds": "Cost", "forwards": "Cost", "backwards": "Cost"} | dict.fromkeys(
     ("l0", "l1", "l2", "linf"), "Distortion"
@@ -244,8 +248,9 @@ def _is_given(value: Any) -> bool:
 
 
 def _block(symbol: str) -> str:
-    if symbol in METRICS:
-        group = METRICS[symbol].group
+    base = base_of(symbol)
+    if base in METRICS:
+        group = METRICS[base].group
         return _BLOCKS.get(group, "Defence" if group.startswith("defence") else "Curves")
     return _MEASURED.get(symbol, "Effect")
 

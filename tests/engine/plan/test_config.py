@@ -116,7 +116,7 @@ def test_mistakes_get_one_line_that_names_the_key(values, words):
         config_from(values)
     assert str(caught.value).startswith(words)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 250
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(("values", "words"), IN_PYTHON)

@@ -285,7 +285,8 @@ def test_the_defaults_are_what_the_folder_has(writer, case):
 @pytest.mark.parametrize(
     ("symbol", "by", "message"),
     [
-        ("KMNCov", "attacks", "needs the model itself"),
+        ("KMNCov", "attacks", "--metric coverage --profile DATA"),
+        ("mCE", "attacks", "davylamp corrupt-table"),
         ("CAV", "attacks", "--defence"),
         ("CTC", "models", "--by attacks"),
         ("RA_worst", "pairs", "--by models"),

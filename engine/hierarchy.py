@@ -1,0 +1,109 @@
+"""A user's hierarchy of classes, from a file: how alike two classes are by where they stand in it."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..adapters.paths import expand_path
+from ..errors import InvalidInput, Unavailable
+from ..metrics import wup_from_paths
+
+_ROOT = "all classes"
+_LARGEST = 1 << 24  # bytes
+
+
+def similarity_of_file(path: str | Path, classes: int) -> Tensor:
+    """Wu-Palmer similarity of classes by a hierarchy in a file.
+
+    JSON: groups in one another, lists of classes as leaves: {"animal": {"pet": ["cat", "dog"]}, "vehicle": ["car"]}.
+    CSV: a line `child,parent` for each class and group (a heading of those words may stand above). The classes are the
+    leaves: by number if all of them are whole numbers ("0", "1", ...), else in the order of the file. Above several
+    groups there is one root.
+
+    Args:
+        path: of the file, .json or .csv.
+        classes: of the model.
+
+    Returns:
+        Shape (classes, classes), float64, in (0, 1].
+
+    Raises:
+        Unavailable: if there is no such file.
+        InvalidInput: if it is no hierarchy of so many classes.
+    """
+    file = expand_path(path)
+    paths = read_hierarchy(file)
+    if len(paths) != classes:
+        raise InvalidInput(f"expected {classes} classes in the hierarchy {path}, got {len(paths)}")
+    try:
+        return wup_from_paths(paths)
+    except ValueError as error:
+        raise InvalidInput(f"{path}: {error}") from error
+
+
+def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
+    """The nodes above each class and the class itself, from the root, in the order of the classes.
+
+    Raises:
+        Unavailable: if there is no such file.
+        InvalidInput: if it holds something else.
+    """
+    try:
+        if file.stat().st_size > _LARGEST:
+            raise InvalidInput(f"expected a hierarchy of at most 16 MiB, got more in {file}")
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unavailable(f"expected a hierarchy (.json, .csv) that can be read, got {file} ({error})") from error
+    if file.suffix.lower() not in (".json", ".csv"):
+        raise InvalidInput(f"expected a hierarchy in a .json or .csv file, got {file}")
+    try:
+        paths = list(
+            _leaves_of(json.loads(text), (_ROOT,), str(file)) if file.suffix == ".json" else _paths_of(text, file)
+        )
+    except (json.JSONDecodeError, csv.Error, RecursionError) as error:
+        raise InvalidInput(f"expected a hierarchy in {file}, got: {str(error)[:100]}") from error
+    names = [path[-1] for path in paths]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None or not paths:
+        raise InvalidInput(f"expected each class once in {file}, got {f'{twice!r} twice' if twice else 'none'}")
+    return sorted(paths, key=lambda path: int(path[-1])) if all(name.isdecimal() for name in names) else paths
+
+
+def _leaves_of(node: Any, above: tuple[str, ...], file: str) -> Iterator[tuple[str, ...]]:
+    if isinstance(node, Mapping) and node:
+        for name, below in node.items():
+            # A group is what stands above it, too: two groups of one name in two places are two.
+            yield from _leaves_of(below, (*above, "/".join((*above[1:], str(name)))), file)
+    elif isinstance(node, list) and node:
+        for leaf in node:
+            if isinstance(leaf, Mapping | list):
+                yield from _leaves_of(leaf, above, file)
+            else:
+                yield (*above, str(leaf))
+    else:
+        raise InvalidInput(f"expected groups with lists of classes in {file}, got {str(node)[:60]!r} below {above[-1]}")
+
+
+def _paths_of(text: str, file: Path) -> Iterator[tuple[str, ...]]:
+    parents: dict[str, str] = {}
+    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells) or (number == 1 and cells == ["child", "parent"]):
+            continue
+        if len(cells) != 2 or not cells[0]:
+            raise InvalidInput(f"expected child,parent in line {number} of {file}, got {','.join(cells)[:60]!r}")
+        if cells[0] in parents:
+            raise InvalidInput(f"expected one parent of {cells[0]!r}, got another in line {number} of {file}")
+        parents[cells[0]] = cells[1]
+    groups = set(parents.values())
+    for leaf in (child for child in parents if child not in groups):
+        path = [leaf]
+        while parents.get(path[-1]):
+            path.append(parents[path[-1]])
+            if len(path) > len(parents) + 1:
+                raise InvalidInput(f"expected a hierarchy without circles in {file}, got one above {leaf!r}")
+        yield (_ROOT, *reversed(path))

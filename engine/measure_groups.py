@@ -1,0 +1,138 @@
+"""Groups of metrics that an evaluation measures, with the settings that stand in their names.
+
+"coverage:sections=100,profile=demo:imagenet" is the group "coverage" with two settings; those that are left out are the
+usual ones. What a setting reads from elsewhere is sealed: " code DIGEST" follows.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ..adapters.parameters import parse_number
+from ..adapters.paths import expand_path
+from ..errors import InvalidInput, Unavailable, UnknownName
+from .cell import CURVE, MEASURES
+from .user_metrics import plain_name
+
+_MARK = " code "
+# Settings of a group with what they are where nothing is said; a group of OPTIONAL is measured only if it is asked for.
+OPTIONAL: Mapping[str, Mapping[str, Any]] = {
+    CURVE: {},
+    "coverage": {"sections": 20, "k": 1, "neurons": "channel", "profile": ""},
+    "boundary": {"directions": 20, "spacing": 2.0, "largest": 126.0, "step_size": 0.0005, "limit": 1000},
+    "neurons": {},
+    "consistency": {"versions": 10, "epsilon": 8 / 255},
+}
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    **{name: {} for name in MEASURES},
+    "confusion": {"hierarchy": ""},
+    **OPTIONAL,
+}
+_WORDS = {"neurons": ("unit", "channel")}
+_MOST = {"sections": 65_535, "versions": 10_000, "directions": 1_000_000, "limit": 1_000_000, "k": 1_000_000}
+GROUP_OF: Mapping[str, str] = {  # of the metrics that no other group gives
+    **dict.fromkeys(("KMNCov", "NBCov", "SNACov", "TKNCov"), "coverage"),
+    **dict.fromkeys(("EBD", "EBD2"), "boundary"),
+    **dict.fromkeys(("NS", "NU"), "neurons"),
+    "ENI": "consistency",
+}
+COVERAGES = tuple(symbol for symbol, group in GROUP_OF.items() if group == "coverage")  # of a set of images
+
+
+class MeasureGroup(NamedTuple):
+    """A group with all of its settings."""
+
+    name: str
+    settings: Mapping[str, Any]
+
+    def __getitem__(self, name: Any) -> Any:
+        """A setting by its name."""
+        return self.settings[name] if isinstance(name, str) else tuple(self)[name]
+
+
+def is_group(measure: str) -> bool:
+    """Whether a measure is a group, and no file of a user."""
+    return plain_name(measure).partition(":")[0] in _SETTINGS
+
+
+def known_groups() -> tuple[str, ...]:
+    """The names of all groups, those that every evaluation measures first."""
+    return tuple(_SETTINGS)
+
+
+def read_group(measure: str) -> MeasureGroup:
+    """The group of a measure, "coverage:sections=100".
+
+    Raises:
+        UnknownName: if there is no such group or setting.
+        InvalidInput: if a setting has a wrong value.
+    """
+    name, _, text = plain_name(measure).partition(":")
+    if name not in _SETTINGS:
+        raise UnknownName("group of metrics", name, _SETTINGS)
+    settings = dict(_SETTINGS[name])
+    keys = "|".join(settings) or "="
+    for each in re.split(rf",(?=(?:{keys})=)", text) if text else ():  # a path may have commas
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise InvalidInput(f"expected {name}:key=value, got {measure!r}")
+        if key not in settings:
+            raise UnknownName(f"setting of {name}", key, settings)
+        settings[key] = _read(key, value, settings[key])
+    return MeasureGroup(name, settings)
+
+
+def group_names(measures: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the groups among measures, without settings."""
+    return tuple(dict.fromkeys(read_group(measure).name for measure in measures if is_group(measure)))
+
+
+def find_group(measures: tuple[str, ...], name: str) -> MeasureGroup | None:
+    """The group of a name among measures; None if it is not there."""
+    return next((group for each in measures if is_group(each) and (group := read_group(each)).name == name), None)
+
+
+def with_setting(measure: str, name: str, value: str) -> str:
+    """A measure with one more setting."""
+    return f"{measure}{',' if ':' in measure else ':'}{name}={value}"
+
+
+def sealed_measure(measure: str, digest: str) -> str:
+    """A measure with the digest of what it reads from elsewhere, so that other data give another cell."""
+    return f"{measure}{_MARK}{digest}"
+
+
+def seal_of(measure: str) -> str:
+    """The digest in a sealed measure; "" if there is none."""
+    return measure.partition(_MARK)[2]
+
+
+def digest_of_file(path: str) -> str:
+    """20 hexadecimal digits of a hash over a file.
+
+    Raises:
+        Unavailable: if it cannot be read.
+    """
+    try:
+        return hashlib.sha256(expand_path(path).read_bytes()).hexdigest()[:20]
+    except OSError as error:
+        raise Unavailable(f"expected a file, found none at {path} ({error.strerror})") from error
+
+
+def _read(name: str, text: str, usual: Any) -> Any:
+    if name in _WORDS:
+        if text not in _WORDS[name]:
+            raise InvalidInput(f"expected {name} as {' or '.join(_WORDS[name])}, got {text!r}")
+        return text
+    if isinstance(usual, int):
+        most = _MOST[name]
+        if not text.isdecimal() or not 1 <= int(text[:9]) <= most or len(text) > 9:
+            raise InvalidInput(f"expected {name} from 1 to {most}, got {text!r}")
+        return int(text)
+    if isinstance(usual, float):
+        number = parse_number(text, name)
+        if not 0 < number <= (1 if name in ("epsilon", "step_size") else 255):
+            raise InvalidInput(f"expected {name} > 0 in its unit, got {text}")
+        return number
+    return text

@@ -1,0 +1,96 @@
+"""What the layers of a model put out, a few images at a time: no more than one group's activations are ever held."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from ...adapters import Classifier
+from ...adapters.data.datasets import Data
+from ...errors import Unsupported
+from ...metrics.coverage import Neurons, neuron_values
+
+GROUP = 16  # images of a pass
+MOST_NEURONS = 2**22  # of all layers together
+_LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.Linear)
+Visit = Callable[[str, Tensor], object]
+Ranges = Mapping[str, tuple[Tensor, Tensor]]
+
+
+def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
+    """Give `visit` the output of every convolution and linear layer, with its name, for a few images.
+
+    A layer that is called again has a name of its own then ("fc#2"). Maps are (N, C, h, w), vectors (N, units), tokens
+    (N, features, tokens, 1).
+
+    Args:
+        classifier: a model.
+        inputs: shape (N, C, H, W), at most as many as a pass takes.
+        visit: called in the order of the layers; what it keeps is its own business.
+
+    Raises:
+        Unsupported: if the model has no such layer that is called.
+    """
+    calls: dict[str, int] = {}
+
+    def hook_of(name: str) -> Callable[..., None]:
+        def hook(_: nn.Module, __: object, output: Tensor) -> None:
+            calls[name] = calls.get(name, 0) + 1
+            values = _as_maps(output.detach(), len(inputs))
+            if values is not None:
+                visit(name if calls[name] == 1 else f"{name}#{calls[name]}", values)
+
+        return hook
+
+    layers = {name: part for name, part in classifier.model.named_modules() if isinstance(part, _LAYERS)}
+    hooks = [part.register_forward_hook(hook_of(name or "model")) for name, part in layers.items()]
+    try:
+        with torch.no_grad():
+            classifier(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not calls:
+        raise Unsupported(f"expected convolutions or linear layers in {classifier.name}, got none that is called")
+
+
+def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) -> dict[str, tuple[Tensor, Tensor]]:
+    """Least and greatest value of every neuron on images, by layer, shape (units,) each.
+
+    Args:
+        classifier: a model.
+        blocks: the images, some at a time.
+        neurons: see `metrics.coverage`.
+
+    Raises:
+        Unsupported: if the model has no layers, or more neurons than can be followed.
+    """
+    ranges: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def widen(name: str, output: Tensor) -> None:
+        values = neuron_values(output, neurons)
+        low, high = values.amin(0), values.amax(0)
+        if name in ranges:
+            low, high = torch.minimum(low, ranges[name][0]), torch.maximum(high, ranges[name][1])
+        ranges[name] = low, high
+        if sum(len(each) for each, _ in ranges.values()) > MOST_NEURONS:
+            raise Unsupported(f"expected at most {MOST_NEURONS} neurons, got more: take coverage:neurons=channel")
+
+    for block in blocks:
+        for part in block.inputs.split(GROUP):
+            visit_layers(classifier, part.to(classifier.device), widen)
+    return ranges
+
+
+def _as_maps(output: object, count: int) -> Tensor | None:
+    """An output as (N, units) or (N, C, h, w); None for one that is not of these images."""
+    if not isinstance(output, Tensor) or output.ndim < 2 or not len(output) or len(output) % count:
+        return None
+    values = output.float()
+    if len(values) != count:  # windows of each image
+        values = values.reshape(count, -1, values.shape[-1])
+    if values.ndim == 2:
+        return values
+    if values.ndim == 3:  # tokens with their features last
+        return values.transpose(1, 2)[..., None]
+    return values.flatten(3) if values.ndim > 4 else values

@@ -1,0 +1,181 @@
+"""The groups of metrics that are measured only if they are asked for: coverage, boundary, neurons, consistency."""
+
+from collections.abc import Callable, Mapping, MutableMapping
+from hashlib import sha256
+from typing import Any, Protocol
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from ...adapters import AttackResult, Classifier
+from ...errors import DavylampError, InvalidInput
+from ...metrics import boundary_steps, empirical_boundary_distance, noise_ratios, orthogonal_directions
+from ...metrics.coverage import beyond_ranges, most_active, neuron_values, sections_reached
+from ...metrics.neurons import neuron_sensitivity, neuron_uncertainty
+from ..measure_groups import MeasureGroup, is_group, read_group
+from ..store.columns import column_of_values
+from ..store.coverage_bits import Coverage, Reached, pack
+from .activations import GROUP, Ranges, visit_layers
+
+Columns = dict[str, Any]
+Memory = MutableMapping[Any, Columns]
+
+
+class RangesOf(Protocol):
+    """Gives the ranges of a model's neurons on the images that a measure names."""
+
+    def __call__(self, classifier: Classifier, measure: str) -> Ranges:
+        """The ranges by layer."""
+        ...
+
+
+def optional_columns(
+    result: AttackResult,
+    classifier: Classifier,
+    inputs: Tensor,
+    measures: tuple[str, ...],
+    *,
+    ranges_of: RangesOf,
+    memory: Memory,
+    place: Any,
+) -> tuple[dict[str, pa.Array], dict[str, str]]:
+    """A column for each metric of the optional groups among the measures, and why some could not be measured.
+
+    Args:
+        result: what an attack found.
+        classifier: the model.
+        inputs: clean images, shape (N, C, H, W).
+        measures: of the cell.
+        ranges_of: for coverage.
+        memory: what is known of clean images, which no attack changes.
+        place: which images these are, for `memory`.
+    """
+    columns: dict[str, pa.Array] = {}
+    unmeasured: dict[str, str] = {}
+    for measure in measures:
+        group = read_group(measure) if is_group(measure) else None
+        if group is None or group.name not in _GROUPS:
+            continue
+        try:
+            if group.name == "coverage":
+                made = _coverage_columns(result, classifier, inputs, group, ranges_of(classifier, measure))
+            elif group.name == "neurons":
+                made = _neuron_columns(result, classifier, inputs)
+            else:
+                if (place, measure) not in memory:
+                    memory[place, measure] = _OF_CLEAN[group.name](classifier, inputs, result, group)
+                made = memory[place, measure]
+        except (ValueError, DavylampError) as error:
+            reason = " ".join(str(error).split())
+            unmeasured |= dict.fromkeys(_GROUPS[group.name], reason)
+            empty = torch.full((len(inputs),), torch.nan, dtype=torch.double)
+            symbols = () if group.name == "coverage" else _GROUPS[group.name]
+            made = {symbol: column_of_values(empty) for symbol in symbols}
+        columns |= made
+    return columns, unmeasured
+
+
+def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group: MeasureGroup) -> Coverage:
+    """What images reach in every layer, in passes of a few of them.
+
+    Raises:
+        InvalidInput: if k is more than the neurons of a layer, or the model has other layers than the ranges are of.
+    """
+    reached: dict[str, Reached] = {}
+
+    def tally(name: str, output: Tensor) -> None:
+        if name not in ranges:
+            raise InvalidInput(f"expected the layers that the profile was made with, got {name}")
+        units, (low, high) = neuron_values(output, group["neurons"]), ranges[name]
+        if group["k"] > units.shape[1]:
+            raise InvalidInput(f"expected k from 1 to {units.shape[1]}, the neurons of {name}, got {group['k']}")
+        sections = sections_reached(units, low, high, group["sections"])
+        parts = (sections, *beyond_ranges(units, low, high), most_active(units, group["k"]))
+        here = Reached(*(part.cpu().numpy() for part in parts))
+        reached[name] = reached[name].united(here) if name in reached else here
+
+    for part in inputs.split(GROUP):
+        visit_layers(classifier, part, tally)
+    return reached
+
+
+def _coverage_columns(
+    result: AttackResult, classifier: Classifier, inputs: Tensor, group: MeasureGroup, ranges: Ranges
+) -> Columns:
+    """Bits of the images that prove something, before and after the attack, beside the first image of the shard."""
+    rows, count = result.usable.nonzero()[:, 0], len(inputs)
+    names = ("coverage", "coverage_clean", "coverage_layers", "coverage_sizes")
+    kinds = (pa.binary(), pa.binary(), pa.list_(pa.string()), pa.list_(pa.int64()))
+    if not len(rows):
+        return {name: pa.nulls(count, kind) for name, kind in zip(names, kinds, strict=True)}
+    after = tally_coverage(classifier, result.adv_inputs[rows], ranges, group)
+    before = tally_coverage(classifier, inputs[rows], ranges, group)
+    sizes = [group["sections"], *(len(each.above) for each in after.values())]
+    values = (pack(after), pack(before), list(after), sizes)
+    rest = [None] * (count - 1)
+    return {name: pa.array([value, *rest], kind) for name, value, kind in zip(names, values, kinds, strict=True)}
+
+
+def _neuron_columns(result: AttackResult, classifier: Classifier, inputs: Tensor) -> Columns:
+    """NS of images that an attack changed, NU of clean ones: the mean over the layers, and a column for each layer."""
+    sensitive: dict[str, list[Tensor]] = {}
+    uncertain: dict[str, list[Tensor]] = {}
+    adversarial = result.adv_inputs.where(result.usable[:, None, None, None], inputs)
+    for clean, attacked in zip(inputs.split(GROUP), adversarial.split(GROUP), strict=True):
+        size = len(clean)
+
+        def compare(name: str, output: Tensor, size: int = size) -> None:
+            before, after = output[:size], output[size:]
+            sensitive.setdefault(name, []).append(neuron_sensitivity(before, after, reduction="none").cpu())
+            uncertain.setdefault(name, []).append(neuron_uncertainty(before, reduction="none").cpu())
+
+        visit_layers(classifier, torch.cat((clean, attacked)), compare)
+    columns: Columns = {}
+    usable = result.usable.cpu()
+    for symbol, by_layer in (("NS", sensitive), ("NU", uncertain)):
+        values = {name: torch.cat(parts).double() for name, parts in by_layer.items()}
+        if symbol == "NS":
+            values = {name: each.where(usable, torch.nan) for name, each in values.items()}
+        columns[symbol] = column_of_values(torch.stack(list(values.values())).mean(0))
+        columns |= {f"{symbol}@{name}": column_of_values(each) for name, each in values.items()}
+    return columns
+
+
+def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
+    """EBD along random orthogonal directions, EBD2 by small steps; both of clean images."""
+    count = min(group["directions"], inputs[0].numel())
+    directions = orthogonal_directions(count, inputs[0])
+    magnitudes = torch.arange(0, group["largest"] + group["spacing"] / 2, group["spacing"], device=inputs.device)
+    distance = empirical_boundary_distance(classifier, inputs, result.labels, directions, magnitudes, reduction="none")
+    steps = boundary_steps(classifier, inputs, result.labels, group["step_size"], group["limit"], reduction="none")
+    return {"EBD": column_of_values(distance.double()), "EBD2": column_of_values(steps.double())}
+
+
+def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
+    """ENI of each image: the mean over noisy versions, uniform within epsilon, that depend on the image alone."""
+    versions, epsilon = group["versions"], group["epsilon"]
+    values = []
+    for image, logits, label in zip(inputs, result.logits, result.labels, strict=True):
+        noisy = noisy_versions(image, versions, epsilon)
+        answers = classifier.predict_logits(noisy)
+        ratios = noise_ratios(logits[None], answers[None], image[None], noisy[None], label[None], epsilon)
+        values.append(ratios.double().nanmean())
+    return {"ENI": column_of_values(torch.stack(values))}
+
+
+def noisy_versions(image: Tensor, versions: int, epsilon: float) -> Tensor:
+    """An image with uniform noise of at most epsilon, clipped to [0, 1]: shape (versions, C, H, W)."""
+    digest = sha256(image.detach().cpu().contiguous().numpy().tobytes()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
+    noise = torch.rand(versions, *image.shape, generator=generator, device="cpu").mul_(2).sub_(1).mul_(epsilon)
+    return (image + noise.to(image)).clamp(0, 1)
+
+
+_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "coverage": ("KMNCov", "NBCov", "SNACov", "TKNCov"),
+    "boundary": ("EBD", "EBD2"),
+    "neurons": ("NS", "NU"),
+    "consistency": ("ENI",),
+}
+_OF_CLEAN: Mapping[str, Callable[..., Columns]] = {"boundary": _boundary_columns, "consistency": _consistency_columns}

@@ -1,0 +1,282 @@
+"""Coverage, boundary, neurons and consistency: equal to the metrics called directly on the whole set at once."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from davylamp import metrics
+from davylamp.adapters import Classifier
+from davylamp.adapters.data.datasets import Data
+from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, make_plan
+from davylamp.engine.hierarchy import read_hierarchy, similarity_of_file
+from davylamp.engine.measure_groups import read_group
+from davylamp.engine.run import activations, optional_groups
+from davylamp.engine.run.activations import visit_layers
+from davylamp.engine.store.coverage_bits import Reached, pack, unpack
+from davylamp.engine.store.examples import restore_images
+from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.errors import DavylampError
+
+GROUPS = (
+    "effect",
+    "confusion",
+    "coverage:sections=7,k=2",
+    "boundary:directions=3,spacing=21,limit=60",
+    "neurons",
+    "consistency:versions=4",
+    "ALD@inf",
+    "QI_Vis@0.4",
+)
+COVERAGES = ("KMNCov", "NBCov", "SNACov", "TKNCov")
+
+
+@pytest.fixture(scope="module")
+def profile(digits, tmp_path_factory):
+    path = tmp_path_factory.mktemp("profile") / "profile.npz"
+    generator = torch.Generator().manual_seed(0)
+    noise = 0.1 * torch.rand(40, 3, 16, 16, generator=generator)
+    inputs = (digits.inputs.repeat(3, 1, 1, 1)[:40] + noise - 0.05).clamp(0, 1)
+    np.savez(path, inputs=inputs.numpy(), labels=digits.labels.repeat(3)[:40].numpy())
+    return path, inputs
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tree") / "digits.json"
+    path.write_text(
+        json.dumps({"round": ["0", "6", "8", "9"], "straight": {"one": ["1", "7", "4"], "bent": ["2", "3", "5"]}})
+    )
+    return path
+
+
+def plan_of(digits, profile, tree, shard_size=6, measures=GROUPS):
+    config = Config(
+        attacks=(AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 5}),),
+        data="digits",
+        shard_size=shard_size,
+        keep_images=True,
+        measures=measures,
+        profile=f"npz:{profile[0]}" if any(each.startswith("coverage") for each in measures) else "",
+        hierarchy=str(tree),
+    )
+    data = Data(digits.inputs, digits.labels, [str(place) for place in range(16)])
+    return make_plan(config, models={"cnn": digits.classifier}, data=data)
+
+
+@pytest.fixture(scope="module")
+def world(digits, profile, tree, tmp_path_factory):
+    """Shards of 6 images in passes of 4, while the truth is computed of all at once."""
+    folder = tmp_path_factory.mktemp("optional")
+    before = activations.GROUP, optional_groups.GROUP
+    activations.GROUP = optional_groups.GROUP = 4
+    try:
+        plan = plan_of(digits, profile, tree)
+        store = ResultsStore(folder)
+        summary = evaluate(plan, store)
+    finally:
+        activations.GROUP, optional_groups.GROUP = before
+    assert not summary.failed
+    (cell,) = plan.cells
+    parts = [restore_images(store.read_images(f"{cell.key}-{shard}")) for shard in range(cell.shards)]
+    return folder, torch.cat(parts), cell
+
+
+def layers_of(digits, inputs):
+    layers = {}
+    visit_layers(digits.classifier, inputs, lambda name, output: layers.update({name: output}))
+    return layers
+
+
+def test_layers_are_the_convolutions_and_the_last_one(digits):
+    layers = layers_of(digits, digits.inputs)
+    with torch.no_grad():
+        first = digits.module[0](digits.inputs)
+    assert list(layers) == ["0", "2", "5"]
+    assert torch.equal(layers["0"], first)
+    assert layers["5"].shape == (16, 10)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_coverages_are_those_of_the_whole_set(digits, profile, world, clean):
+    folder, adversarial, _ = world
+    images = digits.inputs if clean else adversarial
+    channels = {name: each.mean((2, 3)) if each.ndim == 4 else each for name, each in layers_of(digits, images).items()}
+    known = {
+        name: each.mean((2, 3)) if each.ndim == 4 else each for name, each in layers_of(digits, profile[1]).items()
+    }
+    units, usual = torch.cat(list(channels.values()), 1), torch.cat(list(known.values()), 1)
+    low, high = usual.amin(0), usual.amax(0)
+    truth = {
+        "KMNCov": metrics.multisection_coverage(units, low, high, 7),
+        "NBCov": metrics.boundary_coverage(units, low, high),
+        "SNACov": metrics.strong_activation_coverage(units, low, high),
+        "TKNCov": metrics.top_k_coverage(list(channels.values()), 2),
+    }
+    symbols = [f"{symbol}@clean" if clean else symbol for symbol in COVERAGES]
+    (row,) = build_table(folder, metrics=symbols).rows
+    for symbol, name in zip(symbols, COVERAGES, strict=True):
+        assert row.metrics[symbol].value == pytest.approx(float(truth[name]), abs=1e-6), symbol
+        assert np.isnan(row.metrics[symbol].low)
+    (row,) = build_table(folder, metrics=[f"KMNCov@{'clean@' if clean else ''}5"]).rows
+    start = units.shape[1] - 10
+    alone = metrics.multisection_coverage(units[:, start:], low[start:], high[start:], 7)
+    assert next(iter(row.metrics.values())).value == pytest.approx(float(alone))
+
+
+def test_the_others_are_those_of_the_whole_set(digits, world):
+    folder, adversarial, _ = world
+    (row,) = build_table(folder, metrics=["EBD", "EBD2", "NS", "NU", "ENI", "NS@2"]).rows
+    got = {symbol: estimate.value for symbol, estimate in row.metrics.items()}
+    model = digits.classifier
+    directions = metrics.orthogonal_directions(3, digits.inputs[0])
+    grid = torch.arange(0, 127, 21.0)
+    assert got["EBD"] == pytest.approx(
+        float(metrics.empirical_boundary_distance(model, digits.inputs, digits.labels, directions, grid))
+    )
+    steps = metrics.boundary_steps(model, digits.inputs, digits.labels, 0.0005, 60, reduction="none")
+    assert got["EBD2"] == pytest.approx(float(steps.nanmean()), nan_ok=True)
+    before, after = layers_of(digits, digits.inputs), layers_of(digits, adversarial)
+    sensitivity = {name: float(metrics.neuron_sensitivity(before[name], after[name])) for name in before}
+    assert got["NS"] == pytest.approx(np.mean(list(sensitivity.values())), rel=1e-5)
+    assert got["NS@2"] == pytest.approx(sensitivity["2"], rel=1e-5)
+    assert got["NU"] == pytest.approx(np.mean([float(metrics.neuron_uncertainty(each)) for each in before.values()]))
+    noisy = torch.stack([optional_groups.noisy_versions(image, 4, 8 / 255) for image in digits.inputs])
+    logits = model.predict_logits(digits.inputs)
+    answers = model.predict_logits(noisy.flatten(0, 1)).unflatten(0, (16, 4))
+    truth = metrics.noise_insensitivity(logits, answers, digits.inputs, noisy, digits.labels, 8 / 255)
+    assert got["ENI"] == pytest.approx(float(truth), rel=1e-5)
+
+
+def test_parameters_in_symbols(digits, tree, world):
+    folder, adversarial, _ = world
+    outcome = read_outcomes(folder, ["QI_Wup@0.5"]).done[0]
+    similarity = similarity_of_file(tree, 10)
+    clean, attacked = (digits.classifier.predict_logits(each) for each in (digits.inputs, adversarial))
+    truth = metrics.semantic_confusion(clean, attacked, similarity, 0.5, reduction="none")
+    assert np.array_equal(outcome.columns["QI_Wup@0.5"], truth.numpy())
+    assert 0 < truth.mean() <= 1
+    visual = metrics.visual_confusion(clean, attacked, digits.module[5].weight, 0.4, reduction="none")
+    assert np.array_equal(outcome.columns["QI_Vis@0.4"], visual.numpy())
+    success = torch.tensor(outcome.columns["success"])
+    truth = metrics.relative_distortion(digits.inputs, adversarial, success, p=float("inf"))
+    (row,) = build_table(folder, metrics=["ALD@inf"]).rows
+    assert row.metrics["ALD@inf"].value == pytest.approx(float(truth))
+
+
+def test_a_default_table_shows_what_was_asked_for(world):
+    table = build_table(world[0])
+    assert {"EBD", "NS", "KMNCov", "ENI"} <= set(table.symbols)
+    assert any("coverage is of the set of images" in note for note in table.notes)
+
+
+def test_a_killed_run_and_larger_shards_say_the_same(digits, profile, tree, world, tmp_path):
+    plan, calls = plan_of(digits, profile, tree), []
+
+    def kill(*_):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(plan, ResultsStore(tmp_path / "killed"), progress=kill)
+    evaluate(plan, ResultsStore(tmp_path / "killed"))
+    whole = plan_of(digits, profile, tree, shard_size=16)
+    evaluate(whole, ResultsStore(tmp_path / "whole"))
+    symbols = [*COVERAGES, "EBD", "NS", "NU", "ENI"]
+    tables = [build_table(folder, metrics=symbols) for folder in (world[0], tmp_path / "killed", tmp_path / "whole")]
+    values = [[row.metrics[symbol].value for symbol in symbols] for (row,) in (table.rows for table in tables)]
+    assert values[0] == values[1]
+    assert values[0] == pytest.approx(values[2], rel=1e-5)
+
+
+def test_the_profile_is_part_of_the_cell(digits, profile, tree, world, tmp_path):
+    other = tmp_path / "other.npz"
+    np.savez(other, inputs=profile[1].numpy()[:20], labels=np.zeros(20, int))
+    cells = plan_of(digits, (other, None), tree).cells
+    assert cells[0].key != world[2].key
+    plain = plan_of(digits, profile, tree, measures=("effect",))
+    assert plain.cells[0].measures == ("effect",)
+
+
+def test_a_model_without_layers_says_so(digits, tmp_path):
+    class Mean(nn.Module):
+        def forward(self, inputs):
+            return inputs.flatten(1)[:, :10]
+
+    data = Data(digits.inputs, Mean()(digits.inputs).argmax(1), [str(place) for place in range(16)])
+    config = Config(
+        attacks=(AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 1}),), measures=("effect", "neurons")
+    )
+    evaluate(make_plan(config, models={"mean": Classifier(Mean())}, data=data), ResultsStore(tmp_path))
+    table = build_table(tmp_path, metrics=["NS"])
+    assert np.isnan(table.rows[0].metrics["NS"].value)
+    assert any("expected convolutions or linear layers in" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"measures": ("coverage",)}, "--profile DATA"),
+        ({"profile": "demo:imagenet"}, "expected --metric coverage with a profile"),
+        ({"measures": ("coverage:sections=0",)}, "expected sections from 1"),
+        ({"measures": ("coverage:section=3",)}, "did you mean sections"),
+        ({"measures": ("boundry",)}, "did you mean boundary"),
+        ({"measures": ("consistency:epsilon=0",)}, "expected epsilon > 0"),
+        ({"measures": ("ALD@x",)}, "expected p of ALD as a number"),
+        ({"measures": ("QI_Wup@2",)}, "expected a threshold from -1 to 1"),
+        ({"hierarchy": "nowhere.json"}, "expected a hierarchy"),
+    ],
+)
+def test_one_line(given, line, digits):
+    with pytest.raises(DavylampError, match=line) as caught:
+        make_plan(
+            dataclasses.replace(Config(attacks=(AttackChoice("foolbox:pgd", "linf", 0.1),)), **given),
+            models={"cnn": digits.classifier},
+            data=Data(digits.inputs, digits.labels, list("abcdefghijklmnop")),
+        )
+    assert "\n" not in str(caught.value)
+
+
+def test_settings_of_a_group():
+    group = read_group("coverage:sections=100,profile=imagefolder:/a,b=c/d,k=3 code 12")
+    assert (group["sections"], group["k"], group["profile"]) == (100, 3, "imagefolder:/a,b=c/d")
+
+
+def test_bits_come_back():
+    generator = np.random.default_rng(0)
+    coverage = {
+        name: Reached(generator.random((count, 5)) > 0.5, *(generator.random(count) > 0.5 for _ in range(3)))
+        for name, count in (("a", 3), ("b", 7))
+    }
+    back = unpack(pack(coverage), ["a", "b"], [5, 3, 7])
+    assert all(np.array_equal(x, y) for name in coverage for x, y in zip(coverage[name], back[name], strict=True))
+    with pytest.raises(ValueError, match="bits"):
+        unpack(pack(coverage)[:-2], ["a", "b"], [5, 3, 7])
+
+
+def test_hierarchies(tmp_path):
+    csv = tmp_path / "tree.csv"
+    csv.write_text("child,parent\ncat,pet\ndog,pet\npet,animal\nanimal,\ncar,vehicle\n")
+    paths = read_hierarchy(csv)
+    assert [path[-1] for path in paths] == ["cat", "dog", "car"]
+    similarity = similarity_of_file(csv, 3)
+    # depths with the root over all: cat 4, car 3; common: the pet at 3, the root at 1
+    assert similarity[0, 1] == pytest.approx(2 * 3 / 8)
+    assert similarity[0, 2] == pytest.approx(2 * 1 / 7)
+    json_file = tmp_path / "tree.json"
+    json_file.write_text(json.dumps({"animal": {"pet": ["cat", "dog"]}, "vehicle": ["car"]}))
+    assert torch.equal(similarity, similarity_of_file(json_file, 3))
+    for text, line in (
+        ("a,b\nb,a\nc,a", "circles"),
+        ("a,b\na,c", "one parent of 'a'"),
+        ("a", "expected child,parent in line 1"),
+    ):
+        csv.write_text(text)
+        with pytest.raises(DavylampError, match=line):
+            similarity_of_file(csv, 1)
+    with pytest.raises(DavylampError, match="expected 5 classes in the hierarchy"):
+        similarity_of_file(json_file, 5)
