@@ -1,4 +1,4 @@
-"""AISafety's Figures 2, 4 and 5 (Liu, Guo et al.): no number of them is printed, ours stand beside the text."""
+"""AISafety's Figures 2 to 7 (Liu, Guo et al.): no number of them is printed, ours stand beside the text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,7 +8,13 @@ import numpy as np
 import torch
 
 from ...adapters import Classifier
+from ...adapters.data.corruptions.published import BENCHMARK
+from ...adapters.data.corruptions.sequences import SEQUENCES
+from ...engine import ResultsStore
+from ...engine.run.corruptions import CorruptionPlan, measure_corruptions
 from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
+from ...engine.store.outcomes import read_outcomes
+from ...engine.tables.corruption_table import build_corruptions
 from ...metrics import empirical_boundary_distance, orthogonal_directions
 from ..shared.paper_numbers import load_rows
 from ..shared.paper_table import Options
@@ -17,6 +23,7 @@ from .setting import attack_name, paper_model, setting_of
 
 _SYMBOLS = ("AAW", "ACAC", "ACTC", "NTE")
 _RADII: Mapping[str, Sequence[float]] = {"quick": (0.03, 0.1), "default": (0.01, 0.03, 0.06, 0.1)}
+_SMALL = 64
 _GRID = torch.arange(0.0, 128, 2)
 _MODELS_OF = "aisafety_table5"  # the same models
 _SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -29,6 +36,16 @@ _ADVERSARIAL = {
 _BOUNDARY = {
     "EBD of a direction": "mean over the images along one random direction, on the grid 0, 2, ..., 126 grey levels",
     "EBD": "quantiles over the images, of the least over all directions; 126: no step of the grid changes the decision",
+}
+_CORRUPTION = {
+    "mCE": "sums of error rates over the severities, mean over the corruptions",
+    "RmCE": "the same less the error on clean images",
+    "mFR": "mean ratio of flip probabilities to those of the first model, along sequences of frames",
+}
+_NOISE = {"ENI": "10 versions of each image with uniform noise; the paper mixes noise, blur and attacks"}
+_NEURONS = {
+    "NS": "of convolutions and linear layers, before what follows them; NS@LAYER is that of one, NS their mean",
+    "NU": "variance over the positions of a map, of clean images",
 }
 
 
@@ -89,10 +106,11 @@ def _report(
     lines: list[PaperLine],
     readings: Mapping[str, str],
     notes: Sequence[str],
+    left_out: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     stated = [row for row in load_rows(published) if row["figure"] in figures]
     said = [f"the paper's text on Figure {row['figure']}: {row['statement']}" for row in stated]
-    return run.report(published, lines, readings=readings, left_out={}, notes=[*notes, *said])
+    return run.report(published, lines, readings=readings, left_out=left_out or {}, notes=[*notes, *said])
 
 
 def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, str, Estimate]]:
@@ -111,3 +129,81 @@ def _boundary(run: SettingRun, classifier: Classifier, count: int) -> Iterator[t
     least = torch.stack(along).amin(0)  # of a grid: the same as all directions asked at once
     for share in _SHARES:
         yield f"quantile {share}", "EBD", Estimate(float(least.quantile(share)), float("nan"), float("nan"), len(least))
+
+
+def compare_corruptions(published: str, options: Options) -> dict[str, Any]:
+    """Errors on corrupted images and flips along sequences of frames, against the undefended model (Figure 3).
+
+    Args:
+        published: "aisafety_figures".
+        options: of the command.
+    """
+    with run_setting(setting_of(("FGSM",), _MODELS_OF, images=100, quick=10, measures=()), options) as run:
+        first = run.plan.config.models[0]
+        corruptions = BENCHMARK[:2] if options.quick else BENCHMARK
+        images = run.plan.data.load(run.models[first])
+        small = max(images.inputs.shape[2:]) <= _SMALL
+        sequences = () if small else tuple(SEQUENCES)[:1] if options.quick else tuple(SEQUENCES)
+        plan = CorruptionPlan(run.plan.config.data, corruptions, sequences=sequences, images=images, seed=options.seed)
+        measure_corruptions(run.models, plan, ResultsStore(run.folder), options.progress)
+        table = build_corruptions(run.folder, baseline=first)
+        lines = [
+            PaperLine(row.labels["model"], symbol, estimate, None, f"a bar of {paper_model(row.labels['model'])}")
+            for row in table.rows
+            for symbol, estimate in row.metrics.items()
+        ]
+        notes = [f"{len(corruptions)} corruptions at five severities, {len(sequences)} sequences; base: {first}"]
+        left_out = {"mFR": f"there are no sequences for images of {_SMALL} pixels and less"} if small else {}
+        return _report(run, published, ("3",), lines, _CORRUPTION, [*notes, *table.notes], left_out)
+
+
+def compare_noise(published: str, options: Options) -> dict[str, Any]:
+    """Noise insensitivity at growing radii (Figure 6).
+
+    Args:
+        published: "aisafety_figures".
+        options: of the command.
+    """
+    lines: list[PaperLine] = []
+    for radius in _RADII["quick" if options.quick else "default"]:
+        setting = setting_of(("FGSM",), _MODELS_OF, quick=10, measures=(f"consistency:epsilon={radius},versions=10",))
+        with run_setting(setting, options) as run:
+            results, notes = build_rows(run.folder, ("ENI",), "pairs")
+            lines += [
+                PaperLine(
+                    f"{row.labels['model']}, epsilon {radius}",
+                    "ENI",
+                    row.metrics["ENI"],
+                    None,
+                    f"a curve of {paper_model(row.labels['model'])}",
+                )
+                for row in results.rows
+            ]
+            result = _report(run, published, ("6",), sorted(lines), _NOISE, notes)
+    return result
+
+
+def compare_neurons(published: str, options: Options) -> dict[str, Any]:
+    """Sensitivity of the neurons under FGSM and PGD, and their uncertainty, layer by layer (Figure 7).
+
+    Args:
+        published: "aisafety_figures".
+        options: of the command.
+    """
+    setting = setting_of(("FGSM", "PGD-linf"), _MODELS_OF, quick=10, measures=("neurons",))
+    with run_setting(setting, options) as run:
+        columns = read_outcomes(run.folder).done[0].columns
+        symbols = [name for name in columns if name.partition("@")[0] in ("NS", "NU")]
+        results, notes = build_rows(run.folder, symbols, "pairs")
+        lines = [
+            PaperLine(
+                f"{row.labels['model']}, {attack_name(row.labels['implementation'], row.labels['norm'])}",
+                symbol,
+                row.metrics[symbol],
+                None,
+                f"a curve of {paper_model(row.labels['model'])}",
+            )
+            for row in results.rows
+            for symbol in results.symbols
+        ]
+        return _report(run, published, ("7",), lines, _NEURONS, notes)

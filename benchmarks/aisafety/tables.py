@@ -65,6 +65,12 @@ TABLES = (
         ".aisafety.figures:compare_radii",
     ),
     PaperTable(
+        "aisafety-figure3",
+        "errors on corrupted images, and flips along sequences",
+        "aisafety_figures",
+        ".aisafety.figures:compare_corruptions",
+    ),
+    PaperTable(
         "aisafety-figure4",
         "distance to the boundary, by direction and by image, CIFAR-10",
         "aisafety_figures",
@@ -77,5 +83,17 @@ TABLES = (
         "aisafety_figures",
         ".aisafety.figures:compare_directions",
         {"figure": "5"},
+    ),
+    PaperTable(
+        "aisafety-figure6",
+        "insensitivity to noise against its radius",
+        "aisafety_figures",
+        ".aisafety.figures:compare_noise",
+    ),
+    PaperTable(
+        "aisafety-figure7",
+        "sensitivity and uncertainty of neurons, layer by layer",
+        "aisafety_figures",
+        ".aisafety.figures:compare_neurons",
     ),
 )
