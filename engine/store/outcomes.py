@@ -15,11 +15,10 @@ from ...adapters import attack_of
 from ...adapters.result import measured_norm, usable_images
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
-from ...metrics import fooling_rate_at_k, imagenet_wup, semantic_confusion, targeted_semantic_confusion
+from ...metrics import fooling_rate_at_k
 from ..cell import Cell, ModelOnData
-from ..hierarchy import similarity_of_file
-from ..measure_groups import find_group, is_group
-from ..parametrised import base_of, is_parametrised, options_of
+from ..measure_groups import is_group
+from ..parametrised import base_of
 from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .columns import logits_of
@@ -30,13 +29,12 @@ from .pictures import Example, pictures_of
 from .plans import find_missing
 from .references import Reference, notes_of, references_of
 from .saturations import saturation_line
+from .semantic import SEMANTIC, semantic_column
 from .store import WRONG_ONE, Damaged, Kind, Record, ResultsStore
 from .transfers import Predictions, Transfers, mean_rate, read_transfers, transfer_rates
 
 Records = Iterator[tuple[str, Record]]
 _RATE = "FR@"
-_SEMANTIC = ("QI_Wup", "QI_Wup_T")  # by what a record has: predictions
-_IMAGENET = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,8 +288,8 @@ def _outcome(
     further |= {
         name: values
         for name in symbols
-        if base_of(name) in _SEMANTIC and name not in columns
-        if (values := _confusion(outcome, logits, name)) is not None
+        if base_of(name) in SEMANTIC and name not in columns
+        if (values := semantic_column(cell, columns, outcome.usable & ~silent, logits, adv_logits, name)) is not None
     }
     further |= {name: _users_metric(outcome, logits, name) for name in symbols if is_file_name(name)}
     if tested is not None:
@@ -377,30 +375,6 @@ def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.nd
     answers = outcome.adv_logits.masked_fill(torch.tensor(outcome.silent)[:, None], 0.0)
     rates = fooling_rate_at_k(logits, answers, int(symbol.removeprefix(_RATE)), reduction="none")
     return np.where(outcome.usable & ~outcome.silent, rates.numpy(), np.nan)
-
-
-def _confusion(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.ndarray | None:
-    """Semantic confusion at some threshold, (n,), by the hierarchy of the cell or WordNet; None if it has neither."""
-    adv_logits, silent = outcome.adv_logits, outcome.silent
-    if not is_parametrised(symbol) or adv_logits is None or silent is None or logits is None:
-        return None
-    group = find_group(outcome.cell.measures, "confusion")
-    if group is not None and group["hierarchy"]:
-        similarity = similarity_of_file(group["hierarchy"], adv_logits.shape[1])
-    elif adv_logits.shape[1] == _IMAGENET:
-        similarity = imagenet_wup()
-    else:
-        return None
-    answers = adv_logits.masked_fill(torch.tensor(silent)[:, None], 0.0)
-    if base_of(symbol) == "QI_Wup_T":
-        targets = outcome.columns["target"].astype(float)
-        known = ~np.isnan(targets)
-        aims = torch.tensor(np.where(known, targets, 0)).long()
-        values = targeted_semantic_confusion(aims, answers, similarity, **options_of(symbol), reduction="none")
-    else:
-        known = np.ones(len(answers), bool)
-        values = semantic_confusion(logits, answers, similarity, **options_of(symbol), reduction="none")
-    return np.where(outcome.usable & ~silent & known, values.numpy(), np.nan)
 
 
 def _users_metric(outcome: Outcome, logits: Tensor | None, name: str) -> np.ndarray:

@@ -1,7 +1,6 @@
 """How models bear corruptions: errors, their sums and ratios to a baseline, flips along sequences, with intervals."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -10,100 +9,23 @@ import torch
 
 from ...adapters.data.corruptions.published import BENCHMARK, alexnet_errors
 from ...adapters.data.corruptions.sequences import SEQUENCES
-from ...errors import Unavailable, UnknownName, Unsupported
+from ...errors import UnknownName, Unsupported
 from ...intervals import share_interval
 from ...metrics import (
     corruption_error,
-    flip_probability,
     flip_rates,
     mean_corruption_error,
     mean_flip_rate,
     relative_corruption_error,
 )
 from ..statistics.bootstrap import Estimate, interval, resample
-from ..store.corruption_records import CorruptionRecord, read_corruptions
+from .corrupted_models import CorruptedModel, flip_probability_of, flips_of, read_corrupted_models
 from .table import Table, TableRow
 
 ALEXNET = "alexnet"
 CorruptionsBy = Literal["models", "corruptions"]
-_NO_ANSWER = 2**31 - 1  # as a class: the metric takes classes >= 0
 _OF_IMAGENET = ("demo:imagenet", "foolbox:imagenet")
 _NOTHING = Estimate(float("nan"), float("nan"), float("nan"), 0)
-
-
-@dataclass
-class CorruptedModel:
-    """Everything of one model on one data set.
-
-    Args:
-        model: its name.
-        data: name of the images.
-        clean: predictions without corruption, if they are there.
-        errors: by corruption and severity.
-        sequences: by name.
-    """
-
-    model: str
-    data: str
-    clean: CorruptionRecord | None = None
-    errors: dict[str, dict[int, CorruptionRecord]] = field(default_factory=dict)
-    sequences: dict[str, CorruptionRecord] = field(default_factory=dict)
-
-    @property
-    def records(self) -> list[CorruptionRecord]:
-        """All of them."""
-        corrupted = [record for by_severity in self.errors.values() for record in by_severity.values()]
-        return [*([self.clean] if self.clean else []), *corrupted, *self.sequences.values()]
-
-    @property
-    def images(self) -> int:
-        """How many, in the smallest record."""
-        return min(len(record.labels) for record in self.records)
-
-    @property
-    def severities(self) -> tuple[int, ...]:
-        """Those that every corruption has."""
-        common = [set(by_severity) for by_severity in self.errors.values()]
-        return tuple(sorted(set.intersection(*common))) if common else ()
-
-    @property
-    def paired(self) -> bool:
-        """Whether every record is of the same images, in the same order."""
-        return len({record.names for record in self.records}) == 1
-
-    def wrong(self, corruptions: Sequence[str]) -> np.ndarray:
-        """1 for each error, (corruptions, severities, n)."""
-        return np.array([[self.errors[name][level].wrong for level in self.severities] for name in corruptions])
-
-
-def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dict[str, str]]:
-    """The models of a folder with what they predicted on corrupted images; what cannot be used, with why.
-
-    Raises:
-        Unavailable: if there is no such folder, or nothing of the kind in it.
-    """
-    records, failed = read_corruptions(folder)
-    models: dict[tuple[object, ...], CorruptedModel] = {}
-    for record in records:
-        cell = record.cell
-        key = (cell.model, cell.model_digest, *cell.setting)
-        mine = models.setdefault(key, CorruptedModel(cell.model, cell.data))
-        if cell.sequence:
-            mine.sequences[cell.corruption] = record
-        elif cell.corruption:
-            mine.errors.setdefault(cell.corruption, {})[cell.severity] = record
-        else:
-            mine.clean = record
-    order = {name: place for place, name in enumerate((*BENCHMARK, *SEQUENCES))}
-    for mine in models.values():
-        mine.errors = dict(sorted(mine.errors.items(), key=lambda item: order.get(item[0], len(order))))
-        mine.sequences = dict(sorted(mine.sequences.items(), key=lambda item: order.get(item[0], len(order))))
-    if not models:
-        why = f" ({'; '.join(failed.values())})" if failed else ""
-        raise Unavailable(
-            f"expected predictions on corrupted images in {folder}, found none{why}: davylamp corrupt-table"
-        )
-    return list(models.values()), failed
 
 
 def build_corruptions(
@@ -293,7 +215,7 @@ class _Bench:
         return float(value), _mean(ratios)
 
     def _mean_flips(self, names: list[str]) -> tuple[float, np.ndarray]:
-        values = [_flip_probability(self.mine.sequences[name]) for name in names]
+        values = [flip_probability_of(self.mine.sequences[name]) for name in names]
         return float(np.mean(values)), np.mean([self._draw(self.flips[name]) for name in names], axis=0)
 
     def _mean_flip_rate(self, names: list[str]) -> Estimate:
@@ -301,7 +223,7 @@ class _Bench:
         both = [name for name in names if name in base]
         if not both:
             return _NOTHING
-        mine, theirs = ([_flip_probability(of[name]) for name in both] for of in (self.mine.sequences, base))
+        mine, theirs = ([flip_probability_of(of[name]) for name in both] for of in (self.mine.sequences, base))
         value = mean_flip_rate(torch.tensor(mine), torch.tensor(theirs))
         drawn = [self._draw(self.flips[name]) for name in both], [self._draw(flips_of(base[name])) for name in both]
         ratios = np.array([flip_rates(torch.tensor(a), torch.tensor(b)).numpy() for a, b in zip(*drawn, strict=True)])
@@ -320,24 +242,6 @@ class _Bench:
     def _share(self, wrong: np.ndarray) -> Estimate:
         low, high = share_interval(wrong.sum(), len(wrong)) if len(self.counts) > 1 else (np.nan, np.nan)
         return Estimate(float(wrong.mean()), low, high, len(wrong))
-
-
-def flips_of(record: CorruptionRecord) -> np.ndarray:
-    """Share of the frames of each image that are predicted otherwise than the frame they are compared with, (n,)."""
-    frames = record.predicted
-    reference = frames[:, :1] if _is_noise(record) else frames[:, :-1]
-    return (frames[:, 1:] != reference).mean(1)
-
-
-def _flip_probability(record: CorruptionRecord) -> float:
-    frames = torch.tensor(np.where(record.predicted < 0, _NO_ANSWER, record.predicted)).long()
-    return float(flip_probability(frames, against="first" if _is_noise(record) else "previous"))
-
-
-def _is_noise(record: CorruptionRecord) -> bool:
-    """Whether its frames are compared with the first one, the clean image."""
-    row = SEQUENCES.get(record.cell.corruption)
-    return row is not None and row.noise
 
 
 def _mean(ratios: np.ndarray) -> np.ndarray:

@@ -107,6 +107,12 @@ def test_an_image_does_not_depend_on_the_others(name):
     assert not torch.equal(whole, corrupt_images(images, name, 3, seed=1))
 
 
+def test_two_images_get_different_noise():
+    plain = torch.stack([torch.full((3, 70, 70), level / 255) for level in (100.0, 130.0)])
+    noise = corrupt_images(plain, "gaussian_noise", 1) - plain
+    assert abs(float(np.corrcoef(noise[0].flatten(), noise[1].flatten())[0, 1])) < 0.05
+
+
 def test_grey_images():
     grey = photographs(70, 1, channels=1)
     made = corrupt_images(grey, "fog", 2)
