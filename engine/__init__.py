@@ -10,12 +10,14 @@ from .exchange.attackbench_export import export_attackbench
 from .exchange.attackbench_import import import_attackbench
 from .plan.config import AttackChoice, Config, read_config, write_config
 from .plan.make import Plan, make_plan
+from .run.corruptions import CorruptionPlan, measure_corruptions
 from .run.evaluate import EvaluationSummary, evaluate
 from .statistics.paired_tests import mcnemar, wilcoxon
 from .statistics.verdict import Judgement
 from .store.frames import load, load_clean, load_transfer
 from .store.store import ResultsStore
 from .tables.budget_curves import Curves, build_curves
+from .tables.corruption_table import build_corruptions
 from .tables.defence_table import build_defence
 from .tables.reference_table import build_references
 from .tables.table import Table, build_table
@@ -27,6 +29,7 @@ __all__ = [
     "AttackChoice",
     "Comparison",
     "Config",
+    "CorruptionPlan",
     "Curves",
     "EvaluationSummary",
     "Judgement",
@@ -42,6 +45,7 @@ __all__ = [
     "Transfer",
     "best_effort",
     "best_of",
+    "build_corruptions",
     "build_curves",
     "build_defence",
     "build_references",
@@ -58,6 +62,7 @@ __all__ = [
     "load_transfer",
     "make_plan",
     "mcnemar",
+    "measure_corruptions",
     "on_pixels",
     "read_config",
     "saturating_budget",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...adapters import Classifier
 from ...adapters.data.corruptions.corrupted_sets import ON_DISK
-from ...adapters.data.corruptions.generate import VERSION, check_images_for, corrupt_images, library_version
+from ...adapters.data.corruptions.generate import VERSION, check_images_for, corrupt_images, library_version, sized_for
 from ...adapters.data.corruptions.published import check_severity, find_corruption
 from ...adapters.data.corruptions.sequences import find_sequence, frames_of
 from ...adapters.data.datasets import Data
@@ -134,6 +134,7 @@ class _Group:
         self.failed: dict[str, str] = {}
         self.done = self.kept = 0
         self._clean: list[Data] | None = None
+        self._size = ""
 
     def run(self) -> CorruptionSummary:
         plan = self.plan
@@ -151,12 +152,12 @@ class _Group:
                     continue
                 row = find_corruption(name)
                 made = replace(
-                    CorruptionCell("", "", **shared), corruption=row.name, severity=severity, source=_source()
+                    CorruptionCell("", "", **shared), corruption=row.name, severity=severity, source=_source(self._size)
                 )
                 self._measure(made, lambda row=row, level=severity: self._corrupted(row.name, level))
         for name in plan.sequences:
             row = find_sequence(name)
-            made = CorruptionCell("", "", **shared, corruption=row.name, sequence=True, source=_source())
+            made = CorruptionCell("", "", **shared, corruption=row.name, sequence=True, source=_source(self._size))
             self._measure(made, self._blocks)
         return CorruptionSummary(self.done, self.kept, self.failed)
 
@@ -178,6 +179,7 @@ class _Group:
                 check_images_for(find_corruption(name), block.inputs)
             for name in self.plan.sequences if not images else ():
                 frames_of(block.inputs[0], name)
+            self._size = sized_for(*block.inputs.shape[2:])
             digest.update(block.inputs.numpy().tobytes() + block.labels.numpy().tobytes())
             images, size = images + len(block.labels), size + block.inputs.numel()
             kept = [*kept, block] if size <= _KEPT else []
@@ -243,8 +245,8 @@ def _classes(model: Classifier, inputs: Tensor) -> np.ndarray:
     return logits.argmax(1).where(logits.isfinite().all(1), -1).numpy()
 
 
-def _source() -> str:
-    return f"imagecorruptions-imaug {library_version()}, seeds {VERSION}"
+def _source(size: str) -> str:
+    return f"imagecorruptions-imaug {library_version()}, severities of {size}, seeds {VERSION}"
 
 
 def _meta(cell: CorruptionCell) -> dict[str, Any]:

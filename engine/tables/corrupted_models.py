@@ -3,16 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 
-from ...adapters.data.corruptions.published import BENCHMARK
+from ...adapters.data.corruptions.published import CORRUPTIONS
 from ...adapters.data.corruptions.sequences import SEQUENCES
 from ...errors import Unavailable
 from ...metrics import flip_probability
 from ..store.corruption_records import CorruptionRecord, read_corruptions
 
+Value = TypeVar("Value")
 _NO_ANSWER = 2**31 - 1  # as a class: the metric takes classes >= 0
 
 
@@ -79,16 +81,20 @@ def read_corrupted_models(folder: str | Path) -> tuple[list[CorruptedModel], dic
             mine.errors.setdefault(cell.corruption, {})[cell.severity] = record
         else:
             mine.clean = record
-    order = {name: place for place, name in enumerate((*BENCHMARK, *SEQUENCES))}
     for mine in models.values():
-        mine.errors = dict(sorted(mine.errors.items(), key=lambda item: order.get(item[0], len(order))))
-        mine.sequences = dict(sorted(mine.sequences.items(), key=lambda item: order.get(item[0], len(order))))
+        mine.errors = _in_order(mine.errors, list(CORRUPTIONS))
+        mine.sequences = _in_order(mine.sequences, list(SEQUENCES))
     if not models:
         why = f" ({'; '.join(failed.values())})" if failed else ""
         raise Unavailable(
             f"expected predictions on corrupted images in {folder}, found none{why}: davylamp corrupt-table"
         )
     return list(models.values()), failed
+
+
+def _in_order(values: dict[str, Value], order: list[str]) -> dict[str, Value]:
+    """The entries in the authors' order, others after them."""
+    return dict(sorted(values.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
 
 
 def flips_of(record: CorruptionRecord) -> np.ndarray:

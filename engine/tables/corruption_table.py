@@ -24,6 +24,7 @@ from .table import Table, TableRow
 
 ALEXNET = "alexnet"
 CorruptionsBy = Literal["models", "corruptions"]
+_LARGE = "severities of imagenet,"  # in the source of corruptions at ImageNet's size
 _OF_IMAGENET = ("demo:imagenet", "foolbox:imagenet")
 _NOTHING = Estimate(float("nan"), float("nan"), float("nan"), 0)
 
@@ -102,7 +103,8 @@ def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: s
             raise Unsupported(f"AlexNet's errors are published of ImageNet, got {mine.data}; name a model as baseline")
         return ALEXNET
     if not baseline:
-        return ALEXNET if mine.data in _OF_IMAGENET or mine.data.startswith("imagenet-c:") else ""
+        large = all(not record.cell.source or _LARGE in record.cell.source for record in mine.records)
+        return ALEXNET if large and (mine.data in _OF_IMAGENET or mine.data.startswith("imagenet-c:")) else ""
     same = [each for each in models if each.model == baseline and each.data == mine.data and each.images == mine.images]
     if not same:
         raise Unsupported(f"expected the baseline {baseline} on the {mine.images} images of {mine.data}, found none")

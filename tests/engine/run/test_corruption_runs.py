@@ -147,6 +147,25 @@ def test_a_killed_run_goes_on(models, plan, folder, tmp_path):
     assert measure_corruptions(models, plan, ResultsStore(tmp_path))[:2] == (1, 17)
 
 
+def test_the_authors_order_and_what_made_the_images(folder):
+    rows = build_corruptions(folder, by="corruptions").rows
+    assert [row.labels["corruption"] for row in rows][:4] == ["gaussian_noise", "fog", "contrast", "rotate"]
+    sources = {record.cell.source for record in read_corruptions(folder)[0]} - {""}
+    assert len(sources) == 1
+    assert "severities of imagenet, seeds 1" in sources.pop()
+
+
+def test_at_small_sizes_alexnet_is_no_baseline(models, tmp_path):
+    small = Data(torch.rand(6, 3, 64, 64), torch.zeros(6, dtype=torch.int64), list("abcdef"))
+    plan = CorruptionPlan("demo:imagenet", ("contrast",), (1,), images=small)
+    with torch.random.fork_rng():
+        net = nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(192, 4))
+    measure_corruptions({"net": Classifier(net)}, plan, ResultsStore(tmp_path))
+    table = build_corruptions(tmp_path)
+    assert "mCE/base" not in table.symbols
+    assert any("severities of tiny-imagenet" in note for note in table.notes)
+
+
 def test_images_are_counted(models, plan):
     assert count_images(models, plan) == 2 * 12 * 9
 
