@@ -13,6 +13,7 @@ from .commands import (
     contract,
     corruptions,
     defences,
+    detectors,
     evaluate,
     exchange,
     harden,
@@ -51,6 +52,9 @@ app.command("reproduce")(reproduce.reproduce)
 app.command("harden")(harden.harden_model)
 app.command("import")(exchange.import_results)
 app.command("export")(exchange.export_results)
+app.command("detectors")(detectors.list_detectors)
+app.command("train")(detectors.train_beside)
+app.command("detect")(detectors.detect_examples)
 app.command("report")(report.report_results)
 app.command("serve")(report.serve_results)
 app.command("quickstart")(attacks.quickstart)

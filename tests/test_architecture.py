@@ -52,6 +52,7 @@ ROOMS = {
         "run": {"", "store", "attack", "plan", "probes"},
         "comparison": {"", "statistics", "store", "plan", "run"},
         "training": {"", "store"},
+        "detection": {"", "statistics", "store", "training"},
     },
     "report": {
         "": set(),

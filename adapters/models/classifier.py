@@ -52,6 +52,7 @@ class Classifier(nn.Module):
 
     mean: Tensor | None
     std: Tensor | None
+    detects = False  # whether the last class is no class of the data but means "detected" (`detectors.joint`)
     steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
     # Of the class, and of an instance only where they differ: what is hashed of older models stays.
     random: bool = False

@@ -21,6 +21,7 @@ from .judge import distances_of
 from .queries import NoGradients, distinguishable
 from .seeding import call_seed
 from .steadiness import is_steady
+from .targets import check_aim
 from .trace import Trace
 
 DEFAULT_BATCH_SIZE = 32
@@ -109,6 +110,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     with classifier.frozen(), drawing(classifier, draws=draws, eot=eot):
         logits = clean_logits(classifier, inputs, labels, logits)
         labels = labels.to(inputs.device, torch.long)
+        check_aim(classifier, threat_model)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
         places = _check_whole(
             "first", first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first, labels

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, Unsupported
+from ..models.classifier import Classifier
+from ..threat_model import ThreatModel
 
 RULES = ("second-likely", "least-likely", "random")
 
@@ -22,6 +24,20 @@ def check_target(rule: str) -> str:
     if rule not in RULES and class_of(rule) is None:
         raise InvalidInput(f"expected a target of {', '.join(RULES)} or a class number such as 3, got {rule!r}")
     return rule
+
+
+def class_logits(classifier: Classifier, logits: Tensor) -> Tensor:
+    """The logits of the classes that can be a target: without the one that means "detected"."""
+    return logits[:, :-1] if classifier.detects else logits
+
+
+def check_aim(classifier: Classifier, threat_model: ThreatModel) -> None:
+    """Raise Unsupported for an untargeted attack on a model with a detector: to be detected would be a success."""
+    if classifier.detects and not threat_model.targeted:
+        raise Unsupported(
+            f"expected a target for {classifier.name}: untargeted, an image that is detected would count as fooled; "
+            "give --target second-likely, or random"
+        )
 
 
 def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:

@@ -10,7 +10,7 @@ from ...adapters import AttackResult, Classifier, Implementation, attack_of, fin
 from ...adapters.running.draws import clean_logits, drawing
 from ...adapters.running.fit import Fitted
 from ...adapters.running.surrogate import run_transfer
-from ...adapters.running.targets import choose_targets
+from ...adapters.running.targets import choose_targets, class_logits
 from ...adapters.running.trace import Trace, curves_of
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput
@@ -68,6 +68,7 @@ def _attack(  # noqa: PLR0913, PLR0917 - as attack_shard
     if cell.threat_model.targeted:
         logits = clean_logits(classifier, inputs, labels, logits)
         seen = logits if surrogate is None else surrogate.predict_logits(inputs)
+        seen = class_logits(surrogate or classifier, seen)
         targets = choose_targets(seen, labels, cell.target, cell.seed + first)
     row, threat_model = _row_to_run(cell), cell.threat_model
     shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}

@@ -11,6 +11,7 @@ from ...user_file import is_file_name, split_file_name
 from ..classifier import Classifier
 from ..defences.defend import defend
 from ..defences.names import is_defence, known_defences, read_defence
+from ..detectors.joint import add_detector, is_detector_part
 from ..folding import fold_batch_norms
 from . import demo, timm, torchvision
 from .file import defend_from_file, load_from_file
@@ -22,7 +23,7 @@ __all__ = ["check_device", "known_models", "list_models", "load_model"]
 PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER)}
 _OF_FILES = (
     *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value"),
-    *("path/to/weights.pt", "model+path/to/weights.pt"),
+    *("weights.pt", "model+weights.pt", "model+detector:detector.pt"),
 )
 
 
@@ -48,7 +49,8 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
             `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`. Any of them may have defences behind it,
             from left to right: "+jpeg:quality=50" (see `defend`), or "+path/to/file.py:defend": what that function
             Classifier -> Classifier makes of it. "weights.pt" is what `davylamp harden` made of the model that the
-            file names, "MODEL+weights.pt" any model of that architecture with these weights.
+            file names, "MODEL+weights.pt" any model of that architecture with these weights. "MODEL+detector:FILE" has
+            one class more, "detected" (`detectors.joint`).
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
             1e-5, attacks are faster; not for a factory's model.
@@ -68,12 +70,16 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     """
     check_device(device)
     original, plus, defence = name.rpartition("+")
+    if any(is_detector_part(part) for part in original.split("+")):
+        raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
     if plus and original and is_file_name(defence):
         classifier = load_model(original, device, fold=fold)
         return defend_from_file(name, *split_file_name(defence), classifier)
     if plus and original and is_defence(defence):
         read_defence(defence)  # a mistake in it is named before anything is loaded
         return defend(load_model(original, device, fold=fold), defence, name).freeze()
+    if plus and is_detector_part(defence):
+        return add_detector(load_model(original, device, fold=fold), defence, original, name).freeze()
     if is_weights_name(name):
         return _load_trained(name, device, fold=fold)
     source, _, rest = name.partition(":")

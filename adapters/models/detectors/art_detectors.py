@@ -1,0 +1,172 @@
+"""ART's detectors of evasion, each bound to a classifier of ours."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..classifier import PASS_SIZE
+from .layer_outputs import activations_of, collect_activations
+from .scorer import Pairs, Scorer
+
+
+class _BinaryNetwork(Scorer):
+    """A network with two outputs, clean and adversarial, that ART trains; the score is their difference."""
+
+    network: nn.Module
+
+    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+        """Train it on clean and adversarial images, ART's loop."""
+        del labels
+        if pairs is None:
+            raise ValueError("expected adversarial images, got none")
+        given = self._look_at(torch.cat([clean, pairs.adversarial]))
+        truth = np.repeat([0, 1], [len(clean), len(pairs.adversarial)])
+        self.network = self._make(tuple(given.shape[1:])).to(self.classifier.device)
+        self.detector().fit(given.numpy(), truth, self.parameters["batch_size"], self.parameters["epochs"])
+        self.network.eval().requires_grad_(False)
+
+    def detector(self) -> Any:
+        """ART's object around the network."""
+        raise NotImplementedError
+
+    def score(self, images: Tensor) -> Tensor:
+        """Output for adversarial minus output for clean, by ART's `detect`."""
+        report, _ = self.detector().detect(self._given_to_art(images), batch_size=PASS_SIZE)
+        outputs = torch.from_numpy(np.asarray(report["predictions"], dtype=np.float64))
+        return outputs[:, 1] - outputs[:, 0]
+
+    def score_with_gradients(self, images: Tensor) -> Tensor:
+        """The same difference."""
+        outputs = self.network(self._see(images))
+        return outputs[:, 1] - outputs[:, 0]
+
+    def state(self) -> dict[str, Tensor]:
+        """The network's weights, and the shape of what it looks at."""
+        return dict(self.network.state_dict())
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """The network again."""
+        self.network = self._make(self._shape_of(state)).to(self.classifier.device)
+        self.network.load_state_dict(dict(state))
+        self.network.eval().requires_grad_(False)
+
+    def _as_art(self, network: nn.Module, shape: tuple[int, ...]) -> Any:
+        from art.estimators.classification import PyTorchClassifier
+
+        device = "cpu" if self.classifier.device.type == "cpu" else "gpu"
+        rate = self.parameters["learning_rate"]
+        learning = [p for p in network.parameters() if p.requires_grad]
+        optimiser = torch.optim.Adam(learning, rate) if learning else None
+        return PyTorchClassifier(network, nn.CrossEntropyLoss(), shape, 2, optimizer=optimiser, device_type=device)
+
+    def _look_at(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _see(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _given_to_art(self, images: Tensor) -> np.ndarray:
+        return self._look_at(images).numpy()
+
+    def _make(self, shape: tuple[int, ...]) -> nn.Module:
+        raise NotImplementedError
+
+    def _shape_of(self, state: Mapping[str, Tensor]) -> tuple[int, ...]:
+        raise NotImplementedError
+
+
+class BinaryInput(_BinaryNetwork):
+    """ART's `BinaryInputDetector`: a small convolutional network on the image."""
+
+    def detector(self) -> Any:
+        """ART's object around the network."""
+        from art.defences.detector.evasion import BinaryInputDetector
+
+        return BinaryInputDetector(self._as_art(self.network, (self.network[0].in_channels, 1, 1)))  # type: ignore[index]
+
+    def _look_at(self, images: Tensor) -> Tensor:
+        return images.detach().float().cpu()
+
+    def _see(self, images: Tensor) -> Tensor:
+        return images
+
+    def _make(self, shape: tuple[int, ...]) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(shape[0], 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(32, 32, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+            nn.Linear(512, 2),
+        )
+
+    def _shape_of(self, state: Mapping[str, Tensor]) -> tuple[int, ...]:
+        return (state["0.weight"].shape[1],)
+
+
+class BinaryActivation(_BinaryNetwork):
+    """ART's `BinaryActivationDetector`: a network with one hidden layer on the activations of a layer.
+
+    The activations are read off by davylamp, as ART can name the layers of an `nn.Sequential` only; its detector gets
+    them as the outputs of the first layer of one.
+    """
+
+    def detector(self) -> Any:
+        """ART's object around the network and the activations."""
+        from art.defences.detector.evasion import BinaryActivationDetector
+
+        features = self.network[0].in_features  # type: ignore[index]
+        seen = self._as_art(nn.Sequential(nn.Identity()), (features,))
+        return BinaryActivationDetector(seen, self._as_art(self.network, (features,)), layer=0)
+
+    def _look_at(self, images: Tensor) -> Tensor:
+        return collect_activations(self.classifier, images, self.parameters["layer"])
+
+    def _see(self, images: Tensor) -> Tensor:
+        return activations_of(self.classifier, images, self.parameters["layer"])
+
+    def _make(self, shape: tuple[int, ...]) -> nn.Module:
+        return nn.Sequential(nn.Linear(shape[0], 64), nn.ReLU(), nn.Linear(64, 2))
+
+    def _shape_of(self, state: Mapping[str, Tensor]) -> tuple[int, ...]:
+        return (state["0.weight"].shape[1],)
+
+
+class SubsetScanning(Scorer):
+    """ART's `SubsetScanningDetector`: how unlike those of clean images a subset of the activations is."""
+
+    background: Tensor
+
+    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+        """Keep the activations of clean images."""
+        del labels, pairs
+        self._restart(collect_activations(self.classifier, clean, self.parameters["layer"]))
+
+    def score(self, images: Tensor) -> Tensor:
+        """The best subset's score, by ART's `detect`."""
+        seen = collect_activations(self.classifier, images, self.parameters["layer"])
+        report, _ = self._detector.detect(seen.numpy(), batch_size=PASS_SIZE)
+        return torch.from_numpy(np.asarray(report["scores"], dtype=np.float64))
+
+    def state(self) -> dict[str, Tensor]:
+        """The activations of clean images, (N, features)."""
+        return {"background": self.background}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """The same activations."""
+        self._restart(state["background"])
+
+    def _restart(self, background: Tensor) -> None:
+        from art.defences.detector.evasion import SubsetScanningDetector
+        from art.estimators.classification import PyTorchClassifier
+
+        self.background = background
+        same = nn.Sequential(nn.Identity())
+        seen = PyTorchClassifier(same, nn.CrossEntropyLoss(), (background.shape[1],), 2, device_type="cpu")
+        self._detector = SubsetScanningDetector(seen, background.numpy(), layer=0, verbose=False)

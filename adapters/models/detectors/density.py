@@ -1,0 +1,79 @@
+"""Kernel density as a detector: how few clean images of the predicted class are near, in the last hidden layer."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ....errors import InvalidInput
+from .layer_outputs import activations_of, collect_activations
+from .scorer import Pairs, Scorer
+
+_GRID = 24  # bandwidths tried, a tenth to ten times the usual distance to the nearest, by feature
+
+
+class KernelDensity(Scorer):
+    """Minus the logarithm of a Gaussian kernel density (Feinman et al. 2017, section 4.1).
+
+    The density is that of the activations of clean training images of the class that the model predicts.
+    """
+
+    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+        """Keep the activations by class, of the images that the model gets right, and choose the bandwidth."""
+        del pairs
+        predicted = self.classifier.predict_logits(clean).argmax(1).cpu()
+        right = predicted == labels.cpu()
+        self._points = collect_activations(self.classifier, clean[right], self.parameters["layer"]).double()
+        self._classes = labels.cpu()[right]
+        counts = torch.bincount(self._classes, minlength=self.classifier.num_classes or 0)
+        if (counts < 2).any():
+            least = f"{int(counts.min())} of class {int(counts.argmin())}"
+            raise InvalidInput(f"expected at least 2 images of each class that the model gets right, got {least}")
+        given = self.parameters["bandwidth"]
+        self._bandwidth = torch.tensor(given or self._likeliest_bandwidth(), dtype=torch.float64)
+
+    @torch.no_grad()
+    def score(self, images: Tensor) -> Tensor:
+        """Shape (N,), float64."""
+        return torch.cat([self.score_with_gradients(part).cpu() for part in images.split(64)])
+
+    def score_with_gradients(self, images: Tensor) -> Tensor:
+        """The same; the predicted class itself has no gradient."""
+        seen = activations_of(self.classifier, images, self.parameters["layer"]).double()
+        predicted = self.classifier(images).argmax(1)
+        points, classes = self._points.to(seen.device), self._classes.to(seen.device)
+        squares = (seen[:, None] - points[None]).square().sum(2) if seen.requires_grad else _squares(seen, points)
+        squares = squares.masked_fill(classes[None] != predicted[:, None], math.inf)
+        counts = torch.bincount(classes, minlength=int(predicted.max()) + 1)[predicted]
+        return -_log_density(squares, self._bandwidth.to(seen.device), counts.double(), seen.shape[1])
+
+    def state(self) -> dict[str, Tensor]:
+        """Activations, their classes, and the bandwidth."""
+        return {"points": self._points, "classes": self._classes, "bandwidth": self._bandwidth}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """The same."""
+        self._points, self._classes, self._bandwidth = (state[word] for word in ("points", "classes", "bandwidth"))
+
+    def _likeliest_bandwidth(self) -> float:
+        """The bandwidth under which each activation is likeliest given the others of its class."""
+        squares = _squares(self._points, self._points)
+        squares = squares.masked_fill(self._classes[:, None] != self._classes[None], math.inf)
+        squares.fill_diagonal_(math.inf)
+        usual = float(squares.amin(1).sqrt().median()) / math.sqrt(self._points.shape[1])  # along each feature
+        others = (torch.bincount(self._classes)[self._classes] - 1).double()
+        grid = torch.logspace(-1, 1, _GRID, dtype=torch.float64) * max(usual, 1e-9)
+        scores = [float(_log_density(squares, h, others, self._points.shape[1]).mean()) for h in grid]
+        return float(grid[max(range(_GRID), key=scores.__getitem__)])
+
+
+def _squares(first: Tensor, second: Tensor) -> Tensor:
+    """Squared distances, shape (N, M)."""
+    return torch.cdist(first, second, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
+def _log_density(squares: Tensor, bandwidth: Tensor, counts: Tensor, features: int) -> Tensor:
+    """Logarithm of the mean of normal densities at squared distances, (N, M), inf where a point does not count."""
+    scale = features * (bandwidth.log() + 0.5 * math.log(2 * math.pi))
+    return (-squares / (2 * bandwidth.square())).logsumexp(1) - counts.log() - scale

@@ -1,0 +1,111 @@
+"""The detectors that have a name: one row each, and why others have none."""
+
+from collections.abc import Mapping
+
+from ....errors import UnknownName
+from ...attack import Parameter
+from .scorer import Detector
+
+_EPOCHS = (Parameter(int, 1, 10**6, "passes over the images that the network is trained with"), 20)
+_RATE = (Parameter(float, 1e-12, 1e3, "step of its optimiser (Adam)"), 1e-3)
+_BATCH = (Parameter(int, 1, 10**6, "images of a step of its optimiser"), 64)
+_LAYER = (
+    Parameter(str, 0, 0, "module of the model whose output is looked at; empty: what its last linear layer gets"),
+    "",
+)
+_NETWORK = {"epochs": _EPOCHS, "learning_rate": _RATE, "batch_size": _BATCH}
+
+ROWS = (
+    Detector(
+        "binary-input",
+        "art",
+        "A network on the images",
+        "Gong et al. 2017, Adversarial and Clean Data Are Not Twins",
+        ".art_detectors:BinaryInput",
+        "art",
+        "art",
+        _NETWORK,
+        learns_examples=True,
+        differentiable=True,
+    ),
+    Detector(
+        "binary-activation",
+        "art",
+        "A network on the activations of a layer",
+        "Metzen et al. 2017, On Detecting Adversarial Perturbations",
+        ".art_detectors:BinaryActivation",
+        "art",
+        "art",
+        {**_NETWORK, "layer": _LAYER},
+        learns_examples=True,
+        differentiable=True,
+    ),
+    Detector(
+        "subset-scanning",
+        "art",
+        "Subset scanning of the activations of a layer",
+        "Speakman et al. 2018, Subset Scanning Over Neural Network Activations",
+        ".art_detectors:SubsetScanning",
+        "art",
+        "art",
+        {"layer": _LAYER},
+    ),
+    Detector(
+        "feature-squeezing",
+        "davylamp",
+        "How far the answer moves when the image is squeezed",
+        "Xu et al. 2018, Feature Squeezing, section V",
+        ".squeezing:Squeezing",
+        "art",
+        "art",
+        {
+            "bits": (Parameter(int, 1, 8, "bits of each channel, of the first squeezer"), 4),
+            "window": (Parameter(int, 3, 31, "side of the median filter's window, odd, of the second"), 3),
+        },
+    ),
+    Detector(
+        "kernel-density",
+        "davylamp",
+        "Density of the activations among those of the predicted class",
+        "Feinman et al. 2017, Detecting Adversarial Samples from Artifacts, section 4.1",
+        ".density:KernelDensity",
+        "torch",
+        "",
+        {
+            "layer": _LAYER,
+            "bandwidth": (
+                Parameter(float, 0, 1e6, "of the Gaussian kernel; 0: the likeliest, each image left out"),
+                0.0,
+            ),
+        },
+        differentiable=True,
+    ),
+    Detector(
+        "lid",
+        "davylamp",
+        "Local intrinsic dimensionality of every layer",
+        "Ma et al. 2018, Characterizing Adversarial Subspaces Using Local Intrinsic Dimensionality",
+        ".dimensionality:LocalDimensionality",
+        "sklearn",
+        "detectors",
+        {
+            "neighbours": (Parameter(int, 2, 10**6, "nearest clean images that a dimension is estimated from"), 20),
+            "reference": (Parameter(int, 3, 10**6, "clean images that distances are measured to"), 100),
+        },
+        learns_examples=True,
+    ),
+)
+
+DETECTORS: Mapping[str, Detector] = {row.full_name: row for row in ROWS}
+LEFT_OUT: Mapping[str, str] = {
+    "art: BEYONDDetectorPyTorch": "it needs a model trained without labels on the same images, which no package ships",
+    "Feinman et al.: Bayesian uncertainty": "it needs a model with dropout that is left on",
+}
+
+
+def find_detector(name: str) -> Detector:
+    """The detector of that name, with or without the library; UnknownName if there is none."""
+    row = DETECTORS.get(name) or next((row for row in ROWS if row.name == name), None)
+    if row is None:
+        raise UnknownName("detector", name, [*(row.name for row in ROWS), *DETECTORS])
+    return row

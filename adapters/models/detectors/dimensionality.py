@@ -1,0 +1,96 @@
+"""Local intrinsic dimensionality as a detector: in how many directions an image's neighbours lie, layer by layer."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ....errors import InvalidInput
+from .layer_outputs import watching_layers
+from .scorer import Pairs, Scorer
+
+_SMALL = 1e-12
+_CHUNK = 64  # images of a pass, beside those that distances are measured to
+
+
+class LocalDimensionality(Scorer):
+    """The log-odds of a logistic regression on the dimension of every layer with weights (Ma et al. 2018).
+
+    A dimension is estimated from the distances to the nearest of a fixed set of clean images (the paper: those of the
+    same batch). Clean images, and the same with noise as long in l2 as the attack's changes are on average, are one
+    class, adversarial ones the other.
+    """
+
+    def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
+        """Keep clean images to measure to; fit the regression on the others."""
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import StandardScaler
+
+        del labels
+        if pairs is None:
+            raise ValueError("expected adversarial images, got none")
+        count = min(self.parameters["reference"], len(clean) // 2)
+        if count <= self.parameters["neighbours"]:
+            wanted = f"more than {2 * self.parameters['neighbours']} clean images for {self.parameters['neighbours']}"
+            raise InvalidInput(f"expected {wanted} neighbours, got {len(clean)}")
+        order = torch.randperm(len(clean))
+        self._reference, others = clean[order[:count]].cpu(), clean[order[count:]]
+        usual = (pairs.adversarial - pairs.originals).flatten(1).norm(dim=1).mean()
+        noise = torch.randn_like(others)
+        noisy = (others + usual * noise / noise.flatten(1).norm(dim=1).view(-1, 1, 1, 1)).clamp(0, 1)
+        normal = self._dimensions(torch.cat([others, noisy]))
+        strange = self._dimensions(pairs.adversarial)
+        both = torch.cat([normal, strange]).numpy()
+        scaler = StandardScaler().fit(both)
+        truth = [0] * len(normal) + [1] * len(strange)
+        model = LogisticRegression(class_weight="balanced", max_iter=1000).fit(scaler.transform(both), truth)
+        weights = torch.from_numpy(model.coef_[0] / scaler.scale_)
+        bias = float(model.intercept_[0]) - float((weights * torch.from_numpy(scaler.mean_)).sum())
+        self._weights, self._bias = weights.double(), torch.tensor(bias, dtype=torch.float64)
+
+    def score(self, images: Tensor) -> Tensor:
+        """Shape (N,), float64."""
+        return self._dimensions(images) @ self._weights + self._bias
+
+    def state(self) -> dict[str, Tensor]:
+        """The images that distances are measured to, and the regression."""
+        return {"reference": self._reference, "weights": self._weights, "bias": self._bias}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """The same."""
+        self._reference, self._weights, self._bias = (state[word] for word in ("reference", "weights", "bias"))
+
+    @torch.no_grad()
+    def _dimensions(self, images: Tensor) -> Tensor:
+        """The dimension at each image in each layer, shape (N, layers), float64."""
+        reference, parts = self._reference.to(images), []
+        for chunk in images.split(_CHUNK):
+            layers: list[Tensor] = []
+
+            def note(output: Tensor, count: int = len(chunk), layers: list[Tensor] = layers) -> None:
+                layers.append(dimension(output[:count], output[count:], self.parameters["neighbours"]).cpu())
+
+            with watching_layers(self.classifier.model, note):
+                self.classifier(torch.cat([chunk, reference]))
+            parts.append(torch.stack(layers, 1))
+        return torch.cat(parts)
+
+
+def dimension(points: Tensor, others: Tensor, neighbours: int) -> Tensor:
+    """Maximum likelihood estimate of the local intrinsic dimensionality (Amsaleg et al. 2015).
+
+    Minus one over the mean logarithm of the distances to the nearest others, relative to the farthest of these. One at
+    distance 0, the point itself, does not count.
+
+    Args:
+        points: shape (N, features).
+        others: shape (M, features), M > neighbours.
+        neighbours: how many.
+
+    Returns:
+        Shape (N,), float64.
+    """
+    distances = torch.cdist(points.double(), others.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    distances = distances.masked_fill(distances == 0, torch.inf)
+    nearest = distances.topk(neighbours, dim=1, largest=False).values.clamp_min(_SMALL)
+    return -1 / (nearest / nearest[:, -1:]).log().mean(1).clamp_max(-_SMALL)

@@ -1,0 +1,225 @@
+"""The commands about detectors: which there are, train one beside a model, measure it on a results folder."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InvalidInput
+from .options import Data, Json, Model, read_parameters, split_list
+
+
+@dataclass(frozen=True)
+class AskedAttack:
+    """The attack whose examples a detector learns."""
+
+    attack: str | None
+    norm: str | None
+    epsilon: str | None
+    target: str | None
+    param: list[str]
+
+
+def list_detectors(
+    detector: Annotated[str | None, typer.Argument(help="only this one, with its parameters explained")] = None,
+    as_json: Json = False,
+) -> None:
+    """List every detector of adversarial images: what it learns, its defaults, whether an attack can go around it."""
+    from ..adapters.models.detectors.detector_rows import LEFT_OUT, ROWS, find_detector
+    from ..report.text.console import make_console, print_table
+
+    chosen = ROWS if detector is None else [find_detector(detector)]
+    rows = [_describe(row) for row in chosen]
+    if as_json:
+        print(json.dumps({"detectors": rows, "left_out": dict(LEFT_OUT)}, indent=2))  # noqa: T201 - the product
+        return
+    console = make_console()
+    shown = ("detector", "title", "learns", "defaults", "differentiable", "source")
+    print_table("", shown, [[row[name] for name in shown] for row in rows], console)
+    if detector is not None:
+        meanings = {name: parameter.meaning for row in chosen for name, (parameter, _) in row.params.items()}
+        print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
+        return
+    for name, reason in LEFT_OUT.items():
+        console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
+
+
+def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
+    what: Annotated[str, typer.Argument(help="a detector of `davylamp detectors`")],
+    model: Model = "demo:efficientnet-lite0",
+    data: Data = "demo:imagenet",
+    limit: Annotated[
+        int | None, typer.Option(help="images of --data, the first ones; 30 % set where to draw the line")
+    ] = None,
+    attack: Annotated[str | None, typer.Option(help="foolbox:pgd: whose examples it learns, if it learns any")] = None,
+    norm: Annotated[str | None, typer.Option(help="of the attack")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="of the attack, as 4/255")] = None,
+    target: Annotated[str | None, typer.Option(help="of the attack: second-likely, random, CLASS")] = None,
+    attack_param: Annotated[list[str] | None, typer.Option(help="name=value, of the attack (repeatable)")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="name=value, of the detector (repeatable)")] = None,
+    seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    out: Annotated[Path, typer.Option("--out", "-o", help="the file of the detector")] = Path("detector.pt"),
+    as_json: Json = False,
+) -> None:
+    """Train a detector beside a model, on images that it is not tested on; a file that `davylamp detect` takes."""
+    from ..adapters.data.datasets import load_data_for
+    from ..adapters.models.detectors.detector_file import read_detector_name
+    from ..adapters.models.zoo.load import load_model
+    from ..engine.detection.train_detector import check_shown, save_detector, train_detector
+    from ..engine.store.files import check_place
+    from ..report.text.console import make_console, print_error
+
+    if seed < 0:
+        raise InvalidInput(f"expected seed >= 0, got {seed}")
+    row, values = read_detector_name(what, _settings(param or []))
+    asked = AskedAttack(attack, norm, epsilon, target, attack_param or [])
+    check_shown(row, None if attack is None else _named(attack))
+    check_place(out)
+    classifier = load_model(model, device)
+    images = load_data_for(classifier, data, limit)
+    shown = _shown(asked, images.inputs[0].numel())
+    if shown is not None:
+        rules = shown.threat_model
+        print_error(f"chosen: {shown.attack}, norm {rules.norm}, epsilon {rules.epsilon}, seed {seed}")
+    trained = train_detector(row.full_name, classifier, images, shown, model=model, seed=seed, **values)
+    save_detector(trained, out)
+    if as_json:
+        print(json.dumps({"file": str(out), **trained.card}, indent=2))  # noqa: T201 - the product
+        return
+    counts = trained.card["trained_on"]
+    lines = [
+        f"{out}: {row.full_name} beside {model}, learned from {counts['clean']} clean and {counts['adversarial']} "
+        f"adversarial images; its line is drawn on {trained.card['calibrated_on']} other clean ones",
+        f"- davylamp detect FOLDER --detector {out}: on examples of other images, kept by --keep-images",
+    ]
+    for line in lines:
+        make_console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def detect_examples(
+    folder: Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate --keep-images`")],
+    detector: Annotated[list[Path], typer.Option(help="file of a trained detector (repeatable)")],
+    rate: Annotated[
+        list[float] | None, typer.Option(help="of false alarms, 0.01 and 0.05 without it (repeatable)")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Measure detectors on kept examples: ROC AUC, detection at a rate of false alarms, what fools undetected."""
+    from ..engine.detection.detect import RATES, detect_folder
+    from ..report.text.console import make_console, print_table
+
+    measured = detect_folder(folder, detector, rates=tuple(rate or RATES), device=device)
+    notes = list(dict.fromkeys([*measured.notes, *(note for row in measured.rows for note in row.notes)]))
+    if as_json:
+        document = {"detections": [_as_json(row) for row in measured.rows], "notes": notes}
+        print(json.dumps(document, indent=2))  # noqa: T201 - the product
+    else:
+        console = make_console()
+        lines = [line for row in measured.rows for line in _lines(row)]
+        columns = ("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected")
+        print_table("Detectors; value [95 % interval] (images)", columns, lines, console)
+        for note in notes:
+            console.print(f"- {note}", highlight=False, markup=False)
+        console.print(
+            "- the attacks of this folder did not know the detector: MODEL+detector:FILE is attacked together with it",
+            highlight=False,
+            markup=False,
+        )
+    if not measured.rows:
+        raise InvalidInput(f"expected kept examples in {folder}, got none; evaluate with --keep-images")
+
+
+def _named(attack: str) -> Any:
+    """An attack about which nothing is known but its name."""
+    from ..adapters import ThreatModel
+    from ..engine.detection.train_detector import LearnedAttack as Examples
+
+    return Examples(attack, ThreatModel("linf"), {})
+
+
+def _shown(asked: AskedAttack, components: int) -> Any:
+    """The attack with its threat model; None without one."""
+    from ..adapters.catalogue.customary import choose_threat_model
+    from ..adapters.catalogue.lookup import row_of
+    from ..adapters.parameters import parse_number
+    from ..adapters.running.targets import check_target
+    from ..engine.detection.train_detector import LearnedAttack as Examples
+
+    if asked.attack is None:
+        return None
+    attacks = split_list("--attack", [asked.attack]) or []
+    if len(attacks) != 1:
+        raise InvalidInput(f"expected one attack, got {asked.attack}")
+    row = row_of(attacks[0])
+    radius = None if asked.epsilon is None else parse_number(asked.epsilon, "epsilon")
+    target = check_target(asked.target) if asked.target else ""
+    rules = choose_threat_model(row.attack, [row], components, norm=asked.norm, epsilon=radius, targeted=bool(target))
+    given = read_parameters({}, asked.param, attacks)
+    return Examples(row.name, rules, given, target or "second-likely")
+
+
+def _settings(texts: list[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for text in texts:
+        word, equals, value = text.partition("=")
+        if not equals or not value:
+            raise InvalidInput(f"expected --param name=value, got {text!r}")
+        if word in given:
+            raise InvalidInput(f"expected one value of {word}, got {given[word]} and {value}")
+        given[word] = value
+    return given
+
+
+def _describe(row: Any) -> dict[str, Any]:
+    return {
+        "detector": row.full_name,
+        "name": row.name,
+        "title": row.title,
+        "learns": "clean and adversarial images" if row.learns_examples else "clean images",
+        "defaults": {name: default for name, (_, default) in row.params.items()},
+        "differentiable": row.differentiable,
+        "source": row.source,
+        "findings": list(row.findings),
+    }
+
+
+def _lines(row: Any) -> list[list[Any]]:
+    """A line for each rate of false alarms."""
+    interval = "" if math.isnan(row.area.low) else f" [{row.area.low:.3f}, {row.area.high:.3f}]"
+    area = f"{row.area.value:.3f}{interval} ({row.fooled})"
+    head = [f"{row.name} ({row.detector})", row.cell.subject.model, row.cell.title, area]
+    return [[*head, f"{at.rate:g}", *map(_share, (at.detected, at.false_alarms, at.missed))] for at in row.rates]
+
+
+def _share(share: Any) -> str:
+    return f"{share.value:.3f} [{share.low:.3f}, {share.high:.3f}] ({share.count} of {share.n})"
+
+
+def _as_json(row: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    rates = [
+        {**asdict(at), **{k: at_share(getattr(at, k)) for k in ("detected", "false_alarms", "missed")}}
+        for at in row.rates
+    ]
+    said = {"detector": row.detector, "name": row.name, "model": row.cell.subject.model, "attack": row.cell.title}
+    rules = row.cell.threat_model
+    said |= {"cell": row.cell.key, "norm": rules.norm, "epsilon": rules.epsilon}
+    numbers = {"fooled": row.fooled, "clean": row.clean, "left_out": row.left_out}
+    area = {word: _number(value) for word, value in row.area._asdict().items()}
+    return {**said, **numbers, "auc": area, "rates": rates}
+
+
+def at_share(share: Any) -> dict[str, Any]:
+    """A share as JSON has it."""
+    return {word: _number(value) for word, value in {**share._asdict(), "value": share.value}.items()}
+
+
+def _number(value: Any) -> Any:
+    """A number, null where it is none."""
+    return None if isinstance(value, float) and math.isnan(value) else value

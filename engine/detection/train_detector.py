@@ -1,0 +1,141 @@
+"""A detector trained beside a model, with its line drawn on clean images that it never saw."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...adapters import Classifier, ThreatModel, attack_of, run_attack
+from ...adapters.catalogue.lookup import row_of
+from ...adapters.data.datasets import Data
+from ...adapters.models.detectors.detector_file import (
+    TrainedDetector,
+    make_scorer,
+    pack_detector,
+    read_detector_name,
+)
+from ...adapters.models.detectors.scorer import Detector, Pairs
+from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.running.seeding import seeded
+from ...adapters.running.targets import choose_targets
+from ...adapters.user_code import one_line
+from ...errors import InvalidInput, Unavailable
+from ..store.files import check_place, replace_file
+from ..training.card import make_versions
+from ..training.held_out import digest_image, split_data
+
+CALIBRATION = 0.3  # share of the images that the line is drawn on
+_FEWEST = 10  # adversarial images to learn from
+
+
+class LearnedAttack(NamedTuple):
+    """The attack that a detector is shown examples of."""
+
+    attack: str
+    threat_model: ThreatModel
+    parameters: Mapping[str, Any]
+    target: str = "second-likely"
+
+
+def train_detector(
+    name: str,
+    classifier: Classifier,
+    data: Data,
+    shown: LearnedAttack | None = None,
+    *,
+    model: str = "",
+    seed: int = 0,
+    **parameters: Any,
+) -> TrainedDetector:
+    """Train a detector on a part of the images and score the clean ones of the rest.
+
+    Args:
+        name: of `adapters.models.detectors.detector_rows`.
+        classifier: the model that it stands beside.
+        data: clean images and labels, none of which may be tested on later; 30 % are kept for where to draw the line.
+        shown: the attack whose successes it learns, for a detector that learns any.
+        model: the name that the classifier was loaded by.
+        seed: of every random choice.
+        **parameters: of the detector.
+
+    Raises:
+        UnknownName: if there is no such detector or parameter.
+        InvalidInput: if an attack is missing or of no use, or it fools too few images.
+        MissingLibrary: if the library whose code it is is not installed.
+    """
+    row, values = read_detector_name(name, parameters)
+    check_shown(row, shown)
+    scorer = make_scorer(row, classifier, values)
+    logits = classifier.check(data.inputs, data.labels)
+    if not (logits.argmax(1).cpu() == data.labels.cpu()).any():
+        raise InvalidInput(f"expected images that {classifier.name} gets right, got none of {len(data.labels)}")
+    training, calibration = split_data(data, CALIBRATION, seed)
+    device = classifier.device
+    made = None if shown is None else _attack(classifier, training, shown, seed)
+    with seeded(seed):
+        pairs = None if made is None else Pairs(*(part.to(device) for part in made))
+        scorer.fit(training.inputs.to(device), training.labels.to(device), pairs)
+    scores = scorer.score(calibration.inputs.to(device)).double().cpu()
+    if not torch.isfinite(scores).all():
+        raise InvalidInput(f"expected finite scores of clean images from {row.full_name}, got NaN or infinity")
+    card = {
+        "detector": row.full_name,
+        "title": row.title,
+        "source": row.source,
+        "parameters": values,
+        "model": model,
+        "data_digest": digest_data(data.inputs, data.labels),
+        "trained_on": {"clean": len(training.labels), "adversarial": 0 if made is None else len(made.adversarial)},
+        "calibrated_on": len(scores),
+        "attack": None if shown is None else _describe(shown),
+        "seed": seed,
+        "versions": make_versions(),
+    }
+    state = {key: tensor.detach().clone() for key, tensor in scorer.state().items()}
+    seen = frozenset(digest_image(image) for image in data.inputs)
+    return TrainedDetector(row, values, state, scores, model, digest_model(classifier, model), seen, card)
+
+
+def check_shown(row: Detector, shown: LearnedAttack | None) -> None:
+    """Raise InvalidInput unless an attack is there exactly if the detector learns from one."""
+    if row.learns_examples and shown is None:
+        raise InvalidInput(f"expected an attack whose examples {row.full_name} learns, got none; give --attack")
+    if not row.learns_examples and shown is not None:
+        raise InvalidInput(f"expected no attack, got {shown.attack}: {row.full_name} learns from clean images alone")
+
+
+def save_detector(trained: TrainedDetector, out: str | Path) -> Path:
+    """Write the file; Unavailable if that fails."""
+    path = check_place(out)
+    try:
+        replace_file(path, lambda draft: torch.save(pack_detector(trained), draft))
+    except (OSError, RuntimeError) as error:
+        raise Unavailable(f"could not write {path} ({one_line(error)}); choose another file with -o") from error
+    return path
+
+
+def _attack(classifier: Classifier, data: Data, shown: LearnedAttack, seed: int) -> Pairs:
+    """The attack's successes on these images."""
+    row, rules = row_of(shown.attack), shown.threat_model
+    more: dict[str, Tensor] = {}
+    if rules.targeted:
+        logits = classifier.predict_logits(data.inputs)
+        more["targets"] = choose_targets(logits, data.labels, shown.target, seed)
+    result = run_attack(row, classifier, data.inputs, data.labels, rules, seed=seed, **more, **shown.parameters)
+    count = int(result.success.sum())
+    if count < _FEWEST:
+        fooled = f"{count} of {int(result.attacked.sum())} by {row.name}"
+        raise InvalidInput(
+            f"expected at least {_FEWEST} examples to learn from, got {fooled}; a larger radius, more images"
+        )
+    fooled_images = result.success.cpu()
+    return Pairs(data.inputs.cpu()[fooled_images], result.adv_inputs.cpu()[fooled_images])
+
+
+def _describe(shown: LearnedAttack) -> dict[str, Any]:
+    rules = shown.threat_model
+    kind = attack_of(row_of(shown.attack)).title
+    said = {"attack": shown.attack, "title": kind, "norm": rules.norm, "epsilon": rules.epsilon}
+    return {**said, "targeted": rules.targeted, "parameters": dict(shown.parameters)}
