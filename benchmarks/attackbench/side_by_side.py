@@ -131,13 +131,14 @@ def run_row(name: str, norm: str, model: str, case: Case, folder: Path) -> SideB
 def table_of(lines: Sequence[SideBySide], crashed: Mapping[str, int], norm: str) -> list[str]:
     """The lines as Markdown, the nearest of AttackBench's first, ours that stand alone last."""
     head = ("attack", "its median", "no clamp", "ours", "ours / its", "ours / no clamp", "its passes", "really run")
-    head = (*head, "ours: passes", "its s", "our s", "crashes")
+    head = (*head, "no clamp: passes", "ours: passes", "its s", "our s", "crashes")
     text = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for line in sorted(lines, key=lambda each: _last_if_unknown(_their_median(each.theirs, norm))):
         its, free = _their_median(line.theirs, norm), _their_median(line.unclamped, norm)
         ours = math.nan if line.ours is None else float(np.median(line.ours.distance))
         cells = [line.name, *map(_number, (its, free, ours, ours / its, ours / free))]
         cells += [_number(_counted(line.theirs)), _number(math.nan if line.theirs is None else line.theirs.passes)]
+        cells += [_number(_counted(line.unclamped))]
         cells += [_number(math.nan if line.ours is None else line.ours.passes)]
         images = math.nan if line.theirs is None else len(line.theirs.results["hashes"])
         cells += [_number(math.nan if line.theirs is None else line.theirs.seconds / images)]
