@@ -17,6 +17,7 @@ from davylamp.engine import ResultsStore
 from davylamp.engine.run.corruptions import CorruptionPlan, count_images, measure_corruptions
 from davylamp.engine.statistics.bootstrap import resample
 from davylamp.engine.store.corruption_records import read_corruptions
+from davylamp.engine.tables.corrupted_models import flip_probability_of, flips_of
 from davylamp.engine.tables.corruption_table import build_corruptions
 from davylamp.errors import DavylampError
 
@@ -99,6 +100,9 @@ def test_flips_by_hand(models, images, folder):
     got = {(row.labels["model"], row.labels["corruption"]): row.metrics for row in rows}
     for key, value in flips.items():
         assert got[key]["FP"].value == pytest.approx(value)
+    for record in read_corruptions(folder)[0]:
+        if record.cell.sequence:  # what the interval draws is what the value is
+            assert flips_of(record).mean() == pytest.approx(flip_probability_of(record))
     by_model = {row.labels["model"]: row.metrics for row in build_corruptions(folder, baseline="second").rows}
     assert flips["second", "gaussian_noise"] == 0  # undefined: left out
     ratios = [flips["first", "rotate"] / flips["second", "rotate"]]
