@@ -8,6 +8,7 @@ from PIL import Image
 from skimage.color import hsv2rgb, rgb2hsv
 
 import davylamp
+from davylamp.adapters.data.corruptions import generate
 from davylamp.adapters.data.corruptions.generate import corrupt_images, seed_of, sized_for
 from davylamp.adapters.data.corruptions.published import BENCHMARK, CORRUPTIONS, alexnet_errors
 from davylamp.adapters.data.datasets import Data, load_data
@@ -111,6 +112,24 @@ def test_two_images_get_different_noise():
     plain = torch.stack([torch.full((3, 70, 70), level / 255) for level in (100.0, 130.0)])
     noise = corrupt_images(plain, "gaussian_noise", 1) - plain
     assert abs(float(np.corrcoef(noise[0].flatten(), noise[1].flatten())[0, 1])) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("reason", "command"),
+    [
+        ("libGL.so.1: cannot open shared object file", "run: pip uninstall -y opencv-python && pip install"),
+        ("No module named 'imagecorruptions'", 'run: pip install "davylamp[corruptions]"'),
+    ],
+)
+def test_what_is_missing_is_named_with_its_remedy(monkeypatch, reason, command):
+    def fail(name):
+        raise ImportError(reason)
+
+    monkeypatch.setattr(generate, "import_module", fail)
+    with pytest.raises(DavylampError) as caught:
+        load_data("foolbox:cifar10+fog:3", limit=1)
+    assert reason in str(caught.value)
+    assert command in str(caught.value)
 
 
 def test_grey_images():
