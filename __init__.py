@@ -4,11 +4,10 @@
 
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
-The verbs (`run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `place`, `best_effort`, `best_of`, `load`,
-`table`, `rank`, `report`)
-and nouns are loaded when they are used: importing this package loads nothing. The parts are `davylamp.adapters`
-(attacks and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine` (comparisons and evaluations)
-and `davylamp.scoring` (rankings).
+The verbs (`run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `challenge`, `place`, `best_effort`, `best_of`,
+`load`, `table`, `rank`, `report`) and nouns are loaded when they are used: importing this package loads nothing. The
+parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine`
+(comparisons and evaluations) and `davylamp.scoring` (rankings).
 """
 
 from importlib import import_module
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".verbs": (
         "Evaluation",
+        "challenge",
         "compare",
         "corrupt",
         "evaluate",

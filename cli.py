@@ -8,6 +8,7 @@ import typer
 from .commands import (
     attacks,
     certify,
+    challenge,
     check,
     conformance,
     contract,
@@ -40,6 +41,7 @@ app.command("corrupt-table")(corruptions.tabulate_corruptions)
 app.command("compare", cls=DerivedCommand)(unfinished(attacks.compare_libraries))
 app.command("saturation")(saturation.find_saturation)
 app.command("evaluate", cls=DerivedCommand)(unfinished(evaluate.evaluate_models))
+app.command("challenge")(challenge.challenge_defence)
 app.command("certify")(certify.certify_smoothed)
 app.command("status")(evaluate.show_status)
 app.command("table")(results.show_table)

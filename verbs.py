@@ -32,6 +32,8 @@ from .adapters.running.targets import choose_targets, class_logits
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
 from .engine import compare as compare_rows
 from .engine import evaluate as evaluate_plan
+from .engine.challenge.challenge import challenge as challenge_model
+from .engine.challenge.document import Challenge
 from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
@@ -49,6 +51,7 @@ from .scoring.adaptive import BATCH
 
 __all__ = [
     "Evaluation",
+    "challenge",
     "compare",
     "corrupt",
     "evaluate",
@@ -324,6 +327,73 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]
         summary = evaluate_plan(plan, ResultsStore(out), executor=executor)
         return Evaluation(out, summary, tuple(filter(None, notes)))
+
+
+def challenge(  # noqa: PLR0913 - as run_attack
+    model: nn.Module | str,
+    inputs: Any = None,
+    labels: Any = None,
+    *,
+    data: str = "demo:imagenet",
+    original: nn.Module | str | None = None,
+    surrogates: Mapping[str, nn.Module] | Iterable[str] = (),
+    out: str | Path = "challenge",
+    norm: str = "linf",
+    epsilon: float | None = None,
+    limit: int | None = None,
+    quick: bool = False,
+    effort: Mapping[str, int] | None = None,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Challenge:
+    """Evaluate a defence by attacks that adapt to it; the result says whether it falls, masks gradients or holds.
+
+    Args:
+        model: "MODEL+DEFENCE", whose gradients are passed in every way there is; or a module, attacked as it is.
+        inputs: images in [0, 1], shape (N, C, H, W); None: those of `data`.
+        labels: ground truth, shape (N,).
+        data: a name, without `inputs`.
+        original: the undefended model, where the name does not say it.
+        surrogates: other models that examples are made on, by name, or names.
+        out: the results folder; `davylamp.report(out)` has a section of it.
+        norm: "linf" or "l2".
+        epsilon: the radius; None: the customary one.
+        limit: only this many images.
+        quick: a first look: 10 images, 10 steps.
+        effort: steps, candidates, queries, eot, draws in place of the defaults.
+        seed: of every random choice.
+        device: where models are loaded to; a module stays where it is.
+
+    Raises:
+        DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
+    """
+    keep_freed_memory()
+    images = data if inputs is None else _data(_images(inputs)[0], _labels(labels), None)
+    with ExitStack() as stack:
+
+        def lend(given: Any, name: str) -> Any:
+            lent = stack.enter_context(borrowed(given)) if isinstance(given, nn.Module) else given
+            if isinstance(given, nn.Module) and not isinstance(given, Classifier):
+                lent.name = name
+            return lent
+
+        several: Any = surrogates
+        if isinstance(surrogates, Mapping):
+            several = {name: lend(each, name) for name, each in surrogates.items()}
+        return challenge_model(
+            lend(model, "defended"),
+            images,
+            original=lend(original, "undefended"),
+            surrogates=several,
+            out=out,
+            norm=norm,
+            epsilon=epsilon,
+            limit=limit,
+            quick=quick,
+            effort=effort,
+            seed=seed,
+            device=device,
+        )
 
 
 def place(  # noqa: PLR0913 - as run_attack

@@ -53,6 +53,7 @@ ROOMS = {
         "comparison": {"", "statistics", "store", "plan", "run"},
         "training": {"", "store"},
         "detection": {"", "statistics", "store", "training"},
+        "challenge": {"", "statistics", "store", "plan", "run", "probes", "checks"},
     },
     "report": {
         "": set(),

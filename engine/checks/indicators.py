@@ -77,7 +77,7 @@ _ALL = (
     Indicator(
         "deterministic",
         "Unstable predictions",
-        "switch dropout and noise off, or attack the expectation (torchattacks:eot-pgd) and say so",
+        "switch dropout and noise off; or, where they are a defence, say so: Classifier(model, random=True); --eot",
         f"{_PINTOR}, unstable predictions; {_CARLINI}, ensemble over randomness",
     ),
     Indicator(

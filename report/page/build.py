@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ... import __version__
+from ...engine.challenge.document import read_documents
 from ...engine.checks.check_folder import check_folder
 from ...engine.store.files import write_whole
 from ...engine.tables.budget_curves import build_curves
@@ -18,6 +19,7 @@ from ...errors import Unavailable, Unsupported
 from ..parts.blocks import Section
 from ..parts.reading import read_folder
 from ..sections.agreement import judge_all, write_agreement
+from ..sections.challenge import write_challenges
 from ..sections.corruptions import write_corruptions
 from ..sections.cost import write_cost
 from ..sections.curves import write_curves
@@ -72,7 +74,9 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
     judged = judge_all(outcomes.done, about)
     defences = write_defences(outcomes, **drawing)
+    challenged = write_challenges(read_documents(path))
     return [
+        *([challenged] if challenged else []),
         write_verdict(folder, models, summarise_checks(checks)),
         write_ranking(folder, seed=seed),
         write_agreement(folder, judged, about),

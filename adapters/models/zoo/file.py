@@ -64,10 +64,9 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
     if made is classifier or not isinstance(made, Classifier):
         sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
         made = Classifier(made, num_classes=classifier.stated_classes, **sizes)
-    if classifier.random and not made.random:
-        made.random = True
-    if classifier.random and not made.random:
-        made.random = True
+    classes, before = made.stated_classes, classifier.stated_classes
+    if None not in (classes, before) and classes != before:
+        raise InvalidInput(f"expected {path}:{function} to keep the {before} classes of the model, got {classes}")
     if classifier.random and not made.random:
         made.random = True
     made.name, made.surroundings = name, neighbours

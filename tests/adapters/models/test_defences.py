@@ -272,6 +272,31 @@ def test_a_transformation_that_changes_the_shape_is_named():
         defended(torch.rand(1, 3, 8, 8))
 
 
+def test_a_transformation_that_changes_the_range_is_named():
+    class Levels(nn.Module):
+        def forward(self, images):
+            return 255 * images
+
+    for gradients in ("exact", "straight-through"):
+        defended = Classifier(Defended(Classifier(Pixels()), Levels(), "art:levels", gradients))
+        with pytest.raises(
+            ModelFailed, match=r"expected art:levels to give images in \[0, 1\], got values from 0 to 255"
+        ):
+            defended(torch.eye(8).expand(1, 3, 8, 8))
+
+
+def test_a_function_that_changes_the_number_of_classes_is_named(tmp_path):
+    (tmp_path / "net.py").write_text(FACTORY, encoding="utf-8")
+    (tmp_path / "first.py").write_text(
+        "from torch import nn\nfrom davylamp import Classifier\n\n"
+        "def ten(model):\n    return Classifier(model, num_classes=10)\n\n"
+        "def three(model):\n    return Classifier(nn.Sequential(model, nn.Linear(10, 3)), num_classes=3)\n"
+    )
+    file = tmp_path / "first.py"
+    with pytest.raises(InvalidInput, match=r"first\.py:three to keep the 10 classes of the model, got 3"):
+        davylamp.load_model(f"{tmp_path}/net.py:build+{file}:ten+{file}:three")
+
+
 def test_the_identity_has_the_parameters_and_hides_nothing(digits):
     names = ("jpeg", "art:jpeg:quality=50", "jpeg:quality=51", "jpeg:gradients=none", "pillow:jpeg")
     identities = [identify_model(defend(digits.classifier, name)) for name in names]

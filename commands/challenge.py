@@ -1,0 +1,62 @@
+"""The command that evaluates a defence by attacks that adapt to it."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .options import Data, Json, split_list
+
+
+def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
+    model: Annotated[str, typer.Argument(help="MODEL+DEFENCE, or a model that was trained to be robust")],
+    data: Data = "demo:imagenet",
+    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
+    norm: Annotated[str, typer.Option(help="linf or l2")] = "linf",
+    epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None,
+    original: Annotated[str | None, typer.Option(help="the undefended model, where the name does not say it")] = None,
+    surrogate: Annotated[list[str] | None, typer.Option(help="examples of this model, too (repeatable)")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="10 images and 10 steps: a first look")] = False,
+    steps: Annotated[int | None, typer.Option(min=1, help="of the attacks by gradients; 50")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="of each black-box attack; 1000")] = None,
+    eot: Annotated[int | None, typer.Option(min=1, help="draws whose mean attacks see, of a random model; 10")] = None,
+    draws: Annotated[int | None, typer.Option(min=1, help="draws that judge an example, of a random model; 20")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    out: Annotated[Path, typer.Option("--out", "-o", help="the results folder, with challenge.html")] = Path(
+        "challenge"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Evaluate a defence by attacks that adapt to it, until it falls or stands; with a verdict and a page."""
+    from ..adapters.parameters import parse_number
+    from ..adapters.paths import expand_path
+    from ..engine.challenge.challenge import challenge
+    from ..engine.challenge.document import document_of
+    from ..report.page.build import build_report, write_file
+    from ..report.text.challenge import attempt_text, print_challenge
+    from ..report.text.console import print_error
+
+    given = {"steps": steps, "queries": queries, "eot": eot, "draws": draws}
+    done = challenge(
+        model,
+        data,
+        original=original,
+        surrogates=split_list("--surrogate", surrogate) or (),
+        out=out,
+        norm=norm,
+        epsilon=None if epsilon is None else parse_number(epsilon, "epsilon"),
+        limit=limit,
+        quick=quick,
+        effort={name: value for name, value in given.items() if value is not None},
+        seed=seed,
+        device=device,
+        say=lambda attempt: print_error(attempt_text(attempt)),
+    )
+    page = write_file(build_report(out), expand_path(out) / "challenge.html")
+    document: dict[str, Any] = document_of(done)
+    if as_json:
+        print(json.dumps({**document, "page": str(page)}, indent=2))  # noqa: T201 - standard output is the product
+    else:
+        print_challenge(document, str(page))

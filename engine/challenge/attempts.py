@@ -1,0 +1,112 @@
+"""What each attack on a defended model came to, image by image, and what all of them leave."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ...intervals import share_interval
+from ..store.outcomes import Outcome
+
+Part = Literal["undefended", "white-box", "single step", "transfer", "scores", "decisions", "larger radius"]
+WHITE: tuple[Part, ...] = ("white-box", "single step")
+BLACK: tuple[Part, ...] = ("transfer", "scores", "decisions")
+
+
+class Accuracy(NamedTuple):
+    """The share of images that are right, with its 95 % interval; n images."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """One attack.
+
+    Args:
+        part: what kind of attacker it is.
+        attack: the implementation.
+        made_on: the model that it attacked.
+        gradients: how they pass a stand-in of the defence; "": as its name says.
+        epsilon: the radius.
+        attacked: images that are right when clean, (n,) bool.
+        fooled: how much of each is fooled, (n,): 0 or 1, or the share of the draws; 0 where an example proves nothing.
+        violations: how many images have each kind.
+        passes: forward and backward passes, the mean over the attacked images.
+        outcome: its record; None: it failed.
+        error: why.
+    """
+
+    part: Part
+    attack: str
+    made_on: str
+    gradients: str
+    epsilon: float
+    attacked: np.ndarray
+    fooled: np.ndarray
+    violations: Counter[str] = field(default_factory=Counter)
+    passes: float = 0.0
+    outcome: Outcome | None = None
+    error: str = ""
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Share of all images that are right under this attack."""
+        return accuracy_left(self.attacked, self.fooled)
+
+    @property
+    def title(self) -> str:
+        """The attack, and what it was made on where that is not the model by its name."""
+        via = f", gradients {self.gradients}" if self.gradients else ""
+        return f"{self.attack}{via}" if self.part not in ("transfer",) else f"{self.attack} on {self.made_on}"
+
+
+def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") -> Attempt:
+    """What a finished cell says."""
+    columns, cell = outcome.columns, outcome.cell
+    attacked, violated = columns["attacked"].astype(bool), columns["violated"].astype(bool)
+    fooled = columns.get("draws_fooled", columns["success"]).astype(float)
+    kinds = [kind for text in columns["violations"] for kind in str(text).split()]
+    names = ("forwards", "backwards", "surrogate_forwards", "surrogate_backwards")
+    spent = sum(columns[name].astype(float) for name in names if name in columns)
+    return Attempt(
+        part,
+        cell.attack,
+        made_on,
+        gradients,
+        float(cell.threat_model.epsilon or 0.0),
+        attacked,
+        np.where(attacked & ~violated, fooled, 0.0),
+        Counter(kinds),
+        float(np.mean(np.asarray(spent)[attacked])) if attacked.any() else 0.0,
+        outcome,
+    )
+
+
+def failed_attempt(
+    part: Part, choice: tuple[str, float], made_on: str, gradients: str, attacked: np.ndarray, why: str
+) -> Attempt:
+    """An attack and its radius without a result: it fools nothing and proves nothing."""
+    attack, epsilon = choice
+    return Attempt(part, attack, made_on, gradients, epsilon, attacked, np.zeros(len(attacked)), error=why)
+
+
+def accuracy_left(attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
+    """Share of all images that are right when clean and still under attack, both (n,)."""
+    right = float((attacked * (1 - fooled)).sum())
+    return Accuracy(right / len(attacked), *share_interval(right, len(attacked)), len(attacked))
+
+
+def worst_case(attempts: Iterable[Attempt]) -> np.ndarray:
+    """How much of each image the attack that is best on it fools, (n,)."""
+    return np.maximum.reduce([attempt.fooled for attempt in attempts])
+
+
+def of_parts(attempts: Sequence[Attempt], *parts: Part) -> list[Attempt]:
+    """Those that are of one of the parts."""
+    return [attempt for attempt in attempts if attempt.part in parts]

@@ -1,0 +1,284 @@
+"""One command's worth of an adaptive evaluation: plan, run and read every attack on a defended model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ...adapters import Classifier
+from ...adapters.data.datasets import Data
+from ...adapters.running.draws import drawing, judged
+from ...adapters.threat_model import ThreatModel
+from ...errors import DavylampError, InvalidInput
+from ..checks.check_folder import check_folder
+from ..plan.config import AttackChoice, Config
+from ..plan.make import make_plan
+from ..probes.probe_cell import largest_radius
+from ..run.evaluate import evaluate
+from ..store.examples import read_examples
+from ..store.outcomes import Clean, Outcomes, read_outcomes
+from ..store.store import ResultsStore
+from .attempts import (
+    BLACK,
+    WHITE,
+    Accuracy,
+    Attempt,
+    Part,
+    accuracy_left,
+    attempt_of,
+    failed_attempt,
+    of_parts,
+    worst_case,
+)
+from .document import Challenge
+from .ruling import cumulated, rule
+from .suite import (
+    Effort,
+    black_boxes,
+    check_norm,
+    gradient_attacks,
+    single_step,
+    targeted_attacks,
+)
+
+_FRESH = 7919  # added to the seed of the draws that judge the chosen examples once more
+Say = Callable[[Attempt], object]
+
+
+@dataclass(frozen=True)
+class Defendant:
+    """The defended model, and what else an attacker has.
+
+    Args:
+        name: of the defended model.
+        model: it.
+        original: name of the undefended model; "": nothing is known of one.
+        stand_ins: by name, how gradients pass: what is attacked in its place.
+        models: by name, the original, the stand-ins and the surrogates.
+        surrogates: names of other models that examples are made on.
+    """
+
+    name: str
+    model: Classifier
+    original: str
+    stand_ins: Mapping[str, str]
+    models: Mapping[str, Classifier]
+    surrogates: tuple[str, ...] = ()
+
+
+class Challenger:
+    """Runs the attacks on one defended model into a results folder, from which a killed run goes on.
+
+    Args:
+        defendant: what is attacked.
+        data: images and labels.
+        data_name: what records call them.
+        folder: of the results.
+        norm: "linf" or "l2".
+        epsilon: the radius.
+        effort: how much is spent.
+        seed: of every random choice.
+        say: called with each attempt as soon as it is done.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
+        self,
+        defendant: Defendant,
+        data: Data,
+        data_name: str,
+        folder: str | Path,
+        *,
+        norm: str,
+        epsilon: float,
+        effort: Effort,
+        seed: int = 0,
+        say: Say | None = None,
+    ):
+        check_norm(norm)
+        largest = largest_radius(ThreatModel(norm, epsilon), data.inputs[0].numel())  # type: ignore[arg-type]
+        if not 0 < epsilon < largest:
+            raise InvalidInput(f"expected epsilon above 0 and below {largest:.3g} in {norm}, got {epsilon:g}")
+        self.defendant, self.data, self.data_name, self.seed = defendant, data, data_name, seed
+        self.norm, self.epsilon, self.largest = norm, epsilon, largest
+        self.effort = effort if defendant.model.random else replace(effort, eot=1)
+        self.store, self.say, self.attempts = ResultsStore(folder), say or (lambda _: None), []
+
+    def run(self) -> Challenge:
+        """Every part, one after the other.
+
+        Raises:
+            DavylampError: if the model cannot be used on these images, or no attack gave a result.
+        """
+        rules = (self.norm, self.epsilon, self.effort)
+        classes = self._classes
+        self._check_classes()
+        direct, is_random = gradient_attacks(*rules, classes), self.defendant.model.random
+        if self.defendant.original:
+            self._attack("undefended", (*direct, *targeted_attacks(*rules, classes)), self.defendant.original)
+        plain, direct = direct, gradient_attacks(*rules, classes, is_random=is_random)
+        self._attack("white-box", direct, self.defendant.name)
+        for name in self.defendant.stand_ins:
+            self._attack("white-box", direct, name)
+        best = self._best_attempt.made_on
+        self._attack("white-box", targeted_attacks(*rules, classes), best)
+        self._attack("single step", single_step(self.norm, self.epsilon), self.defendant.name)
+        others = [name for name in (self.defendant.original, *self.defendant.surrogates) if name]
+        for name in others:
+            self._attack("transfer", plain, name)
+        scores, decisions = black_boxes(*rules)
+        self._attack("scores", (scores,), self.defendant.name)
+        self._attack("decisions", (decisions,), self.defendant.name)
+        self._widen(self._best_attempt)
+        return self._conclude()
+
+    @cached_property
+    def _classes(self) -> int:
+        return self.defendant.model.check(self.data.inputs[:1].to(self.defendant.model.device)).shape[1]
+
+    def _check_classes(self) -> None:
+        """Raise InvalidInput unless every model has the classes of the defended one."""
+        for name, model in self.defendant.models.items():
+            classes = model.predict_logits(self.data.inputs[:1].to(model.device)).shape[1]
+            if classes != self._classes:
+                got = f"{classes} of {name}"
+                raise InvalidInput(f"expected the {self._classes} classes of {self.defendant.name}, got {got}")
+
+    @property
+    def _best_attempt(self) -> Attempt:
+        """The attack by gradients that fools most, through whatever stand-in."""
+        return min(of_parts(self.attempts, "white-box"), key=lambda attempt: attempt.accuracy.value)
+
+    def _widen(self, best: Attempt) -> None:
+        """The best attack at larger and larger radii, until nothing is right or every image can be made grey."""
+        epsilon, fooled = self.epsilon, worst_case(of_parts(self.attempts, *WHITE, *BLACK))
+        while epsilon < self.largest and accuracy_left(self.attempts[-1].attacked, fooled).value > 0:
+            epsilon = min(2 * epsilon, self.largest)
+            rules = (self.norm, epsilon, self.effort, self._classes)
+            choices = gradient_attacks(*rules, is_random=self.defendant.model.random) + targeted_attacks(*rules)
+            same = [choice for choice in choices if choice.attack == best.attack]
+            for attempt in self._attack("larger radius", same, best.made_on):
+                fooled = np.maximum(fooled, attempt.fooled)
+
+    def _attack(self, part: Part, choices: Sequence[AttackChoice], made_on: str) -> list[Attempt]:
+        """Run attacks on a model, judged on the defended one (for "undefended", on itself)."""
+        if not choices:
+            return []
+        judged_on = made_on if part == "undefended" else self.defendant.name
+        models = {judged_on: self._model(judged_on)}
+        surrogates = {} if made_on == judged_on else {made_on: self._model(made_on)}
+        made = [*self._run(part, choices, models, surrogates, made_on)]
+        for attempt in made:
+            self.attempts.append(attempt)
+            self.say(attempt)
+        return made
+
+    def _run(
+        self,
+        part: Part,
+        choices: Sequence[AttackChoice],
+        models: dict[str, Classifier],
+        surrogates: dict[str, Classifier],
+        made_on: str,
+    ) -> list[Attempt]:
+        config = Config(
+            models=tuple(models),
+            attacks=tuple(choices),
+            data=self.data_name,
+            measures=("effect",),
+            seeds=(self.seed,),
+            surrogate=tuple(surrogates),
+            device=str(self.defendant.model.device),
+            keep_images=True,
+            draws=self.effort.draws,
+            eot=self.effort.eot,
+        )
+        way = self.defendant.stand_ins.get(made_on, "")
+        try:
+            plan = make_plan(config, models=models, data=self.data, surrogates=surrogates)
+        except DavylampError as error:
+            if not self.attempts:  # nothing works with this model
+                raise
+            where = made_on, way, self.attempts[0].attacked, str(error)
+            return [failed_attempt(part, (choice.attack, choice.epsilon or 0.0), *where) for choice in choices]
+        summary = evaluate(plan, self.store)
+        done = {outcome.cell.key: outcome for outcome in self._outcomes.done}
+        made = []
+        for cell in plan.cells:
+            if cell.key in done:
+                made.append(attempt_of(part, done[cell.key], made_on, way))
+                continue
+            reason = summary.failed.get(cell.key, "it has no record")
+            like = next((each for each in [*self.attempts, *made] if each.outcome is not None), None)
+            if like is None:
+                raise InvalidInput(f"expected an attack that runs on {made_on}, got: {reason}")
+            asked = cell.attack, cell.threat_model.epsilon or 0.0
+            made.append(failed_attempt(part, asked, made_on, way, like.attacked, reason))
+        return made
+
+    @property
+    def _outcomes(self) -> Outcomes:
+        return read_outcomes(self.store.folder)
+
+    def _model(self, name: str) -> Classifier:
+        return self.defendant.model if name == self.defendant.name else self.defendant.models[name]
+
+    def _conclude(self) -> Challenge:
+        mine = [attempt for attempt in self.attempts if attempt.part != "undefended"]
+        plain = of_parts(self.attempts, "undefended")
+        direct = of_parts(mine, *WHITE, *BLACK)
+        attacked, fooled = direct[0].attacked, self._fooled(direct)
+        worst = accuracy_left(attacked, fooled)
+        outcomes = self._outcomes
+        checks = tuple(check_folder(outcomes, models=[self.defendant.name]))
+        clean = _clean_accuracy(outcomes, direct)
+        undefended = accuracy_left(plain[0].attacked, worst_case(plain)) if plain else None
+        curve = [
+            (radius, accuracy_left(attacked, hit)) for radius, hit in cumulated(of_parts(mine, "larger radius"), fooled)
+        ]
+        gone = next((radius for radius, left in curve if left.value == 0), None)
+        return Challenge(
+            model=self.defendant.name,
+            original=self.defendant.original,
+            norm=self.norm,
+            epsilon=self.epsilon,
+            clean=clean,
+            worst=worst,
+            clean_undefended=_clean_accuracy(outcomes, plain) if plain else None,
+            undefended=undefended,
+            radii=((self.epsilon, worst), *curve),
+            attempts=tuple(self.attempts),
+            ruling=rule(clean, worst, undefended, mine, checks, gone),
+            checks=checks,
+        )
+
+    def _fooled(self, attempts: Sequence[Attempt]) -> np.ndarray:
+        """How much of each image the best attack on it fools, (n,).
+
+        Of a random model, of which that attack was chosen by some draws, by other draws of the same examples: the best
+        of many shares is better than it is by luck.
+        """
+        fooled, model = worst_case(attempts), self.defendant.model
+        done = [attempt for attempt in attempts if attempt.outcome is not None]
+        if not model.random or not done:
+            return fooled
+        best = np.argmax([attempt.fooled for attempt in done], axis=0)
+        kept = [read_examples(self.store, attempt.outcome.cell) for attempt in done if attempt.outcome is not None]
+        examples = torch.stack([kept[place][image] for image, place in enumerate(best)]).to(model.device)
+        labels = self.data.labels.to(model.device)
+        with model.frozen(), drawing(model, draws=self.effort.draws):
+            share = judged(model, examples, labels, None, self.seed + _FRESH).share
+        assert share is not None
+        return np.where(fooled > 0, share.cpu().numpy(), 0.0)
+
+
+def _clean_accuracy(outcomes: Outcomes, attempts: Sequence[Attempt]) -> Accuracy:
+    """Accuracy of the model that attempts were judged on, without an attack."""
+    clean: Clean | None = None
+    for attempt in attempts:
+        if attempt.outcome is not None:
+            clean = outcomes.clean.get(attempt.outcome.cell.subject.key)
+    right = attempts[0].attacked.astype(float) if clean is None else clean.columns["CA"]
+    return accuracy_left(right, np.zeros(len(right)))

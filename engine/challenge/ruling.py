@@ -1,0 +1,126 @@
+"""What a defence is worth after its attacks: it falls, it masks gradients, or it holds against these attacks."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy
+
+from ..checks.indicators import Check
+from ..statistics.verdict import SIGNIFICANT
+from .attempts import BLACK, WHITE, Accuracy, Attempt, of_parts, worst_case
+
+Verdict = Literal["falls", "masks", "holds", "unknown"]
+WITHIN = 0.05  # of the undefended accuracy: five points
+LEFT = 0.01  # right images at a radius where all can be made alike: the lower end of their share's interval
+OF_GRADIENTS = ("gradients", "single-step", "epsilon-growth")  # indicators that speak of masked gradients
+
+
+class Ruling(NamedTuple):
+    """The verdict with its reasons, a sentence each."""
+
+    verdict: Verdict
+    sentence: str
+    masking: tuple[str, ...]
+
+
+def rule(
+    clean: Accuracy,
+    worst: Accuracy,
+    undefended: Accuracy | None,
+    attempts: Sequence[Attempt],
+    checks: Sequence[Check],
+    gone: float | None = None,
+) -> Ruling:
+    """The verdict.
+
+    "falls": not more than five points above the undefended model in the worst case over all attacks, image by image;
+    without an undefended model, not more than five points above 0. Else "masks", if there is a sign of masked
+    gradients: what is left was not shown to be robust. Else "holds": against these attacks, which is all that is known.
+
+    Args:
+        clean: accuracy without an attack.
+        worst: accuracy under the worst attack on each image, at the radius asked for.
+        undefended: the same of the undefended model; None: there is none.
+        attempts: all, those at larger radii too.
+        checks: failure indicators of the model.
+        gone: the smallest radius at which nothing is right any more; None: there is none.
+    """
+    reasons = tuple(masking_of(attempts, checks))
+    beside = "" if undefended is None else f", where the undefended model keeps {share_text(undefended)}"
+    done = of_parts(attempts, *WHITE, *BLACK)
+    if not any(attempt.outcome is not None for attempt in done):
+        return Ruling("unknown", "no attack gave a result", reasons)
+    if worst.value <= (0.0 if undefended is None else undefended.value) + WITHIN:
+        also = f"; its gradients are masked: {'; '.join(reasons)}" if reasons else ""
+        return Ruling("falls", f"falls to {share_text(worst)} from {clean.value:.1%}{beside}{also}", reasons)
+    left = f"{share_text(worst)} of {clean.value:.1%} left{beside}"
+    left += "" if gone is None else f"; nothing is left at radius {gone:.3g}"
+    if reasons:
+        return Ruling(
+            "masks", f"gradient masking: {'; '.join(reasons)}; {left}, which was not shown to be robust", reasons
+        )
+    count = sum(attempt.outcome is not None for attempt in done)
+    return Ruling("holds", f"holds against these {count} attacks: {left}", reasons)
+
+
+def masking_of(attempts: Sequence[Attempt], checks: Sequence[Check]) -> list[str]:
+    """Signs that gradients say less than there is to find (Carlini et al. 2019; Athalye et al. 2018)."""
+    white = [attempt for attempt in of_parts(attempts, *WHITE) if attempt.outcome is not None]
+    named = [attempt for attempt in of_parts(white, "white-box") if not attempt.gradients]
+    adapted = [attempt for attempt in of_parts(white, "white-box") if attempt.gradients]
+    black = [attempt for attempt in of_parts(attempts, *BLACK) if attempt.outcome is not None]
+    reasons = []
+    if named:
+        reasons += _no_gradients(named)
+        reasons += _beaten(named, adapted, "attacks through gradients as its name has them miss what {} fools")
+    if white:
+        reasons += _beaten(white, black, "{} fools what no attack by gradients does")
+    reasons += _unreachable(of_parts(attempts, "larger radius"))
+    failed = {check.title.lower() for check in checks if check.state == "fail" and check.name in OF_GRADIENTS}
+    return reasons + [f"the indicator fired: {title}" for title in sorted(failed)]
+
+
+def share_text(share: Accuracy) -> str:
+    """A share with its interval: "12.5% [3.5, 29.0] of 32"."""
+    return f"{share.value:.1%} [{100 * share.low:.1f}, {100 * share.high:.1f}] of {share.n}"
+
+
+def _no_gradients(named: Sequence[Attempt]) -> list[str]:
+    count = max(attempt.violations["no-gradient"] for attempt in named)
+    attacked = int(named[0].attacked.sum())
+    return [f"its gradients are zero on {count} of {attacked} images"] if 2 * count > attacked else []
+
+
+def _beaten(attempts: Sequence[Attempt], rivals: Sequence[Attempt], text: str) -> list[str]:
+    """A line for the rival that fools most of what all attempts miss, if it is more than chance (sign test)."""
+    if not rivals:
+        return []
+    reached = worst_case(attempts) >= 0.5
+    lines = []
+    for rival in rivals:
+        hit = rival.fooled >= 0.5
+        more, fewer = int((hit & ~reached).sum()), int((reached & ~hit).sum())
+        if more and scipy.stats.binomtest(more, more + fewer, alternative="greater").pvalue * len(rivals) < SIGNIFICANT:
+            lines.append((more, f"{text.format(rival.title)} ({more} images against {fewer})"))
+    return [max(lines)[1]] if lines else []
+
+
+def _unreachable(larger: Sequence[Attempt]) -> list[str]:
+    """A line where the largest radius leaves images right although every image could be made uniformly grey there."""
+    done = [attempt for attempt in larger if attempt.outcome is not None]
+    if not done:
+        return []
+    last = max(done, key=lambda attempt: attempt.epsilon)
+    if last.accuracy.low <= LEFT:
+        return []
+    return [f"at radius {last.epsilon:.3g}, where every image can be made grey, {share_text(last.accuracy)} stay right"]
+
+
+def cumulated(larger: Sequence[Attempt], fooled: np.ndarray) -> list[tuple[float, np.ndarray]]:
+    """By radius, ascending, what that radius or a smaller one fools of each image, (n,), beginning with `fooled`."""
+    curve, so_far = [], fooled
+    for attempt in sorted(larger, key=lambda each: each.epsilon):
+        so_far = np.maximum(so_far, attempt.fooled)
+        curve.append((attempt.epsilon, so_far))
+    return curve

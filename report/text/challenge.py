@@ -1,0 +1,60 @@
+"""A challenge on a terminal: each attack as it is done, then the verdict."""
+
+from typing import Any
+
+from ...adapters.words import radius_text
+from ...engine.challenge.attempts import Attempt
+from ...engine.challenge.document import PARTS
+from ...engine.challenge.ruling import share_text
+from .console import make_console, print_table
+
+COLUMNS = ("attacker", "attack", "made on", "gradients", "radius", "accuracy", "95 % interval", "passes", "violations")
+
+
+def attempt_text(attempt: Attempt) -> str:
+    """One attack in a line."""
+    what = f"failed: {attempt.error}" if attempt.error else f"accuracy {share_text(attempt.accuracy)}"
+    return f"- {PARTS[attempt.part]}: {attempt.title}, radius {attempt.epsilon:.4g}: {what}"
+
+
+def attempt_row(attempt: dict[str, Any], norm: str) -> list[Any]:
+    """An attack of a document as the cells of `COLUMNS`."""
+    accuracy, kinds = attempt["accuracy"], attempt["violations"]
+    numbers = (
+        [f"failed: {attempt['error']}", "-", "-"]
+        if accuracy is None
+        else [f"{accuracy['value']:.3f}", f"{accuracy['low']:.2f} - {accuracy['high']:.2f}", f"{attempt['passes']:.0f}"]
+    )
+    return [
+        PARTS[attempt["part"]],
+        attempt["attack"],
+        attempt["made_on"],
+        attempt["gradients"] or "as named",
+        radius_text(norm, attempt["epsilon"]),
+        *numbers,
+        ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "-",
+    ]
+
+
+def verdict_lines(document: dict[str, Any]) -> list[str]:
+    """The verdict, and how accuracy falls with the radius."""
+    norm, worst = document["norm"], document["worst"]
+    rules = f"{norm} {radius_text(norm, document['epsilon'])}"
+    curve = ", ".join(f"{radius_text(norm, each['epsilon'])}: {each['value']:.1%}" for each in document["radii"])
+    lines = [f"{document['model']}, {rules}: {document['sentence']}"]
+    lines.append(f"accuracy in the worst case, image by image over all attacks, of {worst['n']} images: {curve}")
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(document["indicators"].items()))
+    lines.append(f"failure indicators: {counts or 'none'}")
+    lines.append(
+        "nobody has designed an attack for this defence here: what stands may fall to one that knows more of it"
+    )
+    return lines
+
+
+def print_challenge(document: dict[str, Any], page: str) -> None:
+    """The attacks, the verdict, and where the page is."""
+    console = make_console()
+    rows = [attempt_row(attempt, document["norm"]) for attempt in document["attempts"]]
+    print_table(f"{document['model']} challenged", COLUMNS, rows, console)
+    for line in (*verdict_lines(document), f"page: {page}"):
+        console.print(line, highlight=False, markup=False)

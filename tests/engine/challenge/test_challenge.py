@@ -1,0 +1,167 @@
+"""Whole challenges of the digits CNN: what hides its gradients falls, and a killed run goes on."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import davylamp
+from davylamp.adapters import Classifier
+from davylamp.engine import load
+from davylamp.engine.challenge.attempts import BLACK, WHITE
+from davylamp.engine.challenge.challenger import Challenger
+from davylamp.engine.challenge.document import read_documents
+from davylamp.engine.challenge.stand_ins import split_original, stand_ins_of
+from davylamp.errors import InvalidInput
+
+TINY = {"steps": 5, "candidates": 2, "queries": 12, "eot": 2, "draws": 4}
+FACTORY = """
+import torch
+from torch import nn
+
+
+def build():
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU(),
+        nn.Flatten(), nn.Linear(256, 10),
+    )
+    net.load_state_dict(torch.load({weights!r}))
+    return net
+"""
+
+
+@pytest.fixture(scope="module")
+def files(digits, tmp_path_factory):
+    """The digits CNN as a factory in a file, and its images."""
+    folder = tmp_path_factory.mktemp("files")
+    torch.save(digits.module.state_dict(), folder / "net.pt")
+    (folder / "net.py").write_text(FACTORY.format(weights=str(folder / "net.pt")))
+    np.savez(folder / "digits.npz", images=digits.inputs.numpy(), labels=digits.labels.numpy())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hidden(files, tmp_path_factory):
+    """A challenge of bit depth reduction that gives no gradients."""
+    name, out = f"{files}/net.py:build+bit-depth:bits=5,gradients=none", tmp_path_factory.mktemp("out")
+    done = davylamp.challenge(name, data=f"npz:{files}/digits.npz", epsilon=0.2, effort=TINY, limit=12, out=out)
+    return done, out, name
+
+
+def test_the_stand_ins_of_a_name():
+    assert split_original("demo:a+b.py:f+jpeg:quality=3+bit-depth") == (
+        "demo:a",
+        ("b.py:f", "jpeg:quality=3", "bit-depth"),
+    )
+    assert split_original("demo:x") == ("demo:x", ())
+    assert stand_ins_of("m+jpeg:quality=30") == {"m+kornia:jpeg:quality=30,gradients=exact": "exact"}
+    assert stand_ins_of("m+bit-depth") == {}  # BPDA is what its name has, and nobody has a derivative
+    assert set(stand_ins_of("m+jpeg:gradients=none").values()) == {"straight-through", "exact"}
+    assert stand_ins_of("m+blur") == {
+        "m+torchvision:blur:window=3,sigma=1.0,gradients=straight-through": "straight-through"
+    }
+    both = stand_ins_of("m+art:jpeg+median")
+    assert list(both) == ["m+kornia:jpeg:quality=50,gradients=exact+kornia:median:window=3,gradients=exact"]
+
+
+def test_what_hides_its_gradients_falls_to_who_knows_it(hidden):
+    done, _, name = hidden
+    named = [each for each in done.attempts if each.part == "white-box" and not each.gradients]
+    assert all(not each.fooled.any() for each in named[:2])  # no gradient, no example
+    assert done.verdict == "falls"
+    assert "its gradients are zero on 12 of 12 images" in done.ruling.masking
+    assert any("miss what pyautoattack" in line for line in done.ruling.masking)
+    assert (done.model, done.original) == (name, name.partition("+")[0])
+    assert done.undefended is not None
+    assert done.worst.value <= done.undefended.value + 0.05
+    assert {each.part for each in done.attempts} >= {"undefended", *WHITE, *BLACK}
+    assert done.radii[-1][1].value == 0
+    assert "falls to" in repr(done)
+
+
+def test_the_worst_case_is_that_of_the_records(hidden):
+    done, out, name = hidden
+    frame = load(out)
+    of_model = frame[(frame["model"] == name) & np.isclose(frame["epsilon"], 0.2)]
+    fooled = of_model.groupby("image")["success"].any()
+    attacked = of_model.groupby("image")["attacked"].all()
+    assert done.worst.value == pytest.approx(float((attacked & ~fooled).sum()) / 12)
+    assert done.clean.value == 1.0
+
+
+def test_it_goes_on_where_it_was(hidden, files, monkeypatch):
+    _, out, name = hidden
+    before = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    (document,) = read_documents(out)
+    victim = next(iter(before))
+    victim.unlink()
+    calls = []
+    original = Challenger._attack
+    monkeypatch.setattr(Challenger, "_attack", lambda self, *given: calls.append(given) or original(self, *given))
+    again = davylamp.challenge(name, data=f"npz:{files}/digits.npz", epsilon=0.2, effort=TINY, limit=12, out=out)
+    after = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    assert after.keys() == before.keys()
+    assert [path for path in after if after[path] != before[path]] == [victim]
+    assert read_documents(out) == [document]
+    assert again.to_dict() == document
+    assert calls
+
+
+def test_the_command_and_its_page(hidden, files, run):
+    name = hidden[2]
+    effort = ("--steps", "5", "--queries", "12", "--eot", "2", "--draws", "4")
+    options = ("--data", f"npz:{files}/digits.npz", "--epsilon", "0.2", "--limit", "4", "-o", str(files / "small"))
+    code, text, err = run("challenge", name, *options, *effort, "--json")
+    assert code == 0, err
+    document = json.loads(text)
+    assert document["worst"]["n"] == 4
+    assert document["verdict"] in ("falls", "masks", "holds")
+    assert "- by scores alone: pyautoattack:square, radius 0.2: accuracy" in err
+    page = (files / "small" / "challenge.html").read_text()
+    assert "Challenge: what is left of a defence" in page
+    assert "Attacks on" in page
+    code, text, _ = run("challenge", name, *options, *effort)
+    assert "accuracy in the worst case, image by image over all attacks, of 4 images" in text
+    assert "nobody has designed an attack for this defence here" in text
+
+
+def test_a_random_module_that_is_handed_over(digits, tmp_path):
+    class Shaken(nn.Module):
+        def __init__(self, inside):
+            super().__init__()
+            self.inside = inside
+
+        def forward(self, inputs):
+            return self.inside(inputs + 0.05 * torch.randn_like(inputs))
+
+    model = Classifier(Shaken(digits.module), num_classes=10, random=True, name="shaken")
+    case = (model, digits.inputs[:6], digits.labels[:6])
+    done = davylamp.challenge(*case, original=digits.module, epsilon=0.2, effort=TINY, out=tmp_path)
+    assert (done.model, done.original) == ("shaken", "undefended")
+    assert any(each.attack.endswith(":pgd") for each in done.attempts)
+    frame = load(tmp_path)
+    assert set(frame[frame["model"] == "shaken"]["draws_fooled"].dropna() * 4 % 1) == {0.0}
+    assert done.verdict == "falls"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"norm": "l1"}, "expected norm as linf or l2, got l1"),
+        ({"epsilon": 0.5}, "expected epsilon above 0 and below 0.5 in linf, got 0.5"),
+        (
+            {"original": nn.Sequential(nn.Flatten(), nn.Linear(768, 3))},
+            "expected the 10 classes of .* got 3 of undefended",
+        ),
+        ({"original": "same"}, "expected an undefended model other than the defended one"),
+    ],
+)
+def test_bad_input_is_one_line(digits, tmp_path, changes, said):
+    case = (digits.classifier, digits.inputs[:2], digits.labels[:2])
+    if changes.get("original") == "same":
+        changes = {"original": digits.classifier}
+    with pytest.raises(InvalidInput, match=said):
+        davylamp.challenge(*case, out=tmp_path, effort=TINY, **changes)
+    assert not (tmp_path / "cells").exists()

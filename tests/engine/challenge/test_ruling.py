@@ -1,0 +1,122 @@
+"""The verdict over attempts whose outcomes are made by hand."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from davylamp.engine.challenge.attempts import Accuracy, Attempt, accuracy_left, attempt_of, worst_case
+from davylamp.engine.challenge.ruling import cumulated, masking_of, rule
+from davylamp.engine.checks.indicators import make_check
+from davylamp.intervals import share_interval
+
+N = 40
+OUTCOME: Any = SimpleNamespace()
+
+
+def attempt(part, count, *, first=0, gradients="", epsilon=0.1, failed=False, **kinds):
+    """An attack that fools `count` of 40 images, from the place `first` on; the last two are wrong when clean."""
+    fooled, attacked = np.zeros(N), np.ones(N, bool)
+    fooled[first : first + count] = 1
+    attacked[-2:] = False
+    outcome = None if failed else OUTCOME
+    named = (part, f"library:{part}", "model", gradients, epsilon)
+    return Attempt(*named, attacked, fooled * attacked, Counter(kinds), outcome=outcome)
+
+
+def share(count):
+    return Accuracy(count / N, *share_interval(count, N), N)
+
+
+def judged(attempts, undefended=0, checks=()):
+    attacked = attempts[0].attacked
+    worst = accuracy_left(attacked, worst_case([each for each in attempts if each.part != "larger radius"]))
+    return rule(share(38), worst, None if undefended is None else share(undefended), attempts, checks)
+
+
+def test_the_worst_case_is_over_the_images_not_the_attacks():
+    halves = attempt("white-box", 10), attempt("scores", 10, first=15)
+    assert accuracy_left(halves[0].attacked, worst_case(halves)) == share(18)
+    assert halves[0].accuracy == share(28)
+
+
+def test_what_is_near_the_undefended_falls():
+    attempts = [attempt("white-box", 30), attempt("decisions", 36)]
+    assert judged(attempts, 0).verdict == "falls"
+    assert judged(attempts[:1], 6).verdict == "falls"  # 8 of 40 against 6: five points
+    assert judged(attempts[:1], 5).verdict != "falls"
+    assert judged(attempts, None).verdict == "falls"
+    assert "falls to 5.0% [0.6, 16.9] of 40 from 95.0%, where the undefended" in judged(attempts, 0).sentence
+
+
+def test_what_stands_without_a_sign_of_masking_holds_against_these_attacks():
+    attempts = [attempt("white-box", 8), attempt("scores", 5), attempt("transfer", 2, first=9)]
+    attempts += [attempt("larger radius", 38, epsilon=0.5), attempt("single step", 6)]
+    ruling = judged(attempts)
+    assert (ruling.verdict, ruling.masking) == ("holds", ())
+    assert ruling.sentence.startswith("holds against these 4 attacks: 70.0%")
+
+
+def test_a_black_box_has_to_beat_the_gradients_by_more_than_chance():
+    white = attempt("white-box", 4)
+    for extra, fires in ((5, False), (6, True), (20, True)):  # (1/2) ** 5 > 0.05 / 2 > (1/2) ** 6
+        rivals = [attempt("scores", 4 + extra), attempt("transfer", 4)]
+        assert bool(masking_of([white, *rivals], ())) == fires
+    (line,) = masking_of([white, attempt("scores", 20)], ())
+    assert line == "library:scores fools what no attack by gradients does (16 images against 0)"
+    assert judged([white, attempt("scores", 20)]).verdict == "masks"
+    assert not masking_of([white, attempt("scores", 20, failed=True)], ())
+
+
+def test_a_stand_in_that_finds_more_tells_of_misleading_gradients():
+    attempts = [attempt("white-box", 2), attempt("white-box", 30, gradients="straight-through")]
+    (line,) = masking_of(attempts, ())
+    assert "attacks through gradients as its name has them miss what library:white-box, gradients straight-th" in line
+    assert not masking_of(attempts[1:], ())
+
+
+def test_zero_gradients_and_a_radius_that_does_not_suffice():
+    lines = masking_of([attempt("white-box", 0, **{"no-gradient": 38})], ())
+    assert lines == ["its gradients are zero on 38 of 38 images"]
+    assert not masking_of([attempt("white-box", 0, **{"no-gradient": 19})], ())
+    left = [attempt("larger radius", count, epsilon=radius) for count, radius in ((2, 0.2), (30, 0.5))]
+    (line,) = masking_of(left, ())
+    assert line.startswith("at radius 0.5, where every image can be made grey, 20.0% [9.1, 35.6] of 40 stay right")
+    assert not masking_of([attempt("larger radius", 37, epsilon=0.5)], ())  # one of 40: the attack's, perhaps
+
+
+def test_an_indicator_counts_where_it_is_about_gradients():
+    white = attempt("white-box", 4)
+    fail, other = (make_check(name, "fail", "model", "", "it is so") for name in ("gradients", "normalisation"))
+    assert masking_of([white], (fail, other)) == ["the indicator fired: unavailable gradients"]
+    assert judged([white], 0, (other,)).verdict == "holds"
+
+
+def test_without_a_result_nothing_is_known():
+    assert judged([attempt("white-box", 0, failed=True)]).verdict == "unknown"
+
+
+def test_a_larger_radius_counts_what_a_smaller_one_fooled():
+    curve = cumulated([attempt("larger radius", 5, epsilon=0.4), attempt("larger radius", 9, epsilon=0.2)], np.zeros(N))
+    assert [(radius, int(fooled.sum())) for radius, fooled in curve] == [(0.2, 9), (0.4, 9)]
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_violation_fools_nobody(draws):
+    flags = np.array([True, True, False])
+    columns = {
+        "attacked": np.ones(3, bool),
+        "violated": np.array([False, True, False]),
+        "success": flags,
+        "violations": np.array(["", "nan", ""]),
+        "forwards": np.array([2, 2, 2]),
+        "backwards": np.array([1, 1, 1]),
+        **({"draws_fooled": np.array([0.75, 1.0, 0.25])} if draws else {}),
+    }
+    threat = SimpleNamespace(epsilon=0.1)
+    cell: Any = SimpleNamespace(attack="a:b", threat_model=threat)
+    made = attempt_of("white-box", SimpleNamespace(columns=columns, cell=cell), "m")  # type: ignore[arg-type]
+    assert made.fooled.tolist() == ([0.75, 0.0, 0.25] if draws else [1.0, 0.0, 0.0])
+    assert (made.passes, made.violations) == (3.0, Counter(nan=1))
