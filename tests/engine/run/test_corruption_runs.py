@@ -125,6 +125,11 @@ def test_the_interval_draws_images(models, images, folder):
     table = build_corruptions(folder, bootstrap=200, seed=3)
     estimate = next(row for row in table.rows if row.labels["model"] == "first").metrics["mCE"]
     assert (estimate.low, estimate.high) == pytest.approx((drawn[4], drawn[194]))
+    clean = (models["first"].predict_logits(images.inputs).argmax(1) != images.labels).double().numpy()
+    rates = (counts @ wrong.reshape(-1, 12).T / 12).reshape(-1, 3, 2)
+    rises = np.sort((rates - (counts @ clean / 12)[:, None, None]).sum(2).mean(1)[1:])
+    relative = next(row for row in table.rows if row.labels["model"] == "first").metrics["RmCE"]
+    assert (relative.low, relative.high) == pytest.approx((rises[4], rises[194]))
     assert np.isnan(build_corruptions(folder, bootstrap=0).rows[0].metrics["mCE"].low)
 
 

@@ -145,6 +145,9 @@ def test_the_others_are_those_of_the_whole_set(digits, world):
     assert got["NS@2"] == pytest.approx(sensitivity["2"], rel=1e-5)
     assert got["NU"] == pytest.approx(np.mean([float(metrics.neuron_uncertainty(each)) for each in before.values()]))
     noisy = torch.stack([optional_groups.noisy_versions(image, 4, 8 / 255) for image in digits.inputs])
+    change = (noisy - digits.inputs[:, None]).abs()
+    assert 0.9 * 8 / 255 < change.max() < 8 / 255 + 1e-6
+    assert change.amax((2, 3, 4)).min() > 0.9 * 8 / 255
     logits = model.predict_logits(digits.inputs)
     answers = model.predict_logits(noisy.flatten(0, 1)).unflatten(0, (16, 4))
     truth = metrics.noise_insensitivity(logits, answers, digits.inputs, noisy, digits.labels, 8 / 255)
