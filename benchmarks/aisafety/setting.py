@@ -22,6 +22,7 @@ MODELS: Mapping[str, str] = {
     "trades": "TRADES",
     "standard+resize-pad": "RAND",
 }
+INCEPTION = ("digits:inception",)  # in the place of the paper's Inception-V3
 DATASETS = ("CIFAR-10", "SVHN")
 PRESET = find_preset("aisafety")
 _NAMES: Mapping[tuple[str, str], str] = {
@@ -42,7 +43,15 @@ def attack_name(implementation: str, norm: str) -> str:
     return _NAMES[implementation.partition(":")[2], norm]
 
 
-def setting_of(names: Sequence[str], table: str, *, images: int = 100, quick: int = 20, **changes: Any) -> Setting:
+def setting_of(
+    names: Sequence[str],
+    table: str,
+    *,
+    images: int = 100,
+    quick: int = 20,
+    transferred: Sequence[str] = (),
+    **changes: Any,
+) -> Setting:
     """The paper's setting with some of its attacks.
 
     Args:
@@ -50,9 +59,15 @@ def setting_of(names: Sequence[str], table: str, *, images: int = 100, quick: in
         table: published, whose models are run; the undefended one besides.
         images: of the default size.
         quick: images of the quick size.
+        transferred: attacks that are made on `INCEPTION`.
         **changes: of the config.
     """
-    attacks = [choice for choice in PRESET.config.attacks if attack_name(choice.attack, choice.norm or "") in names]
+    wanted = {False: names, True: transferred}
+    attacks = [
+        replace(choice, surrogate=INCEPTION if choice.surrogate else ())
+        for choice in PRESET.config.attacks
+        if attack_name(choice.attack, choice.norm or "") in wanted[bool(choice.surrogate)]
+    ]
     config: Config = replace(PRESET.config, attacks=tuple(attacks), **changes)
     printed = {"VANILLA", *(row["model"] for row in load_published(table)["rows"] if "model" in row)}
     models = tuple(f"digits:{name}" for name, theirs in MODELS.items() if theirs in printed)

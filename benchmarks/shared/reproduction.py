@@ -220,13 +220,15 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     models = load_models(size.models if options.models is None else options.models, options.device)
     name, data = _find_data(setting.data if options.data is None else options.data)
     config = replace(config, data=name, limit=images, device=options.device, seeds=(options.seed,))
-    plan = make_plan(config, models=models, data=data)
+    surrogates = [name for choice in config.attacks for name in choice.surrogate if name.startswith("digits:")]
+    plan = make_plan(config, models=models, data=data, surrogates=load_models(surrogates, options.device))
     with tempfile.TemporaryDirectory() as temporary:
         key = digest_of(sorted(cell.key for cell in plan.cells))[:8]  # another size never mixes with this one
         folder = expand_path(options.out or temporary) / f"{config.preset or 'results'}-{key}"
         summary = evaluate(plan, ResultsStore(folder), progress=options.progress)
         names = {cell.key: f"{cell.attack} on {cell.subject.model}" for cell in plan.cells}
         failed = tuple(f"failed: {names[key]}: {reason}" for key, reason in summary.failed.items())
+        failed += tuple(f"left out: {name}: {reason}" for name, reason in plan.failed.items())
         replaced = {"models": options.models, "data": options.data}
         same = tuple(part for part in setting.same if replaced[part] is None)
         yield SettingRun(folder, plan, models, "" if options.full else _describe(size), failed, start, same)

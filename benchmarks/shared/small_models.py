@@ -2,7 +2,8 @@
 
 Standard training, adversarial training with PGD (Madry et al. 2018) and TRADES (Zhang et al. 2019, beta 6), and what
 single papers have besides, all with the same network, images of 3 x 32 x 32 and linf radius 0.1, by the loop behind
-`davylamp harden`. The module, run as a program, trains the first three.
+`davylamp harden`. "inception" is another network, undefended, which attacks are transferred from: one block of parallel
+convolutions (Szegedy et al. 2015). The module, run as a program, trains the first three.
 """
 
 import hashlib
@@ -23,6 +24,7 @@ from ...engine.training.settings import TrainingSettings
 from ...engine.training.student import Student
 
 EPSILON = 0.1
+SURROGATE = "inception"
 TRAINED_ON = 1400
 TRAININGS: Mapping[str, str] = {"standard": "natural", "pgd-training": "pgd", "trades": "trades"}
 MORE_TRAININGS: Mapping[str, str] = {  # which single papers have
@@ -57,11 +59,11 @@ def small_models() -> dict[str, Classifier]:
 
 
 def load_small_model(name: str) -> Classifier:
-    """One model of either list: "standard", "mart"; trained on the first call (seconds), then cached."""
+    """One model of either list, or "inception"; trained on the first call (seconds), then cached."""
     file = _cache() / f"{name}-{_digest()}.pt"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        net: nn.Module = _network()
+        net: nn.Module = _inception() if name == SURROGATE else _network()
         if file.is_file():
             net.load_state_dict(torch.load(file, weights_only=True))
         else:
@@ -88,10 +90,30 @@ def _network() -> nn.Sequential:
     )
 
 
+class _Parallel(nn.Module):
+    """Convolutions of several sizes beside each other, their outputs one after the other in the channels."""
+
+    def __init__(self, channels: int, each: int):
+        super().__init__()
+        sizes = (1, 3, 5)
+        self.branches = nn.ModuleList(nn.Conv2d(channels, each, size, padding=size // 2) for size in sizes)
+        self.pooled = nn.Sequential(nn.MaxPool2d(3, stride=1, padding=1), nn.Conv2d(channels, each, 1))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Shape (N, 4 * each, H, W)."""
+        return torch.cat([*(branch(inputs) for branch in self.branches), self.pooled(inputs)], 1)
+
+
+def _inception() -> nn.Sequential:
+    first = nn.Conv2d(3, 16, 3, stride=2, padding=1)
+    last = nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(768, 10)
+    return nn.Sequential(first, nn.ReLU(), _Parallel(16, 12), nn.ReLU(), *last)
+
+
 def _training(name: str) -> TrainingSettings:
     """What a model was trained with."""
     numbers = {"epochs": 8, "batch_size": 100, "learning_rate": 3e-3, "optimiser": "adam", "schedule": "constant"}
-    method = {**TRAININGS, **MORE_TRAININGS}[name]
+    method = {**TRAININGS, **MORE_TRAININGS, SURROGATE: "natural"}[name]
     return make_settings(method, "linf", EPSILON, {**numbers, "weight_decay": 0.0, **_ASCENT.get(name, {})})
 
 

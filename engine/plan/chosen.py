@@ -119,6 +119,7 @@ def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     return (
         _search_of(choice.attack) == _search_of(cell.attack)
         and name in (cell.row.attack, cell.row.name)
+        and (bool(cell.surrogate) or not choice.surrogate)
         and choice.norm in (None, threat.norm)
         and (choice.epsilon is None or choice.epsilon == threat.epsilon)
         and choice.target == cell.target

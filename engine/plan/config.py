@@ -58,6 +58,7 @@ class AttackChoice:
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.
         defaults: each library's defaults instead of the matched parameters.
+        surrogate: models that the examples of this attack are made on; empty: as the config says.
         row: the implementation itself, for an attack that was handed over.
 
     Raises:
@@ -72,6 +73,7 @@ class AttackChoice:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     defaults: bool = False
+    surrogate: tuple[Word, ...] = ()
     row: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +114,8 @@ class Config:
             ("original"), or both. `defended.originals_of` says which is whose.
         keep_images: keep every adversarial image, without loss.
         device: where to compute.
-        surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`.
+        surrogate: models that the examples are made on, by the mean of their logits, to be judged on `models`. Where
+            attacks name surrogates of their own, these take the place of them, and of no other attack.
         fit_data: name of the data that attacks which learn once (universal perturbations, generators) learn from, less
             the images that are scored. Without it they learn from the images that they are scored on.
         fit_limit: only this many of them.
@@ -269,7 +272,7 @@ def write_config(config: Config) -> str:
     empty = {item.name: () if item.default == () else None for item in fields(Config)}
     plain = {name: value for name, value in asdict(config).items() if value not in (None, "") and value != empty[name]}
     plain["attacks"] = [
-        {name: value for name, value in choice.items() if value not in (None, "", {}, False)}
+        {name: value for name, value in choice.items() if value not in (None, "", {}, (), False)}
         for choice in plain["attacks"]
     ]
     return tomli_w.dumps(plain)

@@ -18,7 +18,7 @@ from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Un
 from ..attack.at_saturation import check_saturation
 from ..attack.best_effort import check_search, combinations
 from ..attack.best_of import MAX_QUERIES, check_portfolio
-from ..cell import Cell, FitData, ModelOnData, best_name, saturation_name
+from ..cell import Cell, FitData, ModelOnData, Surrogate, best_name, saturation_name
 from ..defended import originals_of
 from ..measure_groups import is_group
 from ..portfolio import is_portfolio, version_of_search
@@ -27,7 +27,14 @@ from ..user_metrics import find_metric, plain_name, sealed_name
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 from .sealing import seal_groups
-from .surrogates import NO_SURROGATE, LoadedSurrogate, load_surrogate
+from .surrogates import (
+    NO_SURROGATE,
+    LoadedSurrogate,
+    check_surrogates,
+    load_surrogates,
+    sources_of,
+    surrogate_names,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Plan:
             its records hold for this plan alone.
         name: of this plan, by which it knows such records that it has made itself.
         choices: by key of a cell, the places in `config.attacks` of those that it runs.
-        surrogate: where what the examples are made on comes from; empty: they are made on each model.
+        surrogates: where what examples are made on comes from, by what it is; () is each model itself.
         fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
     """
 
@@ -56,12 +63,16 @@ class Plan:
     unknown: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    surrogate: tuple[ModelSource, ...] = ()
+    surrogates: Mapping[tuple[Surrogate, ...], tuple[ModelSource, ...]] = field(default_factory=dict)
     fit: FitSource | None = None
 
     def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
         return next(source for known, source in self.subjects if known == subject)
+
+    def surrogate(self, cell: Cell) -> tuple[ModelSource, ...]:
+        """Where what a cell's examples are made on comes from; empty: they are made on its model."""
+        return self.surrogates.get(cell.surrogate, ())
 
     @property
     def transfers(self) -> list[tuple[ModelOnData, Cell]]:
@@ -72,8 +83,8 @@ class Plan:
             for subject, _ in self.subjects
             for cell in self.cells
             if cell.subject.data_digest == subject.data_digest and cell.subject != subject
-            if rule == "full"
-            or (rule == "simple" and first in (subject.model, cell.subject.model))
+            if (rule == "full" and not cell.surrogate)
+            or (rule == "simple" and first in (subject.model, cell.subject.model) and not cell.surrogate)
             or originals.get(subject.model) == cell.subject.model
         ]
 
@@ -119,7 +130,8 @@ def make_plan(
     unknown: dict[str, Mapping[str, str]] = {}
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
-    surrogate = load_surrogate(config, surrogates)
+    loaded_surrogates = load_surrogates(config, surrogates)
+    via = next(iter(loaded_surrogates.values())).via if len(loaded_surrogates) == 1 else ""
     spared = originals_of(config.models) if config.examples == "original" else {}  # nothing is made on them
     fit = FitSource(config.fit_data, config.fit_limit, fit_data) if config.fit_data else None
     for name in config.models:
@@ -133,10 +145,10 @@ def make_plan(
             chosen = tuple(loaded.names) if config.images else ()
             digest, count = digests[id(loaded)][1], len(loaded.labels)
             subject = ModelOnData(name, identity.digest, config.data, digest, count, chosen)
-            surrogate.check(subject, classifier, loaded)
+            usable, useless = check_surrogates(config, loaded_surrogates, subject, classifier, loaded)
             fitted_on = None if fit is None else _describe_fit_data(fit.load(classifier, loaded), fit)
         except (ModelFailed, Unavailable, MissingLibrary, Unsupported, InvalidInput) as error:
-            failed[f"{name}{surrogate.via}"] = str(error)
+            failed[f"{name}{via}"] = str(error)
             if len(failed) < len(config.models):
                 continue
             if len(set(failed.values())) == 1:
@@ -148,14 +160,19 @@ def make_plan(
         if name in spared:
             continue
         measured = replace(config, measures=seal_groups(config, classifier))
-        asked = [*_cells(measured, subject, loaded.inputs[0].numel(), refused, surrogate, fitted_on)]
-        drawn = drawn_of(config, classifier, surrogate.is_random)
-        cells += [(place, replace(cell, **drawn)) for place, cell in asked]
+        refused |= useless
+        for names, each in usable.items():
+            asked = [*_cells(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)]
+            drawn = drawn_of(config, classifier, each.is_random)
+            cells += [(place, replace(cell, **drawn)) for place, cell in asked]
     unique = {cell.key: cell for _, cell in cells}
     choices: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
         choices[cell.key] = (*choices.get(cell.key, ()), place)
-    unknown |= {key: parts for key, cell in unique.items() if (parts := {**surrogate.unknown, **_unknown_parts(cell)})}
+    vague = {each.identities: each.unknown for each in loaded_surrogates.values()}
+    unknown |= {
+        key: parts for key, cell in unique.items() if (parts := {**vague[cell.surrogate], **_unknown_parts(cell)})
+    }
     return Plan(
         config,
         tuple(subjects),
@@ -164,7 +181,7 @@ def make_plan(
         {**failed, **refused},
         unknown,
         choices=choices,
-        surrogate=surrogate.sources,
+        surrogates=sources_of(loaded_surrogates.values()),
         fit=fit,
     )
 
@@ -207,17 +224,21 @@ def _cells(
     subject: ModelOnData,
     components: int | None,
     refused: dict[str, str],
-    surrogate: LoadedSurrogate = NO_SURROGATE,
+    surrogates: Mapping[tuple[str, ...], LoadedSurrogate] | None = None,
     fitted_on: FitData | None = None,
 ) -> Iterator[tuple[int, Cell]]:
     """The cells of a model, each with the place of its attack in the config.
 
-    Rows that cannot do what others of their attack can go into `refused`. Without `components` (no image is known yet)
+    Rows that cannot do what others of their attack can go into `refused`; attacks whose surrogate is not among
+    `surrogates` (None: any) are left out. Without `components` (no image is known yet)
     no radius is refused for its size.
     """
     from .presets import preset_radius  # builds every preset
 
     for place, choice in enumerate(config.attacks):
+        surrogate = NO_SURROGATE if surrogates is None else surrogates.get(surrogate_names(config, choice))
+        if surrogate is None:
+            continue
         asked = choice
         if choice.epsilon is None and choice.norm is not None:
             asked = replace(choice, epsilon=preset_radius(config.preset, choice.norm, components or USUAL_SIZE))
@@ -275,7 +296,7 @@ def _cell(
     rows: list[Implementation],
 ) -> Cell:
     best, saturated = choice.attack.startswith("best("), choice.attack.startswith("at-saturation(")
-    if (best or saturated) and config.surrogate:
+    if (best or saturated) and surrogate_names(config, choice):
         why = "the smallest change there just fools the surrogate, not the model"
         why = "the radius would be chosen by asking the model, which the attacker cannot" if saturated else why
         raise InvalidInput(

@@ -170,6 +170,7 @@ _ROBIC = Preset(
     _BLACK,
 )
 
+_INCEPTION = ("demo:efficientnet-lite2",)  # in the place of the Inception-V3 that the paper transfers PGD from
 _L1, _L2, _LINF = 12.0, 0.5, 0.03  # AISafety V.A: CIFAR-10 and SVHN
 _AISAFETY = Preset(
     Config(
@@ -180,6 +181,10 @@ _AISAFETY = Preset(
             _choice("foolbox:pgd", "l2", _L2),
             _choice("foolbox:pgd", "linf", _LINF),
             _choice("foolbox:cw", "l2"),
+            *(
+                AttackChoice("foolbox:pgd", norm, radius, surrogate=_INCEPTION)
+                for norm, radius in (("l1", _L1), ("l2", _L2), ("linf", _LINF))
+            ),
             _choice("davylamp:nattack", "linf", _LINF),
             _choice("torchattacks:spsa", "linf", _LINF),
             _choice("foolbox:boundary", "l2", max_queries=5000),
@@ -191,6 +196,8 @@ _AISAFETY = Preset(
     "AISafety (Liu et al. 2021), V.A and Tables II to IV: radii",
     (),
     (
+        "PGD is transferred from demo:efficientnet-lite2 (ImageNet), the paper has an Inception-V3; --surrogate MODEL "
+        "puts another in its place, which models of other classes (CIFAR-10) need: without, they have no transfer",
         "PGD in l1 takes steps in all components, as Foolbox has it",
         f"{_MATCHED}; the boundary attack gets 5000 queries",
     ),

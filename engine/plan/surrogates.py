@@ -1,6 +1,6 @@
 """The surrogate of an evaluation: loaded once, to hash it, and set against each model that is judged."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ...adapters import Classifier
@@ -11,7 +11,7 @@ from ...adapters.running.surrogate import check_surrogate
 from ...errors import InvalidInput
 from ..cell import ModelOnData, Surrogate
 from ..sources import ModelSource
-from .config import Config
+from .config import AttackChoice, Config
 
 
 class LoadedSurrogate(NamedTuple):
@@ -55,8 +55,20 @@ class LoadedSurrogate(NamedTuple):
 NO_SURROGATE = LoadedSurrogate()
 
 
-def load_surrogate(config: Config, models: Mapping[str, Classifier] | None = None) -> LoadedSurrogate:
-    """The surrogate that a config names.
+def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
+    """The models that a choice's examples are made on; empty: on each model itself.
+
+    The config's, unless attacks name their own: of those it takes the place, and the others stay white-box.
+    """
+    if any(each.surrogate for each in config.attacks) and not choice.surrogate:
+        return ()
+    return tuple(dict.fromkeys(config.surrogate or choice.surrogate))
+
+
+def load_surrogates(
+    config: Config, models: Mapping[str, Classifier] | None = None
+) -> dict[tuple[str, ...], LoadedSurrogate]:
+    """What the examples of a config are made on, by names; () is the model itself.
 
     Args:
         config: what to do.
@@ -65,8 +77,46 @@ def load_surrogate(config: Config, models: Mapping[str, Classifier] | None = Non
     Raises:
         DavylampError: if one cannot be loaded.
     """
-    names = tuple(dict.fromkeys(config.surrogate))
-    sources = tuple(ModelSource(name, (models or {}).get(name)) for name in names)
+    return {names: _load(names, models or {}) for names in _sets_of(config)}
+
+
+def check_surrogates(
+    config: Config,
+    surrogates: Mapping[tuple[str, ...], LoadedSurrogate],
+    subject: ModelOnData,
+    classifier: Classifier,
+    data: Data,
+) -> tuple[dict[tuple[str, ...], LoadedSurrogate], dict[str, str]]:
+    """The surrogates whose examples say something about a model, and why the others say nothing, by what is left out.
+
+    Raises:
+        InvalidInput: if none does.
+    """
+    usable, refused = {}, {}
+    for names, surrogate in surrogates.items():
+        try:
+            surrogate.check(subject, classifier, data)
+        except InvalidInput as error:
+            if len(surrogates) == 1:
+                raise
+            attacks = dict.fromkeys(each.attack for each in config.attacks if surrogate_names(config, each) == names)
+            refused[f"{', '.join(attacks)}{surrogate.via} on {subject.model}"] = str(error)
+        else:
+            usable[names] = surrogate
+    return usable, refused
+
+
+def sources_of(surrogates: Iterable[LoadedSurrogate]) -> dict[tuple[Surrogate, ...], tuple[ModelSource, ...]]:
+    """Where the members of each come from, by their identities."""
+    return {each.identities: each.sources for each in surrogates}
+
+
+def _sets_of(config: Config) -> list[tuple[str, ...]]:
+    return [*dict.fromkeys(surrogate_names(config, choice) for choice in config.attacks)]
+
+
+def _load(names: tuple[str, ...], models: Mapping[str, Classifier]) -> LoadedSurrogate:
+    sources = tuple(ModelSource(name, models.get(name)) for name in names)
     if not sources:
         return NO_SURROGATE
     loaded = [source.load("cpu" if source.classifier is None else str(source.classifier.device)) for source in sources]

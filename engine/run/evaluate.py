@@ -215,14 +215,14 @@ def _fit_tasks(plan: Plan) -> list[Task]:
     for cell in plan.cells:
         if cell.fitted_on is not None and cell.fit_key not in tasks:
             source, fit = plan.source(cell.subject), plan.fit if cell.fitted_on.images else None
-            where = {"device": plan.config.device, "surrogate": plan.surrogate, "fit": fit}
+            where = {"device": plan.config.device, "surrogate": plan.surrogate(cell), "fit": fit}
             tasks[cell.fit_key] = Task("fit", cell.subject, source, plan.data, cell=cell, **where)
     return [*tasks.values()]
 
 
 def _attack_tasks(plan: Plan) -> list[Task]:
     keep = plan.config.keep_images or plan.config.transfer != "no" or bool(plan.originals)
-    device, surrogate = plan.config.device, plan.surrogate
+    device = plan.config.device
     return [
         Task(
             "attack",
@@ -233,7 +233,7 @@ def _attack_tasks(plan: Plan) -> list[Task]:
             cell,
             shard,
             keep,
-            surrogate=surrogate,
+            surrogate=plan.surrogate(cell),
         )
         for cell in plan.cells
         for shard in range(cell.shards)

@@ -49,8 +49,16 @@ def test_robic_runs_the_attacks_of_its_benchmark():
 
 def test_aisafety_has_foolbox_in_l1():
     """ART's steps in l1 move one pixel only: it fooled nothing where Foolbox fooled half."""
-    (choice,) = [each for each in PRESETS["aisafety"].config.attacks if each.norm == "l1"]
-    assert (choice.attack, choice.epsilon) == ("foolbox:pgd", 12)
+    choices = [each for each in PRESETS["aisafety"].config.attacks if each.norm == "l1"]
+    assert [(choice.attack, choice.epsilon) for choice in choices] == [("foolbox:pgd", 12)] * 2
+
+
+def test_aisafety_makes_pgd_once_more_on_another_model():
+    """Table III: PGD in three norms, white-box and from an Inception."""
+    made = [(each.norm, each.epsilon) for each in PRESETS["aisafety"].config.attacks if each.surrogate]
+    pgd = [each for each in PRESETS["aisafety"].config.attacks if each.attack == "foolbox:pgd"]
+    assert made == [(each.norm, each.epsilon) for each in pgd if not each.surrogate]
+    assert any("Inception" in line for line in PRESETS["aisafety"].lines())
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -1,6 +1,7 @@
 """Evaluations through a surrogate: cells of their own, resumed, by several workers, and named wherever they show."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,17 @@ import torch
 
 import davylamp
 from davylamp.adapters.running.surrogate import run_transfer
-from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
+from davylamp.engine import (
+    AttackChoice,
+    Config,
+    ResultsStore,
+    build_table,
+    evaluate,
+    load,
+    make_plan,
+    read_config,
+    write_config,
+)
 from davylamp.engine.cell import Cell, Surrogate
 from davylamp.engine.checks.check_folder import check_folder
 from davylamp.engine.plan.rerun import configs_of
@@ -199,3 +210,36 @@ def test_on_the_command_line(run, files, tmp_path):
     code, out, _ = run("table", "r")
     assert code == 0
     assert "via net.py:two + net.py:three" in out
+
+
+def test_an_attack_has_a_surrogate_of_its_own_and_the_others_stay_white_box(files):
+    own = (ATTACKS[0], replace(ATTACKS[0], surrogate=("net.py:three",)))
+    mixed = replace(config(), surrogate=(), attacks=own)
+    plan = make_plan(mixed)
+    white = make_plan(replace(config(), surrogate=(), attacks=ATTACKS[:1])).cells
+    via = make_plan(config(attacks=ATTACKS[:1])).cells
+    assert {cell.key for cell in plan.cells} == {cell.key for cell in (*white, *via)}
+    replaced = make_plan(replace(mixed, surrogate=("net.py:two",), models=("net.py:one",))).cells
+    assert [[each.model for each in cell.surrogate] for cell in replaced] == [[], ["net.py:two"]]
+    assert evaluate(plan, ResultsStore("r")).failed == {}
+    assert {*load("r")["knowledge"]} == {"white-box", "transfer"}
+    assert read_config_of(mixed) == mixed
+    simple = replace(mixed, transfer="full", keep_images=True)
+    assert all(not cell.surrogate for _, cell in make_plan(simple).transfers)
+
+
+def read_config_of(settings):
+    Path("run.toml").write_text(write_config(settings))
+    return read_config("run.toml")
+
+
+def test_a_surrogate_of_other_classes_costs_its_attack_and_no_other(files):
+    own = (ATTACKS[0], replace(ATTACKS[0], surrogate=("net.py:few",)))
+    plan = make_plan(replace(config(), surrogate=(), attacks=own))
+    assert [cell.surrogate for cell in plan.cells] == [(), ()]
+    assert sorted(plan.failed) == [f"foolbox:pgd via net.py:few on net.py:{name}" for name in ("one", "two")]
+    assert "classes" in plan.failed["foolbox:pgd via net.py:few on net.py:one"]
+    itself = (ATTACKS[0], replace(ATTACKS[0], surrogate=("net.py:one",)))
+    plan = make_plan(replace(config(), surrogate=(), attacks=itself))
+    assert [*plan.failed] == ["foolbox:pgd via net.py:one on net.py:one"]
+    assert len(plan.cells) == 3
