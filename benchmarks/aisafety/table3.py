@@ -8,8 +8,8 @@ from .setting import attack_name, beside_both, missing_rows, setting_of
 
 _QUERIES, _TRANSFERRED = ("NATTACK", "SPSA", "BA"), ("PGD-l1", "PGD-l2", "PGD-linf")
 _READINGS = {
-    "AAB": "accuracy over all images. The paper transfers PGD from an Inception-V3; here it is from a small network with "
-    "a block of parallel convolutions, undefended, trained on the same digits. BA has no radius"
+    "AAB": "accuracy over all images. The paper transfers PGD from an Inception-V3; here it is from a small network "
+    "with a block of parallel convolutions, undefended, trained on the same digits. BA has no radius"
 }
 
 
