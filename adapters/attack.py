@@ -64,6 +64,8 @@ class Implementation:
         fit: "module:function" of an attack that learns once: called as the driver is, it returns tensors by name, of
             which `apply` then makes examples of any images without a question to the model.
         apply: "module:function" (learned, inputs, threat_model) -> images; empty: the "perturbation" is added.
+        learned: the library's word for what it has learned, for an attack that asks the model with it: it is called
+            with that, not applied.
         data_free: what it learns depends on the model alone: of the images only the shape counts.
         probabilities: the attack gets softmax outputs instead of logits.
         min_classes: fewest classes that the attack's loss is defined for.
@@ -96,6 +98,7 @@ class Implementation:
     universal: bool = False
     fit: str = ""
     apply: str = ""
+    learned: str = ""
     data_free: bool = False
     probabilities: bool = False
     min_classes: int = 2

@@ -15,6 +15,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "steps": Parameter(int, 1, _INFINITY, "iterations of the attack's main loop"),
     "step_size": Parameter(float, 0, _INFINITY, "length of one step in the threat model's norm, pixels in [0, 1]", 0),
     "random_start": Parameter(bool, 0, 1, "begin at a random point of the ball instead of the image"),
+    "epochs": Parameter(int, 1, _INFINITY, "passes over the images that an attack learns from"),
     "restarts": Parameter(int, 1, _INFINITY, "independent runs, each with its own seed; an image stops when fooled"),
     "max_queries": Parameter(int, 1, _INFINITY, "forward plus backward passes that one image may cost"),
     "batch_size": Parameter(int, 1, _INFINITY, "images that a library gets in one call"),

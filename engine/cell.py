@@ -195,7 +195,13 @@ class Cell:
 
     @property
     def knowledge(self) -> Access:
-        """What its attack knows of the model: "transfer" if it is made on a surrogate, else that of the attack."""
+        """What its attack knows of the model: "transfer" if it is made on a surrogate, else that of the attack.
+
+        An attack that asks the model with what it learned on a surrogate knows what it asks; with what it learned on
+        the model itself it has seen its gradients.
+        """
+        if self.row.learned:
+            return "white-box" if self.fitted_on and not self.surrogate else attack_of(self.row).knowledge
         return "transfer" if self.surrogate else attack_of(self.row).knowledge
 
     @property
@@ -207,6 +213,8 @@ class Cell:
     def learned_from(self) -> str:
         """What names add of an attack that learns once: " fitted on DATA (200)", " fitted on what it is scored on"."""
         if self.fitted_on is not None:
+            if self.fitted_on.data_digest == self.subject.data_digest:
+                return " fitted on what it is scored on"
             seen = f" fitted on {self.fitted_on.data} ({self.fitted_on.images})"
             return seen if self.fitted_on.images else ""
         row = self.implementation or IMPLEMENTATIONS.get(strip_best(self.attack))

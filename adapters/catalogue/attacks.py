@@ -109,6 +109,7 @@ _ALL = (
     Attack("autoattack", "AutoAttack", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100}),
     Attack("uap", "Universal perturbation", _FIXED, _WHITE, "Moosavi-Dezfooli et al. 2017", {"steps": 10}),
     Attack("gd-uap", "GD-UAP", _FIXED, _WHITE, "Mopuri et al. 2018", {"steps": 1000}),
+    Attack("advgan", "AdvGAN", _FIXED, _WHITE, "Xiao et al. 2018", {"epochs": 60}),
     Attack("virtual-adversarial", "Virtual adversarial", _FIXED, _WHITE, "Miyato et al. 2019", {"steps": 10}),
     # Smallest perturbation, by gradients.
     Attack("fab", "FAB", _MINIMUM, _WHITE, "Croce and Hein 2020b", {"steps": 100}),
@@ -180,6 +181,7 @@ _ALL = (
     Attack("spsa", "SPSA", _FIXED, _SCORE, "Uesato et al. 2018", {"steps": 20, "samples": 128}),
     Attack("nattack", "NATTACK", _FIXED, _SCORE, "Li et al. 2019", {"steps": 20, "samples": 300}),
     Attack("lsa", "LSA", _MINIMUM, _SCORE, "Narodytska and Kasiviswanathan 2017", {"steps": 20}),
+    Attack("tremba", "TREMBA", _FIXED, _SCORE, "Huang and Zhang 2020", {"steps": 200, "samples": 20, "epochs": 200}),
     Attack("genattack", "GenAttack", _FIXED, _SCORE, "Alzantot et al. 2019", {"steps": 100, "population": 10}),
     Attack("one-pixel", "One pixel", _FIXED, _SCORE, "Su et al. 2019", {"steps": 10, "population": 400}),
     Attack("threshold", "Threshold", _FIXED, _SCORE, "Kotyan and Vargas 2022", {"steps": 10}),

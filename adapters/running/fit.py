@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from ..attack import Implementation
-from ..catalogue.lookup import attack_of, check_settings, load_apply, load_class, load_context, load_fit, row_of
+from ..catalogue.lookup import check_settings, load_apply, load_class, load_context, load_fit, row_of
 from ..models.classifier import Classifier
 from ..models.restoring import StateGuard
 from ..threat_model import ThreatModel
@@ -116,7 +116,7 @@ def fit_attack(
             images.labels,
             threat_model,
             order=row.order,
-            needs_gradients=attack_of(row).knowledge == "white-box",
+            needs_gradients=True,
         )
         words: dict[str, Any] = {row.params[name]: value for name, value in settings.items()} | dict(row.fixed)
         known = {"seed": seed, "num_classes": counter.num_classes}
@@ -171,6 +171,13 @@ def check_fitted(row: Implementation, fitted: Fitted, threat_model: ThreatModel)
             f"expected {row.name} under {threat_model}, got what {fitted.implementation} learned under "
             f"{fitted.threat_model}"
         )
+
+
+def learned_words(row: Implementation, fitted: Fitted | None, device: torch.device) -> dict[str, Any]:
+    """What a row that asks the model with what it has learned is called with, in its library's word; else nothing."""
+    if fitted is None or not row.learned:
+        return {}
+    return {row.learned: {name: torch.from_numpy(array).to(device) for name, array in fitted.arrays.items()}}
 
 
 def apply_fitted(row: Implementation, fitted: Fitted, images: Images, threat_model: ThreatModel) -> Returned:

@@ -16,7 +16,7 @@ from ..threat_model import ThreatModel, pick_words
 from .call import Images, Returned, call_library
 from .draws import clean_logits, drawing
 from .evidence import Evidence
-from .fit import Fitted, apply_fitted, check_fitted
+from .fit import Fitted, apply_fitted, check_fitted, learned_words
 from .judge import distances_of
 from .queries import NoGradients, distinguishable
 from .seeding import call_seed
@@ -73,7 +73,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         attacked: which images are attacked, shape (N,) bool; None: those that the classifier gets right. An image that
             it gets wrong counts as fooled if what comes back does so still and is not the clean image.
         fitted: what the row has learned (`fit_attack`), with its parameters: it is applied, and the classifier is asked
-            nothing.
+            nothing, unless the row asks with what it has learned (`Implementation.learned`).
         progress: called with the number of images done after each library call.
         watch: called with what each library call gave back, right after it and before it is judged.
         trace: notes the nearest example of each image among all that the model is asked about, whatever the attack
@@ -169,8 +169,10 @@ def _attack_all(
 ) -> None:
     row, fitted, remaining = evidence.row, evidence.fitted, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
-    restarts = 1 if fitted is not None or "restarts" in row.params else remaining.pop("restarts", 1)
+    applied = fitted is not None and not row.learned
+    restarts = 1 if applied or "restarts" in row.params else remaining.pop("restarts", 1)
     kwargs = {row.params[name]: value for name, value in remaining.items() if name in row.params} | dict(row.fixed)
+    learned = learned_words(row, fitted, classifier.device)
     calls, error, watch = 0, None, _Watch(classifier, evidence)
     with watch:
         for restart in range(restarts):
@@ -183,10 +185,10 @@ def _attack_all(
             for rows in _batches(row, still.nonzero()[:, 0], evidence, batch_size):
                 drawn = call_seed(seed, int(places[rows[0]]), restart)
                 rules = evidence.threat_model.of_images(rows, classifier.device)
-                if fitted is not None:
+                if fitted is not None and applied:
                     call = apply_fitted(row, fitted, evidence.images.pick(rows), rules)
                 else:
-                    words = pick_words(kwargs, rows, classifier.device)
+                    words = pick_words(kwargs, rows, classifier.device) | learned
                     meter = evidence.meter(rows, remaining.get("max_queries"))
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call)

@@ -95,7 +95,7 @@ def _attack(  # noqa: PLR0913, PLR0917 - as attack_shard
         return at_saturation(row, classifier, inputs, labels, threat_model, **shared)
     if (surrogate is None) == bool(cell.surrogate):
         raise InvalidInput(f"expected {cell.title} with the surrogate that it names, got it without or with another")
-    if surrogate is not None:
+    if surrogate is not None and not row.learned:
         result = run_transfer(row, classifier, surrogate, inputs, labels, threat_model, **shared, **cell.parameters)
         return on_pixels(result, classifier, inputs) if cell.pixels else result
     if (
@@ -109,6 +109,7 @@ def _attack(  # noqa: PLR0913, PLR0917 - as attack_shard
         result = run_attack(row, classifier, inputs, labels, threat_model, trace=trace, **shared, **cell.parameters)
         return replace(result, curves=curves_of(trace, result))
     result = run_attack(row, classifier, inputs, labels, threat_model, **shared, **cell.parameters)
+    result = replace(result, knowledge=cell.knowledge)
     return on_pixels(result, classifier, inputs) if cell.pixels else result
 
 

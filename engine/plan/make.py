@@ -252,7 +252,8 @@ def _cells(
             try:
                 cells = [*_cells_of_row(config, choice, subject, row, threat_model, fitting, components)]
                 free = FitData("", f"{components} components", 0) if row.data_free else None
-                learned = {"fitted_on": free or fitted_on} if row.fit else {}
+                seen = FitData(subject.data, subject.data_digest, subject.images) if row.learned else None
+                learned = {"fitted_on": free or fitted_on or seen} if row.fit else {}
                 yield from ((place, replace(cell, surrogate=surrogate.identities, **learned)) for cell in cells)
             except Unsupported as error:
                 refusals[row.name] = str(error)

@@ -108,6 +108,8 @@ _CANARY = Preset(
             _choice("foolbox:pgd", "linf", _SMALL, random_start=True, **_ITERATED),
             _choice("foolbox:ead-en", "l1", **_EAD),
             *_TRANSFERABLE,
+            _choice("davylamp:advgan", "linf", 0.3),
+            _choice("davylamp:tremba", "linf", 4 / 255, max_queries=_QUERIES),
             _choice("davylamp:ssah", "unrestricted", steps=400, learning_rate=0.001, low_frequency=0.1),
             _choice("davylamp:lsa", "l0", steps=80, max_queries=_QUERIES),
             _choice("foolbox:boundary", "l2", steps=10_000, max_queries=_QUERIES),
@@ -124,8 +126,10 @@ _CANARY = Preset(
         *("APCR", "AED", "AMD", "FDL", "FDH", "ADMS", "ALMS"),
     ),
     "CANARY (Sun et al. 2023), 5.1, Tables 4 and 5: radii, budgets; parameters from its authors' Canary_Master",
-    ("AdvGAN", "TREMBA"),
+    (),
     (
+        "AdvGAN and TREMBA learn on the attacked model from the images that they are scored on, as CANARY's program has"
+        " them: white-box there, black-box in its tables; --fit-data gives others, a surrogate (TOML) another model",
         "SI-FGSM averages the gradients of its copies, as its paper has it; CANARY's program averages their logits",
         "SSAH takes the input of the last layer of every model for features, and the images of a batch for negatives; "
         "CANARY runs 20 to 150 of them together",
@@ -140,6 +144,7 @@ _CANARY = Preset(
         "nan-momentum": "only an image with a gradient of exactly zero; no other library has all three",
         "fitness-logit": "no other library has GenAttack",
         "negatives-of-the-batch": "it is how SSAH is made",
+        "untrained-alone": "it is trained first",
     },
 )
 

@@ -129,6 +129,7 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
     names = dict.fromkeys(cell.subject.model for cell in cells)
     choices = {json.dumps(_plain(cell), sort_keys=True): _choice(cell) for cell in cells}
     fit = first.fitted_on if first.fitted_on and first.fitted_on.images else None
+    fit = None if fit and fit.data_digest == first.subject.data_digest else fit
     return Config(
         models=tuple(sorted(names, key=lambda name: name != model)),
         attacks=tuple(choices.values()),

@@ -214,7 +214,8 @@ def _fit_tasks(plan: Plan) -> list[Task]:
     tasks: dict[str, Task] = {}
     for cell in plan.cells:
         if cell.fitted_on is not None and cell.fit_key not in tasks:
-            source, fit = plan.source(cell.subject), plan.fit if cell.fitted_on.images else None
+            on_scored = cell.fitted_on.data_digest == cell.subject.data_digest
+            source, fit = plan.source(cell.subject), plan.fit if cell.fitted_on.images and not on_scored else None
             where = {"device": plan.config.device, "surrogate": plan.surrogate(cell), "fit": fit}
             tasks[cell.fit_key] = Task("fit", cell.subject, source, plan.data, cell=cell, **where)
     return [*tasks.values()]

@@ -18,7 +18,7 @@ COSTS = ("fit_forwards", "fit_backwards", "fit_seconds")
 
 def fit_table(fitted: Fitted) -> pa.Table:
     """The numbers that were learned, with the name of the array that each belongs to; shapes are in `describe_fit`."""
-    names = [name for name, array in fitted.arrays.items() for _ in range(array.size)]
+    names = np.repeat(np.array([*fitted.arrays], object), [array.size for array in fitted.arrays.values()])
     values = np.concatenate([array.astype(np.float32).ravel() for array in fitted.arrays.values()])
     return pa.table({"array": pa.array(names), "value": pa.array(values)})
 
@@ -49,8 +49,10 @@ def fitted_of(record: Record) -> Fitted:
     try:
         about, seconds = dict(record.meta["fit"]), float(record.meta["fit_seconds"])
         shapes, digest = about.pop("shapes"), about.pop("digest")
-        names, values = np.array(record.table["array"].to_pylist()), record.table["value"].to_numpy()
-        arrays = {name: values[names == name].reshape(shape) for name, shape in shapes.items()}
+        names = record.table["array"].combine_chunks().dictionary_encode()
+        values, places = record.table["value"].to_numpy(), names.indices.to_numpy()
+        known = {name: place for place, name in enumerate(names.dictionary.to_pylist())}
+        arrays = {name: values[places == known[name]].reshape(shape) for name, shape in shapes.items()}
         rules = ThreatModel(**about.pop("threat_model"))
         fitted = Fitted(threat_model=rules, arrays=arrays, seconds=seconds, **about)
     except (KeyError, TypeError, ValueError) as error:

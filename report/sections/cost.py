@@ -112,7 +112,7 @@ def _price(outcome: Outcome) -> Price:
 def spent_passes(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
     """Forward and backward passes of each image, (n,): of the model, or of the surrogate that was attacked for it."""
     columns = outcome.columns
-    names = SURROGATE_PASSES if outcome.cell.surrogate else ("forwards", "backwards")
+    names = SURROGATE_PASSES if SURROGATE_PASSES[0] in columns else ("forwards", "backwards")
     return columns[names[0]], columns[names[1]]
 
 

@@ -87,6 +87,27 @@ ROWS: tuple[Implementation, ...] = (
         order="content",
         **_DRAWN,
     ),
+    Implementation(
+        "advgan",
+        "davylamp",
+        {"linf": ".advgan:advgan"},
+        {"epochs": "epochs", "confidence": "confidence"},
+        universal=True,
+        fit=".advgan:fit_advgan",
+        apply=".advgan:apply_advgan",
+        order="content",
+        **_DRAWN,
+    ),
+    Implementation(
+        "tremba",
+        "davylamp",
+        {"linf": ".tremba:tremba"},
+        {"steps": "steps", "samples": "samples", "learning_rate": "learning_rate", "epochs": "epochs"},
+        fit=".tremba:fit_tremba",
+        learned="learned",
+        findings=("untrained-alone",),
+        **_DRAWN,
+    ),
     _row("lsa", classes={"l0": ".lsa:lsa"}, params={"steps": "steps"}, **_DRAWN, **_MINIMUM),
     # It makes the change small in linf; RoBIC measures it in l2.
     _row(

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 import davylamp
+from davylamp.adapters import run_attack
 from davylamp.adapters.data.datasets import Data
+from davylamp.adapters.libraries.davylamp.advgan import apply_advgan
 from davylamp.adapters.running.fit import fit_attack
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, load, make_plan
 from davylamp.engine.cell import Cell
@@ -219,3 +221,51 @@ def test_from_python_and_without_images_at_all(files, digits):
         "art:uap", digits.classifier, digits.inputs[6:10], digits.labels[6:10], kept.threat_model, steps=1
     )
     assert kept.digest == expected.digest
+
+
+def test_an_attack_that_asks_with_what_it_learned_knows_what_it_was_given(files):
+    """TREMBA learned on a surrogate asks the model for scores; learned on the model it has seen its gradients."""
+    choice = AttackChoice("davylamp:tremba", "linf", 0.1, parameters={"steps": 2, "samples": 4, "epochs": 2})
+    apart = make_plan(config(attacks=(choice,), surrogate=("net.py:three",)))
+    alone = make_plan(config(attacks=(choice,)))
+    blind = make_plan(replace(config(attacks=(choice,)), fit_data="", fit_limit=None))
+    titles = [
+        "davylamp:tremba via net.py:three fitted on net.py:more (5)",
+        "davylamp:tremba fitted on net.py:more (5)",
+        "davylamp:tremba fitted on what it is scored on",
+    ]
+    assert [plan.cells[0].title for plan in (apart, alone, blind)] == titles
+    assert [plan.cells[0].knowledge for plan in (apart, alone, blind)] == ["score-based", "white-box", "white-box"]
+    for plan in (apart, alone, blind):
+        assert evaluate(plan, ResultsStore("r")).failed == {}
+        assert [cell.key for each in configs_of(plan.cells) for cell in make_plan(each).cells] == [plan.cells[0].key]
+    frame = load("r").set_index("implementation")
+    assert (frame.loc[titles[0], "forwards"][frame.loc[titles[0], "attacked"].to_numpy()] >= 1).all()
+    assert {*frame["fit_forwards"]} == {2.0 * fit.images for fit in load_fitted("r").values()}
+    assert frame.loc[titles[0], "AAW"].isna().all()
+    assert frame.loc[titles[1], "AAB"].isna().all()
+    classifier, surrogate = davylamp.load_model("net.py:one"), davylamp.load_model("net.py:three")
+    inputs, labels, _ = davylamp.load_data("net.py:more")
+    rules = apart.cells[0].threat_model
+    fitted = fit_attack("davylamp:tremba", surrogate, inputs[9:14], labels[9:14], rules, **choice.parameters)
+    scored = davylamp.load_data("net.py:images")
+    by_hand = run_attack("davylamp:tremba", classifier, scored.inputs[:4], scored.labels[:4], rules, fitted=fitted)
+    assert frame.loc[titles[0], "forwards"].tolist()[:4] == by_hand.forwards.tolist()
+    assert frame.loc[titles[0], "distance"].tolist()[:4] == pytest.approx(
+        by_hand.distance.where(by_hand.success, torch.inf).where(by_hand.attacked, 0.0).tolist()
+    )
+    assert "davylamp:tremba via net.py:three" in build_report("r")
+
+
+def test_a_generator_is_kept_and_applied_as_it_was_learned(files):
+    choice = AttackChoice("davylamp:advgan", "linf", 0.1, parameters={"epochs": 2})
+    evaluate(make_plan(config(attacks=(choice,))), ResultsStore("r"))
+    [kept] = load_fitted("r").values()
+    scored = davylamp.load_data("net.py:images")
+    weights = {name: torch.from_numpy(array) for name, array in kept.arrays.items()}
+    examples = apply_advgan(weights, scored.inputs, kept.threat_model)
+    wrong = (davylamp.load_model("net.py:one")(examples).argmax(1) != scored.labels).numpy()
+    frame = load("r")
+    assert (frame["success"] == (frame["attacked"] & wrong)).all()
+    assert not frame[["forwards", "backwards"]].any(axis=None)
+    assert kept.forwards == kept.backwards == 2 * kept.images

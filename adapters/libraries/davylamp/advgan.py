@@ -1,0 +1,142 @@
+"""AdvGAN: a generator of perturbations, trained against a model and a discriminator, applied without a question."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ...threat_model import ThreatModel
+from .generators import Resized, Sum, batches, fit_size, load_weights, weights_of
+from .losses import margin_of
+from .queries import Model, ask
+
+_BATCH = 32
+_REAL = 0.1  # weight of the discriminator in the generator's loss
+_RATE = 0.001  # of Adam, a tenth of it in the last third of the epochs
+_BLOCKS = 4
+
+
+def advgan(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    epochs: int = 60,
+    confidence: float = 0.0,
+) -> Tensor:
+    """The images (n, C, H, W) with what a generator that was trained on them adds, see `train_advgan`."""
+    learned = train_advgan(model, inputs, labels, epsilon=epsilon, epochs=epochs, confidence=confidence)
+    return apply_advgan(learned, inputs, ThreatModel("linf", epsilon))
+
+
+def fit_advgan(
+    _: Callable[..., Tensor], model: Model, inputs: Tensor, labels: Tensor, threat_model: ThreatModel, **words: Any
+) -> Mapping[str, Tensor]:
+    """The weights of a generator that is trained on images (n, C, H, W) of labels (n,)."""
+    assert threat_model.epsilon is not None
+    return train_advgan(model, inputs, labels, epsilon=threat_model.epsilon, **words)
+
+
+def apply_advgan(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
+    """The images with what the generator of these weights adds to each; the model is asked nothing.
+
+    Raises:
+        ValueError: if it was trained on images of other channels.
+    """
+    assert threat_model.epsilon is not None
+    generator = make_generator(inputs.shape[1]).to(inputs).eval()
+    load_weights(learned, generator=generator)
+    with torch.no_grad():
+        return _moved(generator, inputs, threat_model.epsilon)
+
+
+def train_advgan(
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    epochs: int = 60,
+    confidence: float = 0.0,
+) -> dict[str, Tensor]:
+    """Train a generator whose perturbations fool the model and look real to a discriminator (Xiao et al. 2018).
+
+    The networks are those of the paper (generator c3s1-8, d16, d32, four residual blocks of 32, u16, u8; discriminator
+    C8, C16, C32), with least squares for the game of the two, as there, and the hinge on the margin of logits. A batch
+    is one step of the discriminator and one of the generator. Departures: the perturbation is a hyperbolic tangent
+    times epsilon, so that the ball stands in the place of the soft bound on its size (the paper's hinge, of which it
+    gives neither bound nor weight); layers are enlarged and convolved instead of transposed, and normalised over all
+    channels of an image, so that images may have any size.
+
+    Args:
+        model: maps images in [0, 1] to logits, differentiably.
+        inputs: images to learn from, shape (n, C, H, W).
+        labels: shape (n,).
+        epsilon: radius of the linf ball.
+        epochs: passes over the images; each costs a forward and a backward pass an image.
+        confidence: logit margin up to which fooling the model more is worth anything.
+
+    Returns:
+        The generator's weights; the discriminator is thrown away.
+    """
+    with torch.enable_grad():
+        generator, judge = make_generator(inputs.shape[1]).to(inputs), make_discriminator(inputs.shape[1]).to(inputs)
+        optimisers = [torch.optim.Adam(network.parameters(), lr=_RATE) for network in (generator, judge)]
+        slower = [torch.optim.lr_scheduler.MultiStepLR(each, [2 * epochs // 3]) for each in optimisers]
+        for epoch in range(epochs):
+            for rows in batches(len(inputs), 1, _BATCH):
+                clean, places = inputs[rows], rows.to(inputs.device)
+                adversarial = _moved(generator, clean, epsilon)
+                _step(optimisers[1], _truth(judge(clean), 1.0) + _truth(judge(adversarial.detach()), 0.0))
+                logits = ask(model, adversarial, places)
+                fooling = margin_of(logits, labels[rows], None).clamp(min=-confidence).mean()
+                _step(optimisers[0], fooling + _REAL * _truth(judge(adversarial), 1.0))
+            if epoch + 1 < epochs:
+                for schedule in slower:
+                    schedule.step()
+    return weights_of(generator=generator)
+
+
+def make_generator(channels: int) -> nn.Module:
+    """An untrained generator for images of so many channels."""
+
+    def normal(width: int) -> nn.Module:
+        return nn.GroupNorm(1, width)
+
+    def residual() -> nn.Module:
+        first, second = (nn.Conv2d(32, 32, 3, padding=1) for _ in range(2))
+        return Sum(first, normal(32), nn.ReLU(), second, normal(32))
+
+    down, layers = ((channels, 8, 1), (8, 16, 2), (16, 32, 2)), []
+    for before, after, stride in down:
+        layers += [nn.Conv2d(before, after, 3, stride, 1), normal(after), nn.ReLU()]
+    layers += [residual() for _ in range(_BLOCKS)]
+    for before, after in ((32, 16), (16, 8)):
+        layers += [Resized(), nn.Conv2d(before, after, 3, padding=1), normal(after), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Conv2d(8, channels, 3, padding=1))
+
+
+def make_discriminator(channels: int) -> nn.Module:
+    """An untrained discriminator; its answer is the mean over the image of what it says of each part."""
+    layers: list[nn.Module] = []
+    for before, after in ((channels, 8), (8, 16), (16, 32)):
+        layers += [nn.Conv2d(before, after, 4, 2, 2), nn.GroupNorm(1, after), nn.LeakyReLU(0.2)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 1))
+
+
+def _moved(generator: nn.Module, inputs: Tensor, epsilon: float) -> Tensor:
+    """The images with what the generator adds, in the ball and in [0, 1]."""
+    return (inputs + epsilon * fit_size(generator(inputs), inputs).tanh()).clamp(0, 1)
+
+
+def _truth(answers: Tensor, wanted: float) -> Tensor:
+    return functional.mse_loss(answers, torch.full_like(answers, wanted))
+
+
+def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()

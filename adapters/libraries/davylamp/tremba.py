@@ -1,0 +1,196 @@
+"""TREMBA: a search by scores in the embedding of an encoder and decoder that were trained to fool another model."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...criterion import fooled
+from ...threat_model import ThreatModel
+from .generators import batches, fit_size, load_weights, weights_of
+from .losses import by_image, margin_of
+from .queries import Model, ask
+
+_BATCH = 32
+_TRAINED = {"lr": 0.01, "momentum": 0.9, "nesterov": True}  # stochastic gradient descent
+_SLOWER, _TIMES = 0.75, 10  # the learning rate is multiplied by it so many times
+_LARGE = 64  # side of an image from which the embedding is that for ImageNet, not that for CIFAR
+_SIGMA = 1.0  # of the noise, in the embedding
+_MARGIN = 5.0  # beyond which a point that fools the model is not better still
+_SLOWEST, _SLOWED = 0.1, 2.0  # learning rate at least, and what it is divided by on a plateau
+_PLATEAU, _RISE, _NEAR = 20, 0.3, 0.6  # losses that are looked at, and which of them are one
+_POINTS = 256  # images in one question at most
+
+
+@torch.no_grad()
+def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    *,
+    epsilon: float,
+    steps: int = 200,
+    samples: int = 20,
+    learning_rate: float = 5.0,
+    epochs: int = 200,  # noqa: ARG001 - of the training alone
+    learned: Mapping[str, Tensor] | None = None,
+) -> Tensor:
+    """TREMBA (Huang and Zhang 2020) in linf: natural evolution strategies in the embedding of a trained decoder.
+
+    A point of the embedding, at first what the encoder makes of the image, becomes a perturbation: the decoder's answer
+    times epsilon. In each step the point is asked about, then `samples` points around it, half of them opposite to the
+    other half; it moves along the mean of their noise, weighted by the hinge of their margins. The learning rate is
+    halved where the loss has not fallen over 20 steps. An image is done once its point fools the model.
+
+    Args:
+        model: maps images in [0, 1] to logits; no gradient is taken.
+        inputs: clean images in [0, 1], shape (n, C, H, W).
+        labels: shape (n,).
+        epsilon: radius of the linf ball.
+        steps: at most; each costs samples + 1 forward passes, the last one a single pass.
+        samples: points around that of each image, an even number.
+        learning_rate: in the embedding.
+        epochs: of the training (`fit_tremba`).
+        learned: weights of encoder and decoder; None: as they are before any training.
+
+    Returns:
+        The image of the last point, shape (n, C, H, W).
+
+    Raises:
+        ValueError: if the weights are of other networks, or the number of samples is odd.
+    """
+    if samples % 2:
+        raise ValueError(f"expected an even number of samples, got {samples}")
+    encoder, decoder = (network.to(inputs).eval() for network in make_networks(inputs))
+    if learned is not None:
+        load_weights({name: value.to(inputs) for name, value in learned.items()}, encoder=encoder, decoder=decoder)
+    points = encoder(inputs)
+
+    def image_of(embedded: Tensor, rows: Tensor) -> Tensor:
+        clean = inputs[rows]
+        return (clean + epsilon * fit_size(decoder(embedded), clean).tanh()).clamp(0, 1)
+
+    def scores(embedded: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        logits = ask(model, image_of(embedded, rows), rows)
+        return margin_of(logits, labels[rows], None).clamp(min=-_MARGIN), fooled(logits, labels[rows], None)
+
+    rows = torch.arange(len(inputs), device=inputs.device)
+    rates = _Rates(len(inputs), learning_rate, inputs)
+    for step in range(steps + 1):
+        loss, hit = scores(points[rows], rows)
+        rows, loss = rows[~hit], loss[~hit]
+        if not len(rows) or step == steps:
+            break
+        direction = torch.zeros_like(points[rows])
+        for few in _portions(samples // 2, len(rows)):
+            noise = torch.randn((few, *direction.shape), device=inputs.device).to(inputs)
+            noise = torch.cat([noise, -noise])
+            around = (points[rows] + _SIGMA * noise).flatten(0, 1)
+            values = scores(around, rows.repeat(2 * few))[0].view(2 * few, len(rows))
+            direction += (values.nan_to_num(0, 0, 0)[..., None, None, None] * noise).sum(0) / samples
+        points[rows] -= by_image(rates.of(rows)) * direction
+        rates.note(rows, loss)
+    return image_of(points, torch.arange(len(inputs), device=inputs.device))
+
+
+def fit_tremba(
+    _: Callable[..., Tensor],
+    model: Model,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    epochs: int = 200,
+    **words: Any,  # noqa: ARG001 - of the search
+) -> Mapping[str, Tensor]:
+    """Train an encoder and a decoder whose perturbations fool a model that is known in full.
+
+    Descent on the hinge of the margin, without a bound: the paper's is at 200. The learning rate falls by a quarter ten
+    times. A batch costs a forward and a backward pass an image.
+
+    Args:
+        model: the source model, which maps images in [0, 1] to logits, differentiably.
+        inputs: images to learn from, shape (n, C, H, W).
+        labels: shape (n,).
+        threat_model: linf, with a radius.
+        epochs: passes over the images.
+        **words: those of `tremba`.
+
+    Returns:
+        The weights of both.
+    """
+    radius = threat_model.epsilon
+    assert radius is not None
+    with torch.enable_grad():
+        encoder, decoder = (network.to(inputs).train() for network in make_networks(inputs))
+        optimiser = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], **_TRAINED)
+        slower = torch.optim.lr_scheduler.StepLR(optimiser, max(1, epochs // _TIMES), _SLOWER)
+        for _ in range(epochs):
+            for rows in batches(len(inputs), 1, _BATCH):
+                if len(rows) == 1 and len(inputs) > 1:
+                    continue  # nothing to normalise a batch of one by
+                clean = inputs[rows]
+                change = fit_size(decoder(encoder(clean)), clean).tanh()
+                logits = ask(model, (clean + radius * change).clamp(0, 1), rows.to(inputs.device))
+                optimiser.zero_grad()
+                margin_of(logits, labels[rows], None).mean().backward()
+                optimiser.step()
+            slower.step()
+    return weights_of(encoder=encoder, decoder=decoder)
+
+
+def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
+    """An untrained encoder and decoder for images of this shape, with the widths of the paper.
+
+    From 64 pixels on its networks for ImageNet (a 16th of the side, 3 channels), below those for CIFAR-10 (a quarter, 8
+    channels).
+    """
+    channels = inputs.shape[1]
+    if min(inputs.shape[-2:]) >= _LARGE:
+        down = ((channels, 16, 32), (32, 64, 64), (64, 128, 128), (128, 32, 3))
+        up = ((3, 32, 64), (64, 128, 128), (128, 128, 64), (64, 32, 16))
+    else:
+        down = ((channels, 32, 32), (32, 32, 8))
+        up = ((8, 32, 64), (64, 64, 16))
+    encoder = nn.Sequential(*(nn.Sequential(*_block(*widths), nn.MaxPool2d(2, ceil_mode=True)) for widths in down))
+    decoder = nn.Sequential(*(nn.Sequential(*_block(*widths, stride=2)) for widths in up))
+    return encoder, nn.Sequential(decoder, nn.Conv2d(16, channels, 1))
+
+
+def _block(before: int, between: int, after: int, stride: int = 1) -> list[nn.Module]:
+    """Two convolutions, each with a rectifier and a normalisation; the second one may enlarge."""
+    second: nn.Module = nn.Conv2d(between, after, 3, padding=1)
+    if stride > 1:
+        second = nn.ConvTranspose2d(between, after, 3, stride, padding=1, output_padding=1)
+    first = nn.Conv2d(before, between, 3, padding=1)
+    return [first, nn.ReLU(), nn.BatchNorm2d(between), second, nn.ReLU(), nn.BatchNorm2d(after)]
+
+
+def _portions(pairs: int, images: int) -> list[int]:
+    """The pairs of a step in parts, so that no question is about many more than `_POINTS` images."""
+    most = max(1, _POINTS // (2 * images))
+    return [min(most, pairs - first) for first in range(0, pairs, most)]
+
+
+class _Rates:
+    """The learning rate of each image, which falls where its last 20 losses have not fallen."""
+
+    def __init__(self, images: int, rate: float, like: Tensor):
+        self.rates = torch.full((images,), rate, device=like.device, dtype=like.dtype)
+        self.losses = torch.zeros((images, _PLATEAU), device=like.device, dtype=like.dtype)
+        self.seen = torch.zeros(images, dtype=torch.long, device=like.device)
+
+    def of(self, rows: Tensor) -> Tensor:
+        """The rates of some images, shape (m,)."""
+        return self.rates[rows]
+
+    def note(self, rows: Tensor, losses: Tensor) -> None:
+        """Another loss of each of some images, (m,): where the last 20 are a plateau, they are forgotten."""
+        self.losses[rows] = torch.cat([self.losses[rows, 1:], losses[:, None]], 1)
+        self.seen[rows] += 1
+        oldest = self.losses[rows, 0]
+        flat = (losses > oldest + _RISE) | ((losses > oldest) & (losses < _NEAR))
+        slowed = rows[flat & (self.seen[rows] >= _PLATEAU)]
+        self.rates[slowed] = (self.rates[slowed] / _SLOWED).clamp(min=_SLOWEST)
+        self.seen[slowed] = 0
