@@ -28,6 +28,8 @@ NAMES: Mapping[str, str] = {
     "ni-fgsm": "NI-FGSM",
     "si-fgsm": "SI-FGSM",
     "ssah": "SSAH",
+    "advgan": "AdvGan",
+    "tremba": "TREMBA",
     "lsa": "LSA",
     "boundary": "BA",
     "spatial": "SA",
@@ -55,8 +57,16 @@ FAMILIES: Mapping[str, str] = {
 STAND_INS: Mapping[str, str] = {}  # of the paper -> what is run
 TRANSFERABLE = ("mi-fgsm", "vmi-fgsm", "ni-fgsm", "si-fgsm")
 PRESET = find_preset("canary")
-_DEFAULT = {"steps": 8, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3}
-_QUICK = {"steps": 3, "binary_search_steps": 1, "candidates": 3, "samples": 1, "translations": 2, "rotations": 2}
+_DEFAULT = {"steps": 8, "binary_search_steps": 2, "samples": 2, "translations": 2, "rotations": 3, "epochs": 4}
+_QUICK = {
+    "steps": 3,
+    "binary_search_steps": 1,
+    "candidates": 3,
+    "samples": 1,
+    "translations": 2,
+    "rotations": 2,
+    "epochs": 1,
+}
 SETTING = Setting(
     PRESET.config,
     default=Size(("demo:*",), 3, _DEFAULT, 60),
@@ -103,7 +113,7 @@ def paper_name(implementation: str) -> str:
     Args:
         implementation: name of a row, as "foolbox:fgsm".
     """
-    return NAMES[find_attack(strip_best(implementation).partition(":")[2]).name]
+    return NAMES[find_attack(strip_best(implementation.partition(" ")[0]).partition(":")[2]).name]
 
 
 def run_name(implementation: str) -> str:

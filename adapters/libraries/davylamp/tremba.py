@@ -49,7 +49,7 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         labels: shape (n,).
         epsilon: radius of the linf ball.
         steps: at most; each costs samples + 1 forward passes, the last one a single pass.
-        samples: points around that of each image, an even number.
+        samples: points around that of each image; an odd number is rounded up, since they come in pairs.
         learning_rate: in the embedding.
         epochs: of the training (`fit_tremba`).
         learned: weights of encoder and decoder; None: as they are before any training.
@@ -58,10 +58,9 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         The image of the last point, shape (n, C, H, W).
 
     Raises:
-        ValueError: if the weights are of other networks, or the number of samples is odd.
+        ValueError: if the weights are of other networks.
     """
-    if samples % 2:
-        raise ValueError(f"expected an even number of samples, got {samples}")
+    pairs = -(-samples // 2)
     encoder, decoder = (network.to(inputs).eval() for network in make_networks(inputs))
     if learned is not None:
         load_weights({name: value.to(inputs) for name, value in learned.items()}, encoder=encoder, decoder=decoder)
@@ -83,12 +82,12 @@ def tremba(  # noqa: PLR0913 - the parameters of the attack, by keyword
         if not len(rows) or step == steps:
             break
         direction = torch.zeros_like(points[rows])
-        for few in _portions(samples // 2, len(rows)):
+        for few in _portions(pairs, len(rows)):
             noise = torch.randn((few, *direction.shape), device=inputs.device).to(inputs)
             noise = torch.cat([noise, -noise])
             around = (points[rows] + _SIGMA * noise).flatten(0, 1)
             values = scores(around, rows.repeat(2 * few))[0].view(2 * few, len(rows))
-            direction += (values.nan_to_num(0, 0, 0)[..., None, None, None] * noise).sum(0) / samples
+            direction += (values.nan_to_num(0, 0, 0)[..., None, None, None] * noise).sum(0) / (2 * pairs)
         points[rows] -= by_image(rates.of(rows)) * direction
         rates.note(rows, loss)
     return image_of(points, torch.arange(len(inputs), device=inputs.device))
