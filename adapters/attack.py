@@ -66,6 +66,7 @@ class Implementation:
         apply: "module:function" (learned, inputs, threat_model) -> images; empty: the "perturbation" is added.
         learned: the library's word for what it has learned, for an attack that asks the model with it: it is called
             with that, not applied.
+        searches: canonical parameters of what comes after the learning, which what was learned does not depend on.
         data_free: what it learns depends on the model alone: of the images only the shape counts.
         probabilities: the attack gets softmax outputs instead of logits.
         min_classes: fewest classes that the attack's loss is defined for.
@@ -99,6 +100,7 @@ class Implementation:
     fit: str = ""
     apply: str = ""
     learned: str = ""
+    searches: tuple[str, ...] = ()
     data_free: bool = False
     probabilities: bool = False
     min_classes: int = 2

@@ -236,7 +236,9 @@ class Cell:
         """What `fit_key` hashes: all that decides what is learned, and nothing of what it is scored on."""
         learner = self.surrogate or (Surrogate(self.subject.model, self.subject.model_digest),)
         shared = ("attack", "threat_model", "parameters", "target", "seed", "version", "torch", "device", "fitted_on")
-        return {"fitted": [asdict(each) for each in learner], **{name: self.spec.get(name) for name in shared}}
+        spec = {name: self.spec.get(name) for name in shared}
+        spec["parameters"] = {name: v for name, v in spec["parameters"].items() if name not in self.row.searches}
+        return {"fitted": [asdict(each) for each in learner], **spec}
 
     @property
     def fit_key(self) -> str:

@@ -44,5 +44,8 @@ def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
         "davylamp:gd-uap",
     }
     assert len(load_fitted("once")) == 2
+    trained = davylamp.table("trained").to_frame().set_index("implementation")
+    assert set(trained["knowledge"]) == {"score-based", "white-box"}
+    assert len(load_fitted("trained")) == 2  # TREMBA's is the one that `train` kept
     for code in re.findall(r"^```python\n(import davylamp.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
         exec(code, {})

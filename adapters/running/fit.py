@@ -100,7 +100,7 @@ def fit_attack(
     if not row.fit:
         raise Unsupported(f"{row.name} attacks each image by itself: it has nothing to fit")
     settings = check_settings(row, threat_model, parameters, None)
-    settings = {name: value for name, value in settings.items() if name not in _OF_IMAGES}
+    settings = {name: value for name, value in settings.items() if name not in (*_OF_IMAGES, *row.searches)}
     attack_class = load_class(row, threat_model.norm)
     inputs = inputs.detach().float()
     with classifier.frozen():

@@ -87,6 +87,27 @@ def evaluate(
     return _Evaluation(ledger, executor or ThisProcess(), progress or (lambda *_: None)).run()
 
 
+def learn(
+    plan: Plan, store: ResultsStore, *, executor: Executor | None = None, retry_failed: bool = False
+) -> dict[str, Fitted | str]:
+    """Have the attacks of a plan that learn once learn what the store does not have yet; nothing is attacked.
+
+    Args:
+        plan: of cells that are fitted before.
+        store: where what was learned goes.
+        executor: where the work is done; None: in this process.
+        retry_failed: try again what has failed.
+
+    Returns:
+        By key of the fitting, what was learned, or why it failed.
+
+    Raises:
+        Unavailable: as `evaluate`.
+    """
+    ledger = Ledger(plan, store, retry_failed=retry_failed)
+    return _Evaluation(ledger, executor or ThisProcess(), lambda *_: None).learn()
+
+
 class _Evaluation:
     def __init__(self, ledger: Ledger, executor: Executor, progress: Progress):
         self.ledger, self.plan, self.store = ledger, ledger.plan, ledger.store
@@ -124,6 +145,15 @@ class _Evaluation:
             unknown=self._unknown(),
             unmeasured=self.ledger.unmeasured,
         )
+
+    def learn(self) -> dict[str, Fitted | str]:
+        try:
+            self._claim_unknown()
+            self._work(_fit_tasks(self.plan))
+        finally:
+            for name, lock in list(self.locks.items()):
+                self.store.release(name, lock)
+        return {cell.fit_key: _learned(cell, self.ledger) for cell in self.plan.cells}
 
     def _unknown(self) -> dict[str, str]:
         return {name: why for parts in self.plan.unknown.values() for name, why in parts.items()}

@@ -1,7 +1,6 @@
 """TREMBA: a search by scores in the embedding of an encoder and decoder that were trained to fool another model."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -101,7 +100,6 @@ def fit_tremba(
     threat_model: ThreatModel,
     *,
     epochs: int = 200,
-    **words: Any,  # noqa: ARG001 - of the search
 ) -> Mapping[str, Tensor]:
     """Train an encoder and a decoder whose perturbations fool a model that is known in full.
 
@@ -114,7 +112,6 @@ def fit_tremba(
         labels: shape (n,).
         threat_model: linf, with a radius.
         epochs: passes over the images.
-        **words: those of `tremba`.
 
     Returns:
         The weights of both.
