@@ -9,7 +9,7 @@ from torch import Tensor
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of, run_attack
 from ...adapters.catalogue.lookup import check_support, row_of
 from ...adapters.catalogue.step_size import resolve_step
-from ...errors import Unsupported
+from ...errors import AttackFailed, Unsupported
 from .best_effort import largest_change, on_pixels
 from .saturation import DOUBLINGS, LEAST_L0, THRESHOLD, Saturation, default_budgets, is_near
 
@@ -21,12 +21,14 @@ _SPENT = ("forwards", "backwards", "seconds")
 class SaturatedResult(AttackResult):
     """What an attack found at its saturating radius; passes and seconds are those of the runs at all radii.
 
-    `saturation` has the radii that were run and the share fooled at each. `radius` is where the result is from:
+    `saturation` has the radii that were run and the share fooled at each, `failed` those where the library crashed on
+    every image (JSMA below two components), with why. `radius` is where the result is from:
     `saturation.epsilon`, or, where the share still grew at the largest radius or nothing was fooled, that radius.
     """
 
     saturation: Saturation
     radius: float
+    failed: Mapping[float, str]
 
 
 def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
@@ -69,7 +71,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     Raises:
         Unsupported: for a minimum-norm row, which has no radius, or what the row cannot do.
         InvalidInput: if an argument has a wrong value.
-        AttackFailed: if the library crashed on every image at a radius.
+        AttackFailed: if the library crashed on every image at every radius.
     """
     row = row_of(implementation)
     components = inputs[0].numel()
@@ -79,11 +81,16 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     kept: dict[float, AttackResult] = {}
     ratios: dict[float, float] = {}
     spent: list[Tensor] = []
+    failed: dict[float, str] = {}
 
     def run(radius: float) -> None:
         nonlocal kept, ratios, spent
         ball = replace(threat_model, epsilon=radius)
-        result = run_attack(row, classifier, inputs, labels, ball, **known, **resolve_step(parameters, radius))
+        try:
+            result = run_attack(row, classifier, inputs, labels, ball, **known, **resolve_step(parameters, radius))
+        except AttackFailed as error:
+            failed[radius] = str(error)
+            return
         result = on_pixels(result, classifier, inputs) if pixels else result
         costs = [getattr(result, name) for name in _SPENT]
         spent = [before + cost for before, cost in zip(spent, costs, strict=True)] if spent else costs
@@ -95,6 +102,8 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         run(radius)
         if progress is not None:
             progress(len(labels) * (number + 1) // len(radii) - len(labels) * number // len(radii))
+    if not ratios:
+        raise AttackFailed(f"{row.name} crashed at every radius: {next(iter(failed.values()))}")
     for radius in _wider_radii(threat_model, radii[-1], components):
         if _goes_on(ratios):
             run(radius)
@@ -109,7 +118,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     saturation = Saturation(radius if seen else None, (*ratios,), (*ratios.values(),), THRESHOLD, attacked)
     names = {"implementation": f"at-saturation({row.name})", "threat_model": threat_model, "parameters": parameters}
     whole = {**vars(chosen), **dict(zip(_SPENT, spent, strict=True)), **names}
-    return SaturatedResult(**whole, saturation=saturation, radius=radius)
+    return SaturatedResult(**whole, saturation=saturation, radius=radius, failed=failed)
 
 
 def check_saturation(

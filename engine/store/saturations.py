@@ -20,6 +20,11 @@ class Saturated(Protocol):
         """The radii that were run, and the share fooled at each."""
         ...
 
+    @property
+    def failed(self) -> Mapping[float, str]:
+        """The radii at which the attack crashed, and why."""
+        ...
+
 
 def describe_saturation(result: Saturated) -> dict[str, Any]:
     """The radius, whether success was seen to stop growing there, the radii that were run, and the share at each."""
@@ -31,6 +36,7 @@ def describe_saturation(result: Saturated) -> dict[str, Any]:
         "shares": list(search.ratios),
         "threshold": search.threshold,
         "attacked": search.attacked,
+        "failed": [[radius, why] for radius, why in result.failed.items()],
     }
 
 
@@ -50,4 +56,6 @@ def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
     else:
         why = f"{share}, and {most} at most: the smallest within {search['threshold']:.0%} of that"
     searched = ", ".join(radius_text(norm, each) for each in shares)
+    if lost := search.get("failed"):
+        searched += f"; it crashed at {', '.join(radius_text(norm, each) for each, _ in lost)}: {lost[0][1]}"
     return f"{cell.title} on {cell.subject.model}: {norm} {radius_text(norm, radius)}: {why} (run at {searched})"

@@ -1,5 +1,7 @@
 """`at-saturation(A)` from the command line to the record and back: by a linear model's formula, and by A itself."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.in_process import ThisProcess
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.budget_curves import build_curves
-from davylamp.errors import InvalidInput, Unsupported
+from davylamp.errors import AttackFailed, InvalidInput, Unsupported
 from davylamp.report.page.build import build_report
 from davylamp.scoring.items import libraries_of
 
@@ -68,6 +70,18 @@ def test_where_the_share_still_grows_larger_radii_follow_unless_a_limit_was_give
         b for b, r in zip(wider.saturation.budgets, wider.saturation.ratios, strict=True) if r == 1
     )
     assert sum(done) == len(linear.labels)
+
+
+def test_radii_at_which_the_library_crashes_are_left_out_and_named(digits):
+    """ART's JSMA changes two components at a time: it crashes at a radius of one."""
+    case = digits.classifier, digits.inputs[:2], digits.labels[:2], ThreatModel("l0", 20.0)
+    targets = (digits.labels[:2] + 1) % 10
+    result = at_saturation("art:jsma", *case[:3], replace(case[3], targeted=True), targets=targets, theta=0.9)
+    assert [*result.failed] == [1]
+    assert "at least 2" in result.failed[1]
+    assert result.saturation.budgets == (2, 5, 10, 20)
+    with pytest.raises(AttackFailed, match="crashed at every radius"):
+        at_saturation("art:jsma", *case[:3], ThreatModel("l0", 1.0, targeted=True), targets=targets)
 
 
 def test_where_the_smallest_radius_loses_nothing_smaller_ones_follow(linear):
