@@ -237,7 +237,9 @@ class Cell:
         learner = self.surrogate or (Surrogate(self.subject.model, self.subject.model_digest),)
         shared = ("attack", "threat_model", "parameters", "target", "seed", "version", "torch", "device", "fitted_on")
         spec = {name: self.spec.get(name) for name in shared}
-        spec["parameters"] = {name: v for name, v in spec["parameters"].items() if name not in self.row.searches}
+        spec["parameters"] = {
+            name: value for name, value in self.spec["parameters"].items() if name not in self.row.searches
+        }
         return {"fitted": [asdict(each) for each in learner], **spec}
 
     @property

@@ -186,10 +186,9 @@ _AISAFETY = Preset(
             _choice("foolbox:pgd", "l2", _L2),
             _choice("foolbox:pgd", "linf", _LINF),
             _choice("foolbox:cw", "l2"),
-            *(
-                AttackChoice("foolbox:pgd", norm, radius, surrogate=_INCEPTION)
-                for norm, radius in (("l1", _L1), ("l2", _L2), ("linf", _LINF))
-            ),
+            AttackChoice("foolbox:pgd", "l1", _L1, surrogate=_INCEPTION),
+            AttackChoice("foolbox:pgd", "l2", _L2, surrogate=_INCEPTION),
+            AttackChoice("foolbox:pgd", "linf", _LINF, surrogate=_INCEPTION),
             _choice("davylamp:nattack", "linf", _LINF),
             _choice("torchattacks:spsa", "linf", _LINF),
             _choice("foolbox:boundary", "l2", max_queries=5000),

@@ -122,7 +122,7 @@ def fit_tremba(
         encoder, decoder = (network.to(inputs).train() for network in make_networks(inputs))
         optimiser = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], **_TRAINED)
         slower = torch.optim.lr_scheduler.StepLR(optimiser, max(1, epochs // _TIMES), _SLOWER)
-        for _ in range(epochs):
+        for _epoch in range(epochs):
             for rows in batches(len(inputs), 1, _BATCH):
                 if len(rows) == 1 and len(inputs) > 1:
                     continue  # nothing to normalise a batch of one by
