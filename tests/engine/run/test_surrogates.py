@@ -213,8 +213,8 @@ def test_on_the_command_line(run, files, tmp_path):
 
 
 def test_an_attack_has_a_surrogate_of_its_own_and_the_others_stay_white_box(files):
-    own = (ATTACKS[0], replace(ATTACKS[0], surrogate=("net.py:three",)))
-    mixed = replace(config(), surrogate=(), attacks=own)
+    pair = (ATTACKS[0], replace(ATTACKS[0], surrogate=("net.py:three",)))
+    mixed = replace(config(), surrogate=(), attacks=pair)
     plan = make_plan(mixed)
     white = make_plan(replace(config(), surrogate=(), attacks=ATTACKS[:1])).cells
     via = make_plan(config(attacks=ATTACKS[:1])).cells
@@ -234,8 +234,8 @@ def read_config_of(settings):
 
 
 def test_a_surrogate_of_other_classes_costs_its_attack_and_no_other(files):
-    own = (ATTACKS[0], replace(ATTACKS[0], surrogate=("net.py:few",)))
-    plan = make_plan(replace(config(), surrogate=(), attacks=own))
+    pair = (ATTACKS[0], replace(ATTACKS[0], surrogate=("net.py:few",)))
+    plan = make_plan(replace(config(), surrogate=(), attacks=pair))
     assert [cell.surrogate for cell in plan.cells] == [(), ()]
     assert sorted(plan.failed) == [f"foolbox:pgd via net.py:few on net.py:{name}" for name in ("one", "two")]
     assert "classes" in plan.failed["foolbox:pgd via net.py:few on net.py:one"]
