@@ -63,7 +63,8 @@ class Implementation:
             another image is attributed to that one.
         fit: "module:function" of an attack that learns once: called as the driver is, it returns tensors by name, of
             which `apply` then makes examples of any images without a question to the model.
-        apply: "module:function" (learned, inputs, threat_model) -> images; empty: the "perturbation" is added.
+        apply: "module:function" (learned, inputs, threat_model) -> images; empty: the "perturbation" is added. Of an
+            attack that asks the model with what it has learned: the images that it begins with.
         learned: the library's word for what it has learned, for an attack that asks the model with it: it is called
             with that, not applied.
         searches: canonical parameters of what comes after the learning, which what was learned does not depend on.

@@ -30,6 +30,7 @@ class Against(str, Enum):
     epsilon = "epsilon"
     grey_levels = "grey-levels"
     queries = "queries"
+    passes = "passes"
 
 
 def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -86,7 +87,9 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
 def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     folder: Folder,
-    against: Annotated[Against, typer.Option(help="what the budget is; grey-levels: RoBIC's unit")] = Against.epsilon,
+    against: Annotated[
+        Against, typer.Option(help="what the budget is; passes: median distance after so many")
+    ] = Against.epsilon,
     norm: Annotated[str | None, typer.Option(help="only linf, l2, l1, l0 or unrestricted")] = None,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
     budget: Annotated[list[str] | None, typer.Option(help="a column of the table, as 4/255 (repeatable)")] = None,
@@ -102,6 +105,13 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.tables import curves_csv, curves_json, print_curves
 
     form = one_format({"csv": as_csv, "json": as_json})
+    if against is Against.passes:
+        if out is not None or budget:
+            raise InvalidInput(
+                "expected --csv or --json with --against passes, got -o or --budget: the report draws them"
+            )
+        _show_distances(folder, norm, model, form)
+        return
     curves = build_curves(
         folder,
         against=against.value,
@@ -123,6 +133,21 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
         _warn(curves.notes)
     else:
         print_curves(curves)
+
+
+def _show_distances(folder: Path, norm: str | None, models: list[str] | None, form: str) -> None:
+    """The median distance after so many passes."""
+    from ..engine.tables.distance_curves import build_distance_curves
+    from ..report.text.distances import distances_csv, distances_json, print_distances
+
+    curves = build_distance_curves(folder, norm=norm, models=models)
+    if form == "json":
+        print(distances_json(curves))  # noqa: T201
+    elif form == "csv":
+        print(distances_csv(curves), end="")  # noqa: T201
+        _warn(curves.notes)
+    else:
+        print_distances(curves)
 
 
 def _build(

@@ -22,7 +22,7 @@ class SaturatedResult(AttackResult):
     """What an attack found at its saturating radius; passes and seconds are those of the runs at all radii.
 
     `saturation` has the radii that were run and the share fooled at each, `failed` those where the library crashed on
-    every image (JSMA below two components), with why. `radius` is where the result is from:
+    every image, with why. `radius` is where the result is from:
     `saturation.epsilon`, or, where the share still grew at the largest radius or nothing was fooled, that radius.
     """
 

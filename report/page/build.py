@@ -12,6 +12,7 @@ from ...engine.challenge.document import read_documents
 from ...engine.checks.check_folder import check_folder
 from ...engine.store.files import write_whole
 from ...engine.tables.budget_curves import build_curves
+from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.implementation_notes import about_cells
 from ...engine.tables.table import build_table
 from ...engine.tables.transfer_table import build_transfer
@@ -85,6 +86,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
         write_curves(
             _or_why(lambda: build_curves(outcomes, **drawing)),
             _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),
+            build_distance_curves(outcomes) if has_curves(outcomes) else None,
         ),
         *([] if corrupted is None else [corrupted]),
         write_transfer(_or_why(lambda: build_transfer(outcomes, **drawing))),

@@ -126,8 +126,9 @@ def draw_curves(
     y_axis: str = "robust accuracy",
     caption: str,
     log: bool = False,
+    shares: bool = True,
 ) -> Figure:
-    """Shares between 0 and 1 against a budget: steps with bands, points with intervals, and a legend."""
+    """Shares between 0 and 1, or other numbers, against a budget: steps with bands, points with intervals, a legend."""
     tips: dict[str, str] = {}
     with _axes(6.0, 3.2, below=0.55 + _legend_height(len(lines))) as (figure, axes):
         for place, line in enumerate(lines):
@@ -145,7 +146,7 @@ def draw_curves(
             axes.set_xscale("symlog", linthresh=1)
             axes.set_xlim(0, max(max(line.x) for line in lines) * 1.1)
             _plain_ticks(axes)
-        axes.set_ylim(-0.02, 1.02)
+        axes.set_ylim(*((-0.02, 1.02) if shares else (0, None)))
         axes.set_xlabel(x_axis)
         axes.set_ylabel(y_axis)
         axes.grid()

@@ -64,7 +64,7 @@ def write_cost(folder: Folder) -> Section:
     if len(fronts) > _DRAWN:
         blocks.append(Text(f"The first {_DRAWN} of {len(fronts)} are drawn; the table has all.", "note"))
     lead = "Passes are counted by davylamp, per image, not by the library. Seconds depend on the machine."
-    if any(outcome.cell.surrogate for outcome in folder.outcomes.done):
+    if any(SURROGATE_PASSES[0] in outcome.columns for outcome in folder.outcomes.done):
         lead += " Via a surrogate, passes are the surrogate's: the model itself is asked nothing."
     fits = _fits(folder)
     return Section("cost", "Cost", lead, (*blocks, table, *([fits] if fits else [])))
@@ -73,7 +73,7 @@ def write_cost(folder: Folder) -> Section:
 def _fits(folder: Folder) -> PageTable | None:
     """What attacks that learn once cost before the first image; None if there are none."""
     columns = (
-        "implementation", Column("learned from", "images, none of which is scored"),
+        "implementation", Column("learned from", "images; none of them is scored, unless the name says so"),
         Column("forwards", "forward passes of images, all together"),
         Column("backwards", "backward passes of images, all together"), "seconds",
         Column("digest", "of what it learned"),

@@ -9,6 +9,7 @@ import numpy as np
 from ...adapters.words import radius_text
 from ...engine.tables.budget_curves import Curves
 from ...engine.tables.curve_points import Curve
+from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
 from ..parts.blocks import Column, PageTable, Section, Text, make_table
 from ..parts.figures import Line, draw_curves
 
@@ -19,8 +20,8 @@ _WHAT: Mapping[str, str] = {
 }
 
 
-def write_curves(epsilon: Curves | str, queries: Curves | str) -> Section:
-    """Both kinds of curves; a text says why there are none."""
+def write_curves(epsilon: Curves | str, queries: Curves | str, distances: DistanceCurves | None = None) -> Section:
+    """Both kinds of curves, a text says why there are none; and of distances, where the folder has them."""
     blocks: list[Any] = []
     for curves, against in ((epsilon, "epsilon"), (queries, "queries")):
         if isinstance(curves, str):
@@ -28,6 +29,7 @@ def write_curves(epsilon: Curves | str, queries: Curves | str) -> Section:
             continue
         blocks += _figures(curves)
         blocks.append(_table(curves))
+    blocks += [] if distances is None else [*_distance_figures(distances), _distance_table(distances)]
     lead = (
         "Robust accuracy as the budget grows; bands and bars are 95 % intervals over the images. Points stand where an "
         "attack was run; between them nothing was measured."
@@ -50,6 +52,49 @@ def _figures(curves: Curves) -> list[Any]:
             log = curves.against == "queries"
             figures.append(draw_curves(f"curve-{curves.against}-{place}", lines, x_axis=axis, caption=caption, log=log))
     return figures
+
+
+def _distance_figures(curves: DistanceCurves) -> list[Any]:
+    panels: dict[tuple[str, str], list[DistanceCurve]] = {}
+    for curve in curves.curves:
+        panels.setdefault((curve.labels["norm"], curve.labels["model"]), []).append(curve)
+    names = list(dict.fromkeys(_name(curve) for curve in curves.curves))
+    figures = []
+    for place, ((norm, model), in_panel) in enumerate(panels.items()):
+        lines = []
+        for curve in in_panel:
+            known = np.isfinite(curve.median)
+            if not known.any():
+                continue
+            ends = [np.where(np.isfinite(each), each, curve.median)[known].tolist() for each in (curve.low, curve.high)]
+            series = names.index(_name(curve))
+            label = f"{_name(curve)} ({curve.n} images)"
+            lines.append(
+                Line(
+                    label, curve.passes[known].tolist(), curve.median[known].tolist(), *ends, series=series, dash=series
+                )
+            )
+        if lines:
+            unit = "l2" if norm == "unrestricted" else norm
+            words = {"x_axis": "forward plus backward passes", "y_axis": f"median distance, {unit}", "log": True}
+            caption = f"{model}: median distance of the nearest adversarial point against passes ({norm})"
+            figures.append(draw_curves(f"curve-passes-{place}", lines, caption=caption, shares=False, **words))
+    return figures
+
+
+def _distance_table(curves: DistanceCurves) -> PageTable:
+    columns = ["model", "attack", "images", "fooled", *(f"after {passes}" for passes in curves.shown)]
+    rows = []
+    for curve in curves.curves:
+        places = [curve.at(min(passes, int(curve.passes[-1]))) for passes in curves.shown]
+        medians = [math.inf if place is None else float(curve.median[place]) for place in places]
+        rows.append([curve.labels["model"], _name(curve), curve.n, _share(curve.fooled[-1]), *medians])
+    note = (
+        "The median over all attacked images of the distance of the nearest point that fooled the model, returned or "
+        "not; infinite where fewer than half have one; bands are 95 % intervals of order statistics. What an attack "
+        f"that ended earlier had then is its last number. {' '.join(curves.notes)}"
+    )
+    return make_table("curves-passes", "Median distance against passes", columns, rows, note=note.strip())
 
 
 def _line(curve: Curve, place: int) -> Line:
@@ -94,7 +139,7 @@ def _share(value: Any) -> float:
     return float(value)
 
 
-def _name(curve: Curve) -> str:
+def _name(curve: Curve | DistanceCurve) -> str:
     labels = curve.labels
     radius = "" if math.isnan(labels["epsilon"]) else f" {radius_text(labels['norm'], labels['epsilon'])}"
     parts: Sequence[str] = (f"{labels['implementation']} {labels['norm']}{radius}", labels["setting"])

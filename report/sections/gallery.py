@@ -14,6 +14,7 @@ from ...engine.store.pictures import Example
 from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
 from ..parts.reading import Folder
 from .agreement import PairVerdict
+from .learned import show_learned
 
 SIDE = 112  # pixels of a thumbnail's longer side
 BUDGET = 2_600_000  # characters of all thumbnails together: half of what the page may weigh
@@ -29,10 +30,10 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
         for example in known.examples
         if example.picture
     }
+    learned = show_learned(folder, _pixels, _thumbnail, SIDE)
     if not clean:
-        return Section(
-            "gallery", title, "", (Text("The records hold no pictures (images of 1 or 3 channels).", "note"),)
-        )
+        nothing = Text("The records hold no pictures (images of 1 or 3 channels).", "note")
+        return Section("gallery", title, "", (nothing, *learned))
     spent, pictures, left = sum(len(uri) for uris in clean.values() for uri in uris.values()), [], 0
     jobs = sorted(
         ((example.place, order, outcome, example) for order, outcome in enumerate(folder.outcomes.done)
@@ -53,7 +54,7 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
         "prediction rests on."
     )
     blocks: list[Any] = [Gallery(tuple(pictures), clean, note)]
-    return Section("gallery", title, lead, (*blocks, *_only_one(folder, pairs)))
+    return Section("gallery", title, lead, (*blocks, *learned, *_only_one(folder, pairs)))
 
 
 def _picture(folder: Folder, outcome: Outcome, example: Example) -> Picture | None:

@@ -105,6 +105,7 @@ ROWS: tuple[Implementation, ...] = (
         {"linf": ".tremba:tremba"},
         {"steps": "steps", "samples": "samples", "learning_rate": "learning_rate", "epochs": "epochs"},
         fit=".tremba:fit_tremba",
+        apply=".tremba:apply_tremba",
         learned="learned",
         searches=("steps", "samples", "learning_rate", "restarts", "max_queries", "batch_size"),
         findings=("untrained-alone",),

@@ -136,6 +136,19 @@ def fit_tremba(
     return weights_of(encoder=encoder, decoder=decoder)
 
 
+def apply_tremba(learned: Mapping[str, Tensor], inputs: Tensor, threat_model: ThreatModel) -> Tensor:
+    """The images with which a search begins: of the points that the encoder makes of them; the model is asked nothing.
+
+    Raises:
+        ValueError: if the weights are of other networks.
+    """
+    assert threat_model.epsilon is not None
+    encoder, decoder = (network.to(inputs).eval() for network in make_networks(inputs))
+    load_weights(learned, encoder=encoder, decoder=decoder)
+    with torch.no_grad():
+        return (inputs + threat_model.epsilon * fit_size(decoder(encoder(inputs)), inputs).tanh()).clamp(0, 1)
+
+
 def make_networks(inputs: Tensor) -> tuple[nn.Module, nn.Module]:
     """An untrained encoder and decoder for images of this shape, with the widths of the paper.
 

@@ -1,7 +1,5 @@
 """`at-saturation(A)` from the command line to the record and back: by a linear model's formula, and by A itself."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -72,16 +70,23 @@ def test_where_the_share_still_grows_larger_radii_follow_unless_a_limit_was_give
     assert sum(done) == len(linear.labels)
 
 
-def test_radii_at_which_the_library_crashes_are_left_out_and_named(digits):
-    """ART's JSMA changes two components at a time: it crashes at a radius of one."""
-    case = digits.classifier, digits.inputs[:2], digits.labels[:2], ThreatModel("l0", 20.0)
-    targets = (digits.labels[:2] + 1) % 10
-    result = at_saturation("art:jsma", *case[:3], replace(case[3], targeted=True), targets=targets, theta=0.9)
-    assert [*result.failed] == [1]
-    assert "at least 2" in result.failed[1]
-    assert result.saturation.budgets == (2, 5, 10, 20)
-    with pytest.raises(AttackFailed, match="crashed at every radius"):
-        at_saturation("art:jsma", *case[:3], ThreatModel("l0", 1.0, targeted=True), targets=targets)
+def test_radii_at_which_the_library_crashes_are_left_out_and_named(linear, monkeypatch):
+    least = linear.least["linf"].max().item()
+
+    def run(row, classifier, inputs, labels, ball, **more):
+        if ball.epsilon < crashing:
+            raise AttackFailed("it crashed")
+        return run_attack(row, classifier, inputs, labels, ball, **more)
+
+    monkeypatch.setattr("davylamp.engine.attack.at_saturation.run_attack", run)
+    crashing = least / 8
+    result = at_limit(linear, least * 3)
+    assert result.failed == {least * 3 / 2**k: "it crashed" for k in (8, 7, 6, 5)}
+    assert len(result.saturation.budgets) == 5
+    assert result.radius == least * 1.5
+    crashing = 1.0
+    with pytest.raises(AttackFailed, match="crashed at every radius: it crashed"):
+        at_limit(linear, least * 3)
 
 
 def test_where_the_smallest_radius_loses_nothing_smaller_ones_follow(linear):

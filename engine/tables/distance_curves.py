@@ -1,0 +1,153 @@
+"""How near the nearest adversarial point of an image is after how many passes: the median over the images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import binom
+
+from ...errors import Unsupported
+from ..store.outcomes import Outcome, Outcomes, check_models, outcomes_of
+from .groups import group_cells
+
+_SHOWN = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+_POINTS = 160  # numbers of passes at which a curve is computed, at most
+_LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting")
+
+
+@dataclass(frozen=True, eq=False)
+class DistanceCurve:
+    """One attack on one model.
+
+    Args:
+        labels: `model`, `implementation`, `norm`, `epsilon` (NaN: none), `targeted`, `setting`.
+        passes: forward plus backward, ascending, up to the most that an image cost; shape (P,).
+        median: over the images, of the distance in the norm; inf where fewer than half have an example; shape (P,).
+        low: lower end of its 95 % interval, NaN where so few images have none, shape (P,).
+        high: upper end, shape (P,).
+        fooled: share of the images that have an example, shape (P,).
+        n: images: attacked, and no violation in any repeat.
+        repeats: seeds; the distance of an image is its median over them.
+    """
+
+    labels: dict[str, Any]
+    passes: np.ndarray
+    median: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    fooled: np.ndarray
+    n: int
+    repeats: int
+
+    def at(self, passes: int) -> int | None:
+        """The place in the arrays of what is known after so many passes; None before the first."""
+        place = int(np.searchsorted(self.passes, passes, side="right")) - 1
+        return place if place >= 0 else None
+
+
+@dataclass(frozen=True)
+class DistanceCurves:
+    """The curves of a folder, the numbers of passes that tables show, and what is not in the numbers."""
+
+    curves: tuple[DistanceCurve, ...]
+    shown: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def build_distance_curves(
+    folder: str | Path | Outcomes, *, norm: str | None = None, models: Sequence[str] | None = None
+) -> DistanceCurves:
+    """The median distance against passes of every attack whose records have it.
+
+    Such are searches by several attacks (`best(A,B)`), and minimum-norm attacks evaluated with `--metric curve`. The
+    interval is that of order statistics (binomial), which asks nothing of the distribution; none below 6 images.
+
+    Args:
+        folder: a results folder, or what was read of it.
+        norm: only this one.
+        models: only these.
+
+    Raises:
+        Unsupported: if no record has a curve, or none of what was asked for.
+        UnknownName: if there is no such model.
+        Unavailable: if there is no such folder, or no cell in it.
+    """
+    outcomes = outcomes_of(folder)
+    check_models(outcomes, models)
+    curves, without = [], 0
+    for group in group_cells(outcomes, "pairs"):
+        if not group.parts or norm not in (None, group.labels["norm"]):
+            continue
+        (repeats,) = group.parts
+        if models and repeats[0].cell.subject.model not in models:
+            continue
+        if all("curve_passes" in outcome.columns for outcome in repeats):
+            curves.append(_curve({name: group.labels[name] for name in _LABELS}, repeats))
+        else:
+            without += 1
+    if not curves:
+        where = outcomes.store.folder
+        raise Unsupported(
+            f"no record of {where} has a curve of distance against passes: evaluate minimum-norm attacks with --metric "
+            "curve (on the CPU), or best(A,B)"
+        )
+    most = max(int(curve.passes[-1]) for curve in curves)
+    notes = [f"{without} attacks without such a curve are left out"] if without else []
+    notes += [
+        f"{curve.labels['implementation']} on {curve.labels['model']}: median of an image over {curve.repeats} seeds"
+        for curve in curves
+        if curve.repeats > 1
+    ]
+    shown = tuple(passes for passes in _SHOWN if passes < most)
+    return DistanceCurves(tuple(curves), (*shown, most), (*notes, *outcomes.notes))
+
+
+def has_curves(outcomes: Outcomes) -> bool:
+    """Whether any record has such a curve."""
+    return any("curve_passes" in outcome.columns for outcome in outcomes.done)
+
+
+def _curve(labels: dict[str, Any], repeats: list[Outcome]) -> DistanceCurve:
+    counted = np.logical_and.reduce([each.columns["attacked"] & ~each.columns["violated"] for each in repeats])
+    images = np.flatnonzero(counted)
+    spent = max(
+        (int((each.columns["forwards"] + each.columns["backwards"])[images].max()) for each in repeats if len(images)),
+        default=1,
+    )
+    passes = _grid([each.columns["curve_passes"][image] for each in repeats for image in images], spent)
+    steps = np.stack([_distances(each, images, passes) for each in repeats])
+    distances = np.sort(np.median(steps, 0), 0)  # image, passes
+    n = len(images)
+    if not n:
+        nothing = np.full(len(passes), np.nan)
+        return DistanceCurve(labels, passes, nothing, nothing, nothing, nothing, 0, len(repeats))
+    low, high = (np.full(len(passes), np.nan) for _ in range(2))
+    place = int(binom.ppf(0.025, n, 0.5))  # order statistics number place and n + 1 - place enclose it
+    if place >= 1:
+        low, high = distances[place - 1], distances[n - place]
+    middle = (distances[(n - 1) // 2] + distances[n // 2]) / 2
+    fooled = np.isfinite(distances).mean(0)
+    return DistanceCurve(labels, passes, middle, low, high, fooled, n, len(repeats))
+
+
+def _grid(curves: Sequence[Sequence[int]], spent: int) -> np.ndarray:
+    """Numbers of passes at which something changes, thinned out geometrically where there are many, and the last."""
+    changes = np.unique(np.concatenate([*(np.asarray(each, dtype=np.int64) for each in curves), [spent]]))
+    changes = changes[changes <= spent]
+    if len(changes) <= _POINTS:
+        return changes
+    wanted = np.geomspace(max(1, changes[0]), spent, _POINTS)
+    return np.unique([*changes[np.searchsorted(changes, wanted, side="right").clip(1) - 1], spent])
+
+
+def _distances(outcome: Outcome, images: np.ndarray, passes: np.ndarray) -> np.ndarray:
+    """The nearest distance of each image after each number of passes, (images, P); inf where there is none yet."""
+    table = np.full((len(images), len(passes)), np.inf)
+    for row, image in enumerate(images):
+        known = np.asarray(outcome.columns["curve_passes"][image], dtype=np.int64)
+        distances = np.asarray(outcome.columns["curve_distances"][image], dtype=float)
+        places = np.searchsorted(known, passes, side="right") - 1
+        table[row, places >= 0] = distances[places[places >= 0]]
+    return table
