@@ -39,7 +39,8 @@ def train_attack(  # noqa: PLR0913, PLR0917 - one argument per option
     choice = choice_from({"attack": attack, "norm": norm, "epsilon": epsilon, "parameters": parameters})
     config = Config((model,), (choice,), data, limit=limit, seeds=(seed,), device=device)
     plan = _only_learning(make_plan(config))
-    print_error(chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}))
+    if line := chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):
+        print_error(line)
     learned = learn(plan, ResultsStore(out), retry_failed=retry_failed)
     names = {cell.fit_key: f"{cell.row.name} on {cell.subject.model}" for cell in plan.cells}
     say_defaults(context, ("model", "data", "seed"))

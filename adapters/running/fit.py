@@ -23,6 +23,7 @@ from .draws import clean_logits
 from .judge import UNCHANGED
 from .queries import QueryCounter
 
+_NAMED = 3  # arrays that a line names, each with its shape
 _OF_IMAGES = ("restarts", "max_queries", "batch_size")  # parameters about images that are attacked
 
 
@@ -65,6 +66,8 @@ class Fitted:
 
     def __repr__(self) -> str:
         learned = ", ".join(f"{name} {array.shape}" for name, array in self.arrays.items())
+        if len(self.arrays) > _NAMED:
+            learned = f"{sum(array.size for array in self.arrays.values())} weights"
         cost = f"{self.forwards} forward and {self.backwards} backward passes, {self.seconds:.3g} s"
         on = f"on {self.images} images" if self.images else "without images"
         return f"Fitted {self.implementation} on {self.model}, {on}: {learned[:200]}; {cost}; seed {self.seed}"
