@@ -249,7 +249,8 @@ def test_an_attack_that_asks_with_what_it_learned_knows_what_it_was_given(files)
     rules = apart.cells[0].threat_model
     fitted = fit_attack("davylamp:tremba", surrogate, inputs[9:14], labels[9:14], rules, **choice.parameters)
     scored = davylamp.load_data("net.py:images")
-    by_hand = run_attack("davylamp:tremba", classifier, scored.inputs[:4], scored.labels[:4], rules, fitted=fitted)
+    case = classifier, scored.inputs[:4], scored.labels[:4], rules
+    by_hand = run_attack("davylamp:tremba", *case, fitted=fitted, steps=2, samples=4)
     assert frame.loc[titles[0], "forwards"].tolist()[:4] == by_hand.forwards.tolist()
     assert frame.loc[titles[0], "distance"].tolist()[:4] == pytest.approx(
         by_hand.distance.where(by_hand.success, torch.inf).where(by_hand.attacked, 0.0).tolist()
