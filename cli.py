@@ -23,7 +23,6 @@ from .commands import (
     reproduce,
     results,
     saturation,
-    train,
 )
 from .commands.derived import DerivedCommand, unfinished
 from .commands.failures import close_output, explain, open_output, refuse_empty
@@ -41,7 +40,6 @@ app.command("corruptions")(corruptions.list_corruptions)
 app.command("corrupt-table")(corruptions.tabulate_corruptions)
 app.command("compare", cls=DerivedCommand)(unfinished(attacks.compare_libraries))
 app.command("saturation")(saturation.find_saturation)
-app.command("train")(train.train_attack)
 app.command("evaluate", cls=DerivedCommand)(unfinished(evaluate.evaluate_models))
 app.command("challenge")(challenge.challenge_defence)
 app.command("certify")(certify.certify_smoothed)

@@ -10,6 +10,9 @@ import typer
 
 from ..errors import InvalidInput
 from .options import Data, Json, Model, read_parameters, split_list
+from .train import Lesson, is_attack, train_attack
+
+_FILE = Path("detector.pt")
 
 
 @dataclass(frozen=True)
@@ -48,24 +51,27 @@ def list_detectors(
 
 
 def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
-    what: Annotated[str, typer.Argument(help="a detector of `davylamp detectors`")],
+    what: Annotated[str, typer.Argument(help="a detector of `davylamp detectors`, or an attack that learns once")],
     model: Model = "demo:efficientnet-lite0",
     data: Data = "demo:imagenet",
     limit: Annotated[
         int | None, typer.Option(help="images of --data, the first ones; 30 % set where to draw the line")
     ] = None,
     attack: Annotated[str | None, typer.Option(help="foolbox:pgd: whose examples it learns, if it learns any")] = None,
-    norm: Annotated[str | None, typer.Option(help="of the attack")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="of the attack, as 4/255")] = None,
+    norm: Annotated[str | None, typer.Option(help="of the attack, also of one that learns")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="its radius, as 4/255")] = None,
     target: Annotated[str | None, typer.Option(help="of the attack: second-likely, random, CLASS")] = None,
     attack_param: Annotated[list[str] | None, typer.Option(help="name=value, of the attack (repeatable)")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="name=value, of the detector (repeatable)")] = None,
+    param: Annotated[list[str] | None, typer.Option(help="name=value, of what is trained (repeatable)")] = None,
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
-    out: Annotated[Path, typer.Option("--out", "-o", help="the file of the detector")] = Path("detector.pt"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="the file of the detector; of an attack the folder")] = _FILE,
     as_json: Json = False,
 ) -> None:
-    """Train a detector beside a model, on images that it is not tested on; a file that `davylamp detect` takes."""
+    """Train a detector beside a model, a file that `davylamp detect` takes; or an attack that learns once, in a folder.
+
+    What an attack learned is used by `davylamp evaluate --fit-data` with the same settings, into that folder.
+    """
     from ..adapters.data.datasets import load_data_for
     from ..adapters.models.detectors.detector_file import read_detector_name
     from ..adapters.models.zoo.load import load_model
@@ -75,6 +81,13 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
 
     if seed < 0:
         raise InvalidInput(f"expected seed >= 0, got {seed}")
+    if is_attack(what):
+        if out == _FILE or attack or target or attack_param:
+            wanted = "-o FOLDER, and neither --attack, --target nor --attack-param"
+            raise InvalidInput(f"expected {wanted} to train {what}, which is an attack")
+        lesson = Lesson(model, data, limit, norm, epsilon, param or [], seed, device)
+        train_attack(what, lesson, out, as_json=as_json)
+        return
     row, values = read_detector_name(what, _settings(param or []))
     asked = AskedAttack(attack, norm, epsilon, target, attack_param or [])
     check_shown(row, None if attack is None else _named(attack))

@@ -1,32 +1,56 @@
-"""The command that has an attack learn once, and keeps what it learned for the evaluations that follow."""
+"""`davylamp train` of an attack that learns once: what it learned is kept for the evaluations that follow."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from ..errors import InvalidInput, Unsupported
-from .options import Data, Json, Model, read_parameters, say_defaults
+from .options import read_parameters
 
 
-def train_attack(  # noqa: PLR0913, PLR0917 - one argument per option
-    context: typer.Context,
-    attack: Annotated[str, typer.Argument(help="an attack that learns once: uap, davylamp:advgan, davylamp:tremba")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="the results folder of the evaluation that will use it")],
-    model: Model = "demo:efficientnet-lite0",
-    data: Data = "demo:imagenet",
-    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
-    norm: Annotated[str | None, typer.Option(help="linf, l2, l1; of the attack's, the first")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="the radius, as 4/255; the customary one")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable)")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="try again what has failed")] = False,
-    as_json: Json = False,
-) -> None:
-    """Have an attack learn once from images, and keep it: `evaluate --fit-data` with the same settings uses it."""
+@dataclass(frozen=True)
+class Lesson:
+    """From what an attack learns, and how.
+
+    Args:
+        model: name of the model.
+        data: name of the data.
+        limit: only so many images.
+        norm: None: the one that most libraries have.
+        epsilon: as a text; None: the customary radius.
+        param: "name=value" each.
+        seed: of every random choice.
+        device: where to compute.
+    """
+
+    model: str
+    data: str
+    limit: int | None
+    norm: str | None
+    epsilon: str | None
+    param: list[str]
+    seed: int
+    device: str
+
+
+def is_attack(name: str) -> bool:
+    """Whether a name is that of an attack in the catalogue, or of a search over one."""
+    from ..adapters import ATTACKS, IMPLEMENTATIONS
+    from ..engine.cell import strip_best
+
+    return strip_best(name) in {*ATTACKS, *IMPLEMENTATIONS}
+
+
+def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> None:
+    """Have an attack learn once from images, and keep it in a results folder.
+
+    Raises:
+        DavylampError: if it learns nothing, or cannot do what is asked.
+        typer.Exit: with code 1 if all of its rows failed.
+    """
     from ..engine.plan.chosen import chosen_line
     from ..engine.plan.config import Config, choice_from
     from ..engine.plan.make import make_plan
@@ -35,15 +59,15 @@ def train_attack(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
-    parameters = read_parameters({}, param or [], [attack])
-    choice = choice_from({"attack": attack, "norm": norm, "epsilon": epsilon, "parameters": parameters})
-    config = Config((model,), (choice,), data, limit=limit, seeds=(seed,), device=device)
+    parameters = read_parameters({}, lesson.param, [attack])
+    known = {"attack": attack, "norm": lesson.norm, "epsilon": lesson.epsilon, "parameters": parameters}
+    more: dict[str, Any] = {"limit": lesson.limit, "seeds": (lesson.seed,), "device": lesson.device}
+    config = Config((lesson.model,), (choice_from(known),), lesson.data, **more)
     plan = _only_learning(make_plan(config))
     if line := chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):
         print_error(line)
-    learned = learn(plan, ResultsStore(out), retry_failed=retry_failed)
+    learned = learn(plan, ResultsStore(out), retry_failed=True)
     names = {cell.fit_key: f"{cell.row.name} on {cell.subject.model}" for cell in plan.cells}
-    say_defaults(context, ("model", "data", "seed"))
     lines = [
         {"key": key, "name": names[key], "failed": each}
         if isinstance(each, str)

@@ -56,6 +56,13 @@ def test_an_evaluation_uses_what_was_trained(command, attack, tmp_path):
     assert {kept.digest for kept in load_fitted("out").values()} == {line["digest"]}
 
 
+def test_an_attack_is_told_from_a_detector_by_its_name(command):
+    code, _, err = command("train", "davylamp:advgan", "--model", "net.py:build", "--data", "net.py:more")
+    assert (code, "expected -o FOLDER" in err) == (1, True)
+    code, _, err = command("train", "davylamp:advgam", "--model", "net.py:build", "--data", "net.py:more", "-o", "out")
+    assert (code, "unknown detector" in err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("attack", "more", "words"),
     [
