@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ....errors import MissingLibrary, ModelFailed
+from ..box import cut_to_box
 from ..classifier import Classifier
 from .names import read_defence
 from .record import Gradients
@@ -68,7 +69,7 @@ class Defended(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of the transformed images; outside [0, 1], where no defence is defined, of the nearest inside."""
         if self.gradients == "exact":
-            return self.classifier(self._check(inputs, self.transform(inputs.nan_to_num().clamp(0, 1))))
+            return self.classifier(self._check(inputs, self.transform(cut_to_box(inputs.nan_to_num()))))
         with torch.no_grad():
             changed = self._check(inputs, self.transform(inputs.nan_to_num().clamp(0, 1)))
         passed = inputs if self.gradients == "straight-through" else inputs * 0

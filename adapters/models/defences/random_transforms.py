@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..box import cut_to_box
 from ..classifier import Classifier
 from .transforms import OfArt, Transform
 
@@ -49,7 +50,7 @@ class TorchvisionCropRescale(Transform):
         for image in images:
             top, left = (int(torch.randint(room + 1, (), device="cpu")) for room in (size[0] - rows, size[1] - columns))
             cut.append(resized_crop(image, top, left, rows, columns, size, antialias=True))
-        return torch.stack(cut).clamp(0, 1)
+        return cut_to_box(torch.stack(cut))
 
 
 class TorchvisionNoise(Transform):

@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..box import cut_to_box
+
 
 class Transform(nn.Module):
     """A transformation of images: shape (N, C, H, W) in [0, 1], and so are its results."""
@@ -88,7 +90,7 @@ class KorniaJpeg(Transform):
         padded = nn.functional.pad(images, (0, right, 0, below), mode="replicate")
         coloured = padded if channels == 3 else padded.expand(-1, 3, -1, -1)
         quality = images.new_full((count,), float(self.quality))
-        changed = self.codec(coloured, quality)[..., :height, :width].clamp(0, 1)
+        changed = cut_to_box(self.codec(coloured, quality)[..., :height, :width])
         return changed if channels == 3 else changed.mean(1, keepdim=True)
 
 
@@ -102,7 +104,7 @@ class TorchvisionBlur(Transform):
     def _change(self, images: Tensor) -> Tensor:
         from torchvision.transforms.v2.functional import gaussian_blur
 
-        return gaussian_blur(images, [self.window, self.window], [self.sigma, self.sigma]).clamp(0, 1)
+        return cut_to_box(gaussian_blur(images, [self.window, self.window], [self.sigma, self.sigma]))
 
 
 class TorchvisionRescale(Transform):
@@ -117,7 +119,7 @@ class TorchvisionRescale(Transform):
 
         size = list(images.shape[-2:])
         smaller = [max(1, round(self.scale * side)) for side in size]
-        return resize(resize(images, smaller, antialias=True), size, antialias=True).clamp(0, 1)
+        return cut_to_box(resize(resize(images, smaller, antialias=True), size, antialias=True))
 
 
 class _OfPillow(Transform):

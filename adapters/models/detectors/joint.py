@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, Unsupported
 from ...paths import expand_path
+from ..box import cut_to_box
 from ..classifier import Classifier
 from ..identity.digest import digest_model
 from .detector_file import read_detector
@@ -69,5 +70,5 @@ class _Joint(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of the classes and of "detected", shape (N, K + 1)."""
         logits = self.classifier(inputs)
-        above = self._score(inputs.clamp(0, 1)).to(logits) - self.line
+        above = self._score(cut_to_box(inputs)).to(logits) - self.line
         return torch.cat([logits, (logits.amax(1) + above)[:, None]], 1)

@@ -12,6 +12,7 @@ from torch import nn
 
 import davylamp
 from davylamp.adapters import Classifier, defend
+from davylamp.adapters.models.box import cut_to_box
 from davylamp.adapters.models.defences.defend import Defended
 from davylamp.adapters.models.defences.names import is_defence, read_defence
 from davylamp.adapters.models.defences.rows import DEFENCES
@@ -376,3 +377,22 @@ def test_the_commands(run, tmp_path):
     names = {row["model"] for row in json.loads(out)["rows"]}
     plain, jpeg = "model.py:build", "model.py:build+jpeg:quality=30,gradients=none"
     assert names == {plain, jpeg, f"{plain}+bit-depth:bits=3", f"{jpeg}+bit-depth:bits=3"}
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if not read_defence(name).defence.wraps])
+def test_black_and_white_pixels_have_gradients(name):
+    """Of images that are black or white everywhere: torch's clamp has none there since 2.15."""
+    for value in (0.0, 1.0) if name != "kornia:jpeg" else (0.0,):  # which saturates at white by a clip of its own
+        point = torch.full((1, 3, 16, 16), value, requires_grad=True)
+        with seeded(1):
+            changed = defend(Classifier(Pixels()), name)(point)
+        (gradient,) = torch.autograd.grad(changed.sum(), point)
+        assert float((gradient != 0).double().mean()) > 0.4, (name, value)  # noise cuts off half of them
+
+
+def test_the_box_is_clamp_with_gradients_on_its_edge():
+    point = torch.tensor([-0.5, 0.0, 0.3, 1.0, 1.5], requires_grad=True)
+    cut = cut_to_box(point)
+    assert torch.equal(cut, point.clamp(0, 1))
+    (gradient,) = torch.autograd.grad((cut * torch.arange(1.0, 6)).sum(), point)
+    assert gradient.tolist() == [0, 2, 3, 4, 0]

@@ -1,0 +1,27 @@
+"""Images cut off to [0, 1], with a gradient for those that lie on the edge.
+
+Since torch 2.15 the gradient of `clamp` is 0 at its bounds (https://github.com/pytorch/pytorch/issues/184574), so an
+attack through it is told nothing of a black or a white pixel, which could only be moved inwards.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def cut_to_box(images: Tensor) -> Tensor:
+    """As `images.clamp(0, 1)`; the gradient is 1 from 0 to 1, both included, and 0 outside."""
+    return _Cut.apply(images)
+
+
+class _Cut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, images: Tensor) -> Tensor:
+        ctx.save_for_backward((images >= 0) & (images <= 1))
+        return images.clamp(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (inside,) = ctx.saved_tensors
+        return gradients[0] * inside
