@@ -17,6 +17,7 @@ from .published import Corruption, check_severity, find_corruption
 SMALLEST = 32  # side of an image that the library takes
 VERSION = 1  # of how an image gets its seed and its parameters: other pixels are another version
 Sized = Literal["imagenet", "tiny-imagenet", "cifar"]
+_LIBRARY = 'pip install "davylamp[corruptions]" && pip install --no-deps "imagecorruptions-imaug>=1.1.5,<1.2"'
 _WITHOUT_WINDOWS = "pip uninstall -y opencv-python && pip install --force-reinstall --no-deps opencv-python-headless"
 _SEEDED = ("glass_blur", "impulse_noise")  # they draw from generators of their own, which np.random.seed does not reach
 
@@ -109,7 +110,7 @@ def load_library() -> Any:
             warnings.simplefilter("ignore")  # of numba and OpenCV, on some versions
             return import_module("imagecorruptions")
     except ImportError as error:
-        remedy = _WITHOUT_WINDOWS if "libGL" in str(error) else ""
+        remedy = _WITHOUT_WINDOWS if "libGL" in str(error) else _LIBRARY
         raise MissingLibrary("imagecorruptions", "corruptions", str(error), command=remedy) from error
 
 

@@ -118,7 +118,7 @@ def test_two_images_get_different_noise():
     ("reason", "command"),
     [
         ("libGL.so.1: cannot open shared object file", "run: pip uninstall -y opencv-python && pip install"),
-        ("No module named 'imagecorruptions'", 'run: pip install "davylamp[corruptions]"'),
+        ("No module named 'imagecorruptions'", 'pip install --no-deps "imagecorruptions-imaug'),
     ],
 )
 def test_what_is_missing_is_named_with_its_remedy(monkeypatch, reason, command):
