@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
+from ...adapters.models.box import cut_to_box
 from .ascent import ascend, begin, step_change
 from .settings import TrainingSettings
 from .student import Student, evaluating
@@ -139,7 +140,7 @@ def free(
         memory["change"] = torch.cat([memory["change"], torch.zeros_like(inputs[len(memory["change"]) :])])
     for _ in range(settings["replays"]):
         change = memory["change"][: len(inputs)].clone().requires_grad_()
-        yield functional.cross_entropy(student((inputs + change).clamp(0, 1)), labels)
+        yield functional.cross_entropy(student(cut_to_box(inputs + change)), labels)
         if change.grad is None:
             raise RuntimeError("expected the loop to ask for gradients of each loss")
         memory["change"][: len(inputs)] = step_change(
