@@ -15,7 +15,7 @@ from .engine.cell import Cell
 from .engine.plan.rerun import configs_of
 from .engine.run.executor import Executor
 from .engine.store.frames import OUTCOMES, list_cells
-from .engine.tables.groups import setting_of
+from .engine.tables.groups import shared_settings
 from .errors import InvalidInput, Unavailable
 from .scoring import Placement, build_responses, choose_model, fit_irt, place_results
 from .scoring.adaptive import BATCH, Choice, Chooser, Step, choose_images
@@ -226,6 +226,7 @@ def _usable(cells: Sequence[Cell], *, adaptive: bool) -> tuple[list[Cell], tuple
     """The cells that can place a newcomer, and a note for those that cannot."""
     models = {cell.subject.model for cell in cells}
     met: dict[tuple[Any, ...], set[str]] = {}
+    setting_of = shared_settings(cells)
     for cell in cells:
         met.setdefault((*setting_of(cell), cell.seed), set()).add(cell.subject.model)
     common = [cell for cell in cells if met[(*setting_of(cell), cell.seed)] == models]

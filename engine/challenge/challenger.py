@@ -10,7 +10,7 @@ import torch
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
-from ...adapters.running.draws import drawing, judged
+from ...adapters.running.draws import clean_logits, drawing, judged
 from ...adapters.threat_model import ThreatModel
 from ...errors import DavylampError, InvalidInput
 from ..checks.check_folder import check_folder
@@ -154,7 +154,8 @@ class Challenger:
     def _widen(self, best: Attempt) -> None:
         """The best attack at larger and larger radii, until nothing is right or every image can be made grey."""
         epsilon, fooled = self.epsilon, worst_case(of_parts(self.attempts, *WHITE, *BLACK))
-        while epsilon < self.largest and accuracy_left(self.attempts[-1].attacked, fooled).value > 0:
+        right = self._right_when_clean(self.defendant.name)
+        while epsilon < self.largest and accuracy_left(right, fooled).value > 0:
             epsilon = min(2 * epsilon, self.largest)
             rules = (self.norm, epsilon, self.effort, self._classes)
             choices = gradient_attacks(*rules, is_random=self.defendant.model.random) + targeted_attacks(*rules)
@@ -201,7 +202,7 @@ class Challenger:
         except DavylampError as error:
             if not self.attempts:  # nothing works with this model
                 raise
-            where = made_on, way, self.attempts[0].attacked, str(error)
+            where = made_on, way, self._right_when_clean(next(iter(models))), str(error)
             return [failed_attempt(part, (choice.attack, choice.epsilon or 0.0), *where) for choice in choices]
         summary = evaluate(plan, self.store)
         done = {outcome.cell.key: outcome for outcome in self._outcomes.done}
@@ -211,11 +212,10 @@ class Challenger:
                 made.append(attempt_of(part, done[cell.key], made_on, way))
                 continue
             reason = summary.failed.get(cell.key, "it has no record")
-            like = next((each for each in [*self.attempts, *made] if each.outcome is not None), None)
-            if like is None:
+            if not any(each.outcome is not None for each in [*self.attempts, *made]):
                 raise InvalidInput(f"expected an attack that runs on {made_on}, got: {reason}")
             asked = cell.attack, cell.threat_model.epsilon or 0.0
-            made.append(failed_attempt(part, asked, made_on, way, like.attacked, reason))
+            made.append(failed_attempt(part, asked, made_on, way, self._right_when_clean(cell.subject.model), reason))
         return made
 
     @property
@@ -225,11 +225,19 @@ class Challenger:
     def _model(self, name: str) -> Classifier:
         return self.defendant.model if name == self.defendant.name else self.defendant.models[name]
 
+    def _right_when_clean(self, name: str) -> np.ndarray:
+        """Images that a model gets right without an attack, (n,) bool: those that attacks on it begin with."""
+        model = self._model(name)
+        labels = self.data.labels.to(model.device)
+        with model.frozen():
+            logits = clean_logits(model, self.data.inputs.to(model.device), labels)
+        return (logits.argmax(1) == labels).cpu().numpy()
+
     def _conclude(self) -> Challenge:
         mine = [attempt for attempt in self.attempts if attempt.part != "undefended"]
         plain = of_parts(self.attempts, "undefended")
         direct = of_parts(mine, *WHITE, *BLACK)
-        attacked, fooled = direct[0].attacked, self._fooled(direct)
+        attacked, fooled = self._right_when_clean(self.defendant.name), self._fooled(direct)
         worst = accuracy_left(attacked, fooled)
         outcomes = self._outcomes
         checks = tuple(check_folder(outcomes, models=[self.defendant.name]))

@@ -18,7 +18,7 @@ from ..statistics.shares import clustered_interval, difference_ends, discordant_
 from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, read_outcomes
 from ..store.transfers import read_defended_logits
-from .groups import Group, group_cells, may_be_called, model_names
+from .groups import Group, group_cells, may_be_called, model_names, plain_setting_of
 from .table import Table, TableRow, aggregate
 
 _OUTPUTS = ("CAV", "CV", "CRR", "CSR", "CCV", "COS")  # of two models' logits, per image
@@ -189,10 +189,15 @@ def _common(
     by_seed = [
         {(each.cell.subject.key, each.cell.seed): each for part in group.parts for each in part} for group in groups
     ]
+    plain = {(plain_setting_of(each.cell), *key): each for of in by_seed for key, each in of.items()}
     for group, of in zip(groups, by_seed, strict=True):
-        seeds = [seed for key, seed in of if key == keys[0] and (keys[1], seed) in of]
-        if seeds:
-            yield group, "own", [_met(outcomes, of[keys[0], seed], of[keys[1], seed]) for seed in seeds]
+        met = []
+        for each in (each for (key, _), each in of.items() if key == keys[1]):  # perhaps at several numbers of draws
+            place = keys[0], each.cell.seed
+            before = of.get(place) or plain.get((plain_setting_of(each.cell), *place))
+            met += [_met(outcomes, before, each)] if before is not None else []
+        if met:
+            yield group, "own", met
     for group, of in zip(groups, by_seed, strict=True):
         seen = [_seen(outcomes, each, pair[1], labels) for (key, _), each in of.items() if key == keys[0]]
         if any(seen):

@@ -1,7 +1,7 @@
 """Which cells make a row of a table, and what tells the rows apart."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -75,12 +75,12 @@ def group_cells(outcomes: Outcomes, by: By, *, mixed: bool = False) -> list[Grou
         by: what a row is about.
         mixed: of models: one row for each, whatever the threat models of the attacks.
     """
+    every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
     keys: Any = {
-        "attacks": setting_of,
+        "attacks": shared_settings(cell for cell, _ in every),
         "models": (lambda cell: (cell.subject.key, cell.pixels)) if mixed else _threat,
         "pairs": lambda cell: (cell.subject.key, *setting_of(cell)),
     }[by]
-    every = [(outcome.cell, outcome) for outcome in outcomes.done] + [(cell, None) for cell, _ in outcomes.failed]
     members: dict[tuple[Any, ...], list[tuple[Cell, Outcome | None]]] = {}
     for cell, outcome in sorted(every, key=lambda item: _place(item[0], by)):
         members.setdefault(keys(cell), []).append((cell, outcome))
@@ -109,7 +109,9 @@ def of_kind(outcomes: Outcomes, knowledge: Knowledge | None) -> Outcomes:
 
 def uneven_rows(groups: Sequence[Group]) -> list[str]:
     """A line for each row of models whose mean lacks attacks that others have."""
-    attacks = [{setting_of(part[0].cell): part[0].cell.title for part in group.parts} for group in groups]
+    cells = [[part[0].cell for part in group.parts] for group in groups]
+    setting = shared_settings(cell for row in cells for cell in row)
+    attacks = [{setting(cell): cell.title for cell in row} for row in cells]
     every = {key: name for row in attacks for key, name in row.items()}
     lines = []
     for group, row in zip(groups, attacks, strict=True):
@@ -172,6 +174,28 @@ def setting_of(cell: Cell) -> tuple[Any, ...]:
     Of a cell at saturation the threat model that was asked for: the radius differs from model to model.
     """
     return (cell.title, *_balls(cell.planned), *sorted(details(cell).items()))
+
+
+def plain_setting_of(cell: Cell) -> tuple[Any, ...]:
+    """The same without the draws by which a random model is judged and attacked: what other models can share."""
+    return setting_of(replace(cell, draws=0, eot=1))
+
+
+def shared_settings(cells: Iterable[Cell]) -> Callable[[Cell], tuple[Any, ...]]:
+    """What tells the setting of each of these cells, so that a random model shares those of the others.
+
+    The draws of a random model are part of a setting only where one model has met it with several numbers of them.
+    """
+    ways: dict[tuple[Any, ...], set[tuple[int, int]]] = {}
+    for cell in cells:
+        ways.setdefault((cell.subject.key, plain_setting_of(cell)), set()).add((cell.draws, cell.eot))
+    several = {setting for (_, setting), drawn in ways.items() if len(drawn) > 1}
+
+    def setting(cell: Cell) -> tuple[Any, ...]:
+        plain = plain_setting_of(cell)
+        return setting_of(cell) if plain in several else plain
+
+    return setting
 
 
 def _threat(cell: Cell) -> tuple[Any, ...]:

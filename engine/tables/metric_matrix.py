@@ -15,7 +15,7 @@ from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
 from .defence_table import build_defence
-from .groups import KINDS, Knowledge, differing, model_names, setting_of, threat_labels
+from .groups import KINDS, Knowledge, differing, model_names, shared_settings, threat_labels
 from .symbols import drop_absent
 from .table import build_table
 
@@ -312,13 +312,13 @@ def _of_one_kind(done: list[Outcome], knowledge: Knowledge | None) -> tuple[list
 
 def _common(done: list[Outcome], names: Mapping[str, str], rows: str) -> tuple[list[Outcome], list[str]]:
     """The cells of what every row has, and a note for each thing that some row lacks."""
-    of_models = rows == "models"
+    of_models, setting = rows == "models", shared_settings(each.cell for each in done)
 
     def row(each: Outcome) -> Any:
-        return each.cell.subject.key if of_models else setting_of(each.cell)
+        return each.cell.subject.key if of_models else setting(each.cell)
 
     def item(each: Outcome) -> Any:
-        return setting_of(each.cell) if of_models else each.cell.subject.key
+        return setting(each.cell) if of_models else each.cell.subject.key
 
     def item_name(each: Outcome) -> str:
         return _attack_name(each) if of_models else names[each.cell.subject.key]
@@ -343,11 +343,11 @@ def _common(done: list[Outcome], names: Mapping[str, str], rows: str) -> tuple[l
 
 def _strongest(done: list[Outcome]) -> tuple[list[Outcome], list[str]]:
     """One outcome for each attack on each model, under the name of the attack, and a note if libraries were joined."""
+    setting_of = shared_settings(each.cell for each in done)
     settings: dict[Any, dict[Any, dict[str, str]]] = {}
     for outcome in done:
-        settings.setdefault((outcome.cell.title, _rules_of(outcome)), {})[setting_of(outcome.cell)] = details(
-            outcome.cell
-        )
+        alike = settings.setdefault((outcome.cell.title, _rules_of(outcome)), {})
+        alike.setdefault(setting_of(outcome.cell), details(outcome.cell))
     texts = {
         setting: text
         for several in settings.values()

@@ -9,13 +9,17 @@ from ...intervals import share_interval
 from ..defended import named_originals
 from ..statistics.bootstrap import Estimate
 from ..store.outcomes import Outcome, Outcomes
-from .groups import model_names, setting_of, threat_labels
+from .groups import model_names, plain_setting_of, threat_labels
+from .symbols import robust_of
 
 MadeOn = Literal["own", "original"]
 
 
 class Point(NamedTuple):
-    """A model: shares of all images that are right when clean, and right and robust to every one of the attacks."""
+    """A model: shares of all images that are right when clean, and right and robust to every one of the attacks.
+
+    Of a random model an image counts by the share of its draws; shown the examples of another, by its median draw.
+    """
 
     model: str
     clean: Estimate
@@ -82,12 +86,12 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
     met: dict[str, dict[tuple[object, ...], list[np.ndarray]]] = {}
     labels: dict[tuple[object, ...], Outcome] = {}
     for outcome in outcomes.done:
-        key, setting = outcome.cell.subject.key, setting_of(outcome.cell)
+        key, setting = outcome.cell.subject.key, plain_setting_of(outcome.cell)
         if outcome.cell.threat_model.epsilon is None:
             continue
         labels.setdefault(setting, outcome)
         if key == original or (made_on == "own" and key in defended):
-            met.setdefault(key, {}).setdefault(setting, []).append(outcome.columns["robust"].astype(bool))
+            met.setdefault(key, {}).setdefault(setting, []).append(robust_of(outcome))
         if key == original and made_on == "original":
             for tested in defended:
                 if tested in transfers.get(outcome.cell.key, {}) and tested in outcomes.clean:
@@ -103,7 +107,11 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
     return [
         TradeOff(
             tuple(
-                Point(names[key], _share(_right(outcomes, key)), _share(_all([met[key][each] for each in settings])))
+                Point(
+                    names[key],
+                    _share(outcomes.clean[key].columns["CA"]),
+                    _share(_all([met[key][each] for each in settings])),
+                )
                 for key in models
             ),
             threat_labels(labels[settings[0]].cell),
@@ -123,7 +131,7 @@ def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> np.
     answers = (outcomes.transfers or {})[outcome.cell.key][tested] == columns["label"]
     right, violated = _right(outcomes, tested), columns["violated"].astype(bool)
     shown = outcome.usable | ~columns["attacked"]
-    return np.where(shown, answers, right) & ~violated
+    return (np.where(shown, answers, right) & ~violated).astype(float)
 
 
 def _right(outcomes: Outcomes, key: str) -> np.ndarray:
@@ -132,10 +140,10 @@ def _right(outcomes: Outcomes, key: str) -> np.ndarray:
 
 
 def _all(repeats: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    return np.logical_and.reduce([robust for each in repeats for robust in each])
+    return np.minimum.reduce([robust for each in repeats for robust in each])
 
 
-def _share(flags: np.ndarray) -> Estimate:
-    """The share of the images with its interval by Clopper and Pearson."""
-    count = len(flags)
-    return Estimate(float(flags.mean()), *share_interval(int(flags.sum()), count), count)
+def _share(parts: np.ndarray) -> Estimate:
+    """The share of the images, each 0, 1 or between, with its interval by Clopper and Pearson."""
+    count = len(parts)
+    return Estimate(float(parts.mean()), *share_interval(float(parts.sum()), count), count)

@@ -18,6 +18,9 @@ _MADE_ON = {
     "own": "attacks made on each model itself",
     "original": "examples made on the undefended model, by an attacker who does not know the defence",
 }
+_ROBUST = (
+    "right and robust to all of them; of a random model by its draws, on the original's examples by the median draw"
+)
 _DRAWN = 6  # drawings; the tables have all
 
 
@@ -81,7 +84,7 @@ def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
     columns = (
         "model", "threat model", Column("made on", "own: the model itself; original: the undefended one"),
         Column("attacks", "the worst of them counts for each image"),
-        Column("clean accuracy", "share of all images"), Column("robust accuracy", "right and robust to all of them"),
+        Column("clean accuracy", "share of all images"), Column("robust accuracy", _ROBUST),
     )  # fmt: skip
     return make_table(
         "tradeoffs", "Clean against robust accuracy", columns, rows, note="Intervals by Clopper and Pearson."

@@ -146,6 +146,32 @@ def test_a_random_module_that_is_handed_over(digits, tmp_path):
     assert done.verdict == "falls"
 
 
+def test_a_failed_attack_begins_with_what_the_defended_model_gets_right(digits, tmp_path):
+    """Where all attacks by gradients fail, so that none of their records says which images those are."""
+
+    class Barred(nn.Module):
+        def __init__(self, inside, spoilt):
+            super().__init__()
+            self.inside, self.spoilt = inside, nn.Parameter(spoilt, requires_grad=False)
+
+        def forward(self, inputs):
+            if inputs.requires_grad:
+                raise RuntimeError("no gradients here")
+            near = (inputs[:, None] - self.spoilt[None]).abs().flatten(2).amax(2).amin(1) < 1e-6
+            return self.inside(inputs).roll(1, 1).where(near[:, None], self.inside(inputs))
+
+    inputs, labels = digits.inputs[:6], digits.labels[:6]
+    model = Classifier(Barred(digits.module, inputs[:2]), num_classes=10)
+    done = davylamp.challenge(model, inputs, labels, original=digits.module, epsilon=0.1, effort=TINY, out=tmp_path)
+    failed = [attempt for attempt in done.attempts if attempt.part == "white-box"]
+    assert failed
+    assert all(attempt.outcome is None for attempt in failed)
+    assert {tuple(attempt.attacked) for attempt in failed} == {(False, False, True, True, True, True)}
+    fooled = np.maximum.reduce([each.fooled for each in done.attempts if each.part in (*WHITE, *BLACK)])
+    assert done.clean.value == pytest.approx(4 / 6)
+    assert done.worst.value == pytest.approx(float((1 - fooled)[2:].sum()) / 6)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -13,6 +13,7 @@ from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.store.examples import read_examples
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.transfers import read_defended_logits
+from davylamp.engine.tables.metric_matrix import build_matrix
 from davylamp.engine.tables.tradeoff import build_tradeoffs
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.metrics import METRICS
@@ -199,3 +200,35 @@ def test_the_page_has_its_defences(files):
     assert "gradients pass art:bit-depth as if it changed nothing" in text
     evaluate(make_plan(replace(config("own"), models=(PLAIN,))), ResultsStore("alone"))
     assert '<section id="defences"' not in build_report("alone", bootstrap=20)
+
+
+def test_a_random_defence_counts_by_its_draws(files):
+    """Its point is the robust accuracy of the table: both are means over draws, not shares of images."""
+    name = f"{PLAIN}+noise:sigma=0.3"
+    evaluate(make_plan(config("own", models=(PLAIN, name), attacks=ATTACKS[:1])), ResultsStore("r"))
+    (mine,) = build_tradeoffs(read_outcomes("r", ["OTR"]))
+    rows = {row.labels["model"]: row.metrics for row in build_table("r", by="models").rows}
+    for point in mine.points:
+        assert point.robust == pytest.approx(rows[point.model]["RA_worst"], abs=1e-9)
+        assert point.clean == pytest.approx(rows[point.model]["CA"], abs=1e-9)
+    assert (mine.points[1].robust.value * 12) % 1 != 0  # draws, not images
+
+
+def test_a_random_defence_is_compared_with_what_it_defends(files):
+    """How many draws judge it is no part of the attack: both models met the same one, and every table pairs them."""
+    name = f"{PLAIN}+noise:sigma=0.3"
+    store, both = ResultsStore("r"), config("own", models=(PLAIN, name), attacks=ATTACKS[:1])
+    evaluate(make_plan(both), store)
+    clean, row = build_defence("r", PLAIN, name, bootstrap=0).rows
+    assert (clean.labels["made_on"], row.labels["made_on"]) == ("", "own")
+    assert len(build_table("r", by="attacks", bootstrap=0).rows) == 1
+    assert set(build_matrix("r", ["MR"]).frame.index) == {PLAIN, name}
+    evaluate(make_plan(replace(both, draws=7, eot=3)), store)  # the plain model's cells are these already
+    _, *rows = build_defence("r", PLAIN, name, bootstrap=0).rows
+    assert {row.labels["setting"] for row in rows} == {"draws=20, eot=1", "draws=7, eot=3"}
+    settings = [row.labels["setting"] for row in build_table("r", by="attacks", bootstrap=0).rows]
+    assert len(settings) == len(set(settings)) == 3  # one model, judged in two ways: not repeats of one another
+    (mine,) = build_tradeoffs(read_outcomes("r", ["OTR"]))
+    every = [each.columns["robust"].astype(float) for each in read_outcomes("r").done if each.cell.draws]
+    assert len(every) == 2
+    assert mine.points[1].robust.value <= min(each.mean() for each in every)  # the worst of both for each image
