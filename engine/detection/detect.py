@@ -186,7 +186,9 @@ def judge_scores(
         rates: of false alarms.
     """
     clean, adversarial, fresh = scored
-    usable = outcome.usable & fresh & np.isfinite(adversarial)
+    unseen, silent = fresh, fresh & ~(np.isfinite(clean) & (np.isfinite(adversarial) | ~outcome.usable))
+    fresh = fresh & ~silent
+    usable = outcome.usable & fresh
     fooled = usable & outcome.columns["success"]
     at_rates = []
     for rate in rates:
@@ -200,7 +202,9 @@ def judge_scores(
     ]
     area = area_of_images(clean[fresh], adversarial[fresh], fooled[fresh])
     numbers = int(fooled.sum()), int(fresh.sum())
-    left_out = int((~fresh).sum())
+    left_out = int((~unseen).sum())
+    if silent.any():
+        notes.append(f"{file}: {int(silent.sum())} of {len(silent)} images left out, whose scores are NaN or infinite")
     if left_out:
         notes.append(f"{file}: {left_out} of {len(fresh)} test images left out, which it was trained on")
     name = trained.row.full_name

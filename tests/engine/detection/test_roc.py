@@ -72,3 +72,16 @@ def test_what_fools_and_is_not_detected_is_counted_among_what_was_attacked():
     assert row.area.value == pytest.approx(area_under_curve(clean[fresh], strange[[0, 1, 2, 3]]))
     assert any("0.01 of its 10 calibration images is less than one" in note for note in row.notes)
     assert any("1 of 10 test images left out" in note for note in row.notes)
+
+
+def test_images_that_a_detector_gives_no_number_are_left_out_and_named():
+    """Five images that all fool; of one the example has no score, of one the clean image has none."""
+    yes = np.ones(5, bool)
+    outcome = SimpleNamespace(columns={"attacked": yes, "usable": yes, "success": yes}, usable=yes, cell=None)
+    clean, strange = np.array([0, 0, np.nan, 9, 0]), np.array([9, np.nan, 9, 9, 0])
+    row = judge_scores("f.pt", detector([0, 1, 2, 3, 4, 5, 6, 7, 8, 8.5]), outcome, (clean, strange, yes), (0.1,))
+    (at,) = row.rates
+    assert (row.fooled, row.clean, row.left_out) == (3, 3, 0)
+    assert (at.detected.count, at.detected.n, at.missed.count, at.missed.n) == (2, 3, 1, 3)
+    assert (at.false_alarms.count, at.false_alarms.n) == (1, 3)
+    assert any("2 of 5 images left out, whose scores are NaN or infinite" in note for note in row.notes)
