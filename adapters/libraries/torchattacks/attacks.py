@@ -92,7 +92,7 @@ _GRADIENT = (
         {**_ITERATED, "samples": "noise_batch_size", "std": "noise_sd"},
         **_BOTH,
         alone=True,
-        findings=("epsilon-on-mean-gradient",),
+        findings=("epsilon-on-mean-gradient", "clamped-in-graph"),
     ),
 )
 
@@ -217,6 +217,7 @@ _MINIMUM = (
         alone=True,
         failure="input",
         repairs=("one image per call: it stops when the loss of the whole batch rises",),
+        findings=("saturated-pixels",),
     ),
     *(
         _row(

@@ -14,6 +14,9 @@ FINDINGS: Mapping[str, Finding] = {
     ),
     "reference-overwritten": Finding("optimises the very tensor that it measures distances from; pixels leave [0, 1]"),
     "saturated-pixels": Finding("pixels that are exactly 0 or 1 never move"),
+    "clamped-in-graph": Finding(
+        "clips inside the graph: since torch 2.15 pixels that are exactly 0 or 1 have no gradient and never move"
+    ),
     "decay-off": Finding("the momentum is 0 by default, unlike the paper's 1"),
     "includes-di": Finding("always resizes inputs at random too, unless diversity_probability is 0"),
     "short-steps": Finding("runs its inner attacks for 10 steps, where the published ensemble runs 100"),
