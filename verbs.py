@@ -21,8 +21,8 @@ from .adapters.catalogue.customary import choose_threat_model
 from .adapters.catalogue.lookup import ATTACKS, find_library, row_of
 from .adapters.data.datasets import Data, corrupt, load_data
 from .adapters.models.borrowed import borrowed
-from .adapters.models.classifier import check_images
 from .adapters.models.ensemble import ensemble_of
+from .adapters.models.images import check_images
 from .adapters.models.zoo.load import load_model
 from .adapters.running.draws import clean_logits
 from .adapters.running.fit import Fitted

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...errors import InvalidInput, Unavailable
-from ..models.classifier import check_images
+from ..models.images import check_images
 from ..user_code import one_line
 
 _INPUT_KEYS = ("inputs", "x", "images")

@@ -1,16 +1,17 @@
-"""The one model wrapper: any `torch.nn.Module` that returns logits becomes what every library can attack."""
+"""The one model wrapper: any `torch.nn.Module` that classifies images becomes what every library can attack."""
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ...errors import InvalidInput, ModelFailed
 from ..user_code import user_code
+from .answers import Answers, Outputs
+from .images import check_images, check_labels
 from .outputs import check_logits, explain_failure, take_logits
 from .restoring import frozen
 
@@ -32,8 +33,9 @@ class Classifier(nn.Module):
     that can be known, says what it wants.
 
     Args:
-        model: returns logits of shape (N, num_classes) for images (N, C, H, W), as a tensor or inside a tuple, a dict
-            or an object with `.logits`; `output_note` says what was taken.
+        model: returns logits or probabilities of shape (N, num_classes), or integer labels of shape (N,), for images
+            (N, C, H, W), as a tensor or inside a tuple, a dict or an object with `.logits`; `output_note` says what was
+            taken.
         num_classes: the number of classes; None takes it from the first output.
         mean: per channel; subtracted before the model. None: the model normalises by itself.
         std: per channel; divided by, after the mean. Given together with `mean`.
@@ -44,6 +46,10 @@ class Classifier(nn.Module):
         interpolation: how an image file is resized.
         random: it draws random numbers at every answer, and is meant to: it is judged by repeated draws
             (`running.draws`). One that does so without saying is called unstable.
+        outputs: what the model gives: "logits", "probabilities" or "labels"; None: what its attribute `outputs` says,
+            or what is seen at the first answer. "labels" of a model with scores takes the first largest.
+        gradients: False: nothing can be differentiated through it, and it is asked without; its attribute `gradients`
+            can say so, too.
 
     Raises:
         InvalidInput: if only one of `mean` and `std` is given, or a std is not positive.
@@ -72,6 +78,8 @@ class Classifier(nn.Module):
         crop: int | None = None,
         interpolation: Interpolation = "bilinear",
         random: bool = False,
+        outputs: Outputs | None = None,
+        gradients: bool = True,
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
@@ -82,6 +90,7 @@ class Classifier(nn.Module):
             raise InvalidInput(f"expected every std > 0, got {list(std)}")
         self.handed_over_training = model.training
         self.known_as: dict[str, str] = {}  # digest of the model with folded layers: of the model before
+        self.answers = Answers(model, outputs, gradients=gradients, classes=num_classes)
         self.model = model
         self.num_classes = self.stated_classes = num_classes  # the second stays as it was given
         self.name = name or type(model).__name__
@@ -109,6 +118,16 @@ class Classifier(nn.Module):
             return self.mean.shape[1]
         first = next((layer for layer in self.model.modules() if isinstance(layer, nn.Conv2d)), None)
         return first.in_channels if first is not None and first.in_channels in (1, 3) else None
+
+    @property
+    def outputs(self) -> Outputs | None:
+        """What the model gives; None as long as it was not asked and nobody said."""
+        return self.answers.outputs
+
+    @property
+    def gradients(self) -> bool:
+        """Whether it can be differentiated, as far as is known (`running.access` looks)."""
+        return self.answers.gradients
 
     @property
     def device(self) -> torch.device:
@@ -155,9 +174,12 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W).
 
+        Of a model of probabilities their logarithm, of one of labels 1 for the label and 0 for all others.
+
         Raises:
             ModelFailed: if the model raises, exits or returns no logits.
-            InvalidInput: if the images lack the channels that `mean` and `std` have.
+            InvalidInput: if the images lack the channels that `mean` and `std` have, or it is not known how many
+                classes a model of labels has.
         """
         if not self._is_frozen:
             with self.frozen():
@@ -170,6 +192,12 @@ class Classifier(nn.Module):
             raise ModelFailed(f"{failure}{self._explain(failure, inputs)}") from failure.__cause__
 
     def _answer(self, inputs: Tensor) -> Tensor:
+        if self.gradients:
+            return self._ask(inputs)
+        with torch.no_grad():
+            return self._ask(inputs.detach())
+
+    def _ask(self, inputs: Tensor) -> Tensor:
         given, name = inputs, f"the model {self.name}"
         inputs = inputs.to(device=self.anchor.device, dtype=self.anchor.dtype)
         if self.mean is not None and self.std is not None:
@@ -185,11 +213,22 @@ class Classifier(nn.Module):
         count = len(inputs)
         with self.surroundings, user_code(name):
             output = self.model(inputs)
-        logits, self.output_note = take_logits(output, name)
-        check_logits(logits, count, self.num_classes, name)
+        output, taken = take_logits(output, name)
+        if self.answers.kind is None:
+            self.answers.see(output, lambda: self._ask_about_noise(inputs))
+        logits = self.answers.read(output, count, self.num_classes, name)
+        self.output_note = (
+            taken if self.outputs == "logits" else "; ".join(filter(None, (taken, self.answers.note(name))))
+        )
         if logits.requires_grad:
             return logits.float()
         return logits.detach().to(torch.float32, copy=True)  # some models write every answer to the same memory
+
+    def _ask_about_noise(self, inputs: Tensor) -> Tensor:
+        """What the model returns for four images of noise shaped as these."""
+        noise = torch.rand((4, *inputs.shape[1:]), generator=torch.Generator().manual_seed(0), device="cpu")
+        with torch.no_grad(), self.surroundings, user_code(f"the model {self.name}"):
+            return take_logits(self.model(noise.to(inputs)), self.name)[0]
 
     def _explain(self, failure: ModelFailed, inputs: Tensor) -> str:
         """On which images the model failed, and what it may want instead."""
@@ -210,6 +249,9 @@ class Classifier(nn.Module):
         with self.frozen():
             self.eval()
             chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
+        if self.num_classes is None and self.outputs == "labels":  # each chunk knows the labels in it only
+            widest = max(chunk.shape[1] for chunk in chunks)
+            chunks = [nn.functional.pad(chunk, (0, widest - chunk.shape[1])) for chunk in chunks]
         return torch.cat(chunks) if chunks else inputs.new_zeros((0, self.num_classes or 0))
 
     def check(self, inputs: Tensor, labels: Tensor | None = None, *, logits: Tensor | None = None) -> Tensor:
@@ -227,9 +269,12 @@ class Classifier(nn.Module):
             InvalidInput: if the images, the labels or the outputs are not what every attack relies on.
         """
         check_images(inputs)
+        if isinstance(labels, Tensor) and labels.numel():
+            self.answers.expect_classes(max(2, int(labels.max()) + 1))
         logits = self.predict_logits(inputs) if logits is None else logits.to(inputs.device)
         self._check_outputs(logits, len(inputs))
         self.num_classes = logits.shape[1]
+        self.answers.expect_classes(self.num_classes, final=True)
         if labels is not None:
             check_labels(labels, len(inputs), self.num_classes)
         return logits
@@ -242,42 +287,7 @@ class Classifier(nn.Module):
             )
         if not torch.isfinite(logits).all():
             raise InvalidInput("expected finite logits, got NaN or infinity on the clean images")
-        if (logits >= 0).all() and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]), atol=1e-3):
-            raise InvalidInput("expected logits, got probabilities (rows >= 0 that sum to 1); remove the final softmax")
-
-
-def check_images(inputs: Any) -> None:
-    """Raise InvalidInput or TypeError unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
-    if not isinstance(inputs, Tensor):
-        raise TypeError(f"expected images as a torch.Tensor, got {type(inputs).__name__}")
-    if inputs.ndim == 4 and not len(inputs):
-        raise InvalidInput("expected images of shape (N, C, H, W), at least one, got none")
-    if inputs.ndim != 4 or 0 in inputs.shape:
-        raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}")
-    if not inputs.is_floating_point():
-        advice = "; divide 8-bit images by 255" if inputs.dtype == torch.uint8 else ""
-        raise InvalidInput(f"expected floating point images in [0, 1], got {inputs.dtype}{advice}")
-    # Both are NaN if any pixel is; torch.isfinite would make copies of what may be gigabytes.
-    low, high = float(inputs.min()), float(inputs.max())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise InvalidInput("expected images in [0, 1], got NaN or infinity")
-    if low < 0 or high > 1:
-        advice = "divide 8-bit images by 255" if low >= 0 else "undo the normalisation (mean, std): the model's part"
-        raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; {advice}")
-
-
-def check_labels(labels: Any, count: int, num_classes: int) -> None:
-    """Raise InvalidInput or TypeError unless `labels` are `count` class indices below `num_classes`."""
-    if not isinstance(labels, Tensor):
-        raise TypeError(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
-    if labels.shape != (count,):
-        raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}")
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise InvalidInput(f"expected integer labels, got {labels.dtype}")
-    if count and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
-        raise InvalidInput(
-            f"expected labels from 0 to {num_classes - 1}, got values from {int(labels.min())} to {int(labels.max())}"
-        )
+        self.answers.check(logits)
 
 
 def _per_channel(values: Sequence[float] | None, dtype: torch.dtype, device: torch.device) -> Tensor | None:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ...errors import InvalidInput
 from ..criterion import fooled
-from ..models.classifier import PASS_SIZE, Classifier, check_images
+from ..models.classifier import PASS_SIZE, Classifier
+from ..models.images import check_images
 from .seeding import call_seed, seeded
 
 MOST_DRAWS = 10_000

@@ -18,6 +18,7 @@ from ..models.classifier import Classifier
 from ..models.restoring import StateGuard
 from ..threat_model import ThreatModel
 from ..user_code import name_error
+from .access import has_gradients
 from .call import Images, Returned, undisturbed
 from .draws import clean_logits
 from .judge import UNCHANGED
@@ -108,6 +109,10 @@ def fit_attack(
     inputs = inputs.detach().float()
     with classifier.frozen():
         logits = clean_logits(classifier, inputs, labels)
+        if not has_gradients(classifier, inputs):
+            raise Unsupported(
+                f"{row.name} learns by gradients, and {classifier.name} gives none; fit it on a surrogate"
+            )
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
             raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")

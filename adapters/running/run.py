@@ -9,10 +9,12 @@ from torch import Tensor
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of, check_settings, load_class, row_of
-from ..models.classifier import Classifier, check_images, check_labels
+from ..models.classifier import Classifier
+from ..models.images import check_images, check_labels
 from ..models.restoring import StateGuard
 from ..result import AttackResult
 from ..threat_model import ThreatModel, pick_words
+from .access import check_access
 from .call import Images, Returned, call_library
 from .draws import clean_logits, drawing
 from .evidence import Evidence
@@ -92,7 +94,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     Raises:
         InvalidInput: if an argument has a wrong value, shape or range.
         UnknownName: if no such row or parameter exists.
-        Unsupported: if the row cannot do what is asked; raised before anything is computed.
+        Unsupported: if the row cannot do what is asked, or needs what the model does not give; raised before anything
+            is computed.
         MissingLibrary: if the library is not installed.
         AttackFailed: if the library crashed on every batch; its error is the cause.
     """
@@ -111,6 +114,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         logits = clean_logits(classifier, inputs, labels, logits)
         labels = labels.to(inputs.device, torch.long)
         check_aim(classifier, threat_model)
+        if fitted is None or row.learned:
+            check_access(row, classifier, inputs, norm=threat_model.norm, aimed=targets is not None)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
         places = _check_whole(
             "first", first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first, labels

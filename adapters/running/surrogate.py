@@ -70,7 +70,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
 def check_surrogate(classifier: Classifier, surrogate: Classifier, inputs: Tensor) -> None:
     """Raise InvalidInput unless both models answer these images with the same number of classes."""
     classes, others = (model.predict_logits(inputs[:1]).shape[1] for model in (classifier, surrogate))
-    if classes != others:
+    if classes != others and not classifier.answers.has_spare:
         raise InvalidInput(
             f"expected a surrogate with the {classes} classes of {classifier.name}, got {surrogate.name} with {others}"
         )

@@ -27,8 +27,8 @@ def check_target(rule: str) -> str:
 
 
 def class_logits(classifier: Classifier, logits: Tensor) -> Tensor:
-    """The logits of the classes that can be a target: without the one that means "detected"."""
-    return logits[:, :-1] if classifier.detects else logits
+    """The logits of the classes that can be a target: without the one that means "detected", or "any other"."""
+    return logits[:, :-1] if classifier.detects or classifier.answers.has_spare else logits
 
 
 def check_aim(classifier: Classifier, threat_model: ThreatModel) -> None:

@@ -20,7 +20,7 @@ from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.catalogue.lookup import check_support, row_of, takes_radii
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.criterion import fooled
-from ...adapters.models.classifier import check_images
+from ...adapters.models.images import check_images
 from ...adapters.running.draws import drawing, judged
 from ...adapters.running.judge import distances_of, quantise
 from ...errors import InvalidInput, Unsupported

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...adapters import AttackResult, Classifier, Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import accepts, check_support, load_class
 from ...adapters.catalogue.step_size import resolve_step
-from ...adapters.models.classifier import check_images
+from ...adapters.models.images import check_images
 from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import distances_of
 from ...errors import InvalidInput, Unsupported

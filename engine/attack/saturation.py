@@ -10,7 +10,7 @@ from ...adapters import Classifier, ThreatModel, attack_of, run_attack
 from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.catalogue.lookup import check_support, row_of
 from ...adapters.catalogue.step_size import resolve_step
-from ...adapters.models.classifier import check_images
+from ...adapters.models.images import check_images
 from ...adapters.threat_model import Norm
 from ...errors import InvalidInput, Unsupported
 

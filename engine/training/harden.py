@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ...adapters.data.datasets import Data
-from ...adapters.models.classifier import Classifier, check_images, check_labels
+from ...adapters.models.classifier import Classifier
 from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.images import check_images, check_labels
 from ...adapters.models.zoo.weights_file import pack_weights, read_weights
 from ...adapters.threat_model import ThreatModel
 from ...adapters.user_code import one_line

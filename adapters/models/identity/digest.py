@@ -58,6 +58,8 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
         with classifier.frozen():
             encoder.add(settings, "preprocessing")
             encoder.add(classifier.model, "model")
+            if classifier.answers.said:
+                encoder.put("outputs", classifier.answers.said)
             _add_changes(encoder, classifier)
     except RecursionError:
         reasons.append(_DEEP)

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..answers import Answers
 from .encoded_code import CodeEncoder, name_of
 from .source_files import Sources, origin_of
 
@@ -88,6 +89,8 @@ class Encoder(CodeEncoder):
             self.put("word", value)
         elif isinstance(value, enum.Enum):
             self.put("member", f"{name_of(kind)}.{value.name}")
+        elif isinstance(value, Answers):
+            self.put("outputs", value.said)
         elif isinstance(value, _NEUTRAL):
             self.put("neutral")
         else:
@@ -173,7 +176,8 @@ class Encoder(CodeEncoder):
             self.put("layer", name)
             self.add(layer, f"{where}.{name}")
         attributes = {} if scripted or compiled else dict(vars(value))
-        for name in sorted(attributes.keys() - _OF_MODULES - _CARRIED):
+        silent = {name for name, each in attributes.items() if isinstance(each, Answers) and not each.said}
+        for name in sorted(attributes.keys() - _OF_MODULES - _CARRIED - silent):
             if not (kind.__module__.startswith("torch.") and name.startswith("_")):
                 self.put("attribute", name)
                 self.add(attributes[name], f"{where}.{name}")

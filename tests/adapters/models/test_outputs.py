@@ -98,7 +98,7 @@ def test_other_precisions_become_float32(dtype):
         (lambda x: score(x).long(), "expected real logits in floating point, got class indices (torch.int64)"),
         (lambda x: score(x) > 0, "expected real logits in floating point, got bool"),
         (lambda x: score(x).to_sparse(), "expected logits as a dense tensor, got torch.sparse_coo"),
-        (lambda x: score(x).argmax(1), "expected model outputs of shape (3, classes), got (3,)"),
+        (lambda x: score(x).argmax(1).float(), "expected model outputs of shape (3, classes), got (3,)"),
         (lambda x: score(x)[:, :, None, None], "expected model outputs of shape (3, classes), got (3, 5, 1, 1)"),
         (lambda x: score(x)[:2], "expected model outputs of shape (3, classes), got (2, 5)"),
         (lambda x: score(x).sum(), "expected model outputs of shape (3, classes), got ()"),

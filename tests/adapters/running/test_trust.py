@@ -300,7 +300,7 @@ def test_a_model_that_does_not_say_the_same_twice_is_neither_fooled_nor_robust(l
 def test_a_steady_model_is_asked_once_whether_it_is(digits):
     asked = []
     classifier = Classifier(Wrapped(digits.module, before=lambda x: asked.append(len(x)) or x))
-    for expected in ([4, 1, 1], []):
+    for expected in ([1, 4, 1, 1], []):  # the first one, whether it has gradients
         asked.clear()
         run_attack("torchattacks:fgsm", classifier, digits.inputs[FOUR], digits.labels[FOUR], LINF)
         assert asked[1 : 1 + len(expected)] == expected

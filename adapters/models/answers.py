@@ -1,0 +1,175 @@
+"""What a model gives, logits, probabilities or labels: said, or seen at its first answer, and read as logits."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import InvalidInput, ModelFailed
+from .outputs import check_logits
+
+Outputs = Literal["logits", "probabilities", "labels"]
+OUTPUTS: tuple[Outputs, ...] = get_args(Outputs)
+_SURE = 4  # rows that cannot all sum to 1 by chance
+_ROUNDING = 1e-3  # of the sum of a row, in half precision
+_LEAST = torch.finfo(torch.float32).tiny  # a probability below it is taken for it: its logarithm is -87.3
+
+
+class Answers:
+    """How one model's answers are read: it says what it gives, or the first answer shows it.
+
+    Args:
+        model: what is asked; it may say `outputs` and `gradients` as attributes, and hold classifiers that know.
+        stated: what it gives; None: as the model says, or as is seen.
+        gradients: whether it can be differentiated, as far as is said; a model without scores cannot be.
+        classes: how many it has; None: as the model says, as many as its scores, or of labels as the data has and one
+            more, which stands for every other label.
+
+    Raises:
+        InvalidInput: if `stated` is none of `OUTPUTS`.
+    """
+
+    def __init__(self, model: nn.Module, stated: Outputs | None, *, gradients: bool, classes: int | None = None):
+        if stated is not None and stated not in OUTPUTS:
+            raise InvalidInput(f"expected outputs as {', '.join(OUTPUTS)} or None, got {stated!r}")
+        said = getattr(model, "outputs", None)
+        said = said if isinstance(said, str) else None
+        self.stated: Outputs | None = stated
+        inside = [vars(module).get("answers") for module in model.modules()]
+        self._members = [each for each in inside if isinstance(each, Answers)]
+        # What the module returns; and what is known of the model: a defence returns logits made of probabilities.
+        self.kind: Outputs | None = stated or next((each for each in OUTPUTS if each == said), None)
+        self.outputs: Outputs | None = self.kind
+        self._differentiable = gradients and getattr(model, "gradients", None) is not False
+        self.looked = False  # whether an answer was differentiated, or tried to be
+        says = getattr(model, "num_classes", None)
+        self.classes = classes or (says if type(says) is int and says > 1 else None)
+        self._least, self._settled = 0, 0  # of a model of labels: classes that the data has, and those taken
+
+    @property
+    def gradients(self) -> bool:
+        """Whether it can be differentiated, as far as is known."""
+        if not self._differentiable or self.outputs == "labels":
+            return False
+        return not self._members or all(member.gradients for member in self._members)
+
+    def note_gradients(self, *, there: bool) -> None:
+        """Note whether an answer could be differentiated."""
+        self._differentiable, self.looked = there, True
+
+    @property
+    def said(self) -> str:
+        """What sets it apart from a model that nobody said anything of: "probabilities", "labels" or ""."""
+        return "" if self.stated in (None, "logits") else self.stated
+
+    def see(self, output: Tensor, again: Callable[[], Tensor]) -> None:
+        """Take the first answer for what the model gives.
+
+        Args:
+            output: what it returned.
+            again: asks it about other images, where the first are too few to tell.
+        """
+        inner = {member.outputs for member in self._members}
+        if "labels" in inner:
+            self.kind = self.outputs = "labels"
+        elif inner:
+            self.kind, self.outputs = "logits", "probabilities" if "probabilities" in inner else "logits"
+        elif _is_whole(output) and (output.ndim == 1 or output.shape[1:] == (1,)):
+            self.kind = self.outputs = "labels"
+        else:
+            self.kind = self.outputs = _seen(output, again)
+
+    def read(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
+        """Logits of shape (count, K) of what the model returned.
+
+        Those of probabilities are their logarithm; of labels 1 for the label and 0 for the others.
+
+        Raises:
+            ModelFailed: if it is nothing of the kind.
+            InvalidInput: if nobody knows how many classes there are.
+        """
+        if self.kind == "labels":
+            return self._of_labels(output, count, classes, name)
+        check_logits(output, count, classes, name)
+        return output.float().clamp_min(_LEAST).log() if self.kind == "probabilities" else output
+
+    def note(self, name: str) -> str:
+        """What to say of a model that does not give logits; "" of one that does."""
+        if self.outputs == "labels":
+            return f"{name} gives labels only: no scores, no gradients; for decision-based attacks"
+        if self.outputs == "probabilities":
+            return (
+                f"{name} gives probabilities; attacks get their logarithm, which has no gradient where the softmax is "
+                "saturated: remove the softmax if you can"
+            )
+        return ""
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether the last class stands for labels that nobody knew of."""
+        members = any(member.has_spare for member in self._members)
+        return self.outputs == "labels" and (members if self._members else self.classes is None)
+
+    def expect_classes(self, least: int, *, final: bool = False) -> None:
+        """A model of labels has at least so many classes, or finally just so many, where nobody says how many."""
+        self._least = max(self._least, least)
+        self._settled = least if final else self._settled
+        for member in self._members:
+            member.expect_classes(least, final=final)
+
+    def check(self, logits: Tensor) -> None:
+        """Raise InvalidInput if the logits of a data set show that what was said or seen of the model is wrong."""
+        sums = logits.exp().sum(1) if self.kind == "probabilities" else logits.sum(1)
+        agrees = torch.allclose(sums, torch.ones_like(sums), atol=_ROUNDING)
+        if self.kind == "probabilities" and not agrees:
+            how = "as was said" if self.stated else "as in its first answers"
+            worst = float(sums[(sums - 1).abs().argmax()])
+            raise InvalidInput(
+                f"expected probabilities {how} (rows >= 0 that sum to 1), got a row that sums to {worst:.4g}; "
+                "say outputs logits if they are none"
+            )
+        if self.stated == "logits" and agrees and bool((logits >= 0).all()):
+            raise InvalidInput(
+                "expected logits as was said, got probabilities (rows >= 0 that sum to 1); say outputs probabilities"
+            )
+
+    def _of_labels(self, output: Tensor, count: int, classes: int | None, name: str) -> Tensor:
+        scores = output.ndim == 2 and output.shape[1] > 1  # that are said to be labels: whoever wins
+        labels = output.argmax(1) if scores else output.flatten()
+        if labels.numel() != count or not (_is_whole(labels) or bool((labels == labels.round()).all())):
+            got = f"{output.dtype} of shape {tuple(output.shape)}"
+            raise ModelFailed(f"{name}: expected labels of shape ({count},), got {got}")
+        if scores and not self._members:
+            self.classes = self.classes or output.shape[1]
+        labels, most = labels.long(), classes or self.classes or self._settled
+        low, high = map(int, labels.aminmax()) if count else (0, -1)
+        if not most:
+            most = output.shape[1] if scores else max(self._least, high + 1) + 1
+            if not (scores or self._least):
+                raise InvalidInput(
+                    f"{name} gives labels: expected its number of classes, got none; say Classifier(num_classes=...), "
+                    "or give the module the attribute num_classes"
+                )
+        if low < 0 or (high >= most and not self.has_spare):
+            got = low if low < 0 else high
+            raise ModelFailed(f"{name}: expected labels from 0 to {most - 1}, got {got}")
+        return nn.functional.one_hot(labels.clamp(max=most - 1), most).float()
+
+
+def _seen(output: Tensor, again: Callable[[], Tensor]) -> Outputs:
+    if not _look_like_probabilities(output):
+        return "logits"
+    return "probabilities" if len(output) >= _SURE or _look_like_probabilities(again()) else "logits"
+
+
+def _look_like_probabilities(output: Tensor) -> bool:
+    dense = output.is_floating_point() and output.layout == torch.strided
+    if output.ndim != 2 or output.shape[1] < 2 or not len(output) or not dense:
+        return False
+    sums = output.detach().float().sum(1)
+    return bool((output >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=_ROUNDING)
+
+
+def _is_whole(output: Tensor) -> bool:
+    return not (output.is_floating_point() or output.is_complex() or output.dtype == torch.bool)

@@ -1,0 +1,43 @@
+"""Images and labels as every attack relies on them: one line where they are not."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import InvalidInput
+
+
+def check_images(inputs: Any) -> None:
+    """Raise InvalidInput or TypeError unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
+    if not isinstance(inputs, Tensor):
+        raise TypeError(f"expected images as a torch.Tensor, got {type(inputs).__name__}")
+    if inputs.ndim == 4 and not len(inputs):
+        raise InvalidInput("expected images of shape (N, C, H, W), at least one, got none")
+    if inputs.ndim != 4 or 0 in inputs.shape:
+        raise InvalidInput(f"expected images of shape (N, C, H, W), got {tuple(inputs.shape)}")
+    if not inputs.is_floating_point():
+        advice = "; divide 8-bit images by 255" if inputs.dtype == torch.uint8 else ""
+        raise InvalidInput(f"expected floating point images in [0, 1], got {inputs.dtype}{advice}")
+    # Both are NaN if any pixel is; torch.isfinite would make copies of what may be gigabytes.
+    low, high = float(inputs.min()), float(inputs.max())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise InvalidInput("expected images in [0, 1], got NaN or infinity")
+    if low < 0 or high > 1:
+        advice = "divide 8-bit images by 255" if low >= 0 else "undo the normalisation (mean, std): the model's part"
+        raise InvalidInput(f"expected images in [0, 1], got values from {low:.4g} to {high:.4g}; {advice}")
+
+
+def check_labels(labels: Any, count: int, num_classes: int) -> None:
+    """Raise InvalidInput or TypeError unless `labels` are `count` class indices below `num_classes`."""
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
+    if labels.shape != (count,):
+        raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InvalidInput(f"expected integer labels, got {labels.dtype}")
+    if count and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
+        raise InvalidInput(
+            f"expected labels from 0 to {num_classes - 1}, got values from {int(labels.min())} to {int(labels.max())}"
+        )
