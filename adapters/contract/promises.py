@@ -118,8 +118,9 @@ class _Trial(NamedTuple):
     def _attack(self, rules: ThreatModel, images: slice, words: Mapping[str, Any]) -> _Run:
         inputs, labels = self.case.inputs[images], self.case.labels[images]
         tally, calls = Tally(), []
-        classifier = Classifier(counting(self.case.module, tally))
+        classifier = Classifier(counting(self.case.module, tally), outputs="logits")
         classifier.steady = True  # nor are the clean logits asked for: what the model sees is the attack alone
+        classifier.answers.note_gradients(there=True)
 
         def watch(call: Returned) -> None:
             counted = int(call.forwards.sum()), int(call.backwards.sum())
