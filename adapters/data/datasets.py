@@ -5,15 +5,15 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Collection, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
+from ...errors import InvalidInput, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
+from ..models.zoo.demo import check_classes
 from ..paths import expand_path
 from ..user_code import one_line
 from ..user_file import is_file_name
@@ -22,8 +22,8 @@ from .corruptions.corrupted_sets import FOLDERS, Corrupted, corruption_folder, r
 from .corruptions.generate import corrupt_images
 from .data_file import read_data_file
 from .image_folders import Item, list_folder
+from .samples import IMAGENET, SAMPLES, WHOLE, list_samples, open_picture
 
-_SAMPLES = ("cifar10", "cifar100", "fashionMNIST", "imagenet", "mnist")
 _GREY = ("1", "L", "LA")  # Pillow's modes
 
 
@@ -61,8 +61,7 @@ class Wanted(NamedTuple):
 def known_data() -> list[str]:
     """Every fixed name of data and the patterns of the others, for help texts."""
     return [
-        "demo:imagenet",
-        *(f"foolbox:{name}" for name in _SAMPLES),
+        *SAMPLES,
         "imagefolder:PATH",
         "npz:PATH",
         "path/to/file.py:load",
@@ -82,7 +81,8 @@ def load_data(
 ) -> Data:
     """Load images and labels; only the image files that are needed are read.
 
-    `demo:imagenet` and `foolbox:NAME` are the 20 samples of a data set that Foolbox ships. `imagefolder:PATH` has a
+    `demo:imagenet`, `demo:cifar10`, `demo:mnist` and `foolbox:NAME` are the 20 samples of a data set that Foolbox
+    ships. `demo:tiny-imagenet` are 499 photos of 64 x 64 of 107 of ImageNet's classes. `imagefolder:PATH` has a
     folder for each class (the sorted folder names are the classes 0, 1, ...) or a `labels.csv` with the columns `file`
     and `label`; its images become RGB and come in turns, one of each class, so that any `limit` is spread over the
     classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
@@ -96,7 +96,7 @@ def load_data(
         limit: how many images, the first ones in a fixed order; None: all.
         resize: side that the shorter edge is resized to. Resize and crop are torchvision's, on the image file.
         crop: side of the square centre crop that follows. With neither, ImageNet's samples are resized to 256 and
-            cropped to 224, and all other images keep their size.
+            cropped to 224, and all other images keep their size; Tiny-ImageNet's photos are resized to it as a whole.
         interpolation: of the resizing, antialiased.
 
     Raises:
@@ -121,10 +121,13 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
         chosen: names of images; only these of the first `limit`, and only their files are read. Empty: all.
 
     Raises:
-        DavylampError: as `load_data`; InvalidInput if a name is none of them.
+        DavylampError: as `load_data`; InvalidInput if a name is none of them, or an embedded model has other classes
+            than the samples.
     """
     if limit is not None and limit < 1:
         raise InvalidInput(f"expected limit >= 1, got {limit}")
+    if name.partition("+")[0] in SAMPLES:
+        check_classes(classifier.name, name)
     return load_wanted(name, limit, wanted_by(classifier), chosen)
 
 
@@ -179,11 +182,13 @@ def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection
         return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
     if is_file_name(name):
         return choose_named(Data(*read_data_file(name, limit)), chosen)
-    if name not in known_data() or rest not in _SAMPLES:
+    if name not in SAMPLES:
         raise UnknownName("data", name, known_data())
-    if rest == "imagenet" and wanted.resize is None and wanted.crop is None:
+    if name in IMAGENET and wanted.resize is None and wanted.crop is None:
         wanted = wanted._replace(resize=256, crop=224)
-    items = _choose_items(_list_samples(rest, extra=source)[:limit], chosen)
+    if name in WHOLE and wanted.crop is not None:
+        wanted = wanted._replace(resize=wanted.crop)
+    items = _choose_items(list_samples(name)[:limit], chosen)
     return read_images(items, wanted._replace(as_rgb=False))
 
 
@@ -218,18 +223,6 @@ def _load_corrupted(corrupted: Corrupted, limit: int | None, wanted: Wanted, cho
 
 def _choose_items(items: list[Item], chosen: Collection[str]) -> list[Item]:
     return [items[place] for place in _places([item.name for item in items], chosen)] if chosen else items
-
-
-def _list_samples(dataset: str, extra: str) -> list[Item]:
-    """The samples in Foolbox's package folder; Foolbox itself, slow to import, is not."""
-    spec = find_spec("foolbox")
-    if spec is None or not spec.submodule_search_locations:
-        raise MissingLibrary("foolbox", extra)
-    folder = Path(spec.submodule_search_locations[0]) / "data"
-    files = sorted(folder.glob(f"{dataset}_[0-9][0-9]_*"))
-    if not files:
-        raise Unavailable(f"expected Foolbox's samples of {dataset} in {folder}, found none; reinstall foolbox")
-    return [Item(file.name, file, int(file.stem.rpartition("_")[2])) for file in files]
 
 
 def read_images(items: Sequence[Item], wanted: Wanted) -> Data:
@@ -268,7 +261,7 @@ def _open_image(path: Path, wanted: Wanted) -> Any:
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
             raise OSError("it is a folder, a pipe or a device")
-        with Image.open(path) as file:
+        with open_picture(path) as file:
             deep = file.mode[0] in "IF"
             grey = file.mode in _GREY and wanted.channels == 1
             # The way over RGBA spares Pillow's warning about palettes with transparency.

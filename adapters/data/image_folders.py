@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+from collections.abc import Iterable
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +42,11 @@ def list_folder(root: Path, classes: int | None = None) -> list[Item]:
     items = _list_table(table) if table.exists() else _list_classes(root, classes)
     if not items:
         raise InvalidInput(f"expected class folders with images, or a labels.csv with rows, in {root}, got none")
+    return in_turns(items)
+
+
+def in_turns(items: Iterable[Item]) -> list[Item]:
+    """The images one of each class in turns, so that any first part is spread over the classes."""
     by_class: dict[int, list[Item]] = {}
     for item in items:
         by_class.setdefault(item.label, []).append(item)

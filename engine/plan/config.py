@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,7 +11,7 @@ from ...adapters.attack import Parameter
 from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
 from ...adapters.models.classifier import DRAWS
-from ...adapters.models.zoo.load import known_models, list_models
+from ...adapters.models.zoo.load import known_models, match_models
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
 from ...adapters.paths import expand_path
 from ...adapters.running.draws import MOST_DRAWS
@@ -279,10 +278,10 @@ def write_config(config: Config) -> str:
 
 
 def expand_models(config: Config) -> Config:
-    """The config with every `*` in its models replaced by the names that it matches."""
+    """The config with every `*` in its models replaced by the names that it matches on the config's data."""
     names: list[str] = []
     for pattern in config.models:
-        matches = [pattern] if "*" not in pattern else [name for name in list_models(pattern) if fnmatch(name, pattern)]
+        matches = match_models(pattern, config.data) if "*" in pattern else [pattern]
         if not matches:
             raise UnknownName("model", pattern, known_models())
         names += [name for name in matches if name not in names]

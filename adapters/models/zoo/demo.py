@@ -1,19 +1,35 @@
-"""The embedded models: EfficientNet-Lite with its weights in a package, which need no network."""
+"""The embedded models: their weights are inside packages, so that they need no network. Licences: docs/offline.md."""
 
 import importlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import Tensor, nn
 
-from ....errors import MissingLibrary
+from ....errors import InvalidInput, MissingLibrary
 from ..classifier import Classifier
 from .provider import Provider
 from .weights import loading
 
-_NAMES = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+
+class Embedded(NamedTuple):
+    """A model that a package ships.
+
+    Args:
+        data_set: whose classes it has, as the names of data end: "imagenet", "mnist", "cifar10".
+        load: name -> its classifier.
+    """
+
+    data_set: str
+    load: Callable[[str], Classifier]
 
 
-def _load(name: str, architecture: str) -> Classifier:
+def _efficientnet(name: str) -> Classifier:
+    architecture = name.removeprefix("demo:")
     number = architecture[-1]
     try:
         package = importlib.import_module("efficientnet_lite_pytorch")
@@ -24,9 +40,85 @@ def _load(name: str, architecture: str) -> Classifier:
     # The package's own from_pretrained prints to standard output and unpickles without weights_only.
     with loading(name, file), torch.random.fork_rng(devices=[]):
         model = package.EfficientNet.from_name(architecture)
-        model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
+        model.load_state_dict(_read(file))
     mean, std = [127 / 255] * 3, [128 / 255] * 3
     return Classifier(model, num_classes=1000, mean=mean, std=std, name=name, resize=256, crop=224)
 
 
-PROVIDER = Provider("demo", _load, names=lambda: _NAMES)
+def _lenet(name: str, *, weights: str) -> Classifier:
+    """Advertorch's network for MNIST, whose layers have the names that its weights have."""
+    file = _file_in("advertorch_examples", f"trained_models/{weights}", "advertorch")
+    with loading(name, file), torch.random.fork_rng(devices=[]):
+        model = nn.Sequential()
+        model.add_module("conv1", nn.Conv2d(1, 32, 3, padding=1))
+        model.extend([nn.ReLU(), nn.MaxPool2d(2)])
+        model.add_module("conv2", nn.Conv2d(32, 64, 3, padding=1))
+        model.extend([nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()])
+        model.add_module("linear1", nn.Linear(64 * 7 * 7, 200))
+        model.append(nn.ReLU())
+        model.add_module("linear2", nn.Linear(200, 10))
+        model.load_state_dict(_read(file))
+    return Classifier(model, num_classes=10, name=name, resize=28, crop=28)
+
+
+def _resnet(name: str) -> Classifier:
+    """The ResNet-18 of pyautoattack's example: torchvision's with the first layers that 32 x 32 pixels ask for."""
+    from torchvision.models import resnet18
+
+    file = _file_in("pyautoattack", "examples/model_test.pt", "pyautoattack")
+    with loading(name, file), torch.random.fork_rng(devices=[]):
+        model = resnet18(num_classes=10)
+        model.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        model.maxpool = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue] - declared as the layer it had
+        state = {_torchvision_key(key): value for key, value in _read(file).items()}
+        model.load_state_dict(state)
+    return Classifier(model, num_classes=10, name=name, resize=32, crop=32)
+
+
+def _torchvision_key(key: str) -> str:
+    return key.replace(".shortcut.", ".downsample.").replace("linear.", "fc.")
+
+
+def _file_in(package: str, file: str, library: str) -> Path:
+    """A file in an installed package, which is not imported."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingLibrary(library, "demo")
+    return Path(spec.submodule_search_locations[0]) / file
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+_MODELS: Mapping[str, Embedded] = {
+    "efficientnet-lite0": Embedded("imagenet", _efficientnet),
+    "efficientnet-lite1": Embedded("imagenet", _efficientnet),
+    "efficientnet-lite2": Embedded("imagenet", _efficientnet),
+    "mnist-lenet5": Embedded("mnist", partial(_lenet, weights="mnist_lenet5_clntrained.pt")),
+    "mnist-lenet5-robust": Embedded("mnist", partial(_lenet, weights="mnist_lenet5_advtrained.pt")),
+    "cifar10-resnet18": Embedded("cifar10", _resnet),
+}
+_SMALL = ("cifar10", "cifar100", "fashionMNIST", "mnist")  # data sets of other classes than ImageNet's
+
+
+def check_classes(model: str, data: str) -> None:
+    """Raise InvalidInput if an embedded model, or a defence of it, is asked about samples of other classes.
+
+    Args:
+        model: a name; what is no embedded model's is not looked at.
+        data: name of samples that a package ships.
+    """
+    prefix, _, name = model.partition("+")[0].partition(":")
+    if prefix == "demo" and name in _MODELS and not _fits(name, data):
+        wanted = _MODELS[name].data_set
+        raise InvalidInput(f"expected data of the classes of demo:{name}, as demo:{wanted}, got {data}")
+
+
+def _fits(name: str, data: str) -> bool:
+    """Whether a model has the classes of some data; what is not a sample of a small data set is taken for ImageNet."""
+    data_set = data.partition("+")[0].rpartition(":")[2]
+    return _MODELS[name].data_set == (data_set if data_set in _SMALL else "imagenet")
+
+
+PROVIDER = Provider("demo", lambda name, rest: _MODELS[rest].load(name), names=lambda: [*_MODELS], fits=_fits)

@@ -1,6 +1,7 @@
 """A model by its name: of a provider, looked up by its prefix, or of a factory in a file; perhaps with a defence."""
 
 from collections.abc import Mapping
+from fnmatch import fnmatch
 
 import torch
 
@@ -18,7 +19,7 @@ from .file import defend_from_file, load_from_file
 from .provider import Provider
 from .weights_file import base_of, is_weights_name, load_weights
 
-__all__ = ["check_device", "known_models", "list_models", "load_model"]
+__all__ = ["check_device", "known_models", "list_models", "load_model", "match_models"]
 
 PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER)}
 _OF_FILES = (
@@ -35,7 +36,22 @@ def known_models() -> list[str]:
 
 def list_models(pattern: str) -> list[str]:
     """The names that a `*` may stand for, of the provider that a pattern names; of the embedded models if of none."""
-    return PROVIDERS.get(pattern.partition(":")[0], demo.PROVIDER).list_names()
+    return _provider_of(pattern).list_names()
+
+
+def match_models(pattern: str, data: str) -> list[str]:
+    """The names that a pattern with a `*` stands for on some data, empty if it matches none.
+
+    Of the embedded models those of the data's classes: "demo:*" is others on "demo:mnist" than on "demo:imagenet". A
+    pattern that matches none of them stands for all that it matches.
+    """
+    provider = _provider_of(pattern)
+    matches = [name for name in provider.list_names() if fnmatch(name, pattern)]
+    return [name for name in matches if provider.fits(name.partition(":")[2], data)] or matches
+
+
+def _provider_of(pattern: str) -> Provider:
+    return PROVIDERS.get(pattern.partition(":")[0], demo.PROVIDER)
 
 
 def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifier:

