@@ -55,6 +55,6 @@ def test_a_robust_model_ranks_first_and_fires_no_indicator(run, tmp_path):
     assert {"gradients", "single-step", "epsilon-growth", "unbounded", "active-test"} <= passed, passed
     code, out, errors = run("rank", folder, "--json")
     assert code == 0, errors
-    first, second = json.loads(out)["subjects"]
+    first, second = json.loads(out)["rows"]
     assert (first["subject"], second["subject"]) == (ROBUST, PLAIN)
     assert first["group"] != second["group"]
