@@ -173,7 +173,7 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
     passed = describe_gradients(classifier.name)
     drawn = describe_draws(classifier.name, is_random=classifier.random, draws=config.draws, eot=config.eot)
-    for line in (classifier.output_note, classifier.precision_note, passed, drawn, hint):
+    for line in (*classifier.loading_notes, classifier.output_note, classifier.precision_note, passed, drawn, hint):
         if line:
             print_error(f"- {line}")
 

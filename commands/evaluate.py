@@ -177,7 +177,7 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
         f"{name}: {describe_draws(name, is_random=True, draws=settings.draws, eot=settings.eot)}"
         for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
     ]
-    for note in (*describe_preset(plan.config.preset), *warnings, *gradients, *drawn):
+    for note in (*describe_preset(plan.config.preset), *plan.notes, *warnings, *gradients, *drawn):
         print_error(f"- {note}")
     rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:

@@ -78,6 +78,10 @@ HEAVY = (
     "ray",
     "pyro",
     "timm",
+    "onnx",
+    "onnxruntime",
+    "onnx2pytorch",
+    "transformers",
 )
 
 Files = dict[str, str]

@@ -59,6 +59,8 @@ class Classifier(nn.Module):
     mean: Tensor | None
     std: Tensor | None
     detects = False  # whether the last class is no class of the data but means "detected" (`detectors.joint`)
+    stated_channels: int | None = None  # of its images, where a file says so
+    loading_notes: tuple[str, ...] = ()  # what was decided while it was loaded
     steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
     # Of the class, and of an instance only where they differ: what is hashed of older models stays.
     random: bool = False
@@ -113,7 +115,9 @@ class Classifier(nn.Module):
 
     @property
     def channels(self) -> int | None:
-        """How many channels its images have: as many as `mean`, or as the first convolution takes (1 or 3), or None."""
+        """How many channels its images have: stated, as many as `mean`, or as the first convolution takes (1 or 3)."""
+        if self.stated_channels is not None:
+            return self.stated_channels
         if self.mean is not None:
             return self.mean.shape[1]
         first = next((layer for layer in self.model.modules() if isinstance(layer, nn.Conv2d)), None)

@@ -35,9 +35,8 @@ def fold_batch_norms(classifier: Classifier, side: int) -> int:
         if not any(isinstance(layer, nn.BatchNorm2d) for layer in _candidates(classifier)):
             return 0
         digest = digest_model(classifier)  # before a pass that may count itself
-        probe = torch.rand(1, 3, side, side, generator=torch.Generator().manual_seed(0), device="cpu").to(
-            classifier.device
-        )
+        shape = (1, classifier.channels or 3, side, side)
+        probe = torch.rand(shape, generator=torch.Generator().manual_seed(0), device="cpu").to(classifier.device)
         pairs, before = _find_pairs(classifier, probe)
         if not pairs:
             return 0

@@ -53,6 +53,7 @@ class Plan:
         choices: by key of a cell, the places in `config.attacks` of those that it runs.
         surrogates: where what examples are made on comes from, by what it is; () is each model itself.
         fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
+        notes: what was decided while the models were loaded.
     """
 
     config: Config
@@ -65,6 +66,7 @@ class Plan:
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     surrogates: Mapping[tuple[Surrogate, ...], tuple[ModelSource, ...]] = field(default_factory=dict)
     fit: FitSource | None = None
+    notes: tuple[str, ...] = ()
 
     def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
@@ -130,6 +132,7 @@ def make_plan(
     unknown: dict[str, Mapping[str, str]] = {}
     failed: dict[str, str] = {}
     refused: dict[str, str] = {}
+    notes: list[str] = []
     loaded_surrogates = load_surrogates(config, surrogates)
     via = next(iter(loaded_surrogates.values())).via if len(loaded_surrogates) == 1 else ""
     spared = originals_of(config.models) if config.examples == "original" else {}  # nothing is made on them
@@ -157,6 +160,7 @@ def make_plan(
             raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
         unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
         subjects.append((subject, source))
+        notes += classifier.loading_notes
         if name in spared:
             continue
         measured = replace(config, measures=seal_groups(config, classifier))
@@ -183,6 +187,7 @@ def make_plan(
         choices=choices,
         surrogates=sources_of(loaded_surrogates.values()),
         fit=fit,
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 

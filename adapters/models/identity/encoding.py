@@ -162,6 +162,12 @@ class Encoder(CodeEncoder):
         """A layer: its class, mode, tensors, layers, hooks, and every plain attribute."""
         kind = type(value)
         self.put("module", f"{name_of(kind)} {value.training}")
+        stated = getattr(value, "stated_identity", None)
+        if (
+            isinstance(stated, str) and origin_of(kind.__module__) == "standard"
+        ):  # of ours: it holds what cannot be read
+            self.put("stated", stated)
+            return
         scripted, compiled = isinstance(value, torch.jit.ScriptModule), kind.__module__.startswith("torch._dynamo")
         if scripted:
             self._add_script(value, where)

@@ -1,1 +1,1 @@
-"""Models by name: embedded, torchvision's, timm's, or from a user's file."""
+"""Models by name: embedded, of published collections, or from files."""

@@ -14,17 +14,19 @@ from ..defences.defend import defend
 from ..defences.names import is_defence, known_defences, read_defence
 from ..detectors.joint import add_detector, is_detector_part
 from ..folding import fold_batch_norms
-from . import demo, timm, torchvision
+from . import demo, onnx, timm, torchvision
 from .file import defend_from_file, load_from_file
 from .provider import Provider
-from .weights_file import base_of, is_weights_name, load_weights
+from .state_dict import into_architecture, into_classifier, read_state
+from .weights_file import base_of, is_trained, is_weights_name, load_weights
 
 __all__ = ["check_device", "known_models", "list_models", "load_model", "match_models"]
 
-PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER)}
+_SOURCES = (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER, onnx.PROVIDER)
+PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in _SOURCES}
 _OF_FILES = (
     *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value"),
-    *("weights.pt", "model+weights.pt", "model+detector:detector.pt"),
+    *("weights.pt", "model+weights.pt", "state.pth+architecture", "model+detector:detector.pt"),
 )
 
 
@@ -61,12 +63,13 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
 
     Args:
         name: one of `known_models()`: an embedded model (`demo:...`), a torchvision classifier with its default
-            weights or the named ones, a timm model, or a function without arguments in a Python file that returns a
-            `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`. Any of them may have defences behind it,
-            from left to right: "+jpeg:quality=50" (see `defend`), or "+path/to/file.py:defend": what that function
-            Classifier -> Classifier makes of it. "weights.pt" is what `davylamp harden` made of the model that the
-            file names, "MODEL+weights.pt" any model of that architecture with these weights. "MODEL+detector:FILE" has
-            one class more, "detected" (`detectors.joint`).
+            weights or the named ones, a timm model, an ONNX file ("onnx:FILE"), or a function without arguments in a
+            Python file that returns a `torch.nn.Module` (taking images in [0, 1]) or a `Classifier`. Any of them may
+            have defences behind it, from left to right: "+jpeg:quality=50" (see `defend`), "+path/to/file.py:defend":
+            what that function Classifier -> Classifier makes of it. "weights.pt" is what `davylamp harden` made of the
+            model that the file names, "MODEL+weights.pt" any model of that architecture with these weights. So has
+            "state.pth+ARCHITECTURE" those of a plain state dict; its pretrained weights are not fetched.
+            "MODEL+detector:FILE" has one class more, "detected" (`detectors.joint`).
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
             1e-5, attacks are faster; not for a factory's model.
@@ -85,25 +88,20 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
         InvalidInput: if a factory needs arguments or returns no model.
     """
     check_device(device)
-    original, plus, defence = name.rpartition("+")
+    original, _, last = name.rpartition("+")
     if any(is_detector_part(part) for part in original.split("+")):
         raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
-    if plus and original and is_file_name(defence):
-        classifier = load_model(original, device, fold=fold)
-        return defend_from_file(name, *split_file_name(defence), classifier)
-    if plus and original and is_defence(defence):
-        read_defence(defence)  # a mistake in it is named before anything is loaded
-        return defend(load_model(original, device, fold=fold), defence, name).freeze()
-    if plus and is_detector_part(defence):
-        return add_detector(load_model(original, device, fold=fold), defence, original, name).freeze()
+    changed = _load_changed(name, original, last, device, fold=fold) if original else None
+    if changed is not None:
+        return changed
     if is_weights_name(name):
         return _load_trained(name, device, fold=fold)
     source, _, rest = name.partition(":")
     provider = PROVIDERS.get(source)
     if provider is not None and provider.has(rest):
         return _quickened(provider.load(name, rest), device, fold=fold)
-    if plus and (original.partition(":")[0] in PROVIDERS or is_file_name(original)):
-        raise UnknownName("defence", defence, known_defences())
+    if original.partition(":")[0] in PROVIDERS or is_file_name(original):
+        raise UnknownName("defence", last, known_defences())
     if name.endswith(".py"):
         raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
     path, _, factory = name.rpartition(":")
@@ -112,13 +110,66 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     raise UnknownName("model", name, known_models())
 
 
+def _load_changed(name: str, original: str, last: str, device: str, *, fold: bool) -> Classifier | None:
+    """A model of which the last part of the name is a defence, a detector or an architecture; None of any other."""
+    if is_weights_name(original) and _is_architecture(last, original):
+        return _load_state(name, last, original, device, fold=fold)
+    if is_file_name(last):
+        classifier = load_model(original, device, fold=fold)
+        return _noted(defend_from_file(name, *split_file_name(last), classifier), classifier)
+    if is_defence(last):
+        read_defence(last)  # a mistake in it is named before anything is loaded
+        classifier = load_model(original, device, fold=fold)
+        return _noted(defend(classifier, last, name).freeze(), classifier)
+    if is_detector_part(last):
+        classifier = load_model(original, device, fold=fold)
+        return _noted(add_detector(classifier, last, original, name).freeze(), classifier)
+    return None
+
+
 def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
-    """A model with the weights of a file: "weights.pt", or "MODEL+weights.pt"."""
+    """A model with the weights of a file: "weights.pt", "MODEL+weights.pt", or "ARCHITECTURE+state.pth"."""
     base, _, file = ("", "", name) if expand_path(name).is_file() else name.rpartition("+")
+    path = expand_path(file)
+    if path.is_file() and not is_trained(path):
+        if base:
+            return _load_state(name, base, file, device, fold=fold)
+        read_state(path)  # which says what is wrong with it, if it is no state dict
+        raise InvalidInput(f"expected {file}+ARCHITECTURE (torchvision:NAME, timm:NAME, FILE.py:FACTORY), got it alone")
     classifier = load_weights(file, base, lambda model: load_model(model, fold=False))
     if base_of(name).partition(":")[0] in PROVIDERS:
         return _quickened(classifier, device, fold=fold)
     return classifier.to(device).freeze()
+
+
+def _is_architecture(part: str, weights: str) -> bool:
+    """Whether what stands behind a file of weights is what they are put into; it may be a defence of what they are."""
+    if "+" in weights and not expand_path(weights).is_file():  # a model with weights
+        return False
+    return part.partition(":")[0] in PROVIDERS or (is_file_name(part) and not is_trained(expand_path(weights)))
+
+
+def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> Classifier:
+    """An architecture, or a model, with the weights of a file: "state.pth+torchvision:resnet18"."""
+    path, (source, _, rest) = expand_path(file), base.partition(":")
+    if is_trained(path):
+        return _load_trained(f"{base}+{file}", device, fold=fold)
+    provider = PROVIDERS.get(source)
+    if provider is not None and provider.has(rest) and provider.architecture is not None:
+        classifier = into_architecture(name, path, provider.architecture(rest), base)
+    else:
+        read_state(path)  # before the model is loaded, which may take long
+        classifier = into_classifier(name, path, load_model(base, fold=False))
+    return classifier.to(device).freeze() if provider is None else _quickened(classifier, device, fold=fold)
+
+
+def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
+    """The defended classifier with what loading the original decided."""
+    if classifier.stated_channels is not None:
+        defended.stated_channels = classifier.stated_channels
+    if classifier.loading_notes:
+        defended.loading_notes = classifier.loading_notes
+    return defended
 
 
 def _quickened(classifier: Classifier, device: str, *, fold: bool) -> Classifier:

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 from ....errors import UnknownName
 from ..classifier import Classifier
+from .state_dict import Architecture
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class Provider:
         patterns: of its names, for help texts; none where `names` are all.
         names: those that a `*` may stand for, without the prefix.
         fits: (name without the prefix, name of data) -> whether a `*` stands for that model on that data.
+        architecture: what stands behind the prefix -> the model without its weights; None: its weights are loaded and
+            replaced.
     """
 
     prefix: str
@@ -25,6 +28,7 @@ class Provider:
     patterns: tuple[str, ...] = ()
     names: Callable[[], Iterable[str]] = tuple
     fits: Callable[[str, str], bool] = lambda _name, _data: True
+    architecture: Callable[[str], Architecture] | None = None
 
     def has(self, rest: str) -> bool:
         """Whether a name behind the prefix can be one of its own; what it is exactly, loading it says."""

@@ -8,20 +8,18 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import nn
 
 from ....errors import MissingLibrary, Unsupported
 from ..classifier import Classifier
 from .provider import Provider, unknown_among
+from .state_dict import Architecture
 from .weights import check_hash, check_reachable, checkpoints, fetch_weights, loading
 
 
 def _load(name: str, rest: str) -> Classifier:
-    try:
-        import timm
-        from safetensors import SafetensorError
-        from timm.data.config import resolve_model_data_config
-    except ImportError as error:
-        raise MissingLibrary(error.name or "timm", "timm") from error
+    timm = _library()
+    from safetensors import SafetensorError
 
     config = _config_of(timm, rest)
     file = _file_of(config, name)
@@ -30,18 +28,45 @@ def _load(name: str, rest: str) -> Classifier:
     overlay = {"file": str(file), "custom_load": custom} if file.exists() else {}
     with loading(name, file, SafetensorError), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
         model = timm.create_model(rest, pretrained=True, pretrained_cfg_overlay=overlay)
+    return Classifier(model, name=name, **_settings(model, config.num_classes))
+
+
+def _architecture(rest: str) -> Architecture:
+    timm = _library()
+    config = _config_of(timm, rest)
+
+    def make(classes: int) -> nn.Module:
+        with redirect_stdout(sys.stderr):
+            return timm.create_model(rest, pretrained=False, num_classes=classes)
+
+    with torch.device("meta"):
+        return Architecture(make, _settings(make(config.num_classes), config.num_classes))
+
+
+def _library() -> ModuleType:
+    try:
+        import safetensors  # noqa: F401 - timm needs it
+        import timm
+        import timm.data.config
+    except ImportError as error:
+        raise MissingLibrary(error.name or "timm", "timm") from error
+    return timm
+
+
+def _settings(model: nn.Module, classes: int) -> dict[str, Any]:
+    """What a classifier needs to know, of a model's configuration."""
+    from timm.data.config import resolve_model_data_config
+
     data = resolve_model_data_config(model)
     side = data["input_size"][-1]
-    return Classifier(
-        model,
-        num_classes=config.num_classes,
-        mean=data["mean"],
-        std=data["std"],
-        name=name,
-        resize=math.floor(side / data["crop_pct"]),
-        crop=side,
-        interpolation=data["interpolation"],
-    )
+    return {
+        "num_classes": classes,
+        "mean": data["mean"],
+        "std": data["std"],
+        "resize": math.floor(side / data["crop_pct"]),
+        "crop": side,
+        "interpolation": data["interpolation"],
+    }
 
 
 def _config_of(timm: ModuleType, name: str) -> Any:
@@ -79,4 +104,4 @@ def _file_of(config: Any, name: str) -> Path:
     return file
 
 
-PROVIDER = Provider("timm", _load, ("timm:NAME",))
+PROVIDER = Provider("timm", _load, ("timm:NAME",), architecture=_architecture)

@@ -9,6 +9,7 @@ import torch
 from ....errors import UnknownName, Unsupported
 from ..classifier import Classifier
 from .provider import Provider, unknown_among
+from .state_dict import Architecture
 from .weights import fetch_weights, loading
 
 
@@ -22,6 +23,13 @@ def _load(name: str, rest: str) -> Classifier:
     with loading(name, file), torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
         model = models.get_model(rest.partition(":")[0], weights=weights)
     return Classifier(model, name=name, **settings)
+
+
+def _architecture(rest: str) -> Architecture:
+    from torchvision import models
+
+    settings = preprocessing_of(weights_of(rest))
+    return Architecture(lambda classes: models.get_model(rest.partition(":")[0], num_classes=classes), settings)
 
 
 def weights_of(rest: str) -> Any:
@@ -60,4 +68,5 @@ def _names() -> list[str]:
     return models.list_models(module=models)
 
 
-PROVIDER = Provider("torchvision", _load, ("torchvision:NAME", "torchvision:NAME:WEIGHTS"), _names)
+_PATTERNS = ("torchvision:NAME", "torchvision:NAME:WEIGHTS")
+PROVIDER = Provider("torchvision", _load, _PATTERNS, _names, architecture=_architecture)

@@ -17,6 +17,8 @@ from ...user_file import is_file_name, split_file_name
 from ..classifier import Classifier
 
 _FORMAT = "davylamp weights 1"
+_UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
+_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".tar")
 
 
 class WeightsFile(NamedTuple):
@@ -37,7 +39,18 @@ class WeightsFile(NamedTuple):
 
 def is_weights_name(name: str) -> bool:
     """Whether a name is a file of weights, or a model with one behind it."""
-    return name.endswith(".pt")
+    return name.endswith(_SUFFIXES)
+
+
+def is_trained(path: Path) -> bool:
+    """Whether a file holds weights that davylamp trained; False of a plain state dict, or if it cannot be read."""
+    if path.suffix != ".pt" or not path.is_file():
+        return False
+    try:
+        stored = torch.load(path, map_location="cpu", weights_only=True)
+    except _UNREADABLE:
+        return False
+    return isinstance(stored, dict) and stored.get("format") == _FORMAT
 
 
 def base_of(name: str) -> str:
@@ -45,7 +58,10 @@ def base_of(name: str) -> str:
     if not is_weights_name(name):
         return name
     path = expand_path(name)
-    return read_weights(path).base if path.is_file() else name.rpartition("+")[0]
+    base, _, file = name.rpartition("+")
+    if path.is_file() or not base:
+        return read_weights(path).base
+    return base if is_trained(expand_path(file)) else name
 
 
 def pack_weights(base: str, weights: dict[str, Tensor], card: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +85,7 @@ def read_weights(path: Path) -> WeightsFile:
         raise Unavailable(f"expected a file of weights, found none at {path}")
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
+    except _UNREADABLE as error:
         raise Unavailable(f"could not read the weights in {path} ({one_line(error)})") from error
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
         raise InvalidInput(f"expected weights that davylamp made (davylamp harden), got something else in {path}")

@@ -1,0 +1,154 @@
+"""ONNX files: with gradients where onnx2pytorch makes the same function of them, else a black box of onnxruntime."""
+
+import sys
+import warnings
+from contextlib import redirect_stdout
+from importlib.metadata import version
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ....errors import ModelFailed
+from ...paths import expand_path
+from ...user_code import one_line
+from ..classifier import Classifier
+from .onnx_file import OnnxFile, read_onnx
+from .onnx_model import OnnxModel, Session
+from .provider import Provider
+
+TOLERANCE = 1e-5  # of an image's largest output, or of 1 where that is larger
+_SIDES = (224, 16, 28, 32, 64, 96, 128, 240, 256, 299, 384)  # that are tried where a file leaves the size open
+_SHOWN = 2  # random images of each spread
+_SPREADS = ((0, 1), (-2, 2), (0, 255))  # what models are trained on: pixels, normalised pixels, bytes
+
+
+class _Probed(NamedTuple):
+    """Random images that onnxruntime has answered.
+
+    Args:
+        images: shape (N, C, H, W), as the file takes them but for its layout and type.
+        answers: the chosen output.
+        batch: how many images go at once; None: any number.
+        side: of the images that the file takes, where only one is known to work.
+    """
+
+    images: Tensor
+    answers: Tensor
+    batch: int | None
+    side: int | None
+
+
+def _load(name: str, rest: str) -> Classifier:
+    file = read_onnx(expand_path(rest))
+    session = Session(file)
+    session.check()
+    probed = _probe(file, session)
+    model, said = _choose(file, session, probed)
+    flat = probed.answers.is_floating_point() and probed.answers.ndim == 2
+    classifier = Classifier(
+        model,
+        num_classes=probed.answers.shape[1] if flat else None,
+        name=name,
+        resize=probed.side,
+        crop=probed.side,
+    )
+    classifier.stated_channels = probed.images.shape[1]
+    sized = f"image files are resized and cropped to {probed.side} x {probed.side}, the size of its input"
+    pieces = f"takes {model.batch} image{'s' * (model.batch > 1)} at a time" if model.batch is not None else ""
+    notes = (said, pieces, *file.notes, sized if probed.side is not None else "")
+    classifier.loading_notes = tuple(f"{name}: {note}" for note in notes if note)
+    return classifier
+
+
+def _probe(file: OnnxFile, session: Session) -> _Probed:
+    """Ask onnxruntime about random images of the sizes that the file can mean, until it answers."""
+    channels = (file.channels,) if file.channels else (3, 1)
+    open_size = file.height is None or file.width is None
+    sizes = [(side, side) for side in _SIDES] if open_size else [(file.height, file.width)]
+    failure: Exception | None = None
+    for (height, width), count, batch in product(sizes, channels, dict.fromkeys((file.batch, file.batch or 1))):
+        images = _random_images(count, file.height or height or 0, file.width or width or 0)
+        try:
+            answers = OnnxModel(file, session, None, batch)(_as_pixels(images, file))
+        except Exception as error:  # its errors are of a class each, of no common one
+            failure = failure or error
+        else:
+            only = (height, width) != (_SIDES[0], _SIDES[0]) if open_size else height == width
+            return _Probed(images, answers, batch, height if only else None)
+    tried = f"{', '.join(map(str, _SIDES))} pixels a side" if open_size else f"{file.width} x {file.height}"
+    reason = one_line(failure) if failure is not None else ""
+    raise ModelFailed(f"onnxruntime fails on images of {tried} with {file.path} ({reason})")
+
+
+def _random_images(channels: int, height: int, width: int) -> Tensor:
+    """Six images, seeded, two each of the spreads that models are trained on."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (_SHOWN, channels, height, width)
+    return torch.cat([low + (high - low) * torch.rand(shape, generator=generator) for low, high in _SPREADS])
+
+
+def _as_pixels(images: Tensor, file: OnnxFile) -> Tensor:
+    return images.clamp(0, 1) if file.element == "uint8" else images
+
+
+def _choose(file: OnnxFile, session: Session, probed: _Probed) -> tuple[OnnxModel, str]:
+    """The file as a module with gradients, if onnxruntime gives the same answers; else as a black box, and why."""
+    black_box = OnnxModel(file, session, None, probed.batch)
+    converted, why = _convert(file)
+    if converted is None:
+        return black_box, _refusal(why)
+    for batch in dict.fromkeys((None, probed.batch)):
+        model = OnnxModel(file, session, converted, batch)
+        difference, why = _compare(model, probed)
+        if not why:
+            same = f"answers as onnxruntime within {difference:.1g} on {len(probed.images)} random images"
+            return model, f"gradients through onnx2pytorch {version('onnx2pytorch')}, which {same}"
+    return black_box, _refusal(why)
+
+
+def _refusal(why: str) -> str:
+    return f"a black box, asked through onnxruntime {version('onnxruntime')}: {why}"
+
+
+def _convert(file: OnnxFile) -> tuple[nn.Module | None, str]:
+    """What onnx2pytorch makes of a file, or why it cannot be had."""
+    if file.element == "uint8":
+        return None, "no gradients pass the rounding to 8 bits"
+    try:
+        from onnx2pytorch import ConvertModel
+    except ImportError:
+        return None, 'onnx2pytorch is not installed; run: pip install "davylamp[onnx]" on Python 3.11 or later'
+    try:
+        with warnings.catch_warnings(), redirect_stdout(sys.stderr), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            return ConvertModel(file.proto).eval().requires_grad_(False), ""
+    except Exception as error:  # whatever it raises for what it does not know
+        return None, f"onnx2pytorch cannot convert it ({one_line(error)})"
+
+
+def _compare(model: OnnxModel, probed: _Probed) -> tuple[float, str]:
+    """The largest relative difference from onnxruntime, and why the module cannot take its place ("" if it can)."""
+    images = probed.images.clone().requires_grad_()
+    try:
+        answers = model(images)
+        if answers.shape != probed.answers.shape:
+            return np.nan, f"onnx2pytorch gives {tuple(answers.shape)} instead of {tuple(probed.answers.shape)}"
+        if not answers.requires_grad:
+            return np.nan, "no gradients pass it"
+        weights = torch.randn(answers.shape, generator=torch.Generator().manual_seed(0))
+        (gradient,) = torch.autograd.grad((answers.float() * weights).sum(), images)
+    except Exception as error:  # whatever an operation raises that was converted wrongly
+        return np.nan, f"what onnx2pytorch makes of it fails ({one_line(error)})"
+    largest = probed.answers.abs().flatten(1).amax(1).clamp_min(1)
+    difference = ((answers - probed.answers).abs().flatten(1).amax(1) / largest).max().item()
+    if not difference <= TOLERANCE:
+        return difference, f"onnx2pytorch answers otherwise (by {difference:.1g} of the largest output)"
+    if not gradient.isfinite().all() or not gradient.any():
+        return difference, "its gradients are all zero or not finite"
+    return difference, ""
+
+
+PROVIDER = Provider("onnx", _load, ("onnx:FILE.onnx",))

@@ -1,0 +1,177 @@
+"""A plain state dict: weights without a model, read without running anything, and put into an architecture."""
+
+import pickle
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ....errors import InvalidInput, MissingLibrary, Unavailable
+from ...user_code import one_line
+from ..classifier import Classifier
+
+_ENTRIES = (  # of a training's checkpoint, in this order
+    *("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights"),
+    *("state_dict_ema", "model_ema", "ema"),
+)
+_SHOWN = 3  # keys that a line names
+
+
+class Architecture(NamedTuple):
+    """A published model without its weights.
+
+    Args:
+        make: number of classes -> the module, with random weights.
+        settings: of its `Classifier`, but for the number of classes: those of the published weights.
+    """
+
+    make: Callable[[int], nn.Module]
+    settings: Mapping[str, Any]
+
+
+class StateDict(NamedTuple):
+    """Weights by name, and how they were found in their file."""
+
+    weights: dict[str, Tensor]
+    notes: tuple[str, ...]
+
+
+def read_state(path: Path) -> StateDict:
+    """The weights in a file of `torch.save` or safetensors; nothing in it is run.
+
+    Raises:
+        Unavailable: if there is no such file, or it cannot be read.
+        InvalidInput: if it holds no state dict.
+        MissingLibrary: if safetensors is needed and not installed.
+    """
+    if not path.is_file():
+        raise Unavailable(f"expected a file of weights, found none at {path}")
+    stored = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    if _is_state(stored):
+        return StateDict(dict(stored), ())
+    entries = stored if isinstance(stored, Mapping) else {}
+    key = next((key for key in _ENTRIES if _is_state(entries.get(key))), None)
+    if key is None:
+        got = f"{type(stored).__name__} with {_named(entries)}" if entries else type(stored).__name__
+        raise InvalidInput(f"expected a state dict in {path}, got {got}; save model.state_dict()")
+    return StateDict(dict(entries[key]), (f"took the entry {key!r} of {path.name} (it has {_named(entries)})",))
+
+
+def into_architecture(name: str, path: Path, architecture: Architecture, published: str) -> Classifier:
+    """An architecture with the weights of a file, and as many classes as these have.
+
+    Args:
+        name: of the model.
+        path: of the file.
+        architecture: what the weights are put into.
+        published: the name of its published weights, whose preprocessing it gets.
+
+    Raises:
+        DavylampError: as `read_state` and `fit_state`.
+    """
+    state = read_state(path)
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of initialisations that take long
+        classes = _count_classes(architecture, state.weights)
+        module = architecture.make(classes or architecture.settings["num_classes"])
+    notes = [*state.notes, *fit_state(module, state.weights, path)]
+    settings = {**architecture.settings, "num_classes": classes or architecture.settings["num_classes"]}
+    classifier = Classifier(module, name=name, **settings)
+    taken = (
+        f"mean, std, resize {classifier.resize} and crop {classifier.crop} are those of {published}'s published weights"
+    )
+    classifier.loading_notes = tuple(f"{name}: {note}" for note in (*notes, taken))
+    return classifier
+
+
+def into_classifier(name: str, path: Path, classifier: Classifier) -> Classifier:
+    """A loaded model with the weights of a file instead of its own.
+
+    Raises:
+        DavylampError: as `read_state` and `fit_state`.
+    """
+    state = read_state(path)
+    notes = [*state.notes, *fit_state(classifier.model, state.weights, path)]
+    classifier.name = name
+    classifier.loading_notes = (*classifier.loading_notes, *(f"{name}: {note}" for note in notes))
+    return classifier
+
+
+def fit_state(module: nn.Module, weights: Mapping[str, Tensor], path: Path) -> list[str]:
+    """Put weights into a module; what was taken off their names is returned as notes.
+
+    A first part that all names have in common ("module." of DataParallel, "_orig_mod." of compile) is taken off if the
+    module's names have another.
+
+    Raises:
+        InvalidInput: if they do not fit; the line names the first three missing, unexpected and mismatched keys.
+    """
+    wanted, notes = module.state_dict(), []
+    while (first := _common_part(weights)) and first != _common_part(wanted) and not weights.keys() & wanted.keys():
+        weights = {name.partition(".")[2]: tensor for name, tensor in weights.items()}
+        notes.append(f"took {first + '.'!r} off the names in {path.name}")
+    missing = [name for name in wanted if name not in weights and not name.endswith("num_batches_tracked")]
+    unexpected = [name for name in weights if name not in wanted]
+    shapes = [(name, weights[name].shape, wanted[name].shape) for name in weights if name in wanted]
+    others = [f"{name} {tuple(got)} for {tuple(want)}" for name, got, want in shapes if got != want]
+    parts = {"missing": missing, "unexpected": unexpected, "of another shape": others}
+    wrong = [f"{len(names)} {what} ({_named(names)})" for what, names in parts.items() if names]
+    if wrong:
+        kind = type(module).__name__
+        raise InvalidInput(f"expected weights of {kind} in {path}, of {len(wanted)} got {'; '.join(wrong)}")
+    module.load_state_dict(dict(weights), strict=False)
+    return notes
+
+
+def _count_classes(architecture: Architecture, weights: Mapping[str, Tensor]) -> int | None:
+    """How many classes weights are for: the size of what depends on that number in the architecture; None: unknown."""
+    with torch.device("meta"):
+        few, more = (architecture.make(classes).state_dict() for classes in (10, 11))
+    sizes = set()
+    for name in few:
+        axes = [axis for axis, (a, b) in enumerate(zip(few[name].shape, more[name].shape, strict=True)) if a != b]
+        if len(axes) == 1:
+            same = [tensor for key, tensor in weights.items() if key == name or key.endswith(f".{name}")]
+            sizes |= {tensor.shape[axes[0]] for tensor in same if tensor.ndim == few[name].ndim}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _read_torch(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        what = "programs (pickled classes) or is damaged"
+        raise Unavailable(f"expected tensors in {path}, but it holds {what}; save model.state_dict()") from error
+    except (OSError, RuntimeError, EOFError, KeyError, ValueError) as error:
+        raise Unavailable(f"could not read the weights in {path} ({one_line(error)})") from error
+
+
+def _read_safetensors(path: Path) -> Any:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise MissingLibrary(error.name or "safetensors", "timm") from error
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        raise Unavailable(f"could not read the weights in {path} ({one_line(error)})") from error
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(each, Tensor) for each in value.values())
+
+
+def _common_part(names: Mapping[str, Any]) -> str:
+    """What stands before the first dot of every name, "" if they differ there."""
+    firsts = {name.partition(".")[0] if "." in name else "" for name in names}
+    return firsts.pop() if len(firsts) == 1 else ""
+
+
+def _named(names: Any) -> str:
+    """The first names, and that there are more."""
+    shown = [str(name) for name in names]
+    return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")
