@@ -104,6 +104,19 @@ def interpreted(monkeypatch) -> None:
 
 
 @pytest.fixture
+def few_draws(monkeypatch) -> None:
+    """A quarter of the draws of a fit: for what is printed and kept of a ranking, not for how good it is."""
+    from davylamp.scoring import irt
+
+    whole = irt._fit_on_grid
+
+    def fit(model: Any, data: Any, chains: int, warmup: int, draws: int, seed: int) -> irt.IRTFit:
+        return whole(model, data, chains, max(20, warmup // 4), max(50, draws // 4), seed)
+
+    monkeypatch.setattr(irt, "_fit_on_grid", fit)
+
+
+@pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
     """Run a command in this process, in an empty folder; returns exit code, output, errors."""
     monkeypatch.chdir(tmp_path)

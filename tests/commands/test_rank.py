@@ -13,6 +13,7 @@ import davylamp
 from davylamp.benchmarks.speed.synthetic_results import write_results
 from davylamp.errors import DavylampError
 
+pytestmark = pytest.mark.usefixtures("few_draws")
 ATTACKS = ("art:fgsm", "foolbox:fgsm", "art:pgd", "foolbox:pgd", "art:cw")
 
 

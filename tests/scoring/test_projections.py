@@ -66,21 +66,21 @@ def test_equal_subjects_are_hopeless():
     assert pair.more is None
 
 
-def test_a_projection_is_right_within_a_factor():
+def test_a_projection_is_right_within_a_factor(few_draws):
     """Few repeats here; benchmarks/calibration has many."""
-    result = check(0.5, 0.0, images=30, repeats=8)
-    assert result.near >= 2
+    result = check(0.5, 0.0, images=30, repeats=4)
+    assert result.near >= 1
     assert 0.5 < result.projected / result.true < 2
 
 
-def test_fewer_images_give_wider_intervals_by_the_root():
-    truth = simulate(4, 160, model="1pl", seed=3)
-    images = tuple(str(place // 2) for place in range(160))
+def test_fewer_images_give_wider_intervals_by_the_root(few_draws):
+    truth = simulate(4, 80, model="1pl", seed=3)
+    images = tuple(str(place // 2) for place in range(80))
     names = ("a", "b", "c", "d")
-    responses = Responses(truth.responses, names, tuple(map(str, range(160))), images)
+    responses = Responses(truth.responses, names, tuple(map(str, range(80))), images)
     ranking = rank_matrix(responses, method="fast")
     quarter, whole = rank_subsamples(responses, ranking, shares=(0.25,))
-    assert (quarter.images, quarter.subsets, whole.images, whole.subsets) == (20, 4, 80, 1)
+    assert (quarter.images, quarter.subsets, whole.images, whole.subsets) == (10, 4, 40, 1)
     assert whole.width == whole.projected == pytest.approx(np.mean(ranking.high - ranking.low))
     assert quarter.projected == pytest.approx(2 * whole.width)
     assert quarter.width == pytest.approx(quarter.projected, rel=0.25)

@@ -13,16 +13,23 @@ from davylamp.scoring.svi import fit_guide
 from .simulation import simulate
 
 
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Newton's method ends where it ends, from a guide that is further off too."""
+    monkeypatch.setattr(svi, "STEPS", 100)
+
+
 @pytest.mark.parametrize(
-    ("model", "subjects", "items", "missing"),
+    ("model", "subjects", "items", "missing", "steps"),
     [
-        (ResponseModel("1pl"), 12, 200, 0.3),
-        (ResponseModel("2pl"), 30, 300, 0.0),
-        (ResponseModel("2pl", "beta"), 12, 40, 0.0),
+        (ResponseModel("1pl"), 10, 120, 0.3, 100),
+        (ResponseModel("2pl"), 30, 300, 0.0, svi.STEPS),
+        (ResponseModel("2pl", "beta"), 12, 40, 0.0, 100),
     ],
     ids=["1pl", "2pl", "beta"],
 )
-def test_agrees_with_the_sampler(model, subjects, items, missing):
+def test_agrees_with_the_sampler(model, subjects, items, missing, steps, monkeypatch):
+    monkeypatch.setattr(svi, "STEPS", steps)
     if model.response == "beta":
         generator = np.random.default_rng(0)
         mean = 1 / (1 + np.exp(-(np.linspace(-2, 2, subjects)[:, None] - generator.normal(size=items))))
@@ -46,12 +53,6 @@ def test_agrees_with_the_sampler(model, subjects, items, missing):
     assert np.abs(close.difficulty - exact.difficulty).mean() < 0.25 * exact.difficulty_deviation.mean()
 
 
-@pytest.fixture
-def few_steps(monkeypatch):
-    """Newton's method ends where it ends, from a guide that is further off too."""
-    monkeypatch.setattr(svi, "STEPS", 100)
-
-
 def test_draws_of_items_go_with_those_of_the_abilities(few_steps):
     """Under 1PL only differences count: abilities that are high in a draw have items that are hard in it."""
     fit = fit_irt(simulate(6, 60, model="1pl", seed=3).responses, ResponseModel("1pl"), method="svi", draws=400)
@@ -67,7 +68,7 @@ def test_the_guide_alone_is_too_sure_with_few_subjects():
 
 
 def test_where_the_guide_was_left_does_not_matter(few_steps):
-    responses = simulate(20, 300, model="2pl", seed=4).responses
+    responses = simulate(12, 150, model="2pl", seed=4).responses
     model, data = ResponseModel("2pl"), observe(responses, "bernoulli")
     guide = fit_guide(model, *data, 0)
     moved = {
@@ -83,10 +84,10 @@ def test_where_the_guide_was_left_does_not_matter(few_steps):
 
 def test_subsamples_of_the_items_and_the_seed(few_steps):
     """More items than a step takes; the store and the generators are left alone."""
-    responses = simulate(12, 700, model="2pl", seed=5).responses
+    responses = simulate(6, 600, model="2pl", seed=5).responses
     pyro.clear_param_store()
     state = torch.get_rng_state()
-    settings = {"method": "svi", "chains": 2, "draws": 300}
+    settings = {"method": "svi", "chains": 2, "draws": 100}
     first, second = (fit_irt(responses, ResponseModel("2pl"), seed=7, **settings) for _ in range(2))
     other = fit_irt(responses, ResponseModel("2pl"), seed=8, **settings)
     assert np.array_equal(first.ability, second.ability)

@@ -189,12 +189,12 @@ def test_gpus_are_reserved_for_tasks_that_compute_there(cluster, monkeypatch):
     tasks = [Task("clean", subject, source, plan.data) for plan in [any_plan()] for subject, source in plan.subjects]
     cluster.wait_for_nodes()  # one may just have been killed
     before = RayCluster(cluster.address).slots
-    node = cluster.add_node(num_cpus=4, num_gpus=2)
+    node = cluster.add_node(num_cpus=2, num_gpus=2)
     cluster.wait_for_nodes()
-    on_gpu = RayCluster(device="cuda:1", gpus_per_task=0.5)
-    assert (on_gpu.slots, RayCluster().slots) == (4, before + 4)
-    given = [json.loads(outcome.reason) for outcome in on_gpu(iter(tasks * 4), lambda *_: None)]
-    assert len(given) == 4
+    on_gpu = RayCluster(device="cuda:1", gpus_per_task=1)
+    assert (on_gpu.slots, RayCluster().slots) == (2, before + 2)
+    given = [json.loads(outcome.reason) for outcome in on_gpu(iter(tasks * 2), lambda *_: None)]
+    assert len(given) == 2
     assert all(len(devices) == 1 and set(devices) <= {0, 1} for devices in given)
     whole = RayCluster(device="cuda", gpus_per_task=2)
     assert [json.loads(outcome.reason) for outcome in whole(iter(tasks), lambda *_: None)] == [[0, 1]]
