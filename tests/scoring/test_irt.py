@@ -50,9 +50,9 @@ def test_intervals_cover_as_often_as_they_say():
 
 
 def test_grid_and_nuts_agree():
-    truth = simulate(4, 6, model="1pl", seed=3)
+    truth = simulate(4, 8, model="1pl", seed=3)
     fast = fit_irt(truth.responses, ResponseModel("1pl"))
-    slow = fit_irt(truth.responses, ResponseModel("1pl"), method="nuts", chains=2, warmup=40, draws=60)
+    slow = fit_irt(truth.responses, ResponseModel("1pl"), method="nuts", chains=2, warmup=50, draws=80)
     assert slow.diagnostics.sampler == "nuts"
     deviation = slow.ability.std((0, 1))
     assert np.abs(fast.expected - slow.expected).max() < 0.35 * deviation.max()
