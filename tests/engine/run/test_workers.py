@@ -39,7 +39,7 @@ class Model(torch.nn.Module):
         self.layer.bias.data.zero_()
 
     def forward(self, inputs):
-        if inputs.requires_grad and len(inputs) < 6:
+        if inputs.requires_grad and 1 < len(inputs) < 6:  # one image is asked whether there are gradients
             with LOG.open("a") as file:
                 file.write(str(os.getpid()) + "\\n")
             if len(LOG.read_text().split()) <= KILLS:
