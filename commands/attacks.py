@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from .derived import FromConfig, Given, named_by_option, read_settings
+from .input_options import InputOptions
 from .options import (
     Data,
     Json,
@@ -73,6 +74,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     context: typer.Context,
     attack: Annotated[str, typer.Argument(help="an attack of `davylamp attacks`, or my_attack.py:MyAttack")],
     model: Model = "demo:efficientnet-lite0",
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     on: Annotated[Given, FromConfig(("limit",))] = {},  # noqa: B006 - a mark, filled in by `complete`
     threat: Asked = Asked(),
@@ -95,7 +97,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     choice = threat.choice([attack, *(beside or [])], defaults=defaults)
     values = {**on, **among, **batch}
     config = _check_request(
-        choice, values, {"models": (model,), "data": data, "seeds": (seed,), "device": device}, rows
+        choice, values, {"models": (seen.of(model),), "data": data, "seeds": (seed,), "device": device}, rows
     )
     classifier, comparison, chosen = _run_comparison(config, rows)
     _say_chosen(chosen, config, given_options(context))

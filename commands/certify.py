@@ -5,12 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
+from .input_options import InputOptions
 from .options import Data, Json, split_list
 from .progress import show_progress
 
 
 def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     model: Annotated[str, typer.Argument(help="MODEL+smoothing:sigma=0.25")],
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
     first: Annotated[int, typer.Option(min=1, max=10**7, help="draws that choose the class (n0)")] = 100,
@@ -27,7 +29,7 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..adapters.parameters import parse_number
     from ..engine.certify import certified_accuracy, certify, split_smoothed
 
-    name, sigma = split_smoothed(model)
+    name, sigma = split_smoothed(seen.of(model))
     radii = tuple(parse_number(text, "radius") for text in split_list("--radius", radius) or [])
     classifier = load_model(name, device)
     images = load_data_for(classifier, data, limit)

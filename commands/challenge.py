@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from .input_options import InputOptions
 from .options import Data, Json, split_list
 
 
 def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     model: Annotated[str, typer.Argument(help="MODEL+DEFENCE, or a model that was trained to be robust")],
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
     norm: Annotated[str, typer.Option(help="linf or l2")] = "linf",
@@ -40,7 +42,7 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
 
     given = {"steps": steps, "queries": queries, "eot": eot, "draws": draws}
     done = challenge(
-        model,
+        seen.of(model),
         data,
         original=original,
         surrogates=split_list("--surrogate", surrogate) or (),

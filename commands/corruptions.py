@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
+from .input_options import InputOptions
 from .options import Json, all_failed, one_format, read_whole, split_list, split_models
 from .progress import show_progress
 from .results import Bootstrap, Csv
@@ -51,6 +52,7 @@ def list_corruptions(
 
 def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
     models: Annotated[list[str] | None, typer.Argument(help="as of evaluate; none: the tables of the folder")] = None,
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Annotated[str, typer.Option(help="clean images, or imagenet-c:PATH, cifar-10-c:PATH")] = "demo:imagenet",
     clean: Annotated[str, typer.Option(help="of a set on disk: its clean images, for RmCE")] = "",
     corruption: Annotated[
@@ -83,6 +85,7 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
     names = split_models(models) or []
     if names and baseline not in ("", ALEXNET, *names):
         names.append(baseline)
+        baseline = seen.of(baseline)
     if names:
         plan = _plan(
             data,
@@ -93,7 +96,7 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
             limit,
             seed,
         )
-        _measure(names, plan, ResultsStore(out), device)
+        _measure(names, plan, ResultsStore(out), device, seen)
     chosen = [by.value] if by else (["models"] if form else ["models", "corruptions"])
     tables = [
         build_corruptions(out, by=each, baseline=baseline, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]
@@ -143,7 +146,7 @@ def _plan(
     return plan
 
 
-def _measure(names: list[str], plan: Any, store: Any, device: str) -> None:
+def _measure(names: list[str], plan: Any, store: Any, device: str, seen: InputOptions) -> None:
     """Let the models predict what the folder lacks; those that cannot be loaded cost themselves only."""
     from fnmatch import fnmatch
 
@@ -157,6 +160,7 @@ def _measure(names: list[str], plan: Any, store: Any, device: str) -> None:
         for name in names
         for match in ([n for n in list_models(name) if fnmatch(n, name)] if "*" in name else [name])
     ]
+    expanded = [seen.of(name) for name in expanded]
     models, failed = {}, {}
     for name in dict.fromkeys(expanded):
         try:

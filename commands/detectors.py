@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
+from .input_options import InputOptions
 from .options import Data, Json, Model, read_parameters, split_list
 from .train import Lesson, is_attack, train_attack
 
@@ -53,6 +54,7 @@ def list_detectors(
 def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
     what: Annotated[str, typer.Argument(help="a detector of `davylamp detectors`, or an attack that learns once")],
     model: Model = "demo:efficientnet-lite0",
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     limit: Annotated[
         int | None, typer.Option(help="images of --data, the first ones; 30 % set where to draw the line")
@@ -79,6 +81,7 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..engine.store.files import check_place
     from ..report.text.console import make_console, print_error
 
+    model = seen.of(model)
     if seed < 0:
         raise InvalidInput(f"expected seed >= 0, got {seed}")
     if is_attack(what):

@@ -9,6 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .derived import FromConfig, Given, named_by_option, read_settings
+from .input_options import InputOptions
 from .newcomers import BaselineOptions, evaluate_newcomers
 from .options import Json, all_failed, read_parameters, say_assumed, split_list
 from .progress import show_progress
@@ -52,6 +53,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     config: Annotated[Path | None, typer.Argument(help="a TOML file; options win over it")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
     which: Annotated[Given, FromConfig(("preset", "models"))] = {},  # noqa: B006 - a mark, filled in by `complete`
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     defence: Annotated[
         list[str] | None, typer.Option(help="jpeg:quality=50, FILE.py:FUNCTION: each model with it, too (repeatable)")
     ] = None,
@@ -72,12 +74,14 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     values = {**which, **on, **how}
     against.check()
     if against.against is not None:
+        if seen.settings:
+            raise InvalidInput("expected MODEL+input:crop=224,... with --against, got it as options")
         fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config))
         code = evaluate_newcomers(values, fixed, against, out, run, as_json=as_json)
         raise typer.Exit(2 if code and strict else 0)
     settings, named = _start_from(config, values.pop("preset"))
     settings, given = _apply(settings, values, threat)
-    settings = _add_defences(settings, defence or [])
+    settings = _add_defences(_add_input(settings, seen), defence or [])
     check_config(settings)
     if print_config:
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product
@@ -118,6 +122,16 @@ def _apply(settings: Any, values: Given, threat: Threat) -> tuple[Any, set[str]]
         raise InvalidInput("expected --attacks beside --norm, --epsilon, --target, --param or --defaults, got none")
     with named_by_option():
         return replace(settings, **given), set(given)
+
+
+def _add_input(settings: Any, seen: InputOptions) -> Any:
+    """The settings with each model as it is to be shown images."""
+    from ..engine.plan.config import expand_models
+
+    if not seen.settings:
+        return settings
+    settings = expand_models(settings)
+    return replace(settings, models=tuple(seen.of(model) for model in settings.models))
 
 
 def _add_defences(settings: Any, defences: list[str]) -> Any:

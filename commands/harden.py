@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .input_options import InputOptions
 from .options import Data, Json
 
 _MODEL = (
@@ -18,6 +19,7 @@ def harden_model(  # noqa: PLR0913, PLR0917 - one argument per option
     method: Annotated[
         str, typer.Option("--with", help="pgd, trades, mart, awp, free, fbf, ...: see `davylamp defences`")
     ] = "pgd",
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     validation: Annotated[str | None, typer.Option(help="data for the card; without it, a share of --data")] = None,
     held_out: Annotated[float, typer.Option(help="that share")] = 0.1,
@@ -53,6 +55,7 @@ def harden_model(  # noqa: PLR0913, PLR0917 - one argument per option
     words = {"steps": steps, "step_size": step_size, "epochs": epochs}
     given = _given({**words, "batch_size": batch_size, "learning_rate": learning_rate}, param or [])
     radius = None if epsilon is None else parse_number(epsilon, "epsilon")
+    model = seen.of(model)
     base = base_name(model)
     row = find_method(method)
     classifier = load_model(model, device, fold=False)

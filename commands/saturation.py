@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import DavylampError, InvalidInput, Unsupported
+from .input_options import InputOptions
 from .options import Data, Json, Libraries, Model, choose_rows, read_parameters, say_defaults, split_list
 from .progress import show_progress
 
@@ -15,6 +16,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     attack: Annotated[str, typer.Argument(help="a fixed-budget attack of `davylamp attacks`: pgd, foolbox:pgd")],
     model: Model = "demo:efficientnet-lite0",
+    seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
     norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0; of the attack's, the first")] = None,
@@ -44,6 +46,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput(f"expected a norm that {attack} has, got {norm}")
     if all(attack_of(row).kind != "fixed-budget" for row in rows):
         raise Unsupported(f"{attack} looks for the smallest change by itself: it has no budget to choose")
+    model = seen.of(model)
     classifier = load_model(model, device)
     images = load_data_for(classifier, data, limit)
     settings = {"budgets": radii, "threshold": threshold, "seed": seed}

@@ -129,7 +129,7 @@ class LastLoaded:
     def data(self, source: DataSource, classifier: Classifier) -> Data:
         """The images of a source, loaded once as long as no others are asked for."""
         made_for = (classifier.resize, classifier.crop, classifier.interpolation)
-        made_for = (*made_for, classifier.channels, classifier.stated_classes)
+        made_for = (*made_for, classifier.channels, classifier.stated_classes, classifier.class_names)
         key = (source.name, source.limit, source.chosen, id(source.data), *made_for)
         if self._data is None or self._data[0] != key:
             self._data = (key, source.load(classifier))

@@ -48,7 +48,10 @@ _DAMAGED = (  # what Pillow raises for files that are no images, or broken ones
 
 
 class Wanted(NamedTuple):
-    """What becomes of an image file, for which model: its channels and its number of classes, where known."""
+    """What becomes of an image file, for which model: its channels, its number of classes and their names, where known.
+
+    `all_named`: a folder of another name is a mistake.
+    """
 
     resize: int | None
     crop: int | None
@@ -56,6 +59,8 @@ class Wanted(NamedTuple):
     as_rgb: bool = True
     channels: int | None = None
     classes: int | None = None
+    names: tuple[str, ...] = ()
+    all_named: bool = False
 
 
 def known_data() -> list[str]:
@@ -195,7 +200,8 @@ def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection
 def wanted_by(classifier: Classifier) -> Wanted:
     """What a model wants of an image file."""
     sizes = Wanted(classifier.resize, classifier.crop, classifier.interpolation)
-    return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes)
+    named = {"names": classifier.class_names, "all_named": classifier.all_named}
+    return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes, **named)
 
 
 def list_files(name: str, limit: int | None, wanted: Wanted) -> tuple[list[Item], Wanted] | None:
@@ -206,9 +212,10 @@ def list_files(name: str, limit: int | None, wanted: Wanted) -> tuple[list[Item]
         root = expand_path(corrupted.base.partition(":")[2])
         folder = corruption_folder(root, corrupted.corruption, corrupted.severity)
         # They are cropped already: only another size than the model's is resized.
-        return list_folder(folder, wanted.classes)[:limit], wanted._replace(resize=wanted.crop)
+        wanted = wanted._replace(resize=wanted.crop)
+        return list_folder(folder, wanted.classes, wanted.names, strict=wanted.all_named)[:limit], wanted
     if corrupted is None and source == "imagefolder" and rest:
-        return list_folder(expand_path(rest), wanted.classes)[:limit], wanted
+        return list_folder(expand_path(rest), wanted.classes, wanted.names, strict=wanted.all_named)[:limit], wanted
     return None
 
 

@@ -3,7 +3,7 @@
 import csv
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -24,13 +24,17 @@ class Item(NamedTuple):
     label: int
 
 
-def list_folder(root: Path, classes: int | None = None) -> list[Item]:
+def list_folder(
+    root: Path, classes: int | None = None, names: Sequence[str] = (), *, strict: bool = False
+) -> list[Item]:
     """The images of a folder, one of each class in turns.
 
     Args:
         root: with a folder for each class, or a `labels.csv`.
         classes: of the model, where they are known. For ImageNet's 1000, folders named by WordNet ids get the class of
             their id, however few they are.
+        names: of the model's classes, where they are known: folders, and labels in `labels.csv`, are looked up in them.
+        strict: a folder of another name is an error; otherwise the names count only if all folders are among them.
 
     Raises:
         Unavailable: if there is no such folder or it cannot be read.
@@ -39,7 +43,8 @@ def list_folder(root: Path, classes: int | None = None) -> list[Item]:
     if not root.is_dir():
         raise Unavailable(f"expected a folder of images, found none at {root}")
     table = root / "labels.csv"
-    items = _list_table(table) if table.exists() else _list_classes(root, classes)
+    indices = {name: index for index, name in enumerate(names)}
+    items = _list_table(table, indices) if table.exists() else _list_classes(root, classes, indices, strict=strict)
     if not items:
         raise InvalidInput(f"expected class folders with images, or a labels.csv with rows, in {root}, got none")
     return in_turns(items)
@@ -54,13 +59,19 @@ def in_turns(items: Iterable[Item]) -> list[Item]:
     return [item for turn in turns for item in turn if item is not None]
 
 
-def _list_classes(root: Path, classes: int | None) -> list[Item]:
+def _list_classes(root: Path, classes: int | None, indices: Mapping[str, int], *, strict: bool) -> list[Item]:
     """As torchvision's ImageFolder, except that hidden folders are skipped and an empty class keeps its index."""
     try:
         folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise Unavailable(f"could not read {root} ({error.strerror})") from error
-    labels = _imagenet_classes(folders, root) if classes == _IMAGENET else {}
+    unnamed = [folder for folder in folders if folder not in indices]
+    if strict and unnamed:
+        got = f"{', '.join(unnamed[:3])} among {len(folders)} folders"
+        raise InvalidInput(f"expected folders of {root} named as the {len(indices)} labels that were given, got {got}")
+    labels: Mapping[str, int] = {} if unnamed else indices
+    if not labels and classes == _IMAGENET:
+        labels = _imagenet_classes(folders, root)
     real: dict[str, Item] = {}
     for index, folder in enumerate(folders):
         for path, target in _walk(root / folder):
@@ -117,7 +128,7 @@ def _imagenet_classes(folders: list[str], root: Path) -> dict[str, int]:
     return {name: known[name] for name in folders}
 
 
-def _list_table(table: Path) -> list[Item]:
+def _list_table(table: Path, indices: Mapping[str, int]) -> list[Item]:
     if not table.is_file():
         raise Unavailable(f"expected a file, got something else at {table}")
     items: dict[str, Item] = {}
@@ -130,6 +141,7 @@ def _list_table(table: Path) -> list[Item]:
             for row in rows:
                 file, label = (row["file"] or "").strip(), (row["label"] or "").strip()
                 where = f"line {rows.line_num} of {table}"
+                label = str(indices.get(label, label))
                 if not file or not label.isdecimal() or len(label) > _MOST_DIGITS:
                     raise InvalidInput(f"expected a file and an integer label >= 0 in {where}, got {file!r}, {label!r}")
                 if file in items:

@@ -60,6 +60,8 @@ class Classifier(nn.Module):
     std: Tensor | None
     detects = False  # whether the last class is no class of the data but means "detected" (`detectors.joint`)
     stated_channels: int | None = None  # of its images, where a file says so
+    class_names: tuple[str, ...] = ()  # in the model's order, where they are known; folders are looked up in them
+    all_named = False  # whether somebody said so, and a folder of another name is a mistake
     loading_notes: tuple[str, ...] = ()  # what was decided while it was loaded
     steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
     # Of the class, and of an instance only where they differ: what is hashed of older models stays.

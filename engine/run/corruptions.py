@@ -120,6 +120,7 @@ def _groups(models: Mapping[str, Classifier]) -> list[dict[str, Classifier]]:
     groups: dict[tuple[Any, ...], dict[str, Classifier]] = {}
     for name, model in models.items():
         prepared = (model.resize, model.crop, model.interpolation, model.channels, model.stated_classes)
+        prepared = (*prepared, model.class_names)
         groups.setdefault(prepared, {})[name] = model
     return list(groups.values())
 

@@ -111,7 +111,7 @@ def _add_changes(encoder: Encoder, classifier: Classifier) -> None:
     if type(classifier) is not Classifier:
         encoder.put("classifier")
         encoder.add_class(type(classifier))
-        known = {*vars(Classifier(torch.nn.Identity())), "loading_notes", "stated_channels"}
+        known = {*vars(Classifier(torch.nn.Identity())), "loading_notes", "stated_channels", "class_names", "all_named"}
         attributes = {name: value for name, value in attributes.items() if name not in known}
         encoder.add(attributes, "classifier")
     if "forward" in vars(classifier):

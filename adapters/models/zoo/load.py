@@ -16,16 +16,17 @@ from ..detectors.joint import add_detector, is_detector_part
 from ..folding import fold_batch_norms
 from . import demo, onnx, timm, torchvision
 from .file import defend_from_file, load_from_file
+from .input_part import change_input, is_input_part, read_input, write_input
 from .provider import Provider
 from .state_dict import into_architecture, into_classifier, read_state
 from .weights_file import base_of, is_trained, is_weights_name, load_weights
 
-__all__ = ["check_device", "known_models", "list_models", "load_model", "match_models"]
+__all__ = ["add_input", "check_device", "known_models", "list_models", "load_model", "match_models"]
 
 _SOURCES = (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER, onnx.PROVIDER)
 PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in _SOURCES}
 _OF_FILES = (
-    *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value"),
+    *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value", "model+input:crop=224"),
     *("weights.pt", "model+weights.pt", "state.pth+architecture", "model+detector:detector.pt"),
 )
 
@@ -69,6 +70,7 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
             what that function Classifier -> Classifier makes of it. "weights.pt" is what `davylamp harden` made of the
             model that the file names, "MODEL+weights.pt" any model of that architecture with these weights. So has
             "state.pth+ARCHITECTURE" those of a plain state dict; its pretrained weights are not fetched.
+            "MODEL+input:crop=224,mean=0.5,std=0.5" is what it wants of an image (`input_part`), right behind the model.
             "MODEL+detector:FILE" has one class more, "detected" (`detectors.joint`).
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
@@ -114,6 +116,8 @@ def _load_changed(name: str, original: str, last: str, device: str, *, fold: boo
     """A model of which the last part of the name is a defence, a detector or an architecture; None of any other."""
     if is_weights_name(original) and _is_architecture(last, original):
         return _load_state(name, last, original, device, fold=fold)
+    if is_input_part(last):
+        return _load_with_input(name, original, last, device, fold=fold)
     if is_file_name(last):
         classifier = load_model(original, device, fold=fold)
         return _noted(defend_from_file(name, *split_file_name(last), classifier), classifier)
@@ -163,10 +167,49 @@ def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> 
     return classifier.to(device).freeze() if provider is None else _quickened(classifier, device, fold=fold)
 
 
+def _load_with_input(name: str, original: str, part: str, device: str, *, fold: bool) -> Classifier:
+    """A model of which it was said what it wants of an image, in place of what it was published with."""
+    if _parts(original)[1]:
+        raise InvalidInput(f"expected {part} right behind the model, before its defences, got {name}")
+    said = read_input(part)  # a mistake in it is named before anything is loaded
+    classifier = change_input(load_model(original, fold=False), said, name)
+    if any(each.partition(":")[0] in PROVIDERS for each in original.split("+")):
+        return _quickened(classifier, device, fold=fold)
+    return classifier.to(device).freeze()
+
+
+def add_input(name: str, settings: Mapping[str, str]) -> str:
+    """The name of a model with what options say that it wants of an image: behind the model, before its defences.
+
+    Args:
+        name: one of `known_models()`; one that says so itself keeps what it says.
+        settings: by word, see `input_part`; empty: the name stays.
+
+    Raises:
+        DavylampError: if a value is none.
+    """
+    if not settings or any(is_input_part(part) for part in name.split("+")):
+        return name
+    model, defences = _parts(name)
+    return "+".join([model, write_input(settings), *defences])
+
+
+def _parts(name: str) -> tuple[str, list[str]]:
+    """A model's name, and the defences behind it."""
+    model, *rest = name.split("+")
+    while rest and not is_defence(rest[0]) and not is_detector_part(rest[0]):
+        if is_file_name(rest[0]) and not (is_weights_name(model) and _is_architecture(rest[0], model)):
+            break
+        model = f"{model}+{rest.pop(0)}"
+    return model, rest
+
+
 def _noted(defended: Classifier, classifier: Classifier) -> Classifier:
     """The defended classifier with what loading the original decided."""
     if classifier.stated_channels is not None:
         defended.stated_channels = classifier.stated_channels
+    if classifier.class_names:
+        defended.class_names, defended.all_named = classifier.class_names, classifier.all_named
     if classifier.loading_notes:
         defended.loading_notes = classifier.loading_notes
     return defended
