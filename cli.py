@@ -23,6 +23,7 @@ from .commands import (
     reproduce,
     results,
     saturation,
+    serve_model,
 )
 from .commands.derived import DerivedCommand, unfinished
 from .commands.failures import close_output, explain, open_output, refuse_empty
@@ -59,6 +60,7 @@ app.command("train", cls=DerivedCommand)(unfinished(detectors.train_beside))
 app.command("detect")(detectors.detect_examples)
 app.command("report")(report.report_results)
 app.command("serve")(report.serve_results)
+app.command("serve-model")(serve_model.serve_model)
 app.command("quickstart")(attacks.quickstart)
 
 

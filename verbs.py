@@ -23,6 +23,8 @@ from .adapters.data.datasets import Data, corrupt, load_data
 from .adapters.models.borrowed import borrowed
 from .adapters.models.ensemble import ensemble_of
 from .adapters.models.images import check_images
+from .adapters.models.remote.kept_answers import FILE as ANSWERS
+from .adapters.models.remote.traffic import traffic_of
 from .adapters.models.zoo.load import load_model
 from .adapters.running.draws import clean_logits
 from .adapters.running.fit import Fitted
@@ -37,6 +39,7 @@ from .engine.challenge.document import Challenge
 from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
+from .engine.store.earlier import list_changed
 from .engine.store.frames import OUTCOMES
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
@@ -107,6 +110,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     notes = _notes([row], threat_model or asked, rules, rounded)
     with ExitStack() as stack:
         classifier, asked_model = stack.enter_context(borrowed(model)), None
+        before = traffic_of(classifier)
         if surrogate is not None:
             asked_model = ensemble_of([stack.enter_context(borrowed(each)) for each in _modules(surrogate)])
         if rules.targeted and "targets" not in parameters:
@@ -118,7 +122,13 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
             result = run_row(row, classifier, inputs, labels, rules, **parameters)
         else:
             result = run_transfer(row, classifier, asked_model, inputs, labels, rules, **parameters)
-        return replace(result, notes=(*notes, *_learned_from(row, result), *filter(None, [classifier.precision_note])))
+        asked_of_servers = traffic_of(classifier) - before
+        said = [
+            *_learned_from(row, result),
+            classifier.precision_note,
+            asked_of_servers.line,
+        ]
+        return replace(result, notes=(*notes, *filter(None, said)))
 
 
 def fit_attack(
@@ -202,6 +212,7 @@ def compare(  # noqa: PLR0913 - as run_attack
     asked = AttackChoice(name, norm, epsilon, target, parameters, defaults=defaults)  # type: ignore[arg-type]
     notes = _notes(rows, threat_model or asked, rules, rounded)
     with borrowed(model) as classifier:
+        before = traffic_of(classifier)
         comparison = compare_rows(
             name,
             classifier,
@@ -216,7 +227,9 @@ def compare(  # noqa: PLR0913 - as run_attack
             draws=draws,
             eot=eot,
         )
-        return replace(comparison, notes=(*notes, *filter(None, [classifier.precision_note])))
+        asked_of_servers = traffic_of(classifier) - before
+        said = [classifier.precision_note, asked_of_servers.line]
+        return replace(comparison, notes=(*notes, *filter(None, said)))
 
 
 class Evaluation:
@@ -321,11 +334,16 @@ def evaluate(  # noqa: PLR0913 - as run_attack
                 raise UnknownName("setting", name, known, meant="measures" if name in ("metric", "metrics") else "")
         config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
         check_one_norm(choices, config.libraries, repaired=config.repaired)
-        plan = make_plan(config, models=given, data=images, surrogates=lent, fit_data=seen)
+        store = ResultsStore(out)
+        transport = config.transport(store.folder / ANSWERS, workers)
+        rest = {"surrogates": lent, "fit_data": seen, "transport": transport}
+        plan = make_plan(config, models=given, data=images, **rest)
         executor = choose_executor("local", workers=workers, device=config.device)
         notes = [chosen_line(plan.config, plan.cells, {"models", *settings}), rounded]
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]
-        summary = evaluate_plan(plan, ResultsStore(out), executor=executor)
+        notes += [*list_changed(store, plan.subjects), *plan.notes]
+        summary = evaluate_plan(plan, store, executor=executor)
+        notes.append(summary.traffic.line)
         return Evaluation(out, summary, tuple(filter(None, notes)))
 
 

@@ -146,7 +146,7 @@ def _options_of_config(names: tuple[str, ...] | None, taken: set[str]) -> dict[s
             continue
         kind = _plain_type(_hints()[name])
         several = get_origin(kind) is tuple
-        shown: Any = list[str] if several else kind if kind in (bool, int) else str
+        shown: Any = list[str] if several else kind if kind in (bool, int, float) else str
         help_text = f"{option.help} (repeatable)" if several else option.help
         asked = typer.Option(option_of(name), help=help_text)
         annotation = Annotated[bool, asked] if kind is bool else Annotated[shown | None, asked]

@@ -167,19 +167,22 @@ def _choices(attacks: list[str], threat: Threat, where: dict[str, Any]) -> tuple
 def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running, *, as_json: bool) -> int:
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
     from ..adapters.models.defences.names import describe_draws, describe_gradients
+    from ..adapters.models.remote.kept_answers import FILE as ANSWERS
     from ..adapters.paths import expand_path
     from ..engine.attack.reach import list_unreachable
     from ..engine.plan.chosen import chosen_line
     from ..engine.plan.make import make_plan
     from ..engine.plan.presets import describe_preset
     from ..engine.run.evaluate import evaluate
+    from ..engine.store.earlier import list_changed
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
     if expand_path(out).is_file():
         raise InvalidInput(f"expected a folder for -o, got the file {out}")
-    plan = make_plan(settings)
     store = ResultsStore(out)
+    transport = settings.transport(store.folder / ANSWERS, getattr(executor, "workers", 1))
+    plan = make_plan(settings, transport=transport)
     line = chosen_line(plan.config, plan.cells, given)
     if line:
         print_error(line)
@@ -187,11 +190,12 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
     say_assumed(cell.row for cell in plan.cells)
     passed = {name: describe_gradients(name) for name in plan.config.models}
     gradients = [f"{name}: {line}" for name, line in passed.items() if line]
+    changed = list_changed(store, plan.subjects)
     drawn = [
         f"{name}: {describe_draws(name, is_random=True, draws=settings.draws, eot=settings.eot)}"
         for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
     ]
-    for note in (*describe_preset(plan.config.preset), *plan.notes, *warnings, *gradients, *drawn):
+    for note in (*describe_preset(plan.config.preset), *plan.notes, *warnings, *gradients, *drawn, *changed):
         print_error(f"- {note}")
     rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:
@@ -201,7 +205,12 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
         print_error(f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there")
         raise
     if as_json:
-        document = {**summary._asdict(), "left_out": dict(plan.failed), "chosen": line.removeprefix("chosen: ")}
+        document = {
+            **summary._asdict(),
+            "traffic": summary.traffic.spec,
+            "left_out": dict(plan.failed),
+            "chosen": line.removeprefix("chosen: "),
+        }
         document["warnings"] = warnings
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
@@ -222,6 +231,8 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     console.print(
         f"{out}: {summary.done} cells run{kept}, {len(summary.failed)} failed, {summary.seconds:.0f} s", highlight=False
     )
+    if summary.traffic:
+        console.print(f"- {summary.traffic.line}", highlight=False, markup=False)
     for name, reason in plan.failed.items():
         console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
     names = {cell.key: f"{cell.title} on {cell.subject.model}" for cell in plan.cells}

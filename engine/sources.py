@@ -11,21 +11,29 @@ from torch import Tensor
 from ..adapters import Classifier
 from ..adapters.data.datasets import Data, choose_named, load_data_for
 from ..adapters.models.ensemble import ensemble_of
+from ..adapters.models.remote.transport import Transport
 from ..adapters.models.zoo.load import load_model
 from ..errors import InvalidInput
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model comes from: a name that `load_model` knows, or the classifier itself."""
+    """Where a model comes from: a name that `load_model` knows, or the classifier itself.
+
+    Args:
+        name: of the model.
+        classifier: where it was handed over.
+        transport: how its server is asked, if it has one.
+    """
 
     name: str
     classifier: Classifier | None = None
+    transport: Transport | None = None
 
     def load(self, device: str) -> Classifier:
         """The classifier on a device."""
         if self.classifier is None:
-            return load_model(self.name, device)
+            return load_model(self.name, device, transport=self.transport)
         wanted, there = torch.device(device), self.classifier.device
         if wanted.type == there.type and wanted.index in (None, there.index):
             return self.classifier  # of which parts may lie on other devices

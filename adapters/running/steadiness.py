@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..criterion import fooled
 from ..models.classifier import Classifier
+from ..models.remote.traffic import asked_afresh
 from .seeding import seeded
 
 TOLERANCE = 1e-2  # relative to the largest logit: what another batch may change (TF32, half precision)
@@ -29,7 +30,7 @@ def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int)
     if classifier.steady is None:
         noise = torch.rand(inputs[:2].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(inputs)
         images = torch.cat([inputs[:2], (inputs[:2] + NOISE * (2 * noise - 1)).clamp(0, 1)]).flip(0)
-        with seeded(seed):
+        with seeded(seed), asked_afresh(classifier):
             together = classifier.predict_logits(images)
             alone = classifier.predict_logits(images[[0, -1]], batch_size=1)
         expected = torch.cat([logits[:2].flip(0), together[[0, -1]]])
@@ -59,7 +60,7 @@ def draw_hits(
     """
     always, ever = torch.ones_like(labels, dtype=torch.bool), torch.zeros_like(labels, dtype=torch.bool)
     generator = torch.Generator().manual_seed(seed)
-    with seeded(seed):
+    with seeded(seed), asked_afresh(classifier):
         for size in _SIZES[:draws]:
             order = torch.randperm(len(images), generator=generator, device="cpu").to(images.device)
             logits = classifier.predict_logits(images[order], batch_size=size)[order.argsort()]

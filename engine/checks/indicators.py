@@ -18,6 +18,7 @@ GRADIENT_FAIL = 0.1  # share of images without a usable gradient: compare's tent
 SAME_PASS = 1e-5  # relative to the largest logit: what the same batch may differ by (atomic sums on a GPU)
 SAME_BATCH = 1e-2  # relative to the largest logit: what another batch size may differ by (TF32, half precision)
 SHRINK_WARN, SHRINK_FAIL = 0.9, 0.5  # median distance with four times the steps relative to the one without
+MADE = 0.2  # of what a change of that size moves otherwise: so little is left of one that was made before
 FEWEST = 6  # images: with fewer, no outcome of an exact paired test is significant at 5 %
 
 
@@ -98,6 +99,13 @@ _ALL = (
         "Normalisation and labels",
         "give Classifier the mean and std that the weights were trained with, once; check the order of the classes",
         f"davylamp; {_CARLINI}, clean model accuracy",
+    ),
+    Indicator(
+        "transport",
+        "Images reach a remote model as they are",
+        "count success on 8-bit images (--pixels), and attack with steps of more than a level; or have the server take "
+        "floating point",
+        "davylamp",
     ),
     # Of a cell, from its records.
     Indicator(

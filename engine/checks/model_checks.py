@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import scipy
 
 from ..statistics.verdict import SIGNIFICANT
-from .indicators import FEWEST, GRADIENT_FAIL, SAME_BATCH, SAME_PASS, Check, State, make_check
+from .indicators import FEWEST, GRADIENT_FAIL, MADE, SAME_BATCH, SAME_PASS, Check, State, make_check
 
 _EVALUATE = "evaluate it again into a new folder, or run `davylamp check FOLDER --run`"
 
@@ -32,6 +32,8 @@ def model_checks(model: str, probes: Mapping[str, Any] | None, names: Sequence[s
         refused: why the model could not be used on the clean images; "" if it could.
     """
     for name, judge in _JUDGES.items():
+        if name == "transport" and name not in (probes or {}):
+            continue  # of a model in this process nothing is on its way
         if refused:
             judged = _Judged("unknown", f"the model could not be used: {refused}")
             if name == "logits" and "got probabilities" in refused:
@@ -117,6 +119,16 @@ def _judge_normalisation(probe: Mapping[str, Any]) -> _Judged:
     return _Judged("pass", f"{detail}; {others}" if tried else f"{detail}: too few wrong for another one to be better")
 
 
+def _judge_transport(probe: Mapping[str, Any]) -> _Judged:
+    changes = [name for name, (by_it, by_other) in probe["moved"].items() if by_other > 0 and by_it <= MADE * by_other]
+    moved = "; ".join(
+        f"{name} moves answers by {a:.2g}, its counterpart by {b:.2g}" for name, (a, b) in probe["moved"].items()
+    )
+    if changes:
+        return _Judged("warn", f"images are changed on their way ({', '.join(changes)}): {moved}")
+    return _Judged("pass", f"{probe['images']} images reach the model as they are: {moved}")
+
+
 _JUDGES: Mapping[str, Callable[[Mapping[str, Any]], _Judged]] = {
     "eval-mode": _judge_mode,
     "deterministic": _judge_deterministic,
@@ -124,4 +136,5 @@ _JUDGES: Mapping[str, Callable[[Mapping[str, Any]], _Judged]] = {
     "logits": _judge_logits,
     "gradients": _judge_gradients,
     "normalisation": _judge_normalisation,
+    "transport": _judge_transport,
 }

@@ -11,6 +11,7 @@ from ...adapters.attack import Parameter
 from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
 from ...adapters.models.classifier import DRAWS
+from ...adapters.models.remote.transport import REQUEST_SIZE, TIMEOUT, Transport, read_rate
 from ...adapters.models.zoo.load import known_models, match_models
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
 from ...adapters.paths import expand_path
@@ -121,6 +122,12 @@ class Config:
         draws: answers that each example is judged by, of models that draw random numbers.
         eot: answers of such a model whose mean an attack sees, each of them a query; 1: it takes it for deterministic.
         preset: the paper whose setting this is, if any.
+        rate: at most so many images or requests a second to the server of a remote model: "20", "5 requests".
+        cost: price of one image that a server answers, whatever the currency.
+        token: name of the environment variable with the token of a server, or "HEADER=VARIABLE".
+        timeout: seconds that a server has for an answer.
+        request_size: images that a server is asked about at once, at most.
+        no_answers: do not keep the answers of servers in the results folder, to be used again.
 
     Raises:
         InvalidInput: if a value has a wrong type or lies out of range; the line begins with its key.
@@ -161,6 +168,12 @@ class Config:
     draws: Annotated[Draws, Option("answers that judge an example, of a random model")] = DRAWS
     eot: Annotated[Draws, Option("answers of a random model whose mean the attack sees")] = 1
     preset: Annotated[str, Option("canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
+    rate: Annotated[str, Option("20 images or 5 requests a second, at most, of a remote model")] = ""
+    cost: Annotated[float, Option("price of one image that a server answers")] = 0.0
+    token: Annotated[str, Option("environment variable with a server's token, or HEADER=VARIABLE")] = ""
+    timeout: Annotated[float, Gt(0), Option("seconds that a server has for an answer")] = TIMEOUT
+    request_size: Annotated[Count, Option("images that a server is asked about at once, at most")] = REQUEST_SIZE
+    no_answers: Annotated[bool, Option("keep no answers of servers")] = False
 
     def __post_init__(self) -> None:
         values = dict(vars(self))
@@ -172,6 +185,7 @@ class Config:
         elif isinstance(self.attacks, Mapping):
             raise InvalidInput("attacks: expected a list of tables, each under [[attacks]], got one table")
         _store(self, check_record(Config, values))
+        self.transport()
         for place, measure in enumerate(self.measures):
             if is_file_name(measure) and not is_group(measure):
                 find_metric(measure)
@@ -181,6 +195,17 @@ class Config:
                 unknown = UnknownName(f"measures[{place}]", measure, known_groups())
                 unknown.path = f"measures[{place}]"
                 raise unknown
+
+    def transport(self, answers: str | Path = "", workers: int = 1) -> Transport:
+        """How servers of remote models are asked.
+
+        Args:
+            answers: the file in which these are kept, unless the config says that they are not.
+            workers: processes that share the rate.
+        """
+        rate, unit = _prefixed("rate", read_rate, self.rate)
+        rate, kept = rate and rate / workers, "" if self.no_answers else str(answers)
+        return Transport(rate, unit, self.cost, self.token, self.timeout, self.request_size, answers=kept)
 
 
 def read_config(path: str | Path) -> Config:

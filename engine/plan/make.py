@@ -12,6 +12,8 @@ from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_nam
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, identify_model
+from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
+from ...adapters.models.remote.transport import Transport, check_token
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
@@ -54,6 +56,7 @@ class Plan:
         surrogates: where what examples are made on comes from, by what it is; () is each model itself.
         fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
         notes: what was decided while the models were loaded.
+        traffic: what servers were asked to know what their models are.
     """
 
     config: Config
@@ -66,6 +69,7 @@ class Plan:
     choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     surrogates: Mapping[tuple[Surrogate, ...], tuple[ModelSource, ...]] = field(default_factory=dict)
     fit: FitSource | None = None
+    traffic: Traffic = field(default_factory=Traffic)
     notes: tuple[str, ...] = ()
 
     def source(self, subject: ModelOnData) -> ModelSource:
@@ -109,6 +113,7 @@ def make_plan(
     data: Data | None = None,
     surrogates: Mapping[str, Classifier] | None = None,
     fit_data: Data | None = None,
+    transport: Transport | None = None,
 ) -> Plan:
     """Load every model once, to hash it, and list the cells.
 
@@ -118,6 +123,7 @@ def make_plan(
         data: images, in place of those that the config names.
         surrogates: classifiers by name, in place of loading the surrogates of those names.
         fit_data: images to fit on, in place of those that the config names.
+        transport: how servers of remote models are asked; None: as the config says, and no answer is kept.
 
     A model that cannot be loaded, or not with these images, costs itself only, as does an implementation that cannot do
     what others of its attack can: `Plan.failed` has their reasons.
@@ -127,6 +133,7 @@ def make_plan(
     """
     check_config(config)
     config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
+    transport, traffic = transport or config.transport(), Traffic()
     bench, images = LastLoaded(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
     subjects, cells, digests = [], [], {}
     unknown: dict[str, Mapping[str, str]] = {}
@@ -138,13 +145,15 @@ def make_plan(
     spared = originals_of(config.models) if config.examples == "original" else {}  # nothing is made on them
     fit = FitSource(config.fit_data, config.fit_limit, fit_data) if config.fit_data else None
     for name in config.models:
-        source = ModelSource(name, None if models is None else models[name])
+        source = ModelSource(name, None if models is None else models[name], transport)
         try:
             classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
             loaded = bench.data(images, classifier)
             if id(loaded) not in digests:
                 digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
+            note_shape(classifier, loaded.inputs.shape)
             identity = identify_model(classifier, name)
+            traffic += take_traffic(classifier)
             chosen = tuple(loaded.names) if config.images else ()
             digest, count = digests[id(loaded)][1], len(loaded.labels)
             subject = ModelOnData(name, identity.digest, config.data, digest, count, chosen)
@@ -187,6 +196,7 @@ def make_plan(
         choices=choices,
         surrogates=sources_of(loaded_surrogates.values()),
         fit=fit,
+        traffic=traffic,
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -210,6 +220,7 @@ def check_config(config: Config) -> None:
         )
     if config.surrogate and config.examples != "own":
         raise InvalidInput("expected a surrogate or the examples of the original, got both")
+    check_token(config.token, config.models)
     seal_groups(config)
     nobody = ModelOnData("", "", config.data, "", 1)
     rows = [cell.row for _, cell in _cells(config, nobody, None, {})]

@@ -11,11 +11,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...adapters import Classifier
+from ...adapters.models.remote.traffic import asked_afresh, remote_parts
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
+from .transport_probe import probe_transport
 
 IMAGES = 8  # for passes one by one and for gradients
 LABELLED = 64  # for accuracy under other normalisations
+FEW_REMOTE, LABELLED_REMOTE = 4, 16  # the same of a model that costs for each answer
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -32,7 +35,7 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
 
     Returns:
         By name of the indicator: "eval-mode", "deterministic", "zero-epsilon", "logits", "gradients",
-        "normalisation". What the model raised stands under "error".
+        "normalisation", and of a remote model "transport". What the model raised stands under "error".
     """
     few, few_labels = inputs[:IMAGES], labels[:IMAGES].to(inputs.device)
     declared = {"random": True} if classifier.random else {}
@@ -45,14 +48,46 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         "gradients": lambda: probe_gradients(classifier, few, few_labels),
         "normalisation": lambda: probe_normalisation(classifier, inputs[:LABELLED], labels[:LABELLED], logits),
     }
+    if remote_parts(classifier):
+        questions = _of_remote(classifier, inputs, labels, logits, questions)
     answers = {}
-    with torch.random.fork_rng(devices=[]), classifier.frozen():
+    with torch.random.fork_rng(devices=[]), classifier.frozen(), asked_afresh(classifier):
         for name, ask in questions.items():
             try:
                 answers[name] = ask()
             except Exception as error:  # a model that cannot answer must not stop the evaluation; the reason is shown
                 answers[name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]}
     return answers
+
+
+def _of_remote(
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    logits: Tensor,
+    questions: Mapping[str, Callable[[], dict[str, Any]]],
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    """The questions of a model that costs for each answer: fewer images, and whether they reach it as they are.
+
+    Kept answers are passed by, so that one that differs from `logits` is a server that has changed.
+    """
+    few, part = slice(FEW_REMOTE), slice(LABELLED_REMOTE)
+
+    def ask_again() -> dict[str, Any]:
+        again = classifier.predict_logits(inputs[few])
+        now, before = _differ(classifier.predict_logits(inputs[few]), again), _differ(logits[few].to(again), again)
+        declared = {"random": True} if classifier.random else {}
+        return {**max(now, before, key=lambda each: (len(each["changed"]), each["difference"])), **declared}
+
+    asked = {
+        "deterministic": ask_again,
+        "zero-epsilon": lambda: _differ(
+            classifier.predict_logits(inputs[few]), classifier.predict_logits(inputs[few], batch_size=1)
+        ),
+        "normalisation": lambda: probe_normalisation(classifier, inputs[part], labels[part], logits),
+        "transport": lambda: probe_transport(classifier, inputs),
+    }
+    return {**questions, **asked}
 
 
 def probe_mode(classifier: Classifier) -> dict[str, Any]:

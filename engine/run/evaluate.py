@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from filelock import FileLock
 
+from ...adapters.models.remote.traffic import Traffic
 from ...adapters.running.fit import Fitted
 from ...errors import DavylampError, Unavailable
 from ..cell import Cell, digest_of
@@ -38,6 +39,7 @@ class EvaluationSummary(NamedTuple):
         unknown: models, attacks and metrics that cannot be known in full, by name, with why: their cells are not taken
             from earlier evaluations.
         unmeasured: users' metrics that could not be computed in a cell that was run now, with why.
+        traffic: what servers of remote models were asked by this call.
     """
 
     done: int
@@ -49,6 +51,7 @@ class EvaluationSummary(NamedTuple):
     cells: int = 0
     unknown: Mapping[str, str] = {}
     unmeasured: Mapping[str, str] = {}
+    traffic: Traffic = Traffic()
 
     @property
     def all_failed(self) -> bool:
@@ -144,6 +147,7 @@ class _Evaluation:
             cells=len(cells),
             unknown=self._unknown(),
             unmeasured=self.ledger.unmeasured,
+            traffic=self.plan.traffic + self.ledger.traffic,
         )
 
     def learn(self) -> dict[str, Fitted | str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...adapters.models.remote.traffic import Traffic, read_traffic
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, Unavailable
 from ..cell import Cell, ModelOnData, digest_of
@@ -38,6 +39,7 @@ class Ledger:
         self.damaged: list[str] = []
         self.unmeasured: dict[str, str] = {}  # users' metrics, with why they could not be computed
         self._retried: set[str] = set()
+        self.traffic = Traffic()  # of what was done for this evaluation
 
     def has(self, task: Task) -> bool:
         """Whether nothing is left to do. The cell is looked at again last: its parts go away when it is there."""
@@ -90,6 +92,7 @@ class Ledger:
         Raises:
             Unavailable: if the store cannot be written.
         """
+        self.traffic += read_traffic(outcome.traffic)
         try:
             self._save(outcome)
         except (DavylampError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
@@ -163,6 +166,8 @@ class Ledger:
         try:
             for name in ("seconds", "attack_seconds"):
                 meta[name] = sum(part.meta[name] for part in present)
+            if traffic := sum((read_traffic(part.meta.get("traffic")) for part in present), Traffic()):
+                meta["traffic"] = traffic.spec
             meta["unmeasured"] = {symbol: why for part in present for symbol, why in part.meta["unmeasured"].items()}
             table = pa.concat_tables([part.table for part in present], promote_options="default")
         except (pa.ArrowException, KeyError, TypeError, ValueError) as error:

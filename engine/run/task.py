@@ -94,7 +94,7 @@ class TaskResult(NamedTuple):
 
     `probes` are those of the model, for "clean"; `gpu` is the name of the one that was used, if one was; `fitted` is
     what an attack has learned once, in this task or before it; `saturation` how the radius of an attack at saturation
-    was found.
+    was found; `traffic` what servers of remote models were asked.
     """
 
     task: Task
@@ -108,3 +108,4 @@ class TaskResult(NamedTuple):
     gpu: str = ""
     fitted: Fitted | None = None
     saturation: Mapping[str, Any] | None = None
+    traffic: Mapping[str, Any] | None = None

@@ -15,10 +15,11 @@ from ...adapters.data.datasets import Data
 from ...adapters.data.streaming import describe_files, load_blocks
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
+from ...adapters.models.remote.traffic import remote_parts, take_traffic
 from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack
 from ...adapters.running.seeding import seeded
-from ...errors import AttackFailed, InvalidInput
+from ...errors import AttackFailed, InvalidInput, ModelFailed
 from ...memory import give_memory_back
 from ..attack.at_saturation import SaturatedResult
 from ..attack.attack_cell import attack_shard
@@ -78,13 +79,23 @@ class Workbench(LastLoaded):
             classifier, data = self._load(task)
             with classifier.frozen(), seeded(0) if classifier.random else nullcontext():
                 outcome = self._do(task, classifier, data, progress)
+                _check_unchanged(task, classifier)
         except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
-            return TaskResult(task, None, seconds=time.perf_counter() - start, reason=reason)
+            return TaskResult(
+                task, None, seconds=time.perf_counter() - start, reason=reason, traffic=self._take_traffic()
+            )
         else:
-            return outcome._replace(seconds=time.perf_counter() - start, gpu=describe_gpu(classifier.device))
+            about = {"gpu": describe_gpu(classifier.device), "traffic": self._take_traffic()}
+            return outcome._replace(seconds=time.perf_counter() - start, **about)
         finally:
             give_memory_back()  # other workers may need it for their largest task
+
+    def _take_traffic(self) -> dict[str, Any] | None:
+        """What the servers of the models that are loaded were asked since this was looked at; None: nothing."""
+        loaded = [each[1] for each in (self._model, self._surrogate) if each is not None]
+        traffic = take_traffic(*loaded)
+        return traffic.spec if traffic else None
 
     def _load(self, task: Task) -> tuple[Classifier, Data]:
         """The model and the images of a task, as they were planned.
@@ -218,6 +229,18 @@ class Workbench(LastLoaded):
             raise InvalidInput(_NOT_PLANNED.format(task.fit.name))
         inputs, labels = inputs.to(learner.device), labels.to(learner.device)
         return fit_attack(cell.row, learner, inputs, labels, cell.threat_model, seed=cell.seed, **cell.parameters)
+
+
+def _check_unchanged(task: Task, classifier: Classifier) -> None:
+    """Raise ModelFailed if a server answers otherwise at the end of an attack than when it was first asked."""
+    if task.kind != "attack":
+        return
+    for part in remote_parts(classifier):
+        if part.has_changed():
+            raise ModelFailed(
+                f"{classifier.name}: its server answers otherwise than when it was first asked (it was updated, or "
+                "drifts); the same command begins new cells for what answers now"
+            )
 
 
 def _is_edited(cell: Cell) -> bool:

@@ -28,6 +28,7 @@ _OF_THE_RUN = frozenset(
         "versions",
         "device",
         "gpu",
+        "traffic",
         "preset",
         "identity",
         "about",

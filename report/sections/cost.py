@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...adapters.models.remote.traffic import read_traffic
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.words import threat_text
 from ...engine.store.outcomes import Outcome
@@ -66,8 +67,8 @@ def write_cost(folder: Folder) -> Section:
     lead = "Passes are counted by davylamp, per image, not by the library. Seconds depend on the machine."
     if any(SURROGATE_PASSES[0] in outcome.columns for outcome in folder.outcomes.done):
         lead += " Via a surrogate, passes are the surrogate's: the model itself is asked nothing."
-    fits = _fits(folder)
-    return Section("cost", "Cost", lead, (*blocks, table, *([fits] if fits else [])))
+    more = [each for each in (_fits(folder), _servers(folder)) if each]
+    return Section("cost", "Cost", lead, (*blocks, table, *more))
 
 
 def _fits(folder: Folder) -> PageTable | None:
@@ -85,6 +86,23 @@ def _fits(folder: Folder) -> PageTable | None:
         if (fit := outcome.meta.get("fit"))
     )
     return make_table("fit-table", "Learned once, before any image was attacked", columns, [*rows]) if rows else None
+
+
+def _servers(folder: Folder) -> PageTable | None:
+    """What servers of remote models were asked for each cell, and what of it they answered; None if there are none."""
+    columns = (
+        "model", "implementation", Column("asked", "images that attack, judge and probes asked about"),
+        Column("paid", "images that the server answered; of the others the answer was known"),
+        Column("probes", "of those paid, the ones that no kept answer may stand for"),
+        Column("sent again", "images in requests that failed on the way: perhaps seen twice"),
+        Column("price", "of what was paid, as --cost says"),
+    )  # fmt: skip
+    rows = [
+        (folder.model(outcome), folder.title(outcome), spent.asked, spent.paid, spent.probes, spent.retried, spent.cost)
+        for outcome in folder.outcomes.done
+        if (spent := read_traffic(outcome.meta.get("traffic")))
+    ]
+    return make_table("server-table", "What servers were asked", columns, rows) if rows else None
 
 
 def mark_front(prices: Sequence[Price]) -> list[Price]:

@@ -6,6 +6,7 @@ is not known by what is visible of it: then there is a reason why the identity i
 
 import enum
 import functools
+import json
 import logging
 import re
 import struct
@@ -99,7 +100,11 @@ class Encoder(CodeEncoder):
 
     def _add_structure(self, value: Any, where: str) -> None:
         if isinstance(value, nn.Module):
-            self._add_layer(value, where)
+            stated = getattr(value, "stated_identity", None)  # of a model that cannot be read: it says what it is
+            if isinstance(stated, tuple):
+                self._add_stated(stated, where)
+            else:
+                self._add_layer(value, where)
         elif isinstance(value, Tensor):
             self._add_tensor(value, where)
         elif isinstance(value, (np.ndarray, np.generic)):
@@ -157,6 +162,11 @@ class Encoder(CodeEncoder):
             self.add(value.tolist(), where)
         else:
             self.hash.update(np.ascontiguousarray(value).tobytes())
+
+    def _add_stated(self, stated: tuple[Any, str], where: str) -> None:
+        self.put("stated", json.dumps(stated[0], sort_keys=True))
+        if stated[1]:
+            self.unknown(where, stated[1])
 
     def _add_layer(self, value: nn.Module, where: str) -> None:
         """A layer: its class, mode, tensors, layers, hooks, and every plain attribute."""

@@ -14,6 +14,9 @@ from ..defences.defend import defend
 from ..defences.names import is_defence, known_defences, read_defence
 from ..detectors.joint import add_detector, is_detector_part
 from ..folding import fold_batch_norms
+from ..remote.address import is_address
+from ..remote.load_remote import PATTERNS, load_remote
+from ..remote.transport import Transport
 from . import demo, onnx, timm, torchvision
 from .file import defend_from_file, load_from_file
 from .input_part import change_input, is_input_part, read_input, write_input
@@ -34,7 +37,7 @@ _OF_FILES = (
 def known_models() -> list[str]:
     """Every fixed model name and the patterns of the others, for help texts."""
     of_providers = [name for each in PROVIDERS.values() for name in each.patterns or each.list_names()]
-    return [*of_providers, *_OF_FILES]
+    return [*of_providers, *_OF_FILES, *PATTERNS]
 
 
 def list_models(pattern: str) -> list[str]:
@@ -57,7 +60,7 @@ def _provider_of(pattern: str) -> Provider:
     return PROVIDERS.get(pattern.partition(":")[0], demo.PROVIDER)
 
 
-def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifier:
+def load_model(name: str, device: str = "cpu", *, fold: bool = True, transport: Transport | None = None) -> Classifier:
     """Load a pretrained classifier with the preprocessing that its weights were published with.
 
     Loading leaves torch's random state as it was, except for what a factory in a file draws.
@@ -75,6 +78,7 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
             1e-5, attacks are faster; not for a factory's model.
+        transport: how the server of a remote model is asked, "http://HOST:PORT/v2/models/NAME"; None: by default.
 
     Returns:
         The classifier; its `resize`, `crop` and `interpolation` are what image files need. timm's "squash" and
@@ -93,9 +97,17 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     original, _, last = name.rpartition("+")
     if any(is_detector_part(part) for part in original.split("+")):
         raise InvalidInput(f"expected a detector as the last part of a name, got {name}")
-    changed = _load_changed(name, original, last, device, fold=fold) if original else None
+    changed = _load_changed(name, original, last, device, fold=fold, transport=transport) if original else None
     if changed is not None:
         return changed
+    if is_address(name):
+        return load_remote(name, device, transport).freeze()
+    return _load_bare(name, device, fold=fold)
+
+
+def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
+    """A model in this process, without a defence: of a provider, of a weights file, or of a factory in a file."""
+    original, _, last = name.rpartition("+")
     if is_weights_name(name):
         return _load_trained(name, device, fold=fold)
     source, _, rest = name.partition(":")
@@ -112,21 +124,23 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True) -> Classifi
     raise UnknownName("model", name, known_models())
 
 
-def _load_changed(name: str, original: str, last: str, device: str, *, fold: bool) -> Classifier | None:
+def _load_changed(
+    name: str, original: str, last: str, device: str, *, fold: bool, transport: Transport | None
+) -> Classifier | None:
     """A model of which the last part of the name is a defence, a detector or an architecture; None of any other."""
     if is_weights_name(original) and _is_architecture(last, original):
         return _load_state(name, last, original, device, fold=fold)
     if is_input_part(last):
         return _load_with_input(name, original, last, device, fold=fold)
     if is_file_name(last):
-        classifier = load_model(original, device, fold=fold)
+        classifier = load_model(original, device, fold=fold, transport=transport)
         return _noted(defend_from_file(name, *split_file_name(last), classifier), classifier)
     if is_defence(last):
         read_defence(last)  # a mistake in it is named before anything is loaded
-        classifier = load_model(original, device, fold=fold)
+        classifier = load_model(original, device, fold=fold, transport=transport)
         return _noted(defend(classifier, last, name).freeze(), classifier)
     if is_detector_part(last):
-        classifier = load_model(original, device, fold=fold)
+        classifier = load_model(original, device, fold=fold, transport=transport)
         return _noted(add_detector(classifier, last, original, name).freeze(), classifier)
     return None
 

@@ -1,0 +1,93 @@
+"""What a model that cannot be read is known by: its answers about a few fixed images."""
+
+import hashlib
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+IMAGES = 4
+AGREEING = 1e-2  # relative to the spread of the answers: what another batch or machine may change
+_STEP = 0.05  # of the spread: what is smaller is rounded away
+_READINGS = 4  # numbers that are read off each answer
+_AGAIN = (3, 0)  # of the images, asked about once more
+
+
+class Fingerprint(NamedTuple):
+    """The answers of a model about the fixed images.
+
+    Args:
+        digest: 20 hexadecimal digits of a hash over what is left of them after rounding.
+        answers: float64, shape (IMAGES, K); of labels, K is 1.
+        steady: whether the same image was answered alike twice.
+    """
+
+    digest: str
+    answers: np.ndarray
+    steady: bool = True
+
+
+@torch.no_grad()
+def fingerprint(model: nn.Module, shape: tuple[int, int, int]) -> Fingerprint:
+    """Ask a model about the fixed images, and about two of them again: 6 images.
+
+    Args:
+        model: takes images in [0, 1] of shape (N, C, H, W); returns scores (N, K), or labels (N,).
+        shape: (C, H, W) of the images.
+    """
+    images = probe_images(shape)
+    answers, again = _numbers(model(images)), _numbers(model(images[list(_AGAIN)]))
+    return Fingerprint(digest_answers(answers), answers, agree(again, answers[list(_AGAIN)]))
+
+
+def probe_images(shape: tuple[int, int, int]) -> Tensor:
+    """The fixed images, shape (IMAGES, C, H, W), in [0, 1]: grey, noise, waves and coarse noise, equal everywhere."""
+    channels, height, width = shape
+    rows, columns = np.mgrid[0:height, 0:width]
+    planes = np.arange(channels)[:, None, None]
+    hashed = (rows * 73856093 ^ columns * 19349663 ^ planes * 83492791) % 251 / 250
+    coarse = ((rows // 4) * 73856093 ^ (columns // 4) * 19349663 ^ planes * 83492791) % 251 / 250
+    waves = 0.5 + 0.5 * np.sin(rows * 0.9 + planes) * np.cos(columns * 0.7)
+    pixels = np.stack([np.full((channels, height, width), 0.5), hashed, np.broadcast_to(waves, hashed.shape), coarse])
+    return torch.from_numpy(np.round(pixels * 255) / 255).float()  # 8 bits hold them
+
+
+def agree(answers: np.ndarray, known: np.ndarray) -> bool:
+    """Whether answers are the same but for rounding on their way through another batch or machine."""
+    if answers.shape != known.shape:
+        return False
+    if answers.shape[1] == 1:
+        return bool((answers == known).all())
+    return bool((np.abs(answers - known) <= AGREEING * _spread(known)).all())
+
+
+def digest_answers(answers: np.ndarray) -> str:
+    """A hash that float rounding does not change, short of luck: 4 sums of each answer with fixed signs, rounded.
+
+    The luck is some 1e-4 where answers differ by 1e-6 of their spread; whoever keeps them can tell by `agree`.
+    """
+    classes = answers.shape[1]
+    if classes == 1:
+        rounded = answers[:, 0].tolist()
+    else:
+        signs = np.array(
+            [[1 if (k * 2654435761 >> (7 + r)) & 1 else -1 for k in range(classes)] for r in range(_READINGS)]
+        )
+        centred = answers - answers.mean(1, keepdims=True)
+        # A spread that is rounded to a power of two: it is the unit, and must not move the numbers measured in it.
+        unit = _STEP * 2.0 ** round(math.log2(_spread(answers)))
+        rounded = [unit, *np.round(centred @ signs.T / math.sqrt(classes) / unit).reshape(-1).tolist()]
+    text = ",".join(f"{value:.6g}" for value in (classes, *rounded))
+    return hashlib.sha256(text.replace("-0,", "0,").encode()).hexdigest()[:20]
+
+
+def _spread(answers: np.ndarray) -> float:
+    finite = answers[np.isfinite(answers)]
+    return max(float(finite.std()), 1e-12) if len(finite) else 1.0
+
+
+def _numbers(answers: Tensor) -> np.ndarray:
+    numbers = answers.detach().double().cpu().numpy()
+    return numbers.reshape(len(numbers), -1)

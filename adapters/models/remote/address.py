@@ -1,0 +1,169 @@
+"""Where a remote model is and how images are written for it, read from its name: a URL without secrets."""
+
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from ....errors import InvalidInput, UnknownName
+
+Form = Literal["v2", "json"]
+Layout = Literal["", "NCHW", "NHWC"]
+Datatype = Literal["", "FP16", "FP32", "FP64", "UINT8"]
+OutputKind = Literal["", "logits", "probabilities", "labels"]
+Writing = Literal["base64", "lists"]
+
+_START = re.compile(r"(json\+)?https?://", re.IGNORECASE)
+_MODEL = re.compile(r"(?P<before>.*?)/v2/models/(?P<name>[^/]+)(/versions/(?P<version>[^/]+))?/?")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_EXAMPLE = "http://HOST:PORT/v2/models/NAME"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """What a name says, behind its "?", of how images are sent and answers are read; what is empty the server says.
+
+    Args:
+        layout: of the pixels of an image: channels first or last.
+        datatype: of a component.
+        scale: what pixels in [0, 1] are multiplied by; of UINT8 always 255.
+        input: name of the server's input, where it has several.
+        output: name of the server's output, where it has several.
+        outputs: what the server gives.
+        classes: how many there are.
+        writing: of images in the JSON form.
+        random: the server draws random numbers at every answer, and is meant to.
+    """
+
+    layout: Layout = ""
+    datatype: Datatype = ""
+    scale: float = 1.0
+    input: str = ""
+    output: str = ""
+    outputs: OutputKind = ""
+    classes: int | None = None
+    writing: Writing = "base64"
+    random: bool = False
+
+
+@dataclass(frozen=True)
+class Address:
+    """A remote model as its name has it.
+
+    Args:
+        name: whole.
+        form: "v2", the Open Inference Protocol, or "json", see docs/remote-models.md.
+        scheme: "http" or "https".
+        host: without brackets.
+        port: None: the scheme's.
+        path: of the model, as it is asked for.
+        base: of the server, before "/v2".
+        model: its name on the server; "" in the JSON form.
+        version: "": the server's choice.
+        encoding: of images and answers.
+    """
+
+    name: str
+    form: Form
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    base: str = ""
+    model: str = ""
+    version: str = ""
+    encoding: Encoding = field(default_factory=Encoding)
+
+    @property
+    def place(self) -> str:
+        """Host and port, for messages."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return shown if self.port is None else f"{shown}:{self.port}"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody on the way can read along: encrypted, or on this machine."""
+        return self.scheme == "https" or self.host in _LOOPBACK
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is meant as that of a remote model."""
+    return _START.match(name) is not None
+
+
+def host_of(name: str) -> str:
+    """The host of a remote model, perhaps with defences behind it; "" if there is none that can be read."""
+    try:
+        return urlsplit(name[name.lower().startswith("json+") * 5 :]).hostname or ""
+    except ValueError:
+        return ""
+
+
+def read_address(name: str) -> Address:
+    """The address in a model's name.
+
+    Raises:
+        InvalidInput: if it is no such name, or has a password.
+        UnknownName: if a setting behind "?" is unknown.
+    """
+    form: Form = "json" if name.lower().startswith("json+") else "v2"
+    try:
+        parts = urlsplit(name[len("json+") :] if form == "json" else name)
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got one that cannot be read ({error})") from None
+    if parts.username is not None or parts.password is not None:
+        raise InvalidInput(
+            f"expected a remote model without user or password, got one for {host}; names are stored in results: "
+            "put a token into an environment variable and name it with --token VARIABLE"
+        )
+    if not host or parts.fragment or not name.isprintable() or " " in name:
+        raise InvalidInput(f"expected a remote model as {_EXAMPLE}, got {name!r}")
+    shared = {"name": name, "form": form, "scheme": parts.scheme.lower(), "host": host, "port": port}
+    encoding = _read_encoding(parts.query)
+    if form == "json":
+        return Address(**shared, path=parts.path or "/", encoding=encoding)
+    match = _MODEL.fullmatch(parts.path)
+    if match is None:
+        raise InvalidInput(f"expected a remote model as {_EXAMPLE} (another form: json+http://...), got {name}")
+    model, version = unquote(match["name"]), unquote(match["version"] or "")
+    path = f"{match['before']}/v2/models/{quote(model, safe='')}"
+    path += f"/versions/{quote(version, safe='')}" if version else ""
+    return Address(**shared, path=path, base=match["before"], model=model, version=version, encoding=encoding)
+
+
+def _read_encoding(query: str) -> Encoding:
+    known = {each.name: each for each in fields(Encoding)}
+    values: dict[str, Any] = {}
+    for key, text in parse_qsl(query, keep_blank_values=True):
+        if key not in known:
+            raise UnknownName("setting of a remote model", key, known)
+        if key in values:
+            raise InvalidInput(f"expected {key} of a remote model once, got it twice")
+        values[key] = _read_value(key, text)
+    return Encoding(**values)
+
+
+def _read_value(key: str, text: str) -> Any:
+    choices = {"layout": Layout, "datatype": Datatype, "outputs": OutputKind, "writing": Writing}
+    if key in choices:
+        known = [each for each in get_args(choices[key]) if each]
+        match = next((each for each in known if each.lower() == text.lower()), None)
+        if match is None:
+            raise InvalidInput(f"expected {key} as {' or '.join(known)}, got {text[:40]!r}")
+        return match
+    if key == "random":
+        if text not in ("yes", "no"):
+            raise InvalidInput(f"expected random as yes or no, got {text[:40]!r}")
+        return text == "yes"
+    if key == "classes":
+        if not re.fullmatch(r"[0-9]{1,6}", text) or int(text) < 2:
+            raise InvalidInput(f"expected classes as a whole number from 2, got {text[:40]!r}")
+        return int(text)
+    if key == "scale":
+        if not re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,9})?", text) or float(text) <= 0:
+            raise InvalidInput(f"expected scale as a number above 0, such as 255, got {text[:40]!r}")
+        return float(text)
+    if not text:
+        raise InvalidInput(f"expected the name of the server's {key}, got an empty text")
+    return text

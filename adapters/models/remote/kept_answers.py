@@ -1,0 +1,108 @@
+"""Answers of servers kept in a file, by model and image: what is asked twice is paid once, also after a kill."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....errors import Unavailable
+
+FILE = "answers.sqlite"
+_BUSY_SECONDS = 60.0
+_AT_ONCE = 500  # placeholders of one statement
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS answers (model TEXT, image BLOB, answer BLOB,"
+    " PRIMARY KEY (model, image)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS fingerprints (model TEXT, digest TEXT, answers BLOB, classes INTEGER,"
+    " PRIMARY KEY (model, digest))",
+)
+
+
+class KeptAnswers:
+    """A file with what servers answered. It is written as answers come, so that a killed process loses none.
+
+    Several processes of one machine may share it; on a file system of several machines SQLite is not safe.
+
+    Args:
+        path: made with its folder if it is not there; it needs 4 bytes a class and some 70 more for each answer.
+
+    Raises:
+        Unavailable: if it cannot be opened, or is something else.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._database: sqlite3.Connection | None = None
+        with self._open():
+            pass
+
+    def look_up(self, model: str, images: Sequence[bytes]) -> dict[bytes, np.ndarray]:
+        """The answers that are kept of some images (their hashes): float32 of shape (K,), or int64 of shape ()."""
+        answers: dict[bytes, np.ndarray] = {}
+        with self._open() as database:
+            for start in range(0, len(images), _AT_ONCE):
+                part = images[start : start + _AT_ONCE]
+                places = ",".join("?" * len(part))
+                query = f"SELECT image, answer FROM answers WHERE model = ? AND image IN ({places})"
+                answers |= {image: _unpack(answer) for image, answer in database.execute(query, (model, *part))}
+        return answers
+
+    def keep(self, model: str, answers: Mapping[bytes, np.ndarray]) -> None:
+        """Keep answers by the hash of their image; on the disk's way when this returns."""
+        rows = [(model, image, _pack(answer)) for image, answer in answers.items()]
+        with self._open() as database, database:
+            database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+
+    def fingerprints(self, model: str) -> dict[str, np.ndarray]:
+        """What a model was known by before: its answers about the probe images by digest, (P, K) float64."""
+        with self._open() as database:
+            rows = database.execute("SELECT digest, answers, classes FROM fingerprints WHERE model = ?", (model,))
+            return {digest: np.frombuffer(blob, np.float64).reshape(-1, classes) for digest, blob, classes in rows}
+
+    def keep_fingerprint(self, model: str, digest: str, answers: np.ndarray) -> None:
+        """Remember what a model is known by."""
+        row = (model, digest, answers.astype(np.float64).tobytes(), answers.shape[1])
+        with self._open() as database, database:
+            database.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?, ?, ?)", row)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            if self._database is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False)
+                # A killed process loses nothing; a machine without power perhaps the last answers: they are paid again.
+                for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
+                    self._database.execute(f"PRAGMA {pragma}").fetchall()
+                with self._database:
+                    for table in _TABLES:
+                        self._database.execute(table)
+            yield self._database
+        except (sqlite3.Error, OSError, ValueError) as error:
+            raise Unavailable(
+                f"expected to keep the server's answers in {self.path}, which failed ({error}); move the file away "
+                "(its answers are paid again), or leave it out with --no-answers"
+            ) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_database": None}
+
+
+def _pack(answer: np.ndarray) -> bytes:
+    kind = b"f" if answer.dtype == np.float32 else b"i"
+    return kind + np.ascontiguousarray(answer, "<f4" if kind == b"f" else "<i8").tobytes()
+
+
+def _unpack(content: bytes) -> np.ndarray:
+    if content[:1] == b"f":
+        return np.frombuffer(content[1:], "<f4").astype(np.float32)
+    return np.frombuffer(content[1:], "<i8").astype(np.int64).reshape(())

@@ -1,0 +1,274 @@
+"""The Open Inference Protocol, version 2 over HTTP, as KServe, Triton, MLServer and OpenVINO speak it.
+
+Source: https://github.com/open-inference/open-inference-protocol, with Triton's binary tensor data extension.
+"""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....errors import InvalidInput, Unavailable, Unsupported
+from ...user_code import one_line
+from .address import Address, Encoding
+from .connection import Reply
+from .patience import Patience
+from .pixels import OUTPUT_TYPES, TYPES, read_numbers
+
+BINARY = "binary_tensor_data"
+_CHANNELS = (1, 3, 4)
+_PREFERRED = ("logits", "probabilities", "scores", "output")
+
+
+class Request(NamedTuple):
+    """What is sent to be answered."""
+
+    path: str
+    body: bytes
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or an output as the metadata have it; -1 in a shape is any number."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        """In a few words."""
+        return f"{self.name} {self.datatype} {list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a server says of a model."""
+
+    name: str
+    platform: str
+    versions: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+class OpenInference:
+    """A model on a server of this protocol: what it takes, requests for it, and what its answers say.
+
+    Args:
+        address: of the model.
+        patience: that sends.
+
+    Raises:
+        ModelFailed: if the server cannot be reached.
+        Unavailable: if there is no such model, or its metadata are none.
+        Unsupported: if it takes something else than images, or several inputs.
+    """
+
+    def __init__(self, address: Address, patience: Patience):
+        self.address = address
+        self.metadata = _read_metadata(address, _fetch(address, patience))
+        self.input = _pick(self.metadata.inputs, address.encoding.input, "input", address)
+        self.output = _pick_output(self.metadata.outputs, address.encoding.output, address)
+        self.encoding = self._complete(address.encoding)
+        self.is_binary = _has_extension(address, patience)
+        self.notes = _notes(self.input, self.output, self.metadata, self.encoding)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(C, H, W), where the metadata fix all of them."""
+        sizes = self.input.shape[1:]
+        if len(sizes) != 3 or min(sizes) < 1:
+            return None
+        height, width, channels = sizes if self.encoding.layout == "NHWC" else (*sizes[1:], sizes[0])
+        return channels, height, width
+
+    @property
+    def channels(self) -> int | None:
+        """Of an image, where the metadata fix them."""
+        sizes = self.input.shape[1:]
+        if len(sizes) != 3:
+            return None
+        channels = sizes[2] if self.encoding.layout == "NHWC" else sizes[0]
+        return channels if channels > 0 else None
+
+    @property
+    def rows(self) -> int | None:
+        """Images of every request, where the metadata fix that."""
+        return self.input.shape[0] if self.input.shape[0] > 0 else None
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the output has, where the metadata fix that."""
+        shape = () if self.output is None else self.output.shape
+        return shape[-1] if len(shape) == 2 and shape[-1] > 1 else None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the metadata say, as JSON types: another one is another model."""
+        parts = {"inputs": self.metadata.inputs, "outputs": self.metadata.outputs}
+        tensors = {name: [[each.name, each.datatype, list(each.shape)] for each in of] for name, of in parts.items()}
+        return {"platform": self.metadata.platform, "versions": list(self.metadata.versions), **tensors}
+
+    def write(self, rows: np.ndarray) -> Request:
+        """The request about some images, each a row."""
+        rows = rows.reshape(len(rows), -1) if len(self.input.shape) == 2 else rows
+        name, kind = self.input.name, self.encoding.datatype
+        tensor: dict[str, Any] = {"name": name, "shape": list(rows.shape), "datatype": kind}
+        content: dict[str, Any] = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+        if self.output is not None:
+            content["outputs"] = [{"name": self.output.name, "parameters": {"binary_data": True}}]
+            del content["parameters"]
+        path = f"{self.address.path}/infer"
+        if not self.is_binary:
+            tensor["data"] = rows.reshape(-1).tolist()
+            return Request(path, json.dumps(content).encode(), {"Content_Type": "application/json"})
+        data = rows.astype(rows.dtype.newbyteorder("<"), copy=False).tobytes()
+        tensor["parameters"] = {"binary_data_size": len(data)}
+        head = json.dumps(content).encode()
+        headers = {"Content_Type": "application/octet-stream", "Inference_Header_Content_Length": str(len(head))}
+        return Request(path, head + data, headers)
+
+    def read(self, reply: Reply) -> np.ndarray:
+        """The output in an answer: float32 or int64, of the shape that it came in.
+
+        Raises:
+            ValueError: if there is none, in words that finish "got ...".
+        """
+        length = reply.headers.get("inference-header-content-length", "")
+        self.is_binary = self.is_binary or bool(length)  # it answers so, whatever it says that it can
+        head, tail = (reply.body[: int(length)], reply.body[int(length) :]) if length.isdecimal() else (reply.body, b"")
+        content = read_json(reply, head)
+        outputs = content.get("outputs") if isinstance(content, dict) else None
+        if not isinstance(outputs, list) or not all(isinstance(each, dict) for each in outputs) or not outputs:
+            raise ValueError(f"{describe_json(content)} without outputs")
+        wanted = self.output.name if self.output else self.address.encoding.output or outputs[0].get("name")
+        place = 0
+        for output in outputs:
+            size = (output.get("parameters") or {}).get("binary_data_size")
+            if output.get("name") == wanted:
+                shape = tuple(output.get("shape") or ())
+                if not all(type(each) is int and each >= 0 for each in shape):
+                    raise ValueError(f"an output of shape {one_line(shape)[:60]}")
+                values = output.get("data") if size is None else tail[place : place + size]
+                return read_numbers(values, shape, str(output.get("datatype")))
+            place += size or 0
+        raise ValueError(f"outputs {', '.join(one_line(each.get('name')) for each in outputs)[:120]}")
+
+    def _complete(self, encoding: Encoding) -> Encoding:
+        """The encoding with what the metadata say; what the name says wins."""
+        kind, shape = encoding.datatype or self.input.datatype, self.input.shape
+        if kind not in TYPES:
+            raise Unsupported(f"{self.address.name} takes {self.input.text}; images are sent as {', '.join(TYPES)}")
+        if len(shape) not in (2, 4):
+            wanted = "images of shape (N, C, H, W) or (N, H, W, C), or flat ones of shape (N, components)"
+            raise Unsupported(f"expected a model that takes {wanted}, got the input {self.input.text}")
+        last = len(shape) == 4 and shape[3] in _CHANNELS and shape[1] not in _CHANNELS
+        return replace(encoding, datatype=kind, layout=encoding.layout or ("NHWC" if last else "NCHW"))
+
+
+def read_json(reply: Reply, body: bytes) -> Any:
+    """The JSON in an answer.
+
+    Raises:
+        ValueError: if it is something else, in words that finish "got ...".
+    """
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        begins = one_line(body[:200].decode("utf-8", "replace"))[:60]
+        what = "a page of HTML" if reply.kind == "text/html" or begins[:1] == "<" else reply.kind or "an empty type"
+        raise ValueError(f"{what} that begins {begins!r}" if body else "an empty answer") from None
+
+
+def describe_json(content: Any) -> str:
+    """What some JSON is, in a few words."""
+    if isinstance(content, dict):
+        return f"an object with {', '.join(map(one_line, list(content)[:5]))[:100] or 'nothing'}"
+    return {list: "a list", str: "a text", type(None): "null"}.get(type(content), "a number")
+
+
+def _fetch(address: Address, patience: Patience) -> Reply:
+    reply = patience.send("GET", address.path)
+    if reply.status != 200:
+        where = f"{address.place}{address.path}"
+        raise Unavailable(f"expected the metadata of {address.model} from {where}, got {patience.describe(reply)}")
+    return reply
+
+
+def _has_extension(address: Address, patience: Patience) -> bool:
+    reply = patience.send("GET", f"{address.base}/v2")
+    try:
+        content = json.loads(reply.body) if reply.status == 200 else {}
+    except ValueError:
+        return False
+    return isinstance(content, dict) and BINARY in (content.get("extensions") or [])
+
+
+def _read_metadata(address: Address, reply: Reply) -> Metadata:
+    try:
+        content = read_json(reply, reply.body)
+        texts = {name: str(content.get(name) or "") for name in ("name", "platform")}
+        versions = tuple(str(each) for each in content.get("versions") or ())
+        tensors = {
+            name: tuple(
+                TensorSpec(str(each["name"]), str(each["datatype"]).upper(), tuple(int(n) for n in each["shape"]))
+                for each in content.get(name) or ()
+            )
+            for name in ("inputs", "outputs")
+        }
+        return Metadata(texts["name"], texts["platform"], versions, tensors["inputs"], tensors["outputs"])
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        why = one_line(error)[:120] if isinstance(error, ValueError) else "JSON of another form"
+        raise Unavailable(
+            f"expected the metadata of the Open Inference Protocol from {address.place}{address.path}, got {why}; "
+            "a server that speaks another form is json+http://..."
+        ) from None
+
+
+def _pick(tensors: tuple[TensorSpec, ...], name: str, what: str, address: Address) -> TensorSpec:
+    listed = ", ".join(each.text for each in tensors) or "none"
+    chosen = [each for each in tensors if each.name == name] if name else list(tensors)
+    if len(chosen) != 1:
+        wanted = f"the {what} {name}" if name else f"one {what}"
+        raise Unsupported(f"expected {wanted} of {address.model}, got {listed}; say ?{what}=NAME behind the name")
+    return chosen[0]
+
+
+def _pick_output(tensors: tuple[TensorSpec, ...], name: str, address: Address) -> TensorSpec | None:
+    """The output that is read; None: the first that comes, of a server that lists none."""
+    if name or not tensors:
+        return _pick(tensors, name, "output", address) if tensors else None
+    usable = [each for each in tensors if each.datatype in OUTPUT_TYPES]
+    scores = [each for each in usable if each.datatype.startswith("FP")]
+    for candidates in (usable, scores, [each for each in scores for word in _PREFERRED if each.name == word]):
+        if len(candidates) == 1:
+            return candidates[0]
+    return _pick(tensors, "", "output", address)
+
+
+def _notes(taken: TensorSpec, output: TensorSpec | None, metadata: Metadata, encoding: Encoding) -> tuple[str, ...]:
+    notes = []
+    if encoding.datatype == "UINT8":
+        notes.append("the server takes bytes: every image is rounded to 8 bits on its way")
+    if len(taken.shape) == 4 and max(taken.shape[1], taken.shape[3]) < 0 and not encoding.layout:
+        notes.append("the server does not say the order of its axes: channels first (?layout=NHWC for last)")
+    if output is not None and len(metadata.outputs) > 1:
+        notes.append(f"read the output {output.name} of {', '.join(each.name for each in metadata.outputs)}")
+    return tuple(notes)
+
+
+def check_components(shape: tuple[int, ...], spec: TensorSpec, encoding: Encoding, name: str) -> None:
+    """Raise InvalidInput unless images of shape (C, H, W) are what a server takes."""
+    given = shape if encoding.layout != "NHWC" else (*shape[1:], shape[0])
+    wanted = spec.shape[1:]
+    if len(wanted) == 1:
+        fits = wanted[0] in (-1, math.prod(shape))
+    else:
+        fits = all(size in (-1, got) for size, got in zip(wanted, given, strict=True))
+    if not fits:
+        sizes = [" x ".join("any" if size < 0 else str(size) for size in each) for each in (wanted, given)]
+        raise InvalidInput(f"{name}: expected images of {sizes[0]} ({encoding.layout}), got {sizes[1]}")

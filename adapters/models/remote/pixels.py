@@ -1,0 +1,60 @@
+"""Images as a server takes them: order of the axes, type and range of a component."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....errors import InvalidInput, Unsupported
+from .address import Encoding
+
+TYPES = {"FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "UINT8": np.uint8}
+OUTPUT_TYPES = {
+    **{"FP16": np.float16, "FP32": np.float32, "FP64": np.float64},
+    **{f"INT{bits}": getattr(np, f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": getattr(np, f"uint{bits}") for bits in (8, 16, 32, 64)},
+}
+
+
+def write_pixels(images: Tensor, encoding: Encoding, name: str) -> np.ndarray:
+    """Images as they are sent, an array whose rows are whole images.
+
+    Args:
+        images: shape (N, C, H, W); in [0, 1], unless `Classifier` normalises them.
+        encoding: with a layout and a datatype.
+        name: of the model, for messages.
+
+    Raises:
+        InvalidInput: if pixels are not in [0, 1] and the server takes bytes.
+        Unsupported: if the server takes another type.
+    """
+    kind = TYPES.get(encoding.datatype or "FP32")
+    if kind is None:
+        raise Unsupported(f"{name} takes images of {encoding.datatype}; known: {', '.join(TYPES)}")
+    pixels = images.detach().to("cpu", torch.float32)
+    if encoding.datatype == "UINT8":
+        if bool((pixels < 0).any()) or bool((pixels > 1).any()):
+            raise InvalidInput(f"expected images in [0, 1] for {name}, which takes bytes, got normalised ones")
+        pixels = (pixels * 255).round()
+    elif encoding.scale != 1:
+        pixels = pixels * encoding.scale
+    if encoding.layout == "NHWC":
+        pixels = pixels.permute(0, 2, 3, 1)
+    return np.ascontiguousarray(pixels.numpy().astype(kind))
+
+
+def read_numbers(values: Any, shape: tuple[int, ...], datatype: str) -> np.ndarray:
+    """Numbers of an answer, from bytes or nested lists.
+
+    Raises:
+        ValueError: if they do not fit.
+    """
+    if datatype not in OUTPUT_TYPES:
+        raise ValueError(f"values of {datatype[:20]}")
+    if isinstance(values, bytes):
+        array = np.frombuffer(values, np.dtype(OUTPUT_TYPES[datatype]).newbyteorder("<"))
+    else:
+        array = np.array(values, dtype=np.float64 if datatype.startswith("FP") else np.int64)
+    wide = np.float32 if datatype.startswith("FP") else np.int64
+    return array.reshape(shape).astype(wide)

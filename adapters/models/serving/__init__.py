@@ -1,0 +1,1 @@
+"""A classifier offered to others by the Open Inference Protocol, over HTTP."""

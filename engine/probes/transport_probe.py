@@ -1,0 +1,67 @@
+"""Are images changed on their way to a remote model: rounded to 8 bits, or compressed as JPEG?
+
+An answer that is the same before and after a change, while another change of the same size moves it, was given to an
+image that had that change already.
+"""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ...adapters import Classifier
+
+IMAGES = 3
+QUALITIES = (95, 85, 75)  # of JPEG: what programs write if nobody says
+_GRID = 1 / 255
+
+
+def probe_transport(classifier: Classifier, inputs: Tensor) -> dict[str, Any]:
+    """How far answers move by each change, and by one of the same size that no transport makes.
+
+    27 images: 3, each as it is, after 4 changes, and after their 4 counterparts.
+
+    Args:
+        classifier: a remote model.
+        inputs: clean images in [0, 1], shape (N, C, H, W).
+
+    Returns:
+        "images"; and "moved": by name of the change, (how far it moves the answer, how far its counterpart does), the
+        largest difference of an answer over the images, medians.
+    """
+    generator = torch.Generator().manual_seed(0)
+    few = inputs[:IMAGES]
+    # Images off the grid of 8 bits: what is rounded on the way differs from what is not.
+    offset = (torch.rand(few.shape, generator=generator, device="cpu").to(few) - 0.5) * _GRID
+    few = (0.02 + 0.96 * few + offset).clamp(0, 1)
+    before = classifier.predict_logits(few)
+    moved = {}
+    for name, change in _changes(few.shape[1]).items():
+        changed = change(few)
+        signs = torch.randint(0, 2, few.shape, generator=generator, device="cpu").to(few) * 2 - 1
+        other = (few + (changed - few).roll(1, 3) * signs).clamp(0, 1)
+        both = [(classifier.predict_logits(images) - before).abs().amax(1).median() for images in (changed, other)]
+        moved[name] = [float(each) for each in both]
+    return {"images": len(few), "moved": moved}
+
+
+def _changes(channels: int) -> dict[str, Callable[[Tensor], Tensor]]:
+    changes: dict[str, Callable[[Tensor], Tensor]] = {"8 bits": lambda images: (images * 255).round() / 255}
+    if channels in (1, 3):
+        changes |= {f"JPEG of quality {q}": lambda images, q=q: _compress(images, q) for q in QUALITIES}
+    return changes
+
+
+def _compress(images: Tensor, quality: int) -> Tensor:
+    arrays = (images.detach().cpu() * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    read = []
+    for array in arrays:
+        file = io.BytesIO()
+        Image.fromarray(array.squeeze(-1) if array.shape[2] == 1 else array).save(file, "JPEG", quality=quality)
+        pixels = np.asarray(Image.open(file), dtype=np.float32) / 255
+        read.append(torch.from_numpy(pixels if pixels.ndim == 3 else pixels[:, :, None]).permute(2, 0, 1))
+    return torch.stack(read).to(images)

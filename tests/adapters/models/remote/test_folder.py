@@ -1,0 +1,168 @@
+"""A results folder with a model here and one behind a server: evaluated, resumed, ranked, checked, reported."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import davylamp
+from davylamp.engine import ResultsStore
+from davylamp.engine.store.sealed import differing_columns
+
+ATTACKS = "torchattacks:square,foolbox:boundary"
+SETTINGS = ["--attacks", ATTACKS, "--norm", "l2", "--param", "steps=12", "--limit", "4", "--cost", "0.5"]
+
+NET = """
+import torch
+
+def make():
+    return torch.load("net.pth", weights_only=False)
+
+def weak():
+    net = make()
+    net[5].bias.data[int(net[5].bias.argmax())] += 12
+    return net
+"""
+
+
+@pytest.fixture
+def images(tmp_path, digits):
+    """The digits as a file, and their model as another."""
+    np.savez(tmp_path / "digits.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
+    torch.save(digits.module, tmp_path / "net.pth")
+    (tmp_path / "net.py").write_text(NET, encoding="utf-8")
+    return "npz:digits.npz"
+
+
+def cells_of(folder):
+    store = ResultsStore(folder)
+    return {key: store.read("cells", key) for key in store.keys("cells")}
+
+
+def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, digits, tmp_path):
+    server = serve()
+    command = ["evaluate", "-o", "mixed", "--data", images, *SETTINGS]
+    for name in ("net.py:make", "net.py:weak", server.url):
+        command += ["--models", name]
+    code, out, err = run(*command)
+    assert code == 0, err
+    assert "mixed: 6 cells run" in out
+    paid = server.images()
+    assert f" {paid} paid (" in out
+    assert f"price {paid / 2:g}" in out
+    cells = cells_of(tmp_path / "mixed")
+    by_model = {}
+    for record in cells.values():
+        by_model.setdefault(record.meta["subject"]["model"], {})[record.meta["spec"]["attack"]] = record
+    here, there = by_model["net.py:make"], by_model[server.url]
+    for attack, record in there.items():
+        for column in ("success", "forwards", "distance"):
+            assert record.table[column].to_pylist() == here[attack].table[column].to_pylist()
+        assert record.meta["traffic"]["paid"] > 0
+        assert "traffic" not in here[attack].meta
+
+    code, out, err = run(*command)
+    assert code == 0
+    assert "0 cells run, 6 kept" in out
+    assert server.images() == paid + 6  # the fingerprint
+    for command in (["rank", "mixed"], ["table", "mixed"], ["status", "mixed"], ["check", "mixed"]):
+        code, out, err = run(*command)
+        assert code == 0, err
+        assert server.url in out or command[0] == "table"
+    assert run("report", "mixed", "-o", "report.html")[0] == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "What servers were asked" in page
+
+    server.net = nn.Sequential(digits.module, nn.Linear(10, 10))
+    code, out, err = run("evaluate", "--models", server.url, "--data", images, "-o", "mixed", *SETTINGS)
+    assert "its server answers otherwise, or describes its model otherwise, than when this folder was filled" in err
+    assert len(cells_of(tmp_path / "mixed")) == 8  # new cells
+    assert len([name for name in os.listdir(tmp_path / "mixed") if name.startswith("answers.sqlite")]) >= 1  # noqa: PTH208
+
+
+def test_a_server_that_changes_during_an_attack_costs_that_cell(serve, digits, tmp_path):
+    server = serve()
+    remote = davylamp.load_model(server.url)
+    seen = []
+
+    def change(images):
+        seen.append(len(images))
+        if sum(seen) > 120:
+            server.net = nn.Sequential(digits.module, nn.Flatten(), _Turned())
+        return images
+
+    server.change = change
+    done = davylamp.evaluate(
+        {"m": remote}, digits.inputs[:4], digits.labels[:4], attacks="torchattacks:square", out=tmp_path / "r",
+        parameters={"steps": 40}, epsilon=0.02, norm="linf",
+    )  # fmt: skip
+    (reason,) = done.summary.failed.values()
+    assert "its server answers otherwise than when it was first asked" in reason
+
+
+class _Turned(nn.Module):
+    def forward(self, logits):
+        return logits.roll(1, 1)
+
+
+SCRIPT = """
+import sys, torch
+torch.set_num_threads(1)
+import davylamp
+from davylamp.adapters.data.datasets import load_data
+data = load_data("npz:digits.npz")
+davylamp.evaluate([sys.argv[1]], attacks="foolbox:hopskipjump", out="killed", data="npz:digits.npz", norm="l2",
+                  limit=3, parameters={"steps": 4, "initial_evaluations": 20, "max_evaluations": 40})
+"""
+
+
+def test_a_killed_run_asks_nothing_twice(serve, images, tmp_path, monkeypatch):
+    server = serve()
+    server.change = lambda pixels: (time.sleep(0.01), pixels)[1]
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    process = subprocess.Popen([sys.executable, "script.py", server.url], cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while server.images() < 160 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    time.sleep(0.2)  # an answer under way
+    before, at_kill = dict(server.seen), server.images()
+    assert ResultsStore(tmp_path / "killed", create=False).keys("cells") == []
+
+    server.change = lambda pixels: pixels
+    parameters = {"steps": 4, "initial_evaluations": 20, "max_evaluations": 40}
+    settings = {"attacks": "foolbox:hopskipjump", "data": "npz:digits.npz", "norm": "l2", "limit": 3}
+    monkeypatch.chdir(tmp_path)  # the name of the data is part of a cell
+    done = davylamp.evaluate([server.url], out="killed", parameters=parameters, **settings)
+    again = {image: server.seen[image] - before[image] for image in before}
+    traffic = done.summary.traffic
+    assert server.images() - at_kill == traffic.paid
+    # Seen before and again now: probes, which pass the kept answers by, and at most the one answer under way.
+    assert sum(again.values()) <= traffic.probes + 8
+    assert traffic.asked - traffic.paid > 100  # what was known
+    whole = davylamp.evaluate([server.url], out="whole", parameters=parameters, **settings)
+    assert not whole.summary.failed
+    one, other = (cells_of(tmp_path / name) for name in ("killed", "whole"))
+    assert list(one) == list(other)
+    for key, record in one.items():
+        assert differing_columns(record.table, other[key].table) == []
+
+
+def test_json_of_an_evaluation_says_what_was_paid(run, serve, images):
+    server = serve()
+    code, out, _ = run(
+        "evaluate", "--models", server.url, "--data", images, "-o", "r", "--json", "--no-answers", *SETTINGS
+    )
+    document = json.loads(out)
+    assert code == 0
+    assert document["traffic"]["paid"] == server.images()
+    assert document["traffic"]["asked"] == document["traffic"]["paid"]  # nothing was kept

@@ -1,0 +1,88 @@
+"""What is sent and read: bytes, JSON, channels last, pixels as bytes, the JSON form; labels and probabilities."""
+
+import pytest
+import torch
+
+from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.models.remote.traffic import traffic_of
+from davylamp.adapters.models.zoo.load import load_model
+from davylamp.errors import Unsupported
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"is_binary": False}, {"layout": "NHWC"}, {"layout": "NHWC", "is_binary": False}, {"batch": 8}, {"side": -1}],
+    ids=str,
+)
+def test_logits_come_back_as_they_are_in_process(settings, digits, serve):
+    server = serve(**settings)
+    remote = load_model(server.url)
+    expected = digits.module(digits.inputs[:5])
+    torch.testing.assert_close(remote(digits.inputs[:5]), expected, rtol=0, atol=1e-5)
+    assert remote.outputs == "logits"
+    assert not remote.gradients
+    assert remote.num_classes == 10
+    sent = [count for _, count in server.requests]
+    assert sent == ([8] if settings.get("batch") else [5])
+    assert traffic_of(remote).paid == sum(sent)  # also those that fill a request up
+
+
+@pytest.mark.parametrize("query", ["", "?writing=lists", "?layout=NHWC"])
+def test_the_small_json_form_asks_the_same(query, digits, serve):
+    server = serve(layout="NHWC" if "NHWC" in query else "NCHW")
+    remote = load_model(f"{server.json_url}{query}")
+    torch.testing.assert_close(remote(digits.inputs[:3]), digits.module(digits.inputs[:3]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["url", "json_url"])
+def test_probabilities_are_seen_and_their_logarithm_is_attacked(form, digits, serve):
+    remote = load_model(getattr(serve(kind="probabilities"), form))
+    logits = remote(digits.inputs)
+    assert remote.outputs == "probabilities"
+    torch.testing.assert_close(logits, digits.module(digits.inputs).log_softmax(1), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["url", "json_url"])
+def test_labels_meet_decision_based_attacks_only(form, digits, serve):
+    server = serve(kind="labels")
+    remote = load_model(f"{getattr(server, form)}?classes=10")
+    inputs, labels = digits.inputs[:2], digits.labels[:2]
+    rules, parameters = ThreatModel("l2"), {"steps": 1, "initial_evaluations": 4, "max_evaluations": 8}
+    result = run_attack("foolbox:hopskipjump", remote, inputs, labels, rules, **parameters)
+    expected = run_attack(
+        "foolbox:hopskipjump", Classifier(digits.module, outputs="labels"), inputs, labels, rules, **parameters
+    )
+    assert torch.equal(result.adv_inputs, expected.adv_inputs)
+    with pytest.raises(Unsupported, match="needs scores, and the model gives labels only"):
+        run_attack("torchattacks:square", remote, inputs, labels, ThreatModel("linf", 0.1))
+
+
+def test_an_attack_by_gradients_is_refused_before_it_runs(digits, serve):
+    server = serve()
+    remote = load_model(server.url)
+    with pytest.raises(Unsupported, match="foolbox:pgd needs gradients, and the model gives none"):
+        run_attack("foolbox:pgd", remote, digits.inputs[:2], digits.labels[:2], ThreatModel("linf", 0.1))
+    assert server.images() <= 4
+
+
+def test_a_server_of_bytes_gets_bytes_and_that_is_said(digits, serve):
+    server = serve(datatype="UINT8")
+    remote = load_model(server.url)
+    rounded = (digits.inputs[:3] * 255).round() / 255
+    torch.testing.assert_close(remote(digits.inputs[:3]), digits.module(rounded), rtol=0, atol=1e-5)
+    assert remote.model.notes == ("the server takes bytes: every image is rounded to 8 bits on its way",)
+
+
+def test_pixels_from_0_to_255_in_floating_point(digits, serve):
+    server = serve()
+    server.change = lambda images: images / 255
+    remote = load_model(f"{server.url}?scale=255")
+    torch.testing.assert_close(remote(digits.inputs[:3]), digits.module(digits.inputs[:3]), rtol=0, atol=1e-4)
+
+
+def test_a_version_and_a_defence_belong_to_a_name(digits, serve):
+    server = serve()
+    plain = load_model(f"{server.url}/versions/3")
+    defended = load_model(f"{server.url}+bit-depth:bits=1")
+    assert torch.equal(plain(digits.inputs[:2]), digits.module(digits.inputs[:2]))
+    assert torch.equal(defended(digits.inputs[:2]), digits.module((digits.inputs[:2]).round()))
