@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
+_LONGEST_LIST = 230  # characters of the names in a message
+
+
 class DavylampError(Exception):
     """Base of every error below; `path` is the key of a configuration that the message begins with, if it does."""
 
@@ -20,8 +23,17 @@ class UnknownName(DavylampError, LookupError):
     def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = ""):
         known = sorted(known)
         close = [meant] if meant else get_close_matches(name, known) or get_close_matches(name.strip().lower(), known)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known) or 'none'}"
+        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {_listed(known)}"
         super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+def _listed(names: list[str]) -> str:
+    """The names with commas, as many as a line holds."""
+    text = ", ".join(names)
+    if len(text) <= _LONGEST_LIST:
+        return text or "none"
+    shown = text[:_LONGEST_LIST].split(", ")[:-1]
+    return f"{', '.join(shown)} and {len(names) - len(shown)} more"
 
 
 class Unsupported(DavylampError, ValueError):

@@ -87,6 +87,8 @@ def _judge_logits(probe: Mapping[str, Any]) -> _Judged:
 
 
 def _judge_gradients(probe: Mapping[str, Any]) -> _Judged:
+    if probe.get("absent"):
+        return _Judged("unknown", "a remote model gives none: only attacks that need none can be run on it")
     zero, bad, count = probe["zero"], probe["not_finite"], probe["images"]
     if probe["unavailable"]:
         return _Judged("fail", f"no gradient reaches the input: {probe['unavailable']}", range(count))

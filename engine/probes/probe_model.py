@@ -85,6 +85,7 @@ def _of_remote(
             classifier.predict_logits(inputs[few]), classifier.predict_logits(inputs[few], batch_size=1)
         ),
         "normalisation": lambda: probe_normalisation(classifier, inputs[part], labels[part], logits),
+        "gradients": lambda: {"images": 0, "absent": True},
         "transport": lambda: probe_transport(classifier, inputs),
     }
     return {**questions, **asked}

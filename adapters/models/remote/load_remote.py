@@ -5,7 +5,7 @@ from .address import read_address
 from .remote_model import RemoteModel, check_kind
 from .transport import Transport
 
-PATTERNS = ("http://HOST:PORT/v2/models/NAME", "https://HOST/v2/models/NAME/versions/V", "json+https://HOST/PATH")
+PATTERNS = ("http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH")
 _SHORTER_EDGE = 256 / 224  # of a photo, relative to the crop: the customary one
 
 

@@ -107,7 +107,7 @@ def test_a_sound_folder_raises_nothing(folder):
     folder.cell(net, "torchattacks:square", range(9))
     checks = check_folder(folder.store.folder)
     assert {check.state for check in checks} <= {"pass", "unknown"}
-    assert {check.name for check in checks} == set(INDICATORS)
+    assert {check.name for check in checks} == set(INDICATORS) - {"transport"}  # of remote models
     passed = {check.name for check in checks if check.state == "pass"}
     from_records = {
         "older-rules",

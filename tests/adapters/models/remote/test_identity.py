@@ -118,6 +118,7 @@ def test_what_happens_to_images_on_their_way_is_seen(change, named, digits, serv
     assert checks["transport"].state == ("warn" if named else "pass")
     assert named in checks["transport"].detail
     assert checks["deterministic"].state == "pass"
+    assert checks["gradients"].state == "unknown"
 
 
 def test_an_answer_that_differs_later_is_an_unstable_prediction(digits, serve):
