@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-
 _LONGEST_LIST = 230  # characters of the names in a message
 
 

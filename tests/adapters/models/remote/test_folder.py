@@ -27,7 +27,7 @@ def make():
 
 def weak():
     net = make()
-    net[5].bias.data[int(net[5].bias.argmax())] += 12
+    net[5].bias.data[8] += 30
     return net
 """
 
