@@ -11,7 +11,7 @@ from ...adapters import Classifier, Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
-from ...adapters.models.identity.digest import digest_data, identify_model
+from ...adapters.models.identity.digest import ModelIdentity, digest_data, identify_model
 from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
 from ...adapters.models.remote.transport import Transport, check_token
 from ...adapters.running.judge import RULES
@@ -151,9 +151,8 @@ def make_plan(
             loaded = bench.data(images, classifier)
             if id(loaded) not in digests:
                 digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
-            note_shape(classifier, loaded.inputs.shape)
-            identity = identify_model(classifier, name)
-            traffic += take_traffic(classifier)
+            identity, spent = _identify(classifier, name, loaded)
+            traffic += spent
             chosen = tuple(loaded.names) if config.images else ()
             digest, count = digests[id(loaded)][1], len(loaded.labels)
             subject = ModelOnData(name, identity.digest, config.data, digest, count, chosen)
@@ -199,6 +198,12 @@ def make_plan(
         traffic=traffic,
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, Traffic]:
+    """What a model is, and what its server was asked to know that."""
+    note_shape(classifier, data.inputs.shape)
+    return identify_model(classifier, name), take_traffic(classifier)
 
 
 def drawn_of(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:

@@ -9,6 +9,8 @@ import pyarrow as pa
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.remote.traffic import note_shape
+from ...adapters.models.remote.transport import kept_in
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, ModelOnData
 from ..sources import DataSource, LastLoaded, ModelSource
@@ -74,7 +76,8 @@ def probe_folder(
         if not waiting and (not _lacks_probes(outcomes, subject)):
             continue
         try:
-            source = ModelSource(subject.model, None if models is None else models.get(subject.model))
+            given = None if models is None else models.get(subject.model)
+            source = ModelSource(subject.model, given, kept_in(outcomes.store.folder))
             limit = None if subject.chosen else subject.images
             images_of = DataSource(subject.data, limit, data, subject.chosen)
             classifier, outcome = _load(bench, subject, source, images_of, device)
@@ -96,6 +99,7 @@ def _load(
     """The subject's model and images; Unavailable if they are not those that were evaluated."""
     classifier = bench.model(source, device)
     data = bench.data(images, classifier)
+    note_shape(classifier, data.inputs.shape)
     if digest_model(classifier, source.name) != subject.model_digest:
         raise Unavailable(
             "expected the model that was evaluated, got one with other weights, layers, attributes, code or "

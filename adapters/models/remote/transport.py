@@ -5,11 +5,13 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from ....errors import InvalidInput, Unavailable
 from ..classifier import PASS_SIZE
 from .address import Address, host_of, is_address
+from .kept_answers import FILE
 
 Unit = Literal["images", "requests"]
 REQUEST_SIZE = PASS_SIZE  # as many as a model in this process is asked about at once
@@ -58,6 +60,11 @@ class Transport:
                 raise InvalidInput(f"expected {name} as a whole number from 1, got {number}")
         if self.token:
             _split_token(self.token)
+
+
+def kept_in(folder: Path) -> Transport:
+    """As by default, with the answers that are kept in a results folder, if there are any."""
+    return Transport(answers=str(folder / FILE) if (folder / FILE).is_file() else "")
 
 
 def read_rate(text: str) -> tuple[float | None, Unit]:
