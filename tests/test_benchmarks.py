@@ -23,6 +23,7 @@ from davylamp.benchmarks import Options
 from davylamp.benchmarks.reproductions import list_tables
 from davylamp.benchmarks.shared import reproduction, small_models
 from davylamp.benchmarks.shared.paper_numbers import load_published
+from davylamp.benchmarks.shared.paper_result import PaperLine, join_results, plain_line, print_result
 from davylamp.engine import load
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.training.ascent import ascend, begin
@@ -94,7 +95,8 @@ def test_every_reproduction_runs_and_says_what_it_is_compared_with(results, name
     assert result["images"] == 2
     assert {"readings", "left_out", "notes", "budget", "models", "data"} <= set(result)
     for line in result["lines"]:
-        assert set(line) == {"row", "symbol", "ours", "low", "high", "n", "published", "difference", "beside"}
+        ours, theirs = {"row", "symbol", "ours", "low", "high", "n"}, {"published", "difference", "beside"}
+        assert set(line) == ours | theirs | {"no_difference"}
         if line["difference"] is not None:
             assert line["difference"] == pytest.approx(line["ours"] - line["published"])
         if None not in (line["ours"], line["low"]):
@@ -102,7 +104,7 @@ def test_every_reproduction_runs_and_says_what_it_is_compared_with(results, name
             slack = 1e-6 * abs(line["ours"])  # of the search for the half distortion of a replicate
             assert line["low"] - slack <= line["ours"] <= top + slack
         assert line["n"] >= (line["ours"] is not None)
-    reproduction.print_result(result, Console(file=io.StringIO(), width=300))
+    print_result(result, Console(file=io.StringIO(), width=300))
     symbols = {line["symbol"] for line in result["lines"]}
     if "-figure" not in name and name != "canary-defences":  # of which the papers print no numbers
         assert all(
@@ -127,11 +129,11 @@ def test_corruptions_of_small_images_are_set_against_the_first_model():
 def test_printing_shows_labels_numbers_readings_and_what_is_left_out(results, capsys):
     from davylamp.report.text.console import make_console
 
-    reproduction.print_result(results("canary-table4"), make_console())
+    print_result(results("canary-table4"), make_console())
     printed = capsys.readouterr().out
     for text in ("other models, other data, other budget", "0.791", "AIAC: after minus"):
         assert text in printed
-    reproduction.print_result({**results("canary-table4"), "left_out": {"ZOO": "too slow"}}, make_console())
+    print_result({**results("canary-table4"), "left_out": {"ZOO": "too slow"}}, make_console())
     assert "left out: ZOO: too slow" in capsys.readouterr().out
 
 
@@ -256,11 +258,88 @@ def test_orders_that_a_text_states_are_counted_in_pairs():
 
 def test_undefined_and_incomparable_numbers_are_null():
     nothing = Estimate(math.nan, math.nan, math.nan, 0)
-    line = reproduction._plain_line(reproduction.PaperLine("row", "MR", nothing, 0.5, "theirs"))
+    line = plain_line(PaperLine("row", "MR", nothing, 0.5, "theirs"), "digits")
     assert (line["ours"], line["low"], line["difference"], line["n"]) == (None, None, None, 0)
-    known = reproduction.PaperLine("row", "FDL", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs", comparable=False)
-    assert reproduction._plain_line(known)["difference"] is None
-    assert reproduction._plain_line(known._replace(comparable=True))["difference"] == -0.25
+    known = PaperLine("row", "FDL", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs", comparable=False)
+    assert plain_line(known, "digits")["difference"] is None
+    assert plain_line(known._replace(comparable=True), "digits")["difference"] == -0.25
+
+
+@pytest.mark.parametrize(
+    ("data", "published", "why"),
+    [
+        ("digits", "CIFAR-10", "digits, not CIFAR-10"),
+        ("demo:cifar10+fog:1", "SVHN", "CIFAR-10, not SVHN"),
+        ("demo:cifar10", "CIFAR-10", ""),
+        ("demo:tiny-imagenet", "ImageNet", ""),
+        ("npz:cifar10", "SVHN", ""),  # whoever gives images knows what they are of
+        ("digits", "", ""),
+    ],
+)
+def test_a_difference_from_numbers_of_other_data_is_none(data, published, why):
+    line = PaperLine("row", "MR", Estimate(0.25, 0.125, 0.5, 4), 0.5, "theirs")
+    lines = [plain_line(line, data, published)]
+    lines += [plain_line(line._replace(data_set=published), data, "MNIST")] if published else []
+    for said in lines:
+        assert said["no_difference"] == why
+        assert said["difference"] == (None if why else -0.25)
+        console = Console(file=io.StringIO(), width=200)
+        print_result({**_RESULT, "lines": [said]}, console)
+        assert (why or "-0.25") in console.file.getvalue()
+
+
+_RESULT = {
+    "table": "t",
+    "source": "a paper",
+    "labels": ["other data"],
+    "models": ["net"],
+    "data": "digits",
+    "images": 4,
+    "budget": "the paper's",
+    "readings": {},
+    "left_out": {},
+    "notes": [],
+    "seconds": 1.0,
+}
+
+
+def test_of_two_numbers_beside_the_same_published_one_the_first_stays():
+    line = {"symbol": "AAW", "beside": "CIFAR-10 VANILLA"}
+    first = {**_RESULT, "data": "demo:cifar10", "images": 2, "lines": [{**line, "row": "resnet, PGD-linf"}]}
+    rest = [
+        {**line, "row": "digits:standard, PGD-linf"},
+        {**line, "row": "digits:standard, PGD-linf", "beside": "SVHN VANILLA"},
+        {**line, "row": "digits:standard, PGD-linf from digits:inception"},
+    ]
+    joined = join_results([first, {**_RESULT, "labels": ["other data", "other budget"], "lines": rest}])
+    assert joined["lines"] == [*first["lines"], *rest[1:]]
+    assert (joined["data"], joined["images"]) == ("demo:cifar10 and digits", 6)
+    assert joined["labels"] == ["other data", "other budget"]
+
+
+def test_cifar_rows_stand_beside_the_resnet_and_the_rest_beside_digits():
+    from davylamp.benchmarks.aisafety import setting as aisafety
+
+    small = aisafety.setting_of(("PGD-linf",), "aisafety_table2", transferred=("PGD-l2",))
+    for options, wanted in (
+        (Options(), ["demo:cifar10", "digits"]),
+        (Options(data="digits"), ["digits"]),
+        (Options(data="npz:cifar.npz"), ["demo:cifar10"]),
+        (Options(models=("digits:trades",)), ["digits"]),
+        (Options(models=("demo:cifar10-resnet18",)), ["demo:cifar10"]),
+        (Options(models=("net.py:net",), data="npz:x.npz"), ["digits"]),
+    ):
+        assert [part.data for part in aisafety._parts("aisafety_table2", small, options)] == wanted
+    cifar = aisafety._on_cifar("aisafety_table2", small)
+    assert cifar.default.models == ("demo:cifar10-resnet18",)
+    assert [choice.surrogate for choice in cifar.config.attacks] == [()]
+    lines = list(
+        aisafety.beside_both(
+            "aisafety_table2", "CA", "demo:cifar10-resnet18", "x", Estimate(1, 1, 1, 20), attack="CLEAN"
+        )
+    )
+    assert [(line.beside, line.published) for line in lines] == [("CIFAR-10 VANILLA", 0.934)]
+    assert aisafety.paper_model("demo:cifar10-resnet18+resize-pad") == "RAND"
 
 
 def test_results_are_kept_resumed_and_never_mixed_with_those_of_another_size(tiny, tmp_path):

@@ -11,8 +11,9 @@ from ...adapters import Classifier
 from ...engine.statistics.bootstrap import Estimate
 from ...metrics import boundary_coverage, multisection_coverage, strong_activation_coverage, top_k_coverage
 from ..shared.paper_numbers import find_value
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, run_setting
+from ..shared.reproduction import run_setting
 from ..shared.small_models import load_training_inputs
 from .setting import attack_name, missing_rows, paper_model, setting_of
 
@@ -46,7 +47,8 @@ def compare_coverage(table: str, options: Options, *, dataset: str) -> dict[str,
                     estimate = Estimate(value, math.nan, math.nan, len(examples))
                     published = find_value(table, symbol, model=paper_model(model), attack=name)
                     beside = f"{dataset} {paper_model(model)}"
-                    lines.append(PaperLine(f"{model}, {name}", symbol, estimate, published, beside))
+                    row = f"{model}, {name}"
+                    lines.append(PaperLine(row, symbol, estimate, published, beside, data_set=dataset))
         notes = ["n is the size of the test set; the paper's are of 10000 images: coverage grows with n"]
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 

@@ -17,8 +17,9 @@ from ...engine.store.outcomes import read_outcomes
 from ...engine.tables.corruption_table import build_corruptions
 from ...metrics import empirical_boundary_distance, orthogonal_directions
 from ..shared.paper_numbers import load_rows
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, SettingRun, build_rows, run_setting
+from ..shared.reproduction import SettingRun, build_rows, run_setting
 from .setting import attack_name, paper_model, setting_of
 
 _SYMBOLS = ("AAW", "ACAC", "ACTC", "NTE")

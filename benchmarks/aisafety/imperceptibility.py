@@ -9,9 +9,10 @@ from ...engine.cell import Cell
 from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
 from ...metrics import perturbation_sensitivity_distance
 from ..shared.paper_numbers import find_value
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, SettingRun, build_rows, run_setting
-from .setting import attack_name, missing_rows, paper_model, setting_of
+from ..shared.reproduction import SettingRun, build_rows, run_setting
+from .setting import attack_name, compare_parts, missing_rows, paper_model, setting_of
 
 _ATTACKS = ("FGSM", "PGD-l1", "PGD-l2", "PGD-linf")
 _READINGS = {
@@ -31,7 +32,8 @@ def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> d
         dataset: that it is about.
     """
     setting = setting_of(_ATTACKS, table, keep_images=True, measures=("distance", "perceptual"))
-    with run_setting(setting, options) as run:
+
+    def compare(run: SettingRun) -> dict[str, Any]:
         results, notes = build_rows(run.folder, ("ALD", "ASS"), "pairs")
         lines = []
         for row in results.rows:
@@ -43,10 +45,17 @@ def compare_imperceptibility(table: str, options: Options, *, dataset: str) -> d
         lines.sort(key=lambda line: line.row)
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, _ATTACKS), notes=notes)
 
+    if dataset == "CIFAR-10":
+        return compare_parts(table, setting, options, compare)
+    with run_setting(setting, options) as run:
+        return compare(run)
+
 
 def _line(table: str, dataset: str, model: str, attack: str, symbol: str, estimate: Estimate) -> PaperLine:
     published = find_value(table, symbol, model=paper_model(model), attack=attack)
-    return PaperLine(f"{model}, {attack}", symbol, estimate, published, f"{dataset} {paper_model(model)}")
+    return PaperLine(
+        f"{model}, {attack}", symbol, estimate, published, f"{dataset} {paper_model(model)}", data_set=dataset
+    )
 
 
 def _sensitivity(run: SettingRun) -> Iterator[tuple[Cell, Estimate]]:

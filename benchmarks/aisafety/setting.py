@@ -1,10 +1,11 @@
 """What AISafety's Tables II to IX share: its attacks, and what its models and data are replaced by.
 
-The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, and gives no weights. Here both parts of a table stand
-beside the same small models on digits, trained and defended as the paper's are.
+The paper has WideResNet-28 on CIFAR-10 and VGG-16 on SVHN, and gives no weights. Beside CIFAR-10's rows of the
+undefended model and of random resizing stand the embedded ResNet-18 on CIFAR-10's samples; beside all others small
+models on digits, trained and defended as the paper's are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,9 @@ from ...engine import Config
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
 from ..shared.paper_numbers import find_value, load_published
-from ..shared.reproduction import PaperLine, Setting, Size
+from ..shared.paper_result import PaperLine, join_results
+from ..shared.paper_table import Options
+from ..shared.reproduction import Setting, SettingRun, Size, run_setting
 
 MODELS: Mapping[str, str] = {
     "standard": "VANILLA",
@@ -22,6 +25,8 @@ MODELS: Mapping[str, str] = {
     "trades": "TRADES",
     "standard+resize-pad": "RAND",
 }
+RESNET = "demo:cifar10-resnet18"
+CIFAR: Mapping[str, str] = {RESNET: "VANILLA", f"{RESNET}+resize-pad": "RAND"}
 INCEPTION = ("digits:inception",)  # in the place of the paper's Inception-V3
 DATASETS = ("CIFAR-10", "SVHN")
 PRESET = find_preset("aisafety")
@@ -35,6 +40,7 @@ _NAMES: Mapping[tuple[str, str], str] = {
     ("spsa", "linf"): "SPSA",
     ("boundary", "l2"): "BA",
 }
+_CIFAR_SIZE = {"default": (20, 300), "quick": (4, 40)}  # images, passes
 _STEPS = {"steps": 20, "binary_search_steps": 3, "samples": 32}
 
 
@@ -69,8 +75,7 @@ def setting_of(
         if attack_name(choice.attack, choice.norm or "") in wanted[bool(choice.surrogate)]
     ]
     config: Config = replace(PRESET.config, attacks=tuple(attacks), **changes)
-    printed = {"VANILLA", *(row["model"] for row in load_published(table)["rows"] if "model" in row)}
-    models = tuple(f"digits:{name}" for name, theirs in MODELS.items() if theirs in printed)
+    models = tuple(f"digits:{name}" for name, theirs in MODELS.items() if theirs in _printed(table))
     return Setting(
         config,
         default=Size(models, images, _STEPS, 1000),
@@ -79,9 +84,52 @@ def setting_of(
     )
 
 
+def compare_parts(
+    table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]]
+) -> dict[str, Any]:
+    """What a table compares, on the ResNet-18 for the rows of CIFAR-10 that it can stand beside, and on the digits.
+
+    With models or data given it is done once, with them.
+
+    Args:
+        table: published.
+        setting: on digits.
+        options: of the command.
+        compare: of a finished evaluation.
+    """
+    results = []
+    for part in _parts(table, setting, options):
+        with run_setting(part, options) as run:
+            results.append(compare(run))
+    return join_results(results)
+
+
+def _parts(table: str, setting: Setting, options: Options) -> list[Setting]:
+    cifar = _on_cifar(table, setting)
+    if options.models is None and options.data is None:
+        return [cifar, setting]
+    small = options.data is not None or any(name.startswith("digits:") for name in options.models or ())
+    return [setting if options.data == "digits" or (options.models is not None and small) else cifar]
+
+
+def _on_cifar(table: str, setting: Setting) -> Setting:
+    """The same on CIFAR-10's samples, without what is transferred: there is no second model to make it on."""
+    models = tuple(name for name, theirs in CIFAR.items() if theirs in _printed(table))
+    attacks = tuple(choice for choice in setting.config.attacks if not choice.surrogate)
+    sizes = {
+        name: replace(getattr(setting, name), models=models, images=images, queries=queries)
+        for name, (images, queries) in _CIFAR_SIZE.items()
+    }
+    return replace(setting, config=replace(setting.config, attacks=attacks), data="demo:cifar10", **sizes)
+
+
+def _printed(table: str) -> set[str]:
+    return {"VANILLA", *(row["model"] for row in load_published(table)["rows"] if "model" in row)}
+
+
 def paper_model(model: str) -> str:
-    """The paper's model that one of ours stands beside: by its training, else the undefended one."""
-    return MODELS.get(model.rpartition(":")[2], "VANILLA")
+    """The paper's model that one of ours stands beside: by its training or defence, else the undefended one."""
+    return CIFAR.get(model) or MODELS.get(model.rpartition(":")[2], "VANILLA")
 
 
 def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, **labels: Any) -> Iterator[PaperLine]:
@@ -96,10 +144,10 @@ def beside_both(table: str, symbol: str, model: str, row: str, ours: Estimate, *
         **labels: of the published row.
     """
     have = {each["dataset"] for each in load_published(table)["rows"]}
-    for dataset in (name for name in DATASETS if name in have):
+    for dataset in (name for name in DATASETS[: 1 if model in CIFAR else None] if name in have):
         name = paper_model(model)
         published = find_value(table, symbol, dataset=dataset, model=name, **labels)
-        yield PaperLine(row, symbol, ours, published, f"{dataset} {name}")
+        yield PaperLine(row, symbol, ours, published, f"{dataset} {name}", data_set=dataset)
 
 
 def missing_rows(table: str, present: Sequence[str]) -> dict[str, str]:

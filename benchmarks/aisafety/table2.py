@@ -3,8 +3,8 @@
 from typing import Any
 
 from ..shared.paper_table import Options
-from ..shared.reproduction import build_rows, run_setting
-from .setting import attack_name, beside_both, missing_rows, setting_of
+from ..shared.reproduction import SettingRun, build_rows
+from .setting import attack_name, beside_both, compare_parts, missing_rows, setting_of
 
 _ATTACKS = ("PGD-l1", "PGD-l2", "PGD-linf", "C&W")
 _READINGS = {
@@ -20,7 +20,8 @@ def compare_white_box(table: str, options: Options) -> dict[str, Any]:
         table: "aisafety_table2".
         options: of the command.
     """
-    with run_setting(setting_of(_ATTACKS, table, measures=("effect",)), options) as run:
+
+    def compare(run: SettingRun) -> dict[str, Any]:
         clean, notes = build_rows(run.folder, ["CA"], "models")
         attacked, more = build_rows(run.folder, ["AAW"], "pairs")
         known = {row.labels["model"]: row.metrics["CA"] for row in clean.rows}
@@ -34,3 +35,5 @@ def compare_white_box(table: str, options: Options) -> dict[str, Any]:
             lines += beside_both(table, "AAW", model, f"{model}, {name}", row.metrics["AAW"], attack=name)
         left_out = missing_rows(table, _ATTACKS)
         return run.report(table, lines, readings=_READINGS, left_out=left_out, notes=[*notes, *more])
+
+    return compare_parts(table, setting_of(_ATTACKS, table, measures=("effect",)), options, compare)

@@ -4,8 +4,8 @@ from typing import Any
 
 from ...engine.tables.defence_table import build_defence
 from ..shared.paper_table import Options
-from ..shared.reproduction import run_setting
-from .setting import beside_both, missing_rows, setting_of
+from ..shared.reproduction import SettingRun
+from .setting import beside_both, compare_parts, missing_rows, setting_of
 
 _SYMBOLS = ("CAV", "CRR", "CSR", "CCV", "COS")
 _READINGS = {
@@ -22,9 +22,8 @@ def compare_defences(table: str, options: Options) -> dict[str, Any]:
         table: "aisafety_table4".
         options: of the command.
     """
-    # A results folder has at least one attack; only its clean predictions are used.
-    setting = setting_of(("FGSM",), table, images=397, quick=397, measures=())
-    with run_setting(setting, options) as run:
+
+    def compare(run: SettingRun) -> dict[str, Any]:
         original, *defended = run.plan.config.models
         lines = []
         for model in defended:
@@ -33,3 +32,7 @@ def compare_defences(table: str, options: Options) -> dict[str, Any]:
                 row = f"{model} against {original}"
                 lines += beside_both(table, symbol, model, row, clean.metrics[symbol])
         return run.report(table, lines, readings=_READINGS, left_out=missing_rows(table, ()))
+
+    # A results folder has at least one attack; only its clean predictions are used.
+    setting = setting_of(("FGSM",), table, images=397, quick=397, measures=())
+    return compare_parts(table, setting, options, compare)

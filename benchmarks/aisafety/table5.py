@@ -10,8 +10,8 @@ from ...adapters import Classifier
 from ...engine.statistics.bootstrap import Estimate, draw_means, interval, resample
 from ...metrics import boundary_steps, empirical_boundary_distance, orthogonal_directions
 from ..shared.paper_table import Options
-from ..shared.reproduction import SettingRun, run_setting
-from .setting import beside_both, missing_rows, setting_of
+from ..shared.reproduction import SettingRun
+from .setting import beside_both, compare_parts, missing_rows, setting_of
 
 _GRID = torch.arange(0.0, 128, 2)
 _FULL, _DEFAULT, _QUICK = 1000, 100, 20  # directions
@@ -30,7 +30,8 @@ def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
         options: of the command.
     """
     directions = _FULL if options.full else _QUICK if options.quick else _DEFAULT
-    with run_setting(setting_of(("FGSM",), table, images=100, quick=20, measures=()), options) as run:
+
+    def compare(run: SettingRun) -> dict[str, Any]:
         lines = [
             line
             for model, classifier in run.models.items()
@@ -39,6 +40,8 @@ def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
         ]
         readings = {symbol: text.format(directions) for symbol, text in _READINGS.items()}
         return run.report(table, lines, readings=readings, left_out=missing_rows(table, ()))
+
+    return compare_parts(table, setting_of(("FGSM",), table, images=100, quick=20, measures=()), options, compare)
 
 
 def _distances(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, Estimate]]:

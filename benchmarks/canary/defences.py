@@ -9,8 +9,9 @@ from typing import Any
 from ...engine import AttackChoice, Config
 from ...engine.tables.defence_table import build_defence
 from ..shared.paper_numbers import load_rows
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, Setting, Size, run_setting
+from ..shared.reproduction import Setting, Size, run_setting
 from ..shared.small_models import EPSILON
 
 _TRAINED = ("pgd-training", "mart", "trades", "noise-training")

@@ -12,8 +12,9 @@ from ...engine.cell import strip_best
 from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
 from ..shared.paper_numbers import find_beside, find_place, find_value, load_rows
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, Setting, Size, build_rows, lines_beside, run_setting
+from ..shared.reproduction import Setting, Size, build_rows, lines_beside, run_setting
 
 NAMES: Mapping[str, str] = {
     "fgsm": "FGSM",
@@ -71,12 +72,14 @@ SETTING = Setting(
     PRESET.config,
     default=Size(("demo:*",), 3, _DEFAULT, 60),
     quick=Size(("demo:efficientnet-lite0",), 2, _QUICK, 24),
+    data_set="ImageNet",
 )
 _CHEAP = (AttackChoice("foolbox:fgsm", "linf", 1 / 255),)  # a results folder has at least one attack
 _CLEAN = Setting(
     replace(PRESET.config, attacks=_CHEAP, transfer="no", measures=()),
     default=replace(SETTING.default, images=20),
     quick=replace(SETTING.quick, images=20),
+    data_set="ImageNet",
 )
 READINGS: Mapping[str, str] = {
     "CF": "mean over the classes that are met; the printed sum over images is a slip",

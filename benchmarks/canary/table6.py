@@ -7,8 +7,9 @@ from typing import Any
 from ...engine.tables.transfer_confidence import build_transfer_confidence
 from ...engine.tables.transfer_table import Over, build_transfer
 from ..shared.paper_numbers import find_value
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, Setting, Size, run_setting
+from ..shared.reproduction import Setting, Size, run_setting
 from .setting import PRESET, READINGS, SETTING, TRANSFERABLE, paper_name, readings_of, run_name
 
 _LARGE = 16 / 255

@@ -12,8 +12,9 @@ from ...engine.statistics.bootstrap import Estimate, interval, resample
 from ...engine.store.outcomes import Outcome, read_outcomes
 from ...engine.tables.symbols import column_of, draw_cells, drop_absent, is_share
 from ...engine.tables.table import aggregate, share_ends
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, run_setting
+from ..shared.reproduction import run_setting
 from .checks import TABLE8_BLACK, TABLE8_WHITE
 from .setting import NOT_COMPARABLE, SETTING, beside, readings_of, row_of, scale
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...engine.statistics.bootstrap import Estimate
 from ..shared.paper_numbers import find_place, find_value, load_rows
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, build_rows, run_setting
+from ..shared.reproduction import build_rows, run_setting
 from .setting import LEFT_OUT, SETTING, paper_name
 
 _SYMBOLS = ("FR@1", "FR@2", "FR@5", "FR@10", "FR@20", "FR@50", "FR@100", "QI_Wup", "QI_Vis")

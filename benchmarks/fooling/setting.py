@@ -23,6 +23,7 @@ SETTING = Setting(
     replace(_CONFIG, attacks=tuple(choice for choice in _CONFIG.attacks if choice.attack != _LONG)),
     default=Size(("demo:*",), 8, _LIMITS, 100),
     quick=Size(("demo:efficientnet-lite0",), 3, {"steps": 3, "binary_search_steps": 2, "candidates": 3}, 40),
+    data_set="ImageNet",
 )
 LEFT_OUT = {"GD-UAP": "it takes 1000 steps; `davylamp evaluate --preset fooling` runs it"}
 _READINGS = {

@@ -1,6 +1,7 @@
 """HikDeep-Sec's Tables 1 and 2 (Zhang et al. 2023): an adversarially trained model against the same one undefended.
 
-The paper has ResNet34 on CIFAR-10 and SVHN, and gives no weights. Both tables are run on the same small models.
+The paper has ResNet34 on CIFAR-10 and SVHN, and gives no weights. Both tables are run on the same small models, of
+which one is adversarially trained as the paper's is: nothing of that kind ships for CIFAR-10.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,9 @@ from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.transfers import read_defended_logits
 from ..shared.paper_numbers import find_value
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, Setting, SettingRun, Size, run_setting
+from ..shared.reproduction import Setting, SettingRun, Size, run_setting
 
 _NAMES: Mapping[str, str] = {"fgsm": "FGSM", "pgd": "PGD", "bim": "BIM"}
 _SYMBOLS = ("CAV", "CCV", "COS", "CRR", "CSR")
@@ -51,7 +53,9 @@ def compare_defence(table: str, options: Options, *, dataset: str) -> dict[str, 
             name = _NAMES[row.labels["examples"].rpartition(":")[2]]
             for symbol, estimate in {"ACC": _accuracy(run, row.labels), **row.metrics}.items():
                 published = find_value(table, symbol, attack=name, epsilon=epsilon)
-                lines.append(PaperLine(f"{name} {epsilon}", symbol, estimate, published, f"{dataset} ResNet34"))
+                lines.append(
+                    PaperLine(f"{name} {epsilon}", symbol, estimate, published, f"{dataset} ResNet34", data_set=dataset)
+                )
         lines.sort(key=lambda line: tuple(_NAMES.values()).index(line.row.split()[0]))
         return run.report(table, lines, readings=_READINGS, left_out={})
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from ...engine.cell import Cell
 from ...engine.statistics.bootstrap import FEWEST, Estimate, bands, interval
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import DIGITS, PaperLine, Setting, Size, run_setting
+from ..shared.reproduction import DIGITS, Setting, Size, run_setting
 from .setting import NAMES, READINGS, choose, half_draws
 
 # What the paper's text says of its figures, the nearest first; what it does not tell apart stands together.
@@ -22,6 +23,7 @@ _SETTING = Setting(
     default=Size(DIGITS[:2], 24, {}),
     quick=Size(DIGITS[:1], 6, {"steps": 5, "max_queries": 60}),
     data="digits",
+    data_set="ImageNet",
 )
 _RANK = (
     "place by D_half among the attacks of the group, 1 the least, ties at their mean place; 95 % interval over the "

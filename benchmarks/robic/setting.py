@@ -13,8 +13,9 @@ from ...engine.plan.presets import find_preset
 from ...engine.statistics.bootstrap import Estimate, draw_half_distortion, interval, resample
 from ...engine.store.outcomes import read_outcomes
 from ..shared.paper_numbers import load_rows
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, Setting, SettingRun, Size, run_setting
+from ..shared.reproduction import Setting, SettingRun, Size, run_setting
 
 NAMES: Mapping[str, str] = {
     "best(foolbox:pgd)": "PGD, best effort",

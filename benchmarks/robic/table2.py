@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..shared.paper_numbers import find_beside
+from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
-from ..shared.reproduction import PaperLine, Setting, Size, build_rows, run_setting
+from ..shared.reproduction import Setting, Size, build_rows, run_setting
 from .setting import READINGS, choose, half_distortions
 
 _SYMBOLS: Mapping[str, str] = {"davylamp:bp": "D_half_white", "davylamp:surfree": "D_half_black"}
@@ -13,6 +14,7 @@ _SETTING = Setting(
     choose(tuple(_SYMBOLS)),
     default=Size(("demo:*",), 4, {"steps": 10, "max_queries": 300}),
     quick=Size(("demo:efficientnet-lite0",), 3, {"steps": 3, "max_queries": 60}),
+    data_set="ImageNet",
 )
 _FAMILIES = {
     "efficientnet": "EfficientNet",

@@ -87,7 +87,8 @@ class NamedSetting:
             raise
         default = _size("default", {"models": models, "images": self.images, **self.default})
         quick = _size("quick", {"models": models, **_QUICK, **self.quick})
-        return Setting(config, default, quick, config.data, self.same)
+        data_set = self.where.get("dataset", "")
+        return Setting(config, default, quick, config.data, self.same, data_set)
 
 
 def measures_for(symbols: Sequence[str]) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class PaperTable:
     published: str | Path = ""
     compare: Callable[..., dict[str, Any]] | str = ".shared.compare_table:compare_table"
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    show: "Callable[[Mapping[str, Any], Console], None] | str" = ".shared.reproduction:print_result"
+    show: "Callable[[Mapping[str, Any], Console], None] | str" = ".shared.paper_result:print_result"
     runs_models: bool = True
 
     def __post_init__(self) -> None:

@@ -4,16 +4,14 @@ Every paper's setting is a preset of the engine. What this machine lacks of it (
 the result says so by its labels; no verdict is given on numbers that come from other models or data.
 """
 
-import math
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rich.console import Console
 from torch import Tensor
 
 from ...adapters import Classifier, defend, find_attack
@@ -22,14 +20,13 @@ from ...adapters.models.zoo.load import load_model
 from ...adapters.paths import expand_path
 from ...engine import AttackChoice, Config, Plan, ResultsStore, evaluate, make_plan
 from ...engine.cell import Cell, digest_of, strip_best
-from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.examples import read_examples
 from ...engine.store.outcomes import read_outcomes
 from ...engine.tables.symbols import By, choose_symbols, drop_absent
 from ...engine.tables.table import Table, TableRow, build_table
 from ...errors import Unsupported
-from ...report.text.console import print_table
 from .paper_numbers import find_beside, find_place, load_published
+from .paper_result import PaperLine, plain_line
 from .paper_table import Options
 from .small_models import TRAININGS, load_digits_data, load_small_model
 
@@ -65,6 +62,7 @@ class Setting:
         quick: at most 1 minute.
         data: name of the data.
         same: what of it is the paper's own, "models" or "data"; the rest is labelled as other.
+        data_set: that the published rows are of, where a line does not say it: "ImageNet"; "" where it is not known.
     """
 
     config: Config
@@ -72,17 +70,7 @@ class Setting:
     quick: Size
     data: str = "demo:imagenet"
     same: tuple[str, ...] = ()
-
-
-class PaperLine(NamedTuple):
-    """Ours beside theirs: `beside` says which published row, `comparable` whether the two are the same quantity."""
-
-    row: str
-    symbol: str
-    ours: Estimate
-    published: float | None
-    beside: str
-    comparable: bool = True
+    data_set: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +84,7 @@ class SettingRun:
     failed: tuple[str, ...]
     start: float
     same: tuple[str, ...] = ()
+    data_set: str = ""
 
     def report(
         self,
@@ -128,7 +117,7 @@ class SettingRun:
             "data": self.plan.config.data,
             "images": self.plan.subjects[0][0].images,
             "budget": self.reduced or "the paper's",
-            "lines": [_plain_line(line) for line in lines],
+            "lines": [plain_line(line, self.plan.config.data, self.data_set) for line in lines],
             "readings": dict(readings),
             "left_out": dict(left_out),
             "notes": [*self.failed, *notes],
@@ -217,8 +206,8 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
     size = setting.quick if options.quick else setting.default
     config = setting.config if options.full else shrink(setting.config, size)
     images = options.limit or (setting.config.limit if options.full else size.images)
-    models = load_models(size.models if options.models is None else options.models, options.device)
     name, data = _find_data(setting.data if options.data is None else options.data)
+    models = load_models(size.models if options.models is None else options.models, options.device, name)
     config = replace(config, data=name, limit=images, device=options.device, seeds=(options.seed,))
     surrogates = [name for choice in config.attacks for name in choice.surrogate if name.startswith("digits:")]
     plan = make_plan(config, models=models, data=data, surrogates=load_models(surrogates, options.device))
@@ -231,7 +220,8 @@ def run_setting(setting: Setting, options: Options) -> Iterator[SettingRun]:
         failed += tuple(f"left out: {name}: {reason}" for name, reason in plan.failed.items())
         replaced = {"models": options.models, "data": options.data}
         same = tuple(part for part in setting.same if replaced[part] is None)
-        yield SettingRun(folder, plan, models, "" if options.full else _describe(size), failed, start, same)
+        reduced = "" if options.full else _describe(size)
+        yield SettingRun(folder, plan, models, reduced, failed, start, same, setting.data_set)
 
 
 def shrink(config: Config, size: Size) -> Config:
@@ -239,14 +229,16 @@ def shrink(config: Config, size: Size) -> Config:
     return replace(config, attacks=tuple(_shrink(choice, size) for choice in config.attacks))
 
 
-def load_models(models: Mapping[str, Classifier] | Sequence[str], device: str) -> Mapping[str, Classifier]:
-    """Classifiers by name: given ones as they are, `digits:NAME+DEFENCE` trained here, "demo:*" all embedded ones."""
+def load_models(
+    models: Mapping[str, Classifier] | Sequence[str], device: str, data: str = ""
+) -> Mapping[str, Classifier]:
+    """Classifiers by name: given ones as they are, `digits:NAME+DEFENCE` trained here, "demo:*" those for the data."""
     if isinstance(models, Mapping):
         return models
     from ...engine.plan.config import expand_models
 
     known = [small for small in models if not small.startswith("digits:")]
-    names = expand_models(Config(models=tuple(known))).models if known else ()
+    names = expand_models(Config(models=tuple(known), data=data)).models if known else ()
     small = {name: _load_digits_model(name).to(device) for name in models if name not in known}
     return {**small, **{name: load_model(name, device) for name in names}}
 
@@ -258,38 +250,6 @@ def _load_digits_model(name: str) -> Classifier:
     for defence in defences:
         classifier = defend(classifier, defence, f"{classifier.name}+{defence}")
     return classifier
-
-
-def print_result(result: Mapping[str, Any], console: Console) -> None:
-    """Print ours beside theirs, with what stands in the way of comparing them.
-
-    Args:
-        result: of `SettingRun.report`.
-        console: to print on.
-    """
-    labels = f"{', '.join(result['labels'])}; " if result["labels"] else ""
-    title = f"{result['table']}: {labels}{result['images']} images of {result['data']}"
-    columns = ("row", "metric", "ours", "95 % interval", "n", "published", "difference", "beside")
-    rows = [
-        (
-            *(line[name] for name in ("row", "symbol", "ours")),
-            _interval(line["low"], line["high"]),
-            *(line[name] for name in ("n", "published", "difference", "beside")),
-        )
-        for line in result["lines"]
-    ]
-    print_table(title, columns, rows, console)
-    lines = [result["source"], f"models: {', '.join(result['models'])}; budget: {result['budget']}"]
-    lines += [f"{symbol}: {text}" for symbol, text in result["readings"].items()]
-    lines += [f"left out: {row}: {reason}" for row, reason in result["left_out"].items()]
-    for text in [*lines, *result["notes"], f"{result['seconds']:.0f} s"]:
-        console.print(f"- {text}", highlight=False, markup=False)
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    if low is None:
-        return "-"
-    return f"{low:.3g} - {'unbounded' if high is None else format(high, '.3g')}"
 
 
 def _shrink(choice: AttackChoice, size: Size) -> AttackChoice:
@@ -312,15 +272,3 @@ def _describe(size: Size) -> str:
     parts = [f"{name} <= {most}" for name, most in size.limits.items()]
     parts += [f"at most {size.queries} passes per image"] if size.queries is not None else []
     return ", ".join(parts)
-
-
-def _plain_line(line: PaperLine) -> dict[str, Any]:
-    ours = {name: _plain(value) for name, value in zip(("ours", "low", "high", "n"), line.ours, strict=True)}
-    known = line.comparable and line.published is not None and ours["ours"] is not None
-    difference = line.ours.value - line.published if known and line.published is not None else None
-    theirs = {"published": line.published, "difference": difference, "beside": line.beside}
-    return {"row": line.row, "symbol": line.symbol, **ours, **theirs}
-
-
-def _plain(value: float) -> float | None:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
