@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         find_attack,
         find_implementation,
     )
+    from .adapters.data.maite import from_maite, to_maite
     from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, best_of, load
     from .errors import DavylampError
     from .memory import keep_freed_memory
@@ -67,6 +68,7 @@ _HOMES = {
         *("Attack", "AttackResult", "Classifier", "Implementation", "Library", "ThreatModel"),
         *("as_implementation", "defend", "find_attack", "find_implementation"),
     ),
+    ".adapters.data.maite": ("from_maite", "to_maite"),
     ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "best_of", "load"),
     ".scoring": ("Ranking",),
     ".errors": ("DavylampError",),
@@ -109,6 +111,8 @@ __all__ = [  # noqa: RUF022 - verbs first
     "defend",
     "find_attack",
     "find_implementation",
+    "from_maite",
+    "to_maite",
 ]
 
 

@@ -1,0 +1,101 @@
+"""MAITE's protocols of image classification, both ways: its models and data sets as ours, and ours as its.
+
+Version 0.10 (MIT). The protocols are structural, so nothing of MAITE is imported: what has their attributes is one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...errors import InvalidInput
+from ..models.classifier import Classifier
+from ..user_code import user_code
+from .array_files import check_arrays
+from .datasets import Data
+
+
+class MaiteModule(nn.Module):
+    """A MAITE model as a module: it gets a batch as a list of images, on the CPU where it cannot be differentiated."""
+
+    def __init__(self, model: Any, gradients: bool):
+        super().__init__()
+        self.inner, self.gradients = model, gradients
+        self.layers_note = "" if isinstance(model, nn.Module) else "a MAITE model's layers cannot be read"
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Shape (N, K)."""
+        if self.gradients:
+            return torch.stack(list(self.inner(list(inputs))))
+        rows = self.inner(list(inputs.detach().cpu()))
+        return torch.stack(
+            [torch.as_tensor(np.asarray(row.detach() if isinstance(row, Tensor) else row)) for row in rows]
+        ).to(inputs)
+
+
+class MaiteModel:
+    """A classifier as a MAITE model: images (C, H, W) in [0, 1] in, what the classifier gives (K,) out, on the CPU."""
+
+    def __init__(self, classifier: Classifier):
+        self.classifier = classifier
+        self.metadata = {"id": classifier.name}
+
+    def __call__(self, batch: Sequence[Any], /) -> list[Tensor]:
+        """Scores of each image, shape (K,)."""
+        inputs = torch.stack([torch.as_tensor(np.asarray(image), dtype=torch.float32) for image in batch])
+        return list(self.classifier.predict_logits(inputs))
+
+
+class MaiteDataset:
+    """Labelled images as a MAITE data set: (image in [0, 1], one-hot label, {"id": name}) at each place."""
+
+    def __init__(self, data: Data, num_classes: int, name: str):
+        self.data, self.metadata = data, {"id": name}
+        self.targets = nn.functional.one_hot(data.labels, num_classes).float()
+
+    def __getitem__(self, place: int, /) -> tuple[Tensor, Tensor, dict[str, str]]:
+        return self.data.inputs[place], self.targets[place], {"id": self.data.names[place]}
+
+    def __len__(self) -> int:
+        return len(self.data.labels)
+
+
+def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> Any:
+    """A MAITE model as a `Classifier`, or a MAITE data set as `Data`.
+
+    Args:
+        thing: either; of a data set the images are taken in [0, 1] or of 8 bits, and the largest of each target.
+        gradients: whether what the model returns can be differentiated; None: if it is a `torch.nn.Module`.
+        **options: of `Classifier`; `mean=[0] * 3, std=[1 / 255] * 3` for a model that takes images in [0, 255].
+
+    Raises:
+        DavylampError: if it is neither, the data set fails, or its images are not labelled images of one size.
+    """
+    identity = getattr(thing, "metadata", None)
+    if not isinstance(identity, Mapping) or "id" not in identity:
+        raise InvalidInput(f'expected a MAITE model or data set (metadata with an "id"), got {type(thing).__name__}')
+    name = str(identity["id"])
+    if hasattr(thing, "__getitem__") and hasattr(thing, "__len__"):
+        with user_code(f"the MAITE data set {name}"):
+            items = [thing[place] for place in range(len(thing))]
+            images, targets = (np.stack([np.asarray(item[part]) for item in items]) for part in (0, 1))
+        return Data(*check_arrays(images, targets.argmax(1), name, None), [str(item[2]["id"]) for item in items])
+    if not callable(thing):
+        raise InvalidInput(f"expected a MAITE model or data set, got an uncallable {type(thing).__name__}")
+    differentiable = isinstance(thing, nn.Module) if gradients is None else gradients
+    return Classifier(MaiteModule(thing, differentiable), **{"name": name, "gradients": differentiable, **options})
+
+
+def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: str = "davylamp") -> Any:
+    """A classifier as a MAITE model, or labelled images as a MAITE data set.
+
+    Args:
+        thing: either.
+        num_classes: of the data's one-hot labels; None: as many as the labels need.
+        name: the data set's "id".
+    """
+    if isinstance(thing, Classifier):
+        return MaiteModel(thing)
+    return MaiteDataset(thing, num_classes or int(thing.labels.max()) + 1, name)
