@@ -29,10 +29,8 @@ class MaiteModule(nn.Module):
         """Shape (N, K)."""
         if self.gradients:
             return torch.stack(list(self.inner(list(inputs))))
-        rows = self.inner(list(inputs.detach().cpu()))
-        return torch.stack(
-            [torch.as_tensor(np.asarray(row.detach() if isinstance(row, Tensor) else row)) for row in rows]
-        ).to(inputs)
+        rows = (row.detach() if isinstance(row, Tensor) else row for row in self.inner(list(inputs.detach().cpu())))
+        return torch.stack([torch.as_tensor(np.asarray(row)) for row in rows]).to(inputs)
 
 
 class MaiteModel:
