@@ -64,5 +64,9 @@ class ModelFailed(InvalidInput, RuntimeError):
     """A model, its file or its data code failed, or returned no logits; never the fault of an attack library."""
 
 
+class ModelDied(ModelFailed):
+    """The process that a model runs in ended, or gave no answer in time or none that is one; what it says is gone."""
+
+
 class StoreMismatch(DavylampError, ValueError):
     """A results file was written in another format."""

@@ -84,6 +84,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     batch: Annotated[Given, FromConfig(("batch_size", "draws", "eot"))] = {},  # noqa: B006
     asking: Annotated[Given, FromConfig(("rate", "cost", "token", "timeout", "request_size"))] = {},  # noqa: B006
+    apart: Annotated[Given, FromConfig(("isolate", "time_limit", "memory_limit"))] = {},  # noqa: B006
     defaults: Annotated[bool, typer.Option("--defaults", help="each library with its defaults")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
     as_json: Json = False,
@@ -96,7 +97,8 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=among["repaired"])]
     say_assumed(rows)
     choice = threat.choice([attack, *(beside or [])], defaults=defaults)
-    values = {**on, **among, **batch, **asking}
+    values = {**on, **among, **batch, **asking, **apart}
+    values["isolate"] = values["isolate"] or "auto"
     config = _check_request(
         choice, values, {"models": (seen.of(model),), "data": data, "seeds": (seed,), "device": device}, rows
     )
@@ -117,7 +119,8 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     from ..engine.plan.chosen import chosen_of
 
     asked = config.attacks[0]
-    classifier = load_model(config.models[0], config.device, transport=config.transport())
+    how = {"transport": config.transport(), "isolation": config.isolation}
+    classifier = load_model(config.models[0], config.device, **how)
     images = load_data_for(classifier, config.data, config.limit)
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
     _warn_unreachable(rows, asked, threat_model)
@@ -171,14 +174,17 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     from ..adapters.models.defences.names import describe_draws, describe_gradients
     from ..adapters.models.outputs import explain_accuracy
     from ..adapters.models.remote.traffic import traffic_of
+    from ..adapters.models.room.isolated import describe_isolated
     from ..report.text.console import print_error
 
     result = next((row.result for row in comparison.rows if row.result is not None), None)
     hint = None if result is None else explain_accuracy(result.logits, result.labels)
     passed = describe_gradients(classifier.name)
     drawn = describe_draws(classifier.name, is_random=classifier.random, draws=config.draws, eot=config.eot)
+    apart = describe_isolated(config.isolation, config.models)
+    apart += classifier.loading_notes
     asked = traffic_of(classifier).line
-    said = (*classifier.loading_notes, classifier.output_note, classifier.precision_note, passed, drawn, hint, asked)
+    said = (*apart, classifier.output_note, classifier.precision_note, passed, drawn, hint, asked)
     for line in said:
         if line:
             print_error(f"- {line}")

@@ -67,6 +67,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     as_json: Json = False,
 ) -> None:
     """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
+    from ..adapters.models.room.isolated import prepare_rooms
     from ..engine.plan.config import write_config
     from ..engine.plan.make import check_config
     from ..engine.run.choose import choose_executor
@@ -82,6 +83,9 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     settings, named = _start_from(config, values.pop("preset"))
     settings, given = _apply(settings, values, threat)
     settings = _add_defences(_add_input(settings, seen), defence or [])
+    if "isolate" not in named | given:
+        settings = replace(settings, isolate="auto")
+    prepare_rooms(settings.isolation, (*settings.models, *settings.surrogate))
     check_config(settings)
     if print_config:
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product
@@ -168,6 +172,7 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
     from ..adapters.models.defences.names import describe_draws, describe_gradients
     from ..adapters.models.remote.kept_answers import FILE as ANSWERS
+    from ..adapters.models.room.isolated import describe_isolated
     from ..adapters.paths import expand_path
     from ..engine.attack.reach import list_unreachable
     from ..engine.plan.chosen import chosen_line
@@ -195,7 +200,8 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
         f"{name}: {describe_draws(name, is_random=True, draws=settings.draws, eot=settings.eot)}"
         for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
     ]
-    for note in (*describe_preset(plan.config.preset), *plan.notes, *warnings, *gradients, *drawn, *changed):
+    apart = describe_isolated(plan.config.isolation, (*plan.config.models, *plan.config.surrogate))
+    for note in (*describe_preset(plan.config.preset), *plan.notes, *apart, *warnings, *gradients, *drawn, *changed):
         print_error(f"- {note}")
     rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:

@@ -12,6 +12,7 @@ from ..adapters import Classifier
 from ..adapters.data.datasets import Data, choose_named, load_data_for
 from ..adapters.models.ensemble import ensemble_of
 from ..adapters.models.remote.transport import Transport
+from ..adapters.models.room.isolating import NOT_ISOLATED, Isolation
 from ..adapters.models.zoo.load import load_model
 from ..errors import InvalidInput
 
@@ -24,16 +25,18 @@ class ModelSource:
         name: of the model.
         classifier: where it was handed over.
         transport: how its server is asked, if it has one.
+        isolation: how one that is loaded by its name is kept apart from this process.
     """
 
     name: str
     classifier: Classifier | None = None
     transport: Transport | None = None
+    isolation: Isolation = NOT_ISOLATED
 
     def load(self, device: str) -> Classifier:
         """The classifier on a device."""
         if self.classifier is None:
-            return load_model(self.name, device, transport=self.transport)
+            return load_model(self.name, device, transport=self.transport, isolation=self.isolation)
         wanted, there = torch.device(device), self.classifier.device
         if wanted.type == there.type and wanted.index in (None, there.index):
             return self.classifier  # of which parts may lie on other devices

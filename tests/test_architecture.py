@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "errors": set(),
     "intervals": set(),
     "memory": set(),
-    "adapters": {"errors", "intervals"},
+    "adapters": {"errors", "intervals", "memory"},
     "engine": {"metrics", "adapters", "errors", "intervals", "memory"},
     "report": {"engine", "scoring", "metrics", "adapters", "errors", "intervals"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},

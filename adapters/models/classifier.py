@@ -66,6 +66,7 @@ class Classifier(nn.Module):
     steady: bool | None = None  # whether it predicts the same again, once that is known (`steadiness.is_steady`)
     # Of the class, and of an instance only where they differ: what is hashed of older models stays.
     random: bool = False
+    stated_identity: tuple[str, tuple[str, ...]] | None = None  # digest and reasons, where its layers are not here
     draws: int = DRAWS  # that a random model is judged by
     eot: int = 1  # draws whose mean an attack sees of a random model (`QueryCounter`)
 

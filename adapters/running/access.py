@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ...errors import ModelFailed, Unsupported
+from ...errors import ModelDied, ModelFailed, Unsupported
 from ..attack import Implementation
 from ..catalogue.lookup import IMPLEMENTATIONS, attack_of
 from ..models.classifier import Classifier
@@ -60,6 +60,8 @@ def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
             image = inputs[:1].detach().clone().requires_grad_()
             try:
                 answers.note_gradients(there=classifier(image).requires_grad)
+            except ModelDied:
+                raise
             except ModelFailed:  # as of one that turns its images into arrays
                 answers.note_gradients(there=False)
                 classifier(image)  # without gradients: fails again if that was not the reason

@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
+from ...errors import AttackFailed, InvalidInput, ModelDied, ModelFailed, Unsupported
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of, check_settings, load_class, row_of
 from ..models.classifier import Classifier
 from ..models.images import check_images, check_labels
 from ..models.restoring import StateGuard
+from ..models.room.isolated import renew
 from ..result import AttackResult
 from ..threat_model import ThreatModel, pick_words
 from .access import check_access
@@ -110,6 +111,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     check_images(inputs)
     threat_model.check_radius(inputs[0].numel())
     inputs = inputs.detach().float()
+    renew(classifier)
     with classifier.frozen(), drawing(classifier, draws=draws, eot=eot):
         logits = clean_logits(classifier, inputs, labels, logits)
         labels = labels.to(inputs.device, torch.long)
@@ -198,6 +200,8 @@ def _attack_all(
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call)
                 calls, error = calls + 1, call.error or error
+                if isinstance(call.error, ModelDied):  # nothing is left to ask
+                    raise call.error
                 watch.note(rows, call.error)
                 evidence.merge(rows, call, classifier, first=restart == 0)
     if calls and len(evidence.errors) == calls:

@@ -12,6 +12,7 @@ from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
 from ...adapters.models.classifier import DRAWS
 from ...adapters.models.remote.transport import REQUEST_SIZE, TIMEOUT, Transport, read_rate
+from ...adapters.models.room.isolating import SECONDS, Isolate, Isolation
 from ...adapters.models.zoo.load import known_models, match_models
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
 from ...adapters.paths import expand_path
@@ -121,6 +122,9 @@ class Config:
         fit_limit: only this many of them.
         draws: answers that each example is judged by, of models that draw random numbers.
         eot: answers of such a model whose mean an attack sees, each of them a query; 1: it takes it for deterministic.
+        isolate: which models run in a process of their own, see `Isolation`; what handed-over modules do never.
+        time_limit: seconds that one answer of such a model may take.
+        memory_limit: GiB that its process may ask for; None: four fifths of the machine's.
         preset: the paper whose setting this is, if any.
         rate: at most so many images or requests a second to the server of a remote model: "20", "5 requests".
         cost: price of one image that a server answers, whatever the currency.
@@ -167,6 +171,9 @@ class Config:
     fit_limit: Annotated[Count | None, Option("only this many images of --fit-data")] = None
     draws: Annotated[Draws, Option("answers that judge an example, of a random model")] = DRAWS
     eot: Annotated[Draws, Option("answers of a random model whose mean the attack sees")] = 1
+    isolate: Annotated[Isolate, Option("auto: files' models in a process of their own; yes: all; strict; no")] = "no"
+    time_limit: Annotated[float, Gt(0), Option("seconds for one answer of an isolated model")] = SECONDS
+    memory_limit: Annotated[Annotated[float, Gt(0)] | None, Option("GiB of memory for an isolated model")] = None
     preset: Annotated[str, Option("canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
     rate: Annotated[str, Option("20 images or 5 requests a second, at most, of a remote model")] = ""
     cost: Annotated[float, Option("price of one image that a server answers")] = 0.0
@@ -174,6 +181,11 @@ class Config:
     timeout: Annotated[float, Gt(0), Option("seconds that a server has for an answer")] = TIMEOUT
     request_size: Annotated[Count, Option("images that a server is asked about at once, at most")] = REQUEST_SIZE
     no_answers: Annotated[bool, Option("keep no answers of servers")] = False
+
+    @property
+    def isolation(self) -> Isolation:
+        """How models that are loaded by name are kept apart from this process."""
+        return Isolation(self.isolate, self.time_limit, self.memory_limit)
 
     def __post_init__(self) -> None:
         values = dict(vars(self))

@@ -145,7 +145,7 @@ def make_plan(
     spared = originals_of(config.models) if config.examples == "original" else {}  # nothing is made on them
     fit = FitSource(config.fit_data, config.fit_limit, fit_data) if config.fit_data else None
     for name in config.models:
-        source = ModelSource(name, None if models is None else models[name], transport)
+        source = ModelSource(name, None if models is None else models[name], transport, config.isolation)
         try:
             classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
             loaded = bench.data(images, classifier)

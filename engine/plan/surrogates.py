@@ -7,6 +7,7 @@ from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.ensemble import ensemble_name, ensemble_of
 from ...adapters.models.identity.digest import identify_model
+from ...adapters.models.room.isolating import Isolation
 from ...adapters.running.surrogate import check_surrogate
 from ...errors import InvalidInput
 from ..cell import ModelOnData, Surrogate
@@ -77,7 +78,7 @@ def load_surrogates(
     Raises:
         DavylampError: if one cannot be loaded.
     """
-    return {names: _load(names, models or {}) for names in _sets_of(config)}
+    return {names: _load(names, models or {}, config.isolation) for names in _sets_of(config)}
 
 
 def check_surrogates(
@@ -115,8 +116,8 @@ def _sets_of(config: Config) -> list[tuple[str, ...]]:
     return [*dict.fromkeys(surrogate_names(config, choice) for choice in config.attacks)]
 
 
-def _load(names: tuple[str, ...], models: Mapping[str, Classifier]) -> LoadedSurrogate:
-    sources = tuple(ModelSource(name, models.get(name)) for name in names)
+def _load(names: tuple[str, ...], models: Mapping[str, Classifier], isolation: Isolation) -> LoadedSurrogate:
+    sources = tuple(ModelSource(name, models.get(name), isolation=isolation) for name in names)
     if not sources:
         return NO_SURROGATE
     loaded = [source.load("cpu" if source.classifier is None else str(source.classifier.device)) for source in sources]

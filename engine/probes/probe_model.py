@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...adapters import Classifier
 from ...adapters.models.remote.traffic import asked_afresh, remote_parts
+from ...adapters.models.room.isolated import inside
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
 from .transport_probe import probe_transport
@@ -41,12 +42,14 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
     declared = {"random": True} if classifier.random else {}
     first = cache(lambda: classifier.predict_logits(few))
     questions: Mapping[str, Callable[[], dict[str, Any]]] = {
-        "eval-mode": lambda: probe_mode(classifier),
+        "eval-mode": lambda: inside(classifier, probe_mode),
         "deterministic": lambda: {**_differ(first(), classifier.predict_logits(few)), **declared},
         "zero-epsilon": lambda: {**_differ(first(), classifier.predict_logits(few, batch_size=1)), **declared},
         "logits": lambda: probe_outputs(logits),
         "gradients": lambda: probe_gradients(classifier, few, few_labels),
-        "normalisation": lambda: probe_normalisation(classifier, inputs[:LABELLED], labels[:LABELLED], logits),
+        "normalisation": lambda: inside(
+            classifier, probe_normalisation, inputs[:LABELLED], labels[:LABELLED], logits[:LABELLED]
+        ),
     }
     if remote_parts(classifier):
         questions = _of_remote(classifier, inputs, labels, logits, questions)

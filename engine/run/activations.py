@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
+from ...adapters.models.room.isolated import inside, is_isolated
 from ...errors import Unsupported
 from ...metrics.coverage import Neurons, neuron_values
 
@@ -31,6 +32,10 @@ def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
     Raises:
         Unsupported: if the model has no such layer that is called.
     """
+    if is_isolated(classifier):
+        for name, values in inside(classifier, layer_outputs, inputs):
+            visit(name, values)
+        return
     calls: dict[str, int] = {}
 
     def hook_of(name: str) -> Callable[..., None]:
@@ -52,6 +57,13 @@ def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
             hook.remove()
     if not calls:
         raise Unsupported(f"expected convolutions or linear layers in {classifier.name}, got none that is called")
+
+
+def layer_outputs(classifier: Classifier, inputs: Tensor) -> list[tuple[str, Tensor]]:
+    """What `visit_layers` shows, all at once."""
+    seen: list[tuple[str, Tensor]] = []
+    visit_layers(classifier, inputs, lambda name, values: seen.append((name, values)))
+    return seen
 
 
 def ranges_of(classifier: Classifier, blocks: Iterable[Data], neurons: Neurons) -> dict[str, tuple[Tensor, Tensor]]:

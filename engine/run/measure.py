@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
+from ...adapters.models.room.isolated import inside
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.running.judge import distances_of, quantise
 from ...adapters.user_file import is_file_name
-from ...errors import DavylampError
+from ...errors import DavylampError, ModelFailed
 from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
@@ -162,9 +163,19 @@ def minimal_distance(result: AttackResult) -> Tensor:
 def label_cams(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Tensor | None:
     """Activation maps of the labels, shape (N, h, w); None for a model without a layer that has them."""
     try:
-        return grad_cam(classifier, inputs, labels)
+        return _maps_of(classifier, inputs, labels)
+    except ModelFailed:
+        raise
     except ValueError:  # no layer is known for this architecture
         return None
+
+
+def _maps_of(classifier: Classifier, inputs: Tensor, classes: Tensor) -> Tensor:
+    """Activation maps of classes, shape (N, h, w) or (N, M, h, w), made where the layers are."""
+    maps = inside(classifier, grad_cam, inputs, classes)
+    if not isinstance(maps, Tensor) or maps.shape[: classes.ndim] != classes.shape or maps.ndim != classes.ndim + 2:
+        raise ModelFailed(f"the model {classifier.name}: expected activation maps of {tuple(classes.shape)} classes")
+    return maps
 
 
 def _adv_cams(
@@ -178,7 +189,7 @@ def _adv_cams(
     rows = usable.nonzero()[:, 0]
     if len(rows):
         classes = torch.stack((result.labels[rows], result.adv_logits[rows].argmax(1)), 1)
-        both = grad_cam(classifier, result.adv_inputs[rows], classes)
+        both = _maps_of(classifier, result.adv_inputs[rows], classes)
         true[rows], predicted[rows] = both[:, 0], both[:, 1]
     return {"predicted_cams": cams, "true_cams": cams, "predicted_adv_cams": predicted, "true_adv_cams": true}
 
@@ -197,8 +208,8 @@ def _measure(
     similarity = _similarity_of(measures, result.logits.shape[1])
     if similarity is not None:
         given["similarity"] = similarity.to(inputs.device)
-    weight = _last_weight(classifier, result.logits.shape[1])
-    if weight is not None and weight.shape[0] <= 2000:
+    weight = inside(classifier, last_weight, result.logits.shape[1])
+    if isinstance(weight, Tensor) and weight.ndim == 2 and weight.shape[0] <= 2000:
         given["weight"] = weight
     columns, unmeasured = {}, {}
     for symbol in measured_symbols(group_names(tuple(measures))):
@@ -326,7 +337,8 @@ def _needs(metric: Metric) -> set[str]:
     return {name for name, p in _arguments(metric).items() if p.default is p.empty and name not in options}
 
 
-def _last_weight(classifier: Classifier, classes: int) -> Tensor | None:
+def last_weight(classifier: Classifier, classes: int) -> Tensor | None:
+    """Of the last linear layer whose outputs are the classes, shape (K, D); None if there is none."""
     layers = [
         part for part in classifier.modules() if isinstance(part, torch.nn.Linear) and part.out_features == classes
     ]

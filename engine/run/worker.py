@@ -16,6 +16,7 @@ from ...adapters.data.streaming import describe_files, load_blocks
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.models.remote.traffic import remote_parts, take_traffic
+from ...adapters.models.room.isolated import renew
 from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack
 from ...adapters.running.seeding import seeded
@@ -77,6 +78,7 @@ class Workbench(LastLoaded):
         start = time.perf_counter()
         try:
             classifier, data = self._load(task)
+            renew(classifier)
             with classifier.frozen(), seeded(0) if classifier.random else nullcontext():
                 outcome = self._do(task, classifier, data, progress)
                 _check_unchanged(task, classifier)

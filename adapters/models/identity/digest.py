@@ -39,12 +39,15 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
     the preprocessing. The device is not in it, nor are comments, the name, or the place of the files. Of torch there
     is nothing either: its version is part of a cell.
 
-    Of a model with folded layers (`fold_batch_norms`), the hash that it had before.
+    Of a model with folded layers (`fold_batch_norms`), the hash that it had before; of one in a room, what is hashed
+    there.
 
     Args:
         classifier: a model, best just loaded.
         source: the name that it was loaded by; of "path/to/file.py:factory", all of that file counts.
     """
+    if classifier.stated_identity is not None:
+        return ModelIdentity(*classifier.stated_identity)
     reasons: list[str] = []
     sources = Sources()
     # "NAME+defence.py:function" is a model with a defence in front

@@ -17,6 +17,8 @@ from ..folding import fold_batch_norms
 from ..remote.address import is_address
 from ..remote.load_remote import PATTERNS, load_remote
 from ..remote.transport import Transport
+from ..room.isolated import load_isolated
+from ..room.isolating import Isolation
 from . import demo, onnx, timm, torchvision
 from .file import defend_from_file, load_from_file
 from .input_part import change_input, is_input_part, read_input, write_input
@@ -60,7 +62,14 @@ def _provider_of(pattern: str) -> Provider:
     return PROVIDERS.get(pattern.partition(":")[0], demo.PROVIDER)
 
 
-def load_model(name: str, device: str = "cpu", *, fold: bool = True, transport: Transport | None = None) -> Classifier:
+def load_model(
+    name: str,
+    device: str = "cpu",
+    *,
+    fold: bool = True,
+    transport: Transport | None = None,
+    isolation: Isolation | None = None,
+) -> Classifier:
     """Load a pretrained classifier with the preprocessing that its weights were published with.
 
     Loading leaves torch's random state as it was, except for what a factory in a file draws.
@@ -79,6 +88,7 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True, transport: 
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
             1e-5, attacks are faster; not for a factory's model.
         transport: how the server of a remote model is asked, "http://HOST:PORT/v2/models/NAME"; None: by default.
+        isolation: run the model in a process of its own, if that covers its name; None: in this process.
 
     Returns:
         The classifier; its `resize`, `crop` and `interpolation` are what image files need. timm's "squash" and
@@ -94,6 +104,8 @@ def load_model(name: str, device: str = "cpu", *, fold: bool = True, transport: 
         InvalidInput: if a factory needs arguments or returns no model.
     """
     check_device(device)
+    if isolation is not None and isolation.covers(name):
+        return load_isolated(name, device, isolation, fold=fold)
     original, _, last = name.rpartition("+")
     if any(is_detector_part(part) for part in original.split("+")):
         raise InvalidInput(f"expected a detector as the last part of a name, got {name}")

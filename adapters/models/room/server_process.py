@@ -1,0 +1,182 @@
+"""Our end of the process that rooms are forked from: one for all rooms of a kind; shows what they print, cleaned."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from ....errors import Unavailable, Unsupported
+from ...user_code import one_line
+from .channel import receive_message, send_message
+from .sandbox import environment, find_sandbox, sandboxed
+
+_START_SECONDS = 120
+_END_SECONDS = 10
+_MOST_SHOWN = 1 << 16  # bytes of what rooms print
+_PROGRAM = """
+import importlib, json, sys
+sys.path[:] = json.loads(sys.argv[1])
+importlib.import_module(sys.argv[2]).serve_rooms()
+"""
+
+
+class ServerProcess:
+    """A process that forks rooms; started by the first that asks, and again if it has died.
+
+    Args:
+        strict: in a sandbox that shows nothing but Python and `visible`.
+        visible: files and folders.
+    """
+
+    def __init__(self, strict: bool, visible: tuple[Path, ...]):
+        self.strict, self.visible = strict, visible
+        self._lock = threading.Lock()
+        self._starting: socket.socket | None = None
+        self._wire: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._shown = 0
+        self._last_words = ""
+
+    def prepare(self) -> None:
+        """Begin to start it, if it is not there, and do not wait."""
+        with self._lock:
+            if self._wire is None and self._starting is None:
+                self._begin()
+
+    def open_room(self, size: int, packages: Sequence[str] = ()) -> tuple[socket.socket, int]:
+        """A new room: the socket that leads there, and its process as the server counts.
+
+        Args:
+            size: bytes of memory that it may ask for; 0: as many as there are.
+            packages: that the model needs and that are slow to import; loaded once for all rooms.
+
+        Raises:
+            Unavailable: if no process can be started.
+        """
+        with self._lock:
+            self._shown = 0
+            for attempt in (1, 2):
+                if self._wire is None:
+                    self._start()
+                ours, theirs = socket.socketpair()
+                try:
+                    assert self._wire is not None
+                    send_message(self._wire, {"do": "open", "bytes": size, "packages": [*packages]}, [theirs.fileno()])
+                    answer = receive_message(self._wire, time.monotonic() + _START_SECONDS)
+                    return ours, int(answer["process"])
+                except (OSError, EOFError, ValueError, KeyError) as error:
+                    ours.close()
+                    self._stop()
+                    if attempt == 2:
+                        raise Unavailable(f"could not start a process for a model ({one_line(error)})") from error
+                finally:
+                    theirs.close()
+        raise AssertionError
+
+    def end_room(self, process: int, *, kill: bool) -> int | None:
+        """End a room; its exit code, below 0 the signal that ended it, or None if nobody knows."""
+        with self._lock:
+            if self._wire is None:
+                return None
+            try:
+                send_message(self._wire, {"do": "end", "process": process, "kill": kill})
+                status = receive_message(self._wire, time.monotonic() + _END_SECONDS)["status"]
+                return status if type(status) is int else None
+            except (OSError, EOFError, ValueError, KeyError):
+                self._stop()  # with every room in it
+                return None
+
+    def _begin(self) -> None:
+        command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forking_server"]
+        sandbox = find_sandbox()
+        if self.strict and not sandbox.program:
+            raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.reason}")
+        if sandbox.program:
+            command = sandboxed(sandbox.program, command, strict=self.strict, visible=self.visible)
+        ours, theirs = socket.socketpair()
+        started = threading.Event()
+        # bubblewrap ends with the thread that started it: that is the one that stays for what it prints.
+        threading.Thread(target=self._run, args=(command, theirs, started), daemon=True).start()
+        started.wait()
+        self._starting = ours
+
+    def _start(self) -> None:
+        if self._starting is None:
+            self._begin()
+        ours, self._starting = self._starting, None
+        assert ours is not None
+        try:
+            receive_message(ours, time.monotonic() + _START_SECONDS)
+        except (OSError, EOFError, ValueError) as error:
+            ours.close()
+            self._stop()
+            why = self._last_words or one_line(error) or "it ended at once"
+            raise Unavailable(f"could not start a process for a model ({why})") from error
+        self._wire = ours
+
+    def _run(self, command: Sequence[str], theirs: socket.socket, started: threading.Event) -> None:
+        """Start the process and show what it prints, cut and cleaned, until it ends."""
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=theirs.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment(strict=self.strict),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._last_words = one_line(error)
+            return
+        finally:
+            theirs.close()
+            started.set()
+        self._process = process
+        assert process.stdout is not None
+        with process.stdout as stream, suppress(OSError, ValueError):
+            while data := os.read(stream.fileno(), 1 << 16):
+                self._show(data)
+        process.wait()
+
+    def _show(self, data: bytes) -> None:
+        if self._shown >= _MOST_SHOWN:
+            return
+        self._shown += len(data)
+        for line in data.decode(errors="replace").splitlines():
+            if clean := one_line(line):
+                self._last_words = clean
+                with suppress(OSError, ValueError):
+                    sys.stderr.write(f"{clean}\n")
+        if self._shown >= _MOST_SHOWN:
+            with suppress(OSError, ValueError):
+                sys.stderr.write("(the model prints more, which is not shown)\n")
+
+    def _stop(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process = None
+
+
+@cache
+def server_for(process: int, strict: bool, visible: tuple[Path, ...]) -> ServerProcess:
+    """The server of a process for one kind of room; a forked child has none of its parent's.
+
+    Args:
+        process: ours.
+        strict: see `ServerProcess`.
+        visible: see there.
+    """
+    del process
+    return ServerProcess(strict, visible)

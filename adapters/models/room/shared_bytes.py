@@ -1,0 +1,134 @@
+"""Memory that two processes see, and tensors in it; what the other side says of a tensor is checked before it is read.
+
+The memory has no name, so that nothing is left behind by a process that is killed, and on Linux it is sealed: nobody
+can make it shorter while it is read.
+"""
+
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor
+
+_ALIGNMENT = 64
+_MOST_DIMENSIONS = 8
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+}
+
+
+class SharedBytes:
+    """A piece of memory behind an open file.
+
+    Args:
+        file: descriptor of the file, which is ours from now on.
+        size: in bytes.
+    """
+
+    def __init__(self, file: int, size: int):
+        self.file, self.size = file, size
+        self._map = mmap.mmap(file, size)
+
+    @classmethod
+    def create(cls, size: int) -> "SharedBytes":
+        """New memory of at least `size` bytes, rounded up to a power of two."""
+        size = 1 << max(16, (size - 1).bit_length())
+        if not hasattr(os, "memfd_create"):  # not Linux
+            with tempfile.TemporaryFile() as file:
+                os.ftruncate(file.fileno(), size)
+                return cls(os.dup(file.fileno()), size)
+        import fcntl  # which some systems do not have
+
+        descriptor = os.memfd_create("davylamp", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, size)
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        return cls(descriptor, size)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+            with suppress(BufferError):  # something still looks at it
+                self._map.close()
+
+    def put(self, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
+        """Write tensors one behind the other; what the other side has to know of each.
+
+        Their strides go along (those that a clone would have): kernels choose their order of summing by them.
+
+        Raises:
+            TypeError: if a tensor is of a type that does not go through.
+        """
+        described, offset = [], 0
+        for tensor in tensors:
+            strides = torch.empty_like(tensor, device="meta").stride()
+            name = str(tensor.dtype).removeprefix("torch.")
+            if name not in _DTYPES:
+                raise TypeError(f"expected a tensor of {', '.join(_DTYPES)}, got {name}")
+            shape = tuple(tensor.shape)
+            described.append({"dtype": name, "shape": shape, "strides": strides, "offset": offset})
+            if tensor.numel():
+                self._view(tensor.dtype, shape, strides, offset).copy_(tensor.detach())
+            offset = _aligned(offset + tensor.numel() * tensor.element_size())
+        return described
+
+    def take(self, described: Any) -> list[Tensor]:
+        """Copies of the tensors that the other side describes.
+
+        Raises:
+            ValueError: if it describes what cannot be.
+        """
+        if not isinstance(described, list) or len(described) > 1 << 14:
+            raise ValueError("expected a list of tensors")
+        return [self._take(*_checked(each, self.size)) for each in described]
+
+    def _take(self, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
+        copy = torch.empty_strided(shape, strides, dtype=torch.uint8 if dtype == torch.bool else dtype, device="cpu")
+        if copy.numel():
+            copy.copy_(self._view(copy.dtype, shape, strides, offset))
+        return copy != 0 if dtype == torch.bool else copy
+
+    def _view(self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int) -> Tensor:
+        flat = torch.frombuffer(self._map, dtype=dtype, count=math.prod(shape), offset=offset)
+        return flat.as_strided(tuple(shape), tuple(strides))
+
+
+def bytes_of(tensors: Sequence[Tensor]) -> int:
+    """How much memory tensors take."""
+    return sum(_aligned(tensor.numel() * tensor.element_size()) for tensor in tensors)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _checked(described: Any, size: int) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
+    """Type, shape, strides and place of a tensor that lies wholly in `size` bytes."""
+    if not isinstance(described, dict) or described.get("dtype") not in [*_DTYPES]:
+        raise ValueError("expected a tensor of a known type")
+    dtype = _DTYPES[described["dtype"]]
+    shape, strides, offset = described.get("shape"), described.get("strides"), described.get("offset")
+    if not (_are_counts(shape) and _are_counts(strides) and len(shape) == len(strides) and _are_counts([offset])):
+        raise ValueError("expected the shape of a tensor as whole numbers")
+    offset, count = int(offset or 0), math.prod(shape)
+    if count:
+        reach = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
+        if reach >= count or offset % dtype.itemsize or offset + count * dtype.itemsize > size:
+            raise ValueError("expected a tensor inside of the shared memory")
+    return dtype, tuple(shape), tuple(strides), offset
+
+
+def _are_counts(values: Any) -> TypeGuard[list[int]]:
+    return (
+        isinstance(values, list)
+        and len(values) <= _MOST_DIMENSIONS
+        and all(type(value) is int and 0 <= value < 1 << 40 for value in values)
+    )

@@ -1,0 +1,423 @@
+"""A model in a process of its own answers as it does in ours, and whatever it does to its process is one line here."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from davylamp.adapters import ThreatModel, run_attack
+from davylamp.adapters.models.identity.digest import identify_model
+from davylamp.adapters.models.room.isolated import inside, load_isolated, renew
+from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.room.sandbox import environment, find_sandbox
+from davylamp.adapters.models.room.shared_bytes import SharedBytes
+from davylamp.adapters.models.zoo.load import load_model
+from davylamp.errors import InvalidInput, ModelDied, ModelFailed, Unsupported
+from davylamp.metrics import grad_cam
+
+AUTO = Isolation("auto")
+NEEDS_SANDBOX = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
+MODELS = '''
+import ctypes, os, sys, time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def net():
+    layers = [nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 10))
+    model.load_state_dict(torch.load(Path(__file__).parent / "net.pth", weights_only=True))
+    return model
+
+
+def double():
+    return net().double()
+
+
+class Drawing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = net()
+
+    def forward(self, inputs):
+        import random
+
+        return self.net(inputs) + torch.randn(len(inputs), 10) + random.random()
+
+
+def drawing():
+    return Drawing()
+
+
+class Quirky(nn.Module):
+    """Behaves, but for batches of three images."""
+
+    def __init__(self, quirk):
+        super().__init__()
+        self.net, self.quirk = net(), quirk
+
+    def forward(self, inputs):
+        logits = self.net(inputs)
+        return self.quirk(logits) if len(inputs) == 3 else logits
+
+
+def ask_python_to_exit(logits):
+    os._exit(3)
+
+
+def ask_the_system_to_exit(logits):
+    ctypes.CDLL(None)._exit(3)
+
+
+def leave(logits):
+    sys.exit("enough")
+
+
+def crash(logits):
+    ctypes.string_at(0)
+
+
+def hang(logits):
+    time.sleep(1000)
+
+
+def take_memory(logits):
+    return logits + torch.zeros(1 << 32).sum()
+
+
+def close_everything(logits):
+    os.closerange(0, 1000)
+    return logits
+
+
+def talk_rubbish(logits):
+    for file in range(3, 100):
+        try:
+            os.write(file, b"rubbish!" * 100)
+        except OSError:
+            pass
+    return logits
+
+
+def flood(logits):
+    for _ in range(100_000):
+        print("\\x1b[31mred")
+    return logits
+
+
+def lie(logits):
+    from davylamp.adapters.models.room.shared_bytes import SharedBytes
+
+    huge = {"dtype": "float32", "shape": [1 << 20, 1 << 10], "strides": [1, 1], "offset": 0}
+    SharedBytes.put = lambda self, tensors: [huge]
+    return logits
+
+
+def answer_too_much(logits):
+    return torch.zeros(len(logits), 11)
+
+
+def answer_nothing(logits):
+    return logits * float("nan")
+
+
+def write(logits):
+    Path("/written").write_text("here")
+    return logits
+
+
+def connect(logits):
+    import socket
+
+    socket.create_connection(("192.0.2.1", 80), timeout=5)
+    return logits
+
+
+def look(logits):
+    return logits + len(Path("/etc/passwd").read_text())
+
+
+def spill(logits):
+    return logits + len(os.environ["DAVYLAMP_TEST_TOKEN"])
+
+
+def __getattr__(name):
+    quirks = [ask_python_to_exit, ask_the_system_to_exit, leave, crash, hang, take_memory, close_everything, look, lie]
+    quirks += [talk_rubbish, flood, answer_too_much, answer_nothing, write, connect, spill]
+    chosen = {f"quirk_{each.__name__}": each for each in quirks}.get(name)
+    if chosen is None:
+        raise AttributeError(name)
+    return lambda: Quirky(chosen)
+'''
+
+
+@pytest.fixture(scope="module")
+def file(digits, tmp_path_factory) -> Path:
+    """A file of models around the digits network."""
+    folder = tmp_path_factory.mktemp("room")
+    torch.save(digits.module.state_dict(), folder / "net.pth")
+    (folder / "models.py").write_text(MODELS)
+    return folder / "models.py"
+
+
+@pytest.fixture(scope="module")
+def here(file):
+    return load_model(f"{file}:net")
+
+
+@pytest.fixture(scope="module")
+def isolated(file):
+    return load_isolated(f"{file}:net", "cpu", AUTO)
+
+
+STRANGER = """
+import torch
+from davylamp.adapters.models.room.isolated import load_isolated
+from davylamp.adapters.models.room.isolating import Isolation
+
+images = torch.zeros(3, 3, 16, 16)
+try:
+    load_isolated("FILE:quirk_look", "cpu", Isolation("ISOLATE"))(images)
+except Exception as error:
+    print(error, flush=True)
+model = load_isolated("FILE:quirk_hang", "cpu", Isolation("ISOLATE"))
+print("hangs now", flush=True)
+model(images)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stranger(file):
+    """A process with a model that hangs, in the strictest room that there is; begun early, as it takes its time."""
+    isolate = "strict" if find_sandbox().program else "auto"
+    program = STRANGER.replace("FILE", str(file)).replace("ISOLATE", isolate)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def test_it_is_the_same_model(file, here, isolated, digits):
+    assert identify_model(isolated, f"{file}:net") == identify_model(here, f"{file}:net")
+    assert isolated.channels == here.channels == 3
+    assert torch.equal(isolated(digits.inputs), here(digits.inputs))
+    turned = digits.inputs.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(_gradient(isolated, turned), _gradient(here, turned))
+    given = (digits.inputs, digits.labels, "model.2")
+    assert torch.equal(inside(isolated, grad_cam, *given), grad_cam(here, *given))
+
+
+@pytest.mark.parametrize(
+    ("attack", "parameters"),
+    [("foolbox:pgd", {"steps": 5}), ("foolbox:hopskipjump", {"max_queries": 60}), ("art:square", {"steps": 20})],
+)
+def test_attacks_have_the_same_result(here, isolated, digits, attack, parameters):
+    rules = ThreatModel("linf", 0.1)
+    given = (digits.inputs[:4], digits.labels[:4], rules)
+    first, second = (run_attack(attack, each, *given, **parameters) for each in (here, isolated))
+    assert torch.equal(first.adv_inputs, second.adv_inputs)
+    assert torch.equal(first.adv_logits, second.adv_logits)
+    assert first.forwards.tolist() == second.forwards.tolist()
+    assert first.backwards.tolist() == second.backwards.tolist()
+
+
+def test_gradients_are_those_of_finite_differences(file, digits):
+    model = load_isolated(f"{file}:double", "cpu", AUTO).model
+    image = digits.inputs[:1].double()
+    direction = torch.randn(image.shape, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    leaf = image.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf).double().logsumexp(1).sum(), leaf)
+    ends = [float(model(image + step * direction).double().logsumexp(1).sum()) for step in (1e-3, -1e-3)]
+    assert float((gradient * direction).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-3, rel=1e-2)
+
+
+def test_many_answers_may_wait_for_their_gradients(here, isolated, digits):
+    def mixed(model):
+        leaf = digits.inputs[:2].clone().requires_grad_()
+        first, second = model(leaf), model(leaf * 0.5)
+        model(leaf.detach())
+        loss = (first * second).sum()
+        once = torch.autograd.grad(loss, leaf, retain_graph=True)[0]
+        return once, torch.autograd.grad(first[:, 3].sum(), leaf, retain_graph=True)[0], leaf, loss
+
+    ours, theirs = mixed(here), mixed(isolated)
+    assert torch.equal(ours[0], theirs[0])
+    assert torch.equal(ours[1], theirs[1])
+    theirs[3].backward()
+    assert torch.equal(theirs[2].grad, ours[0])
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        theirs[3].backward()
+
+
+def test_answers_are_dropped_with_their_graph(isolated, digits):
+    leaf = digits.inputs[:2].clone().requires_grad_()
+    numbers = []
+    for _ in range(3):
+        logits = isolated(leaf)
+        logits.sum().backward()  # lets go of what it was computed from
+        numbers.append(list(isolated.room._forgotten))
+    assert [len(each) for each in numbers] == [1, 1, 1]
+
+
+def test_second_derivatives_are_refused(isolated, digits):
+    leaf = digits.inputs[:2].clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(isolated(leaf).logsumexp(1).sum(), leaf, create_graph=True)
+    with pytest.raises(Unsupported, match="second ones: the model runs in a process of its own"):
+        gradient.square().sum().backward()
+
+
+def test_a_model_that_draws_draws_what_it_would_here(file, digits):
+    answers = []
+    for model in (load_model(f"{file}:drawing"), load_isolated(f"{file}:drawing", "cpu", AUTO)):
+        with torch.random.fork_rng():
+            torch.manual_seed(1)
+            import random
+
+            random.seed(1)
+            answers.append([model(digits.inputs[:2]), torch.rand(1), model(digits.inputs[:2]), torch.rand(1)])
+    for ours, theirs in zip(*answers, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+ENDS = {
+    "ask_python_to_exit": (ModelFailed, r"called os\._exit\(3\) \(line \d+ of models\.py\)"),
+    "ask_the_system_to_exit": (ModelDied, r"ended its process \(exit code 3\)"),
+    "leave": (ModelFailed, r"called sys\.exit\('enough'\)"),
+    "crash": (ModelDied, r"was killed \(signal 11, SIGSEGV\)"),
+    "hang": (ModelDied, "gave no answer in 2 seconds and was killed"),
+    "take_memory": (ModelFailed, "raised RuntimeError: .*can't allocate memory"),
+    "close_everything": (ModelDied, "ended its process|was killed"),
+    "talk_rubbish": (ModelDied, "sent something that is no answer .* and was killed"),
+    "lie": (ModelDied, "sent something that is no answer .*inside of the shared memory.* and was killed"),
+    "answer_too_much": (ModelFailed, r"expected model outputs of shape \(3, 10\), got \(3, 11\)"),
+    "answer_nothing": (InvalidInput, "expected finite logits, got NaN"),
+}
+
+
+@pytest.mark.parametrize("quirk", ENDS)
+def test_a_model_that_misbehaves_costs_one_line(file, here, digits, quirk):
+    name = f"{file}:quirk_{quirk}"
+    model = load_isolated(name, "cpu", Isolation("auto", seconds=2, gibibytes=4))
+    model.num_classes = 10
+    kind, words = ENDS[quirk]
+    with pytest.raises(kind, match=words) as caught:
+        run_attack("foolbox:fgsm", model, digits.inputs[:3], digits.labels[:3], ThreatModel("linf", 0.1))
+    line = str(caught.value)
+    assert "\n" not in line
+    assert name in line or quirk == "answer_nothing"
+    if kind is ModelDied:
+        with pytest.raises(ModelDied, match=words):  # and is not asked again in the same attack
+            model(digits.inputs[:2])
+    renew(model)
+    assert torch.equal(model(digits.inputs[:2]), here(digits.inputs[:2]))
+
+
+def test_what_it_prints_is_cut_and_cleaned(file, digits, capsys):
+    load_isolated(f"{file}:quirk_flood", "cpu", AUTO)(digits.inputs[:3])
+    deadline = time.monotonic() + 5
+    shown = ""
+    while "which is not shown" not in shown and time.monotonic() < deadline:
+        time.sleep(0.05)
+        shown += capsys.readouterr().err
+    assert "?[31mred" in shown
+    assert "\x1b" not in shown
+    assert len(shown) < 200_000
+
+
+@NEEDS_SANDBOX
+@pytest.mark.parametrize(
+    ("quirk", "words"), [("write", "Read-only file system"), ("connect", "Network is unreachable")]
+)
+def test_a_sandbox_has_no_network_and_nothing_is_written(file, digits, quirk, words):
+    with pytest.raises(ModelFailed, match=words):
+        load_isolated(f"{file}:quirk_{quirk}", "cpu", AUTO)(digits.inputs[:3])
+    assert not Path("/written").exists()
+
+
+def test_secrets_of_the_environment_stay_here(monkeypatch):
+    monkeypatch.setenv("DAVYLAMP_TEST_TOKEN", "secret")
+    monkeypatch.setenv("DAVYLAMP_TEST", "plain")
+    assert "DAVYLAMP_TEST_TOKEN" not in environment(strict=False)
+    assert environment(strict=False)["DAVYLAMP_TEST"] == "plain"
+    assert "DAVYLAMP_TEST" not in environment(strict=True)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        None,
+        [1],
+        [{"dtype": "object", "shape": [1], "strides": [1], "offset": 0}],
+        [{"dtype": "float32", "shape": [-1], "strides": [1], "offset": 0}],
+        [{"dtype": "float32", "shape": [1 << 20], "strides": [1], "offset": 0}],
+        [{"dtype": "float32", "shape": [4, 4], "strides": [100, 1], "offset": 0}],
+        [{"dtype": "float32", "shape": [1], "strides": [1], "offset": 1 << 16}],
+        [{"dtype": "float32", "shape": [1], "strides": [1], "offset": True}],
+        [{"dtype": "float32", "shape": [1.0], "strides": [1], "offset": 0}],
+    ],
+)
+def test_no_tensor_is_read_that_is_not_in_the_memory(described):
+    memory = SharedBytes.create(1 << 16)
+    with pytest.raises(ValueError, match="expected"):
+        memory.take(described)
+    memory.close()
+
+
+def test_tensors_keep_their_bits_and_strides():
+    memory = SharedBytes.create(1 << 16)
+    nan = torch.tensor([float("nan"), -0.0, float("inf")])
+    given = [torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last), nan, torch.arange(6).view(2, 3).T]
+    given += [torch.rand(0, 3), torch.tensor([True, False]), torch.rand(3).half(), torch.tensor(7)]
+    described = [{**each, "shape": [*each["shape"]], "strides": [*each["strides"]]} for each in memory.put(given)]
+    for before, after in zip(given, memory.take(described), strict=True):
+        assert after.dtype == before.dtype
+        assert after.stride() == before.stride()
+        assert torch.equal(
+            after.nan_to_num(5) if after.is_floating_point() else after,
+            before.nan_to_num(5) if before.is_floating_point() else before,
+        )
+    memory.close()
+
+
+@NEEDS_SANDBOX
+def test_a_strict_sandbox_shows_nothing_else(stranger):
+    assert "No such file or directory: '/etc/passwd'" in stranger.stdout.readline()
+
+
+def test_nothing_outlives_a_parent_that_is_killed(stranger):
+    while stranger.stdout.readline() != "hangs now\n":
+        pass
+    time.sleep(0.3)
+    family = _descendants(stranger.pid)
+    assert len(family) >= 2  # the server and the room
+    os.kill(stranger.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while (left := [process for process in family if _lives(process)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
+
+
+def _gradient(model, inputs):
+    leaf = inputs.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(leaf).logsumexp(1).sum(), leaf)
+    return gradient
+
+
+def _descendants(process: int) -> list[int]:
+    children = [
+        int(word) for path in Path(f"/proc/{process}/task").glob("*/children") for word in path.read_text().split()
+    ]
+    return [each for child in children for each in (child, *_descendants(child))]
+
+
+def _lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

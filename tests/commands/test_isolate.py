@@ -1,0 +1,93 @@
+"""`--isolate`: what a model does to its process costs a cell, and nothing else changes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from davylamp.engine import load
+
+FACTORY = """
+import ctypes
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, crashes):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.crashes = nn.Linear(108, 4), crashes
+
+    def forward(self, inputs):
+        if self.crashes and inputs.requires_grad:
+            ctypes.string_at(0)
+        return self.linear(inputs.flatten(1))
+
+def good():
+    return Net(False)
+
+def bad():
+    return Net(True)
+
+def worse():
+    ctypes.string_at(0)
+"""
+ATTACKS = (
+    "--attacks",
+    "foolbox:fgsm,foolbox:hopskipjump",
+    "--norm",
+    "linf",
+    "--epsilon",
+    "2/255",
+    "--max-queries",
+    "30",
+)
+WITH = ("--data", "npz:images.npz", *ATTACKS)
+
+
+@pytest.fixture
+def run(run, tmp_path):
+    """Run a command where there is a model and images."""
+    (tmp_path / "net.py").write_text(FACTORY)
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 6, 6), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", inputs=images, labels=np.arange(4) % 2)
+    return run
+
+
+def test_a_crash_costs_its_cell(run):
+    models = ("--models", "net.py:worse", "--models", "net.py:bad", "--models", "net.py:good")
+    code, out, err = run("evaluate", *models, *WITH, "--out", "out")
+    assert code == 0
+    assert out.startswith("out: 3 cells run, 1 failed") or out.startswith("out: 4 cells run, 1 failed")
+    assert (
+        "- left out: net.py:worse: the model net.py:worse was killed (signal 11, SIGSEGV) (while it was loaded)" in out
+    )
+    assert (
+        "- failed: foolbox:fgsm on net.py:bad: ModelDied: the model net.py:bad was killed (signal 11, SIGSEGV)" in out
+    )
+    assert "net.py:worse, net.py:bad, net.py:good: in a process of their own" in err
+    records = load("out")
+    assert {(model, attack) for model, attack in zip(records["model"], records["attack"], strict=True)} == {
+        ("net.py:bad", "hopskipjump"),
+        ("net.py:good", "fgsm"),
+        ("net.py:good", "hopskipjump"),
+    }
+
+
+def test_a_folder_goes_on_without_isolation_with_the_same_numbers(run):
+    for isolate, out in (("no", "here"), ("auto", "apart")):
+        assert run("evaluate", "--models", "net.py:good", *WITH, "--out", out, "--isolate", isolate)[0] == 0
+    here, apart = (load(name).drop(columns="seconds") for name in ("here", "apart"))
+    assert here.equals(apart)
+    summary = json.loads(
+        run("evaluate", "--models", "net.py:good", *WITH, "--out", "apart", "--isolate", "no", "--json")[1]
+    )
+    assert (summary["done"], summary["kept"]) == (0, 2)
+
+
+def test_compare_isolates_too(run):
+    command = ("compare", "fgsm", "--model", "net.py:bad", "--data", "npz:images.npz", "--epsilon", "2/255")
+    code, out, err = run(*command, "--library", "foolbox")
+    assert code == 1
+    assert "the model net.py:bad was killed (signal 11, SIGSEGV)" in out + err
+    assert run(*command, "--isolate", "perhaps")[2].startswith("davylamp: ")
