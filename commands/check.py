@@ -42,7 +42,7 @@ def check_results(
         console = make_console()
         title = ", ".join(f"{counts[state]} {state}" for state in ("pass", "warn", "fail", "unknown"))
         print_table(f"{folder}: {title}", _COLUMNS, _rows(checks), console)
-        for note in notes:
+        for note in (*notes, *filter(None, [probed.traffic.line] if probed else [])):
             console.print(f"- {note}", highlight=False, markup=False)
     if probed is not None and notes and not probed.done + probed.kept:
         raise Unavailable(f"expected cells that can be run again, got none: {notes[0]}")

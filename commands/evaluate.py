@@ -230,6 +230,8 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
 
 
 def _print_summary(summary: Any, plan: Any, out: Path) -> None:
+    from ..adapters.models.remote.kept_answers import spent_lines
+    from ..adapters.paths import expand_path
     from ..report.text.console import make_console
 
     console = make_console()
@@ -239,6 +241,8 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     )
     if summary.traffic:
         console.print(f"- {summary.traffic.line}", highlight=False, markup=False)
+    for line in spent_lines(expand_path(out)):
+        console.print(f"- {line}", highlight=False, markup=False)
     for name, reason in plan.failed.items():
         console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
     names = {cell.key: f"{cell.title} on {cell.subject.model}" for cell in plan.cells}
@@ -282,6 +286,8 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
     """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
     from collections import Counter
 
+    from ..adapters.models.remote.kept_answers import spent_lines
+    from ..adapters.paths import expand_path
     from ..engine.store.frames import list_cells, list_damaged, list_left_out
     from ..engine.store.outcomes import remedy
     from ..report.text.console import make_console, print_table
@@ -311,5 +317,7 @@ def show_status(folder: Folder, as_json: Json = False) -> None:
     print_table(f"{folder}: {title}", list(rows[0]) if rows else [], [list(row.values()) for row in rows], console)
     for name, reason in left_out.items():
         console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
+    for line in spent_lines(expand_path(folder)):
+        console.print(f"- {line}", highlight=False, markup=False)
     for line in damaged:
         console.print(f"- {line}{remedy(line)}", highlight=False, markup=False)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
-from ...adapters.models.remote.traffic import note_shape
+from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
 from ...adapters.models.remote.transport import kept_in
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, ModelOnData
@@ -26,6 +26,7 @@ class Probed(NamedTuple):
     done: int
     kept: int
     notes: list[str]
+    traffic: Traffic = Traffic()
 
 
 def probe_folder(
@@ -60,7 +61,7 @@ def probe_folder(
         raise InvalidInput(f"expected images >= 1, got {images}")
     outcomes, bench = outcomes_of(folder), LastLoaded()
     check_models(outcomes, only)
-    done, kept, notes = 0, 0, []
+    done, kept, notes, traffic = 0, 0, [], Traffic()
     for subject in outcomes.subjects.values():
         if only is not None and subject.model not in only:
             continue
@@ -90,7 +91,8 @@ def probe_folder(
                 notes.append(note)
             done += 1
             (progress or _ignore)(cell.attack, 1)
-    return Probed(done, kept, notes)
+        traffic += take_traffic(classifier)
+    return Probed(done, kept, notes, traffic)
 
 
 def _load(

@@ -18,6 +18,7 @@ _TABLES = (
     " PRIMARY KEY (model, image)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS fingerprints (model TEXT, digest TEXT, answers BLOB, classes INTEGER,"
     " PRIMARY KEY (model, digest))",
+    "CREATE TABLE IF NOT EXISTS spent (model TEXT PRIMARY KEY, paid INTEGER, cost REAL)",
 )
 
 
@@ -68,6 +69,17 @@ class KeptAnswers:
         with self._open() as database, database:
             database.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?, ?, ?)", row)
 
+    def note_spent(self, model: str, paid: int, cost: float) -> None:
+        """Note what the server of a model was paid, whether its answers are kept or not."""
+        more = "UPDATE SET paid = paid + excluded.paid, cost = cost + excluded.cost"
+        with self._open() as database, database:
+            database.execute(f"INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (model) DO {more}", (model, paid, cost))
+
+    def spent(self) -> dict[str, tuple[int, float]]:
+        """Images that the servers answered since the file was made, and their price, by model; killed runs, too."""
+        with self._open() as database:
+            return {model: (paid, cost) for model, paid, cost in database.execute("SELECT * FROM spent ORDER BY model")}
+
     def close(self) -> None:
         """Close the file."""
         if self._database is not None:
@@ -106,3 +118,15 @@ def _unpack(content: bytes) -> np.ndarray:
     if content[:1] == b"f":
         return np.frombuffer(content[1:], "<f4").astype(np.float32)
     return np.frombuffer(content[1:], "<i8").astype(np.int64).reshape(())
+
+
+def spent_lines(folder: Path) -> list[str]:
+    """What each server was paid for a results folder in all, killed runs included; [] where no answers are kept."""
+    path = folder / FILE
+    if not path.is_file():
+        return []
+    lines = KeptAnswers(path).spent().items()
+    return [
+        f"{name}: {paid} paid for {path} in all" + (f", price {cost:.6g}" if cost else "")
+        for name, (paid, cost) in lines
+    ]

@@ -55,7 +55,7 @@ class RemoteModel(nn.Module):
         self._width: int | None = None  # of an answer, once one was seen: 0 for labels
         self._known: Fingerprint | None = None
         self._is_fresh = False
-        self._answers = KeptAnswers(transport.answers) if transport.answers and not self.encoding.random else None
+        self._answers = KeptAnswers(transport.answers) if transport.answers else None
 
     @property
     def image_channels(self) -> int | None:
@@ -145,7 +145,7 @@ class RemoteModel(nn.Module):
 
     def _keeper(self) -> tuple[KeptAnswers, str] | None:
         """Where answers are kept, and under which name; None where they are not, or the server is not steady."""
-        if self._answers is None:
+        if self._answers is None or self.encoding.random:
             return None
         known = self._fingerprint()
         if known is None or not known.steady:
@@ -214,6 +214,8 @@ class RemoteModel(nn.Module):
         self.traffic.probes += images if self._is_fresh else 0
         self.traffic.requests += 1
         self.traffic.cost += images * self.transport.cost
+        if self._answers is not None:
+            self._answers.note_spent(self.address.name, images, images * self.transport.cost)
 
     def _failure(self, wanted: str, got: str) -> ModelFailed:
         where = f"{self.address.place}{self.address.path}"

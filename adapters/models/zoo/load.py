@@ -143,7 +143,7 @@ def _load_changed(
     if is_weights_name(original) and _is_architecture(last, original):
         return _load_state(name, last, original, device, fold=fold)
     if is_input_part(last):
-        return _load_with_input(name, original, last, device, fold=fold)
+        return _load_with_input(name, original, last, device, fold=fold, transport=transport)
     if is_file_name(last):
         classifier = load_model(original, device, fold=fold, transport=transport)
         return _noted(defend_from_file(name, *split_file_name(last), classifier), classifier)
@@ -193,12 +193,14 @@ def _load_state(name: str, base: str, file: str, device: str, *, fold: bool) -> 
     return classifier.to(device).freeze() if provider is None else _quickened(classifier, device, fold=fold)
 
 
-def _load_with_input(name: str, original: str, part: str, device: str, *, fold: bool) -> Classifier:
+def _load_with_input(
+    name: str, original: str, part: str, device: str, *, fold: bool, transport: Transport | None
+) -> Classifier:
     """A model of which it was said what it wants of an image, in place of what it was published with."""
     if _parts(original)[1]:
         raise InvalidInput(f"expected {part} right behind the model, before its defences, got {name}")
     said = read_input(part)  # a mistake in it is named before anything is loaded
-    classifier = change_input(load_model(original, fold=False), said, name)
+    classifier = change_input(load_model(original, fold=False, transport=transport), said, name)
     if any(each.partition(":")[0] in PROVIDERS for each in original.split("+")):
         return _quickened(classifier, device, fold=fold)
     return classifier.to(device).freeze()

@@ -5,6 +5,7 @@ import torch
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.models.remote.traffic import traffic_of
+from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import Unsupported
 
@@ -86,3 +87,14 @@ def test_a_version_and_a_defence_belong_to_a_name(digits, serve):
     defended = load_model(f"{server.url}+bit-depth:bits=1")
     assert torch.equal(plain(digits.inputs[:2]), digits.module(digits.inputs[:2]))
     assert torch.equal(defended(digits.inputs[:2]), digits.module((digits.inputs[:2]).round()))
+
+
+def test_what_it_wants_of_an_image_may_stand_behind_its_name(digits, serve, tmp_path):
+    server = serve()
+    transport = Transport(answers=str(tmp_path / "answers.sqlite"))
+    remote = load_model(f"{server.url}+input:mean=0.5,std=0.25+bit-depth:bits=1", transport=transport)
+    wanted = digits.module((digits.inputs[:2].round() - 0.5) / 0.25)
+    torch.testing.assert_close(remote(digits.inputs[:2]), wanted, rtol=0, atol=1e-4)
+    paid = traffic_of(remote).paid
+    remote(digits.inputs[:2])
+    assert traffic_of(remote).paid == paid  # kept
