@@ -11,9 +11,15 @@ import typer
 from ..errors import InvalidInput
 
 Model = Annotated[
-    str, typer.Option(help="demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, onnx:FILE, FILE.py:FACTORY")
+    str,
+    typer.Option(
+        help="demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, hf:ORG/NAME, onnx:FILE, FILE.py:FACTORY"
+    ),
 ]
-Data = Annotated[str, typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, foolbox:cifar10|cifar100|mnist")]
+Data = Annotated[
+    str,
+    typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, torchvision:cifar10, foolbox:cifar10|cifar100|mnist"),
+]
 Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document instead of tables")]
 

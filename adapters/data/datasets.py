@@ -22,6 +22,7 @@ from .corruptions.corrupted_sets import FOLDERS, Corrupted, corruption_folder, r
 from .corruptions.generate import corrupt_images
 from .data_file import read_data_file
 from .image_folders import Item, list_folder
+from .published_sets import PREFIX, read_published
 from .samples import IMAGENET, SAMPLES, WHOLE, list_samples, open_picture
 
 _GREY = ("1", "L", "LA")  # Pillow's modes
@@ -67,6 +68,8 @@ def known_data() -> list[str]:
     """Every fixed name of data and the patterns of the others, for help texts."""
     return [
         *SAMPLES,
+        "torchvision:cifar10:PATH",
+        "torchvision:NAME-train:PATH",
         "imagefolder:PATH",
         "npz:PATH",
         "path/to/file.py:load",
@@ -92,9 +95,10 @@ def load_data(
     and `label`; its images become RGB and come in turns, one of each class, so that any `limit` is spread over the
     classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
     (or `y`), which are taken as they are: sizes apply to image files only. `path/to/file.py:load` is a function that
-    returns such images and labels, or a dataset of pairs. No file is taken twice, whatever links lead
-    to it. `DATA+fog:3` are images with a corruption, see `corrupt`; of `imagenet-c:PATH` and `cifar-10-c:PATH` they are
-    read: folders PATH/fog/3/CLASS as ImageNet-C has them, or PATH/fog.npy with the severities one after the other.
+    returns such images and labels, or a dataset of pairs. `torchvision:cifar10` and others are published sets on this
+    machine (`published_sets`). No file is taken twice, whatever links lead to it. `DATA+fog:3` are images with a
+    corruption, see `corrupt`; of `imagenet-c:PATH` and `cifar-10-c:PATH` they are read: folders PATH/fog/3/CLASS as
+    ImageNet-C has them, or PATH/fog.npy with the severities one after the other.
 
     Args:
         name: one of `known_data()`.
@@ -184,6 +188,9 @@ def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection
     source, _, rest = name.partition(":")
     if source == "npz" and rest:
         inputs, labels = read_arrays(expand_path(rest), limit)
+        return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
+    if name.startswith(PREFIX):
+        inputs, labels = read_published(name, limit)
         return choose_named(Data(inputs, labels, [str(index) for index in range(len(inputs))]), chosen)
     if is_file_name(name):
         return choose_named(Data(*read_data_file(name, limit)), chosen)

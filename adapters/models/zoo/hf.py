@@ -1,0 +1,180 @@
+"""Image classifiers of Hugging Face's hub or of a folder, with the preprocessing of their processor."""
+
+import json
+import sys
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
+from ...paths import expand_path
+from ...user_code import one_line
+from ..classifier import Classifier
+from .hf_processor import read_processor
+from .provider import Provider
+from .weights import check_reachable, loading
+
+_CONFIG, _PROCESSOR, _WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
+_OLD_WEIGHTS = "pytorch_model.bin"
+_PLAIN_NAME = "LABEL_"  # of classes that nobody named
+
+
+def _load(name: str, rest: str) -> Classifier:
+    folder = expand_path(rest)
+    is_local = folder.is_dir() or rest.startswith((".", "/", "~"))
+    if is_local and not (folder / _CONFIG).is_file():
+        raise Unavailable(f"expected a folder with {_CONFIG} and {_WEIGHTS}, as save_pretrained writes it, at {folder}")
+    transformers = _library()
+    folder = folder if is_local else _fetched(name, *_split(rest))
+    config = _read_json(folder / _CONFIG)
+    _check_architecture(config, transformers, name)
+    from safetensors import SafetensorError
+
+    weights = next((folder / file for file in (_WEIGHTS, _OLD_WEIGHTS) if (folder / file).exists()), folder / _WEIGHTS)
+    with (
+        loading(name, weights, SafetensorError, ValueError, TypeError, AttributeError),
+        torch.random.fork_rng(devices=[]),
+        redirect_stdout(sys.stderr),
+        warnings.catch_warnings(),
+        _quiet(transformers),
+    ):
+        warnings.simplefilter("ignore")
+        model, info = transformers.AutoModelForImageClassification.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, output_loading_info=True, dtype=torch.float32
+        )
+    lacking = sorted({*info["missing_keys"], *(each[0] for each in info.get("mismatched_keys", ()))})
+    if lacking:
+        shown = ", ".join(lacking[:3]) + ", ..." * (len(lacking) > 3)
+        raise InvalidInput(f"expected all weights of {config['architectures'][0]} in {weights}, it lacks {shown}")
+    _forget_origin(model)
+    settings, notes = read_processor(_processor_of(folder), _side_of(config))
+    names = [text for _, text in sorted(model.config.id2label.items())]
+    classifier = Classifier(model, num_classes=len(names), name=name, **settings)
+    if not all(each.startswith(_PLAIN_NAME) for each in names):
+        classifier.class_names = tuple(map(str, names))
+    classifier.loading_notes = tuple(f"{name}: {note}" for note in notes)
+    return classifier
+
+
+def _forget_origin(model: nn.Module) -> None:
+    """Take away where a model was loaded from and how: no part of what it is (`identity`)."""
+    for layer in model.modules():
+        vars(layer).pop("_weight_conversions", None)
+        if "name_or_path" in vars(layer):
+            vars(layer)["name_or_path"] = ""
+        if hasattr(vars(layer).get("config"), "_name_or_path"):
+            vars(layer)["config"]._name_or_path = ""
+
+
+def _library() -> ModuleType:
+    try:
+        import safetensors  # noqa: F401 - what most weights are in
+        import transformers
+    except ImportError as error:
+        raise MissingLibrary(error.name or "transformers", "hf") from error
+    return transformers
+
+
+def _split(rest: str) -> tuple[str, str]:
+    """The repository and its revision: "ORG/NAME" or "ORG/NAME@REVISION"."""
+    repository, _, revision = rest.partition("@")
+    if repository.count("/") != 1 or not all(repository.split("/")):
+        raise InvalidInput(f"expected hf:ORG/NAME, hf:ORG/NAME@REVISION or hf:./FOLDER, got hf:{rest}")
+    return repository, revision or "main"
+
+
+def _fetched(name: str, repository: str, revision: str) -> Path:
+    """The folder of the hub's cache that has the files of a model, fetched if they are not there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    known = {
+        file: try_to_load_from_cache(repository, file, revision=revision)
+        for file in (_CONFIG, _PROCESSOR, _WEIGHTS, _OLD_WEIGHTS)
+    }
+    there = {file: Path(path) for file, path in known.items() if isinstance(path, str)}
+    if _CONFIG in there and (_WEIGHTS in there or _OLD_WEIGHTS in there):
+        return there[_CONFIG].parent
+    config = _fetch(name, repository, revision, _CONFIG)
+    for file, is_needed in ((_PROCESSOR, False), (_WEIGHTS, False), (_OLD_WEIGHTS, True)):
+        try:
+            _fetch(name, repository, revision, file)
+        except Unavailable:
+            if is_needed:
+                raise
+        else:
+            if file == _WEIGHTS:
+                break
+    return config.parent
+
+
+def _fetch(name: str, repository: str, revision: str, file: str) -> Path:
+    """One file of a repository, with its size said before it is fetched."""
+    from huggingface_hub import hf_hub_download, hf_hub_url
+
+    url = hf_hub_url(repository, file, revision=revision)
+    try:
+        size = check_reachable(url, name, Path(file))
+        sys.stderr.write(f"fetching {url}{'' if size is None else f' ({size / 2**20:.1f} MB)'}\n")
+        with redirect_stdout(sys.stderr):
+            return Path(hf_hub_download(repository, file, revision=revision))
+    except Exception as error:  # the hub's errors are of many classes
+        advice = f"fetch {_CONFIG}, {_PROCESSOR} and {_WEIGHTS} elsewhere into a folder, and name it: hf:./FOLDER"
+        reason = one_line(error.__cause__ or error)
+        raise Unavailable(f"could not fetch {name} from {url} ({reason}); {advice}") from error
+
+
+def _check_architecture(config: dict[str, Any], transformers: ModuleType, name: str) -> None:
+    """Raise Unsupported unless this is an image classifier that needs no code of its own."""
+    kinds = [str(kind) for kind in config.get("architectures") or ()]
+    if config.get("auto_map") and config.get("model_type") not in transformers.CONFIG_MAPPING:
+        raise Unsupported(f"{name} needs code of its own (trust_remote_code), which is never run")
+    if not kinds or not kinds[0].endswith("ForImageClassification"):
+        raise Unsupported(f"expected an image classifier as {name}, got {', '.join(kinds) or 'no architecture'}")
+
+
+def _processor_of(folder: Path) -> dict[str, Any] | None:
+    """What the processor's file says; None if there is none."""
+    if (folder / _PROCESSOR).is_file():
+        return _read_json(folder / _PROCESSOR)
+    both = folder / "processor_config.json"
+    return _read_json(both).get("image_processor") if both.is_file() else None
+
+
+def _side_of(config: dict[str, Any]) -> int | None:
+    side = config.get("image_size")
+    return side if isinstance(side, int) else None
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"could not read {path} ({one_line(error)})") from error
+    if not isinstance(read, dict):
+        raise InvalidInput(f"expected a JSON object in {path}, got {type(read).__name__}")
+    return read
+
+
+class _quiet:  # noqa: N801 - used as a function
+    """No progress bars and no warnings of transformers inside the block."""
+
+    def __init__(self, transformers: ModuleType):
+        self._logging = transformers.utils.logging
+
+    def __enter__(self) -> None:
+        self._bars, self._level = self._logging.is_progress_bar_enabled(), self._logging.get_verbosity()
+        self._logging.disable_progress_bar()
+        self._logging.set_verbosity_error()
+
+    def __exit__(self, *_: object) -> None:
+        self._logging.set_verbosity(self._level)
+        if self._bars:
+            self._logging.enable_progress_bar()
+
+
+PROVIDER = Provider("hf", _load, ("hf:ORG/NAME", "hf:./FOLDER"))

@@ -1,0 +1,76 @@
+"""What an image processor of transformers does, as the resizing, crop and normalisation of a classifier."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....errors import InvalidInput, Unsupported
+
+_INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+_CONVNEXT = 384  # from this side on its processor does not crop
+_BYTE = 255
+
+
+def read_processor(processor: Mapping[str, Any] | None, side: int | None) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a `Classifier`, and what differs from what the processor does.
+
+    An image that is squeezed to a square by the processor is resized at its shorter edge and cropped instead, as for
+    timm's.
+
+    Args:
+        processor: its JSON; None: there is none.
+        side: of the images that the model states; None: it does not.
+
+    Raises:
+        Unsupported: if its images are not square.
+        InvalidInput: if a value is none.
+    """
+    if processor is None:
+        said = "no preprocessor_config.json: pixels go in as they are in [0, 1]; --mean and --std say otherwise"
+        return {"mean": None, "std": None, "resize": side, "crop": side}, [said]
+    resize, crop, notes = _sizes(processor)
+    mean, std = _normalisation(processor)
+    settings: dict[str, Any] = {"mean": mean, "std": std, "resize": resize, "crop": crop}
+    number = processor.get("resample", 2)
+    if number not in _INTERPOLATIONS:
+        notes.append(f"resizes with Pillow's filter {number}, here bicubic")
+    return {**settings, "interpolation": _INTERPOLATIONS.get(number, "bicubic")}, notes
+
+
+def _sizes(processor: Mapping[str, Any]) -> tuple[int | None, int | None, list[str]]:
+    """The side of the shorter edge, that of the crop, and what is done otherwise."""
+    size = processor.get("size") if processor.get("do_resize", True) else None
+    crop = _square(processor.get("crop_size")) if processor.get("do_center_crop") else None
+    if size is None:
+        return None, crop, []
+    is_shortest = "shortest_edge" in size if isinstance(size, Mapping) else crop is not None
+    side = size["shortest_edge"] if is_shortest and isinstance(size, Mapping) else _square(size)
+    if not isinstance(side, int) or side < 1:
+        raise InvalidInput(f"expected the size of images in preprocessor_config.json, got {size}")
+    percent = processor.get("crop_pct")
+    if percent and side < _CONVNEXT:
+        return int(side / percent), side, []
+    if is_shortest and not percent:
+        return side, crop, []
+    said = f"squeezes images to {side} x {side}; here the shorter edge is resized to {side}, and the middle is taken"
+    return side, crop or side, [said]
+
+
+def _square(size: Any) -> int | None:
+    if isinstance(size, Mapping):
+        height, width = size.get("height"), size.get("width")
+        if height != width:
+            raise Unsupported(f"its processor makes images of {width} x {height}; only square ones are supported")
+        return height
+    return size
+
+
+def _normalisation(processor: Mapping[str, Any]) -> tuple[list[float] | None, list[float] | None]:
+    """Mean and standard deviation of pixels in [0, 1]."""
+    scale = _BYTE * processor.get("rescale_factor", 1 / _BYTE) if processor.get("do_rescale", True) else _BYTE
+    shift = 1.0 if processor.get("rescale_offset") and processor.get("do_rescale", True) else 0.0
+    mean, std = [0.0] * 3, [1.0] * 3
+    if processor.get("do_normalize", True) and processor.get("image_mean") is not None:
+        mean, std = processor["image_mean"], processor["image_std"]
+    if not shift and abs(scale - 1) < 1e-9:
+        return (mean, std) if (mean, std) != ([0.0] * 3, [1.0] * 3) else (None, None)
+    return [(each + shift) / scale for each in mean], [each / scale for each in std]
