@@ -30,7 +30,7 @@ from .adapters.running.draws import clean_logits
 from .adapters.running.fit import Fitted
 from .adapters.running.fit import fit_attack as fit_row
 from .adapters.running.surrogate import run_transfer
-from .adapters.running.targets import choose_targets, class_logits
+from .adapters.running.targets import targets_for
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
 from .engine import compare as compare_rows
 from .engine import evaluate as evaluate_plan
@@ -115,8 +115,8 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
             asked_model = ensemble_of([stack.enter_context(borrowed(each)) for each in _modules(surrogate)])
         if rules.targeted and "targets" not in parameters:
             logits = clean_logits(asked_model or classifier, inputs, labels)
-            seen = class_logits(asked_model or classifier, logits)
-            goal = choose_targets(seen, labels.to(logits.device), target or "second-likely", parameters.get("seed", 0))
+            rule, drawn = target or "second-likely", parameters.get("seed", 0)
+            goal = targets_for(asked_model or classifier, logits, labels.to(logits.device), rule, drawn)
             parameters |= {"targets": goal, **({} if asked_model else {"logits": logits})}
         if asked_model is None:
             result = run_row(row, classifier, inputs, labels, rules, **parameters)

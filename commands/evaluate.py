@@ -75,8 +75,8 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     values = {**which, **on, **how}
     against.check()
     if against.against is not None:
-        if seen.settings:
-            raise InvalidInput("expected MODEL+input:crop=224,... with --against, got it as options")
+        if seen.is_given:
+            raise InvalidInput("expected MODEL+input:crop=224,... or MODEL+outputs:labels with --against, got options")
         fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config))
         code = evaluate_newcomers(values, fixed, against, out, run, as_json=as_json)
         raise typer.Exit(2 if code and strict else 0)
@@ -132,7 +132,7 @@ def _add_input(settings: Any, seen: InputOptions) -> Any:
     """The settings with each model as it is to be shown images."""
     from ..engine.plan.config import expand_models
 
-    if not seen.settings:
+    if not seen.is_given:
         return settings
     settings = expand_models(settings)
     return replace(settings, models=tuple(seen.of(model) for model in settings.models))
@@ -271,11 +271,15 @@ def _say_radii(store: Any, plan: Any) -> None:
 
 
 def _say_hints(store: Any, plan: Any) -> None:
-    """Print why a model may get nothing right, a line on standard error for each."""
+    """Print how a model's output was read, where there was a choice, and why it may get nothing right."""
     from ..adapters.models.outputs import explain_accuracy
+    from ..engine.store.given_outputs import output_lines
     from ..engine.store.outcomes import clean_predictions
     from ..report.text.console import print_error
 
+    keys = {subject.key for subject, _ in plan.subjects if store.path("clean", subject.key).is_file()}
+    for line in output_lines(store.read("clean", key).meta for key in sorted(keys)):
+        print_error(f"- {line}")
     for subject, _ in plan.subjects:
         predictions = clean_predictions(store, subject)
         if predictions is not None and (hint := explain_accuracy(*predictions)):

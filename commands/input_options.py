@@ -1,4 +1,4 @@
-"""The options that say what models want of an image: a part of their names, so that a folder remembers it."""
+"""The options that say what models want and give: a part of their names, so that a folder remembers it."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated
@@ -23,14 +23,23 @@ class InputOptions:
         None
     )
 
+    outputs: Annotated[
+        str | None, typer.Option(help="logits, probabilities or labels: what the model gives; else it is seen")
+    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any of it was said."""
+        return any(getattr(self, field.name) is not None for field in fields(self))
+
     @property
     def settings(self) -> dict[str, str]:
-        """What was given."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        """What was given of what models want of an image."""
+        given = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "outputs"}
         return {name: value for name, value in given.items() if value is not None}
 
     def of(self, model: str) -> str:
-        """The name of a model that is shown images so; itself, if nothing was given."""
-        from ..adapters.models.zoo.load import add_input
+        """The name of a model that is shown images and answers so; itself, if nothing was given."""
+        from ..adapters.models.zoo.load import add_input, add_outputs
 
-        return add_input(model, self.settings)
+        return add_outputs(add_input(model, self.settings), self.outputs)

@@ -36,6 +36,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..adapters.data.datasets import load_data_for
     from ..adapters.models.zoo.load import load_model
     from ..adapters.parameters import parse_number
+    from ..adapters.running.access import check_any_access
 
     given = read_parameters({}, param or [], [attack])
     radii = [parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None
@@ -49,6 +50,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     model = seen.of(model)
     classifier = load_model(model, device)
     images = load_data_for(classifier, data, limit)
+    check_any_access(rows, classifier, images.inputs, norm=norm)
     settings = {"budgets": radii, "threshold": threshold, "seed": seed}
     lines, failed = [], {}
     with show_progress(len(rows) * (len(radii) if radii else 9) * len(images.labels)) as progress:

@@ -144,4 +144,5 @@ class LastLoaded:
         key = (source.name, source.limit, source.chosen, id(source.data), *made_for)
         if self._data is None or self._data[0] != key:
             self._data = (key, source.load(classifier))
+        classifier.answers.expect_labels(self._data[1].labels)  # of all images, whichever of them a task is about
         return self._data[1]

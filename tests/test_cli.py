@@ -136,7 +136,10 @@ def test_defaults_show_what_differs(run, npz):
         (["compare", "pgd", "--steps", "3", "--param", "steps=4"], "expected one value of steps"),
         (["compare", "pgd", "--library", "art,foolbx"], "unknown library 'foolbx'"),
         (["attacks", "--library", "art,"], "expected --library A,B"),
-        (["compare", "pgd", "--model", "net.py:probabilities", "--data", "foolbox:cifar10"], "got probabilities"),
+        (
+            ["compare", "pgd", "--model", "net.py:probabilities", "--outputs", "logits", "--data", "foolbox:cifar10"],
+            "got probabilities",
+        ),
         (["compare", "pgd", "--model", "net.py:factory", "--data", "foolbox:cifar100"], "expected labels from 0 to 9"),
         (["attacks", "nothing-like-it"], "unknown attack"),
     ],

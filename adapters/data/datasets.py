@@ -137,7 +137,9 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
         raise InvalidInput(f"expected limit >= 1, got {limit}")
     if name.partition("+")[0] in SAMPLES:
         check_classes(classifier.name, name)
-    return load_wanted(name, limit, wanted_by(classifier), chosen)
+    data = load_wanted(name, limit, wanted_by(classifier), chosen)
+    classifier.answers.expect_labels(data.labels)
+    return data
 
 
 def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Data:

@@ -42,10 +42,10 @@ class Answers:
         self.kind: Outputs | None = stated or next((each for each in OUTPUTS if each == said), None)
         self.outputs: Outputs | None = self.kind
         self._differentiable = gradients and getattr(model, "gradients", None) is not False
-        self.looked = False  # whether an answer was differentiated, or tried to be
+        self.looked, self.no_gradients = False, ""  # whether an answer was differentiated, and why it could not be
         says = getattr(model, "num_classes", None)
         self.classes = classes or (says if type(says) is int and says > 1 else None)
-        self._least, self._settled = 0, 0  # of a model of labels: classes that the data has, and those taken
+        self._least = 0  # classes that the data has
 
     @property
     def gradients(self) -> bool:
@@ -54,9 +54,9 @@ class Answers:
             return False
         return not self._members or all(member.gradients for member in self._members)
 
-    def note_gradients(self, *, there: bool) -> None:
-        """Note whether an answer could be differentiated."""
-        self._differentiable, self.looked = there, True
+    def note_gradients(self, *, there: bool, why: str = "") -> None:
+        """Note whether an answer could be differentiated, and why it could not be if the model failed at that."""
+        self._differentiable, self.looked, self.no_gradients = there, True, why
 
     @property
     def said(self) -> str:
@@ -94,16 +94,15 @@ class Answers:
         check_logits(output, count, classes, name)
         return output.float().clamp_min(_LEAST).log() if self.kind == "probabilities" else output
 
-    def note(self, name: str) -> str:
-        """What to say of a model that does not give logits; "" of one that does."""
-        if self.outputs == "labels":
-            return f"{name} gives labels only: no scores, no gradients; for decision-based attacks"
-        if self.outputs == "probabilities":
-            return (
-                f"{name} gives probabilities; attacks get their logarithm, which has no gradient where the softmax is "
-                "saturated: remove the softmax if you can"
-            )
-        return ""
+    def note(self, name: str, taken: str = "") -> str:
+        """What to say of a model that does not give logits, after what was `taken` of its output; else that alone."""
+        notes = {
+            "labels": "gives labels only: no scores, no gradients; for decision-based attacks",
+            "probabilities": "gives probabilities; attacks get their logarithm, which has no gradient where the "
+            "softmax is saturated: remove the softmax if you can",
+        }
+        said = f"{name} {notes[self.outputs]}" if self.outputs in notes else ""
+        return "; ".join(filter(None, (taken, said)))
 
     @property
     def has_spare(self) -> bool:
@@ -111,12 +110,16 @@ class Answers:
         members = any(member.has_spare for member in self._members)
         return self.outputs == "labels" and (members if self._members else self.classes is None)
 
-    def expect_classes(self, least: int, *, final: bool = False) -> None:
-        """A model of labels has at least so many classes, or finally just so many, where nobody says how many."""
+    def expect_labels(self, labels: Tensor) -> None:
+        """The data has these labels, shape (N,): a model of labels has at least their classes."""
+        if labels.numel():
+            self.expect_classes(int(labels.max()) + 1)
+
+    def expect_classes(self, least: int) -> None:
+        """A model of labels has at least so many classes, where nobody says how many."""
         self._least = max(self._least, least)
-        self._settled = least if final else self._settled
         for member in self._members:
-            member.expect_classes(least, final=final)
+            member.expect_classes(least)
 
     def check(self, logits: Tensor) -> None:
         """Raise InvalidInput if the logits of a data set show that what was said or seen of the model is wrong."""
@@ -140,21 +143,19 @@ class Answers:
         if labels.numel() != count or not (_is_whole(labels) or bool((labels == labels.round()).all())):
             got = f"{output.dtype} of shape {tuple(output.shape)}"
             raise ModelFailed(f"{name}: expected labels of shape ({count},), got {got}")
-        if scores and not self._members:
+        if scores and not any(member.has_spare for member in self._members):
             self.classes = self.classes or output.shape[1]
-        labels, most = labels.long(), classes or self.classes or self._settled
-        low, high = map(int, labels.aminmax()) if count else (0, -1)
-        if not most:
-            most = output.shape[1] if scores else max(self._least, high + 1) + 1
-            if not (scores or self._least):
-                raise InvalidInput(
-                    f"{name} gives labels: expected its number of classes, got none; say Classifier(num_classes=...), "
-                    "or give the module the attribute num_classes"
-                )
+        low, high = map(int, labels.long().aminmax()) if count else (0, -1)
+        most = self._least + 1 if self.has_spare and self._least else self.classes or classes
+        if most is None:
+            raise InvalidInput(
+                f"{name} gives labels: expected its number of classes, got none; say Classifier(num_classes=...), "
+                "or give the module the attribute num_classes"
+            )
         if low < 0 or (high >= most and not self.has_spare):
             got = low if low < 0 else high
             raise ModelFailed(f"{name}: expected labels from 0 to {most - 1}, got {got}")
-        return nn.functional.one_hot(labels.clamp(max=most - 1), most).float()
+        return nn.functional.one_hot(labels.long().clamp(max=most - 1), most).float()
 
 
 def _seen(output: Tensor, again: Callable[[], Tensor]) -> Outputs:

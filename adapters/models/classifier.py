@@ -34,8 +34,7 @@ class Classifier(nn.Module):
 
     Args:
         model: returns logits or probabilities of shape (N, num_classes), or integer labels of shape (N,), for images
-            (N, C, H, W), as a tensor or inside a tuple, a dict or an object with `.logits`; `output_note` says what was
-            taken.
+            (N, C, H, W), as a tensor or in a tuple, a dict or an object with `.logits` (see `output_note`).
         num_classes: the number of classes; None takes it from the first output.
         mean: per channel; subtracted before the model. None: the model normalises by itself.
         std: per channel; divided by, after the mean. Given together with `mean`.
@@ -46,10 +45,9 @@ class Classifier(nn.Module):
         interpolation: how an image file is resized.
         random: it draws random numbers at every answer, and is meant to: it is judged by repeated draws
             (`running.draws`). One that does so without saying is called unstable.
-        outputs: what the model gives: "logits", "probabilities" or "labels"; None: what its attribute `outputs` says,
-            or what is seen at the first answer. "labels" of a model with scores takes the first largest.
-        gradients: False: nothing can be differentiated through it, and it is asked without; its attribute `gradients`
-            can say so, too.
+        outputs: "logits", "probabilities" or "labels" (of scores: the largest); None: as its attribute `outputs` says,
+            or as is seen at the first answer.
+        gradients: False: nothing can be differentiated through it; its attribute `gradients` can say so, too.
 
     Raises:
         InvalidInput: if only one of `mean` and `std` is given, or a std is not positive.
@@ -136,6 +134,10 @@ class Classifier(nn.Module):
         """Whether it can be differentiated, as far as is known (`running.access` looks)."""
         return self.answers.gradients
 
+    def say(self, outputs: Outputs) -> None:
+        """Say what the model gives, in place of what it said or showed; before it is asked."""
+        self.answers = Answers(self.model, outputs, gradients=self.gradients, classes=self.answers.classes)
+
     @property
     def device(self) -> torch.device:
         """Where the model computes."""
@@ -181,12 +183,11 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of shape (N, num_classes), float32, for images in [0, 1] of shape (N, C, H, W).
 
-        Of a model of probabilities their logarithm, of one of labels 1 for the label and 0 for all others.
+        Of probabilities their logarithm, of labels 1 for the label and 0 for the others.
 
         Raises:
             ModelFailed: if the model raises, exits or returns no logits.
-            InvalidInput: if the images lack the channels that `mean` and `std` have, or it is not known how many
-                classes a model of labels has.
+            InvalidInput: if the images lack the channels that `mean` and `std` have, or nobody knows the classes.
         """
         if not self._is_frozen:
             with self.frozen():
@@ -217,16 +218,18 @@ class Classifier(nn.Module):
         if inputs.requires_grad:
             # A model with its channels last hands such gradients back; ART and torchattacks call view() on them.
             inputs.register_hook(Tensor.contiguous)
-        count = len(inputs)
+        return self.ask_as_is(inputs)
+
+    def ask_as_is(self, inputs: Tensor) -> Tensor:
+        """Logits of images as the module takes them: `mean` and `std` have been applied, if there are any."""
+        count, name = len(inputs), f"the model {self.name}"
         with self.surroundings, user_code(name):
             output = self.model(inputs)
         output, taken = take_logits(output, name)
         if self.answers.kind is None:
             self.answers.see(output, lambda: self._ask_about_noise(inputs))
         logits = self.answers.read(output, count, self.num_classes, name)
-        self.output_note = (
-            taken if self.outputs == "logits" else "; ".join(filter(None, (taken, self.answers.note(name))))
-        )
+        self.output_note = taken if self.outputs == "logits" else self.answers.note(name, taken)
         if logits.requires_grad:
             return logits.float()
         return logits.detach().to(torch.float32, copy=True)  # some models write every answer to the same memory
@@ -256,9 +259,6 @@ class Classifier(nn.Module):
         with self.frozen():
             self.eval()
             chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]
-        if self.num_classes is None and self.outputs == "labels":  # each chunk knows the labels in it only
-            widest = max(chunk.shape[1] for chunk in chunks)
-            chunks = [nn.functional.pad(chunk, (0, widest - chunk.shape[1])) for chunk in chunks]
         return torch.cat(chunks) if chunks else inputs.new_zeros((0, self.num_classes or 0))
 
     def check(self, inputs: Tensor, labels: Tensor | None = None, *, logits: Tensor | None = None) -> Tensor:
@@ -276,12 +276,15 @@ class Classifier(nn.Module):
             InvalidInput: if the images, the labels or the outputs are not what every attack relies on.
         """
         check_images(inputs)
-        if isinstance(labels, Tensor) and labels.numel():
-            self.answers.expect_classes(max(2, int(labels.max()) + 1))
+        if isinstance(labels, Tensor):
+            self.answers.expect_labels(labels)
+        if logits is not None:
+            self.answers.expect_classes(logits.shape[1] - 1)
+        if self.answers.has_spare:  # which the data may have made more
+            self.num_classes = None
         logits = self.predict_logits(inputs) if logits is None else logits.to(inputs.device)
         self._check_outputs(logits, len(inputs))
         self.num_classes = logits.shape[1]
-        self.answers.expect_classes(self.num_classes, final=True)
         if labels is not None:
             check_labels(labels, len(inputs), self.num_classes)
         return logits

@@ -1,5 +1,7 @@
 """What an attack needs of a model and the model does not give: one line, before anything runs."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -27,24 +29,38 @@ def check_access(
         aimed: it is given its target classes.
     """
     if why := why_no_access(row, classifier, inputs, aimed=aimed):
-        raise Unsupported(f"{why}; {_advice(classifier, norm)}")
+        raise Unsupported(f"{row.name} {why}; {advice_for(classifier, norm)}")
+
+
+def check_any_access(
+    rows: Sequence[Implementation], classifier: Classifier, inputs: Tensor, *, norm: str = "", aimed: bool = False
+) -> None:
+    """Raise Unsupported, for the first of some attacks, if the model does not give what any of them needs."""
+    if all(why_no_access(row, classifier, inputs, aimed=aimed) for row in rows):
+        check_access(rows[0], classifier, inputs, norm=norm, aimed=aimed)
 
 
 def why_no_access(row: Implementation, classifier: Classifier, inputs: Tensor, *, aimed: bool = False) -> str:
-    """Why an attack cannot be run on a model that it asks; "" if it can. See `check_access`."""
+    """Why an attack cannot be run on a model that it asks, said after its name; "" if it can. See `check_access`."""
     knowledge = attack_of(row).knowledge
-    if classifier.outputs is None:
-        classifier.predict_logits(inputs[:1])
+    look(classifier, inputs)
     if knowledge == "white-box" and not has_gradients(classifier, inputs):
-        gives = "labels only" if classifier.outputs == "labels" else "none"
+        why = classifier.answers.no_gradients
+        gives = "labels only" if classifier.outputs == "labels" else f"none{f' ({why})' if why else ''}"
         assumed = f" ({'; '.join(row.assumed)})" if row.assumed else ""
-        return f"{row.name} needs gradients{assumed}, and the model gives {gives}"
+        return f"needs gradients{assumed}, and the model gives {gives}"
     if classifier.outputs == "labels":
         if knowledge == "score-based":
-            return f"{row.name} needs scores, and the model gives labels only"
+            return "needs scores, and the model gives labels only"
         if row.targeted == "only" and not aimed:
-            return f"{row.name} aims by scores, and the model gives labels only"
+            return "aims by scores, and the model gives labels only"
     return ""
+
+
+def look(classifier: Classifier, inputs: Tensor) -> None:
+    """Ask about one image, shape (N, C, H, W) with the others, where it is not known yet what the model gives."""
+    if classifier.outputs is None:
+        classifier.predict_logits(inputs[:1])
 
 
 def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
@@ -62,13 +78,13 @@ def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
                 answers.note_gradients(there=classifier(image).requires_grad)
             except ModelDied:
                 raise
-            except ModelFailed:  # as of one that turns its images into arrays
-                answers.note_gradients(there=False)
+            except ModelFailed as failure:  # as of one that turns its images into arrays
+                answers.note_gradients(there=False, why=str(failure))
                 classifier(image)  # without gradients: fails again if that was not the reason
     return answers.gradients
 
 
-def _advice(classifier: Classifier, norm: str) -> str:
+def advice_for(classifier: Classifier, norm: str) -> str:
     """Which attacks the model has answers for."""
     only_labels = classifier.outputs == "labels"
     names: dict[str, str] = {}

@@ -31,6 +31,13 @@ def class_logits(classifier: Classifier, logits: Tensor) -> Tensor:
     return logits[:, :-1] if classifier.detects or classifier.answers.has_spare else logits
 
 
+def why_no_targets(classifier: Classifier, rule: str) -> str:
+    """Why a rule cannot choose targets by what the model gives; "" if it can."""
+    if classifier.outputs == "labels" and rule.endswith("-likely"):
+        return f"the target {rule} needs scores, and {classifier.name} gives labels only; give random or a class"
+    return ""
+
+
 def check_aim(classifier: Classifier, threat_model: ThreatModel) -> None:
     """Raise Unsupported for an untargeted attack on a model with a detector: to be detected would be a success."""
     if classifier.detects and not threat_model.targeted:
@@ -38,6 +45,18 @@ def check_aim(classifier: Classifier, threat_model: ThreatModel) -> None:
             f"expected a target for {classifier.name}: untargeted, an image that is detected would count as fooled; "
             "give --target second-likely, or random"
         )
+
+
+def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:
+    """Target classes by what a classifier gave of the clean images, shape (N,); as `choose_targets`.
+
+    Raises:
+        Unsupported: if the rule needs scores, and the classifier gives labels only.
+        InvalidInput: if the rule is unknown.
+    """
+    if why := why_no_targets(classifier, rule):
+        raise Unsupported(why)
+    return choose_targets(class_logits(classifier, logits), labels, rule, seed)
 
 
 def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:

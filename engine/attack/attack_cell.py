@@ -7,10 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, attack_of, find_implementation, run_attack
+from ...adapters.running.access import look
 from ...adapters.running.draws import clean_logits, drawing
 from ...adapters.running.fit import Fitted
 from ...adapters.running.surrogate import run_transfer
-from ...adapters.running.targets import choose_targets, class_logits
+from ...adapters.running.targets import targets_for
 from ...adapters.running.trace import Trace, curves_of
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput
@@ -67,9 +68,9 @@ def _attack(  # noqa: PLR0913, PLR0917 - as attack_shard
     targets = None
     if cell.threat_model.targeted:
         logits = clean_logits(classifier, inputs, labels, logits)
+        look(surrogate or classifier, inputs)
         seen = logits if surrogate is None else surrogate.predict_logits(inputs)
-        seen = class_logits(surrogate or classifier, seen)
-        targets = choose_targets(seen, labels, cell.target, cell.seed + first)
+        targets = targets_for(surrogate or classifier, seen, labels, cell.target, cell.seed + first)
     row, threat_model = _row_to_run(cell), cell.threat_model
     shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}
     shared["progress"] = progress

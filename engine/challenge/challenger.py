@@ -10,9 +10,10 @@ import torch
 
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
+from ...adapters.running.access import has_gradients
 from ...adapters.running.draws import clean_logits, drawing, judged
 from ...adapters.threat_model import ThreatModel
-from ...errors import DavylampError, InvalidInput
+from ...errors import DavylampError, InvalidInput, Unsupported
 from ..checks.check_folder import check_folder
 from ..plan.config import AttackChoice, Config
 from ..plan.make import make_plan
@@ -111,7 +112,9 @@ class Challenger:
 
         Raises:
             DavylampError: if the model cannot be used on these images, or no attack gave a result.
+            Unsupported: if it has no gradients: there is nothing to adapt to.
         """
+        self._check_gradients()
         rules = (self.norm, self.epsilon, self.effort)
         classes = self._classes
         self._check_classes()
@@ -137,6 +140,16 @@ class Challenger:
     @cached_property
     def _classes(self) -> int:
         return self.defendant.model.check(self.data.inputs[:1].to(self.defendant.model.device)).shape[1]
+
+    def _check_gradients(self) -> None:
+        model, inputs = self.defendant.model, self.data.inputs[:1]
+        model.check(inputs.to(model.device), self.data.labels[:1])
+        if not has_gradients(model, inputs.to(model.device)):
+            gives = "labels only" if model.outputs == "labels" else "no gradients"
+            raise Unsupported(
+                f"expected a model with gradients, which the attacks adapt to; {self.defendant.name} gives {gives}: "
+                "evaluate it with decision-based attacks, or with --surrogate"
+            )
 
     def _check_classes(self) -> None:
         """Raise InvalidInput unless every model has the classes of the defended one."""

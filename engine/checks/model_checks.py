@@ -78,9 +78,12 @@ def _judge_zero(probe: Mapping[str, Any]) -> _Judged:
 
 
 def _judge_logits(probe: Mapping[str, Any]) -> _Judged:
+    if probe.get("gives") == "labels":
+        return _Judged("unknown", "-: the model gives labels only, no scores")
     spread = f"outputs from {probe['low']:.3g} to {probe['high']:.3g}"
     if probe["log_probabilities"]:
-        return _Judged("warn", f"log-probabilities: {spread}, each row's exponentials sum to 1")
+        given = "probabilities, of which attacks get the logarithm" if "gives" in probe else "log-probabilities"
+        return _Judged("warn", f"{given}: {spread}, each row's exponentials sum to 1")
     if probe["unit_interval"]:
         return _Judged("warn", f"{spread}: bounded by 0 and 1, as after a sigmoid")
     return _Judged("pass", spread)
@@ -90,6 +93,8 @@ def _judge_gradients(probe: Mapping[str, Any]) -> _Judged:
     if probe.get("absent"):
         return _Judged("unknown", "a remote model gives none: only attacks that need none can be run on it")
     zero, bad, count = probe["zero"], probe["not_finite"], probe["images"]
+    if probe.get("none"):
+        return _Judged("unknown", f"-: the model gives {probe['none']}; attacks that need gradients are not run on it")
     if probe["unavailable"]:
         return _Judged("fail", f"no gradient reaches the input: {probe['unavailable']}", range(count))
     if probe["constant"]:
@@ -101,7 +106,8 @@ def _judge_gradients(probe: Mapping[str, Any]) -> _Judged:
 
 def _judge_normalisation(probe: Mapping[str, Any]) -> _Judged:
     right, count, classes = probe["right"], probe["images"], probe["classes"]
-    detail = f"{right} of {count} clean images right, mean confidence {probe['confidence']:.2f}"
+    sure = "" if probe["confidence"] is None else f", mean confidence {probe['confidence']:.2f}"
+    detail = f"{right} of {count} clean images right{sure}"
     if count < FEWEST:
         return _Judged("unknown", f"{detail}: too few images to tell")
     tried = probe["tried"]

@@ -25,9 +25,10 @@ from ...adapters import (
 from ...adapters.catalogue.findings import findings_of
 from ...adapters.catalogue.lookup import accepts, check_parameter_names, row_of
 from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.running.access import check_any_access
 from ...adapters.running.draws import clean_logits
 from ...adapters.running.judge import norm_of, quantise
-from ...adapters.running.targets import choose_targets, class_logits
+from ...adapters.running.targets import targets_for
 from ...adapters.threat_model import Norm
 from ...adapters.words import threat_text
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
@@ -181,9 +182,8 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
     with classifier.frozen():
         logits = clean_logits(classifier, inputs, labels)  # a model that fails here fails for every library
-        targets = (
-            choose_targets(class_logits(classifier, logits), labels, target, seed) if threat_model.targeted else None
-        )
+        targets = targets_for(classifier, logits, labels, target, seed) if threat_model.targeted else None
+        check_any_access(fitting, classifier, inputs, norm=threat_model.norm, aimed=threat_model.targeted)
         lines = []
         for row in fitting:
             given_to_all: dict[str, Any] = {"targets": targets, "seed": seed, "logits": logits}

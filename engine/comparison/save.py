@@ -58,6 +58,7 @@ def keep_comparison(
             table, unmeasured = result_table(row.result, classifier, images, data.names, first=0, measures=MEASURES)
             spent = float(row.result.seconds.sum())
             outcome = TaskResult(task, table, seconds=spent, attack_seconds=spent, unmeasured=unmeasured, gpu=clean.gpu)
+            outcome = outcome._replace(outputs=clean.outputs, output_note=clean.output_note)
         store.write("cells", cell.key, outcome.table or pa.table({}), describe_run(outcome, preset=preset))
 
 

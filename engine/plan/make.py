@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import ModelIdentity, digest_data, identify_model
 from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
 from ...adapters.models.remote.transport import Transport, check_token
+from ...adapters.running.access import look
 from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
@@ -26,6 +28,7 @@ from ..measure_groups import is_group
 from ..portfolio import is_portfolio, version_of_search
 from ..sources import DataSource, FitSource, LastLoaded, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
+from .answerable import answerable, left_of
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 from .sealing import seal_groups
@@ -137,8 +140,8 @@ def make_plan(
     bench, images = LastLoaded(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
     subjects, cells, digests = [], [], {}
     unknown: dict[str, Mapping[str, str]] = {}
-    failed: dict[str, str] = {}
-    refused: dict[str, str] = {}
+    # What cannot take part, with why; `lacking` asks a model for what it does not give.
+    failed, refused, lacking = dict[str, str](), dict[str, str](), dict[str, str]()
     notes: list[str] = []
     loaded_surrogates = load_surrogates(config, surrogates)
     via = next(iter(loaded_surrogates.values())).via if len(loaded_surrogates) == 1 else ""
@@ -174,10 +177,11 @@ def make_plan(
         measured = replace(config, measures=seal_groups(config, classifier))
         refused |= useless
         for names, each in usable.items():
-            asked = [*_cells(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)]
+            asked = _cells(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)
             drawn = drawn_of(config, classifier, each.is_random)
-            cells += [(place, replace(cell, **drawn)) for place, cell in asked]
-    unique = {cell.key: cell for _, cell in cells}
+            answered = answerable(asked, classifier, each.classifier, loaded, refused=lacking)
+            cells += [(place, replace(cell, **drawn)) for place, cell in answered]
+    unique = left_of({cell.key: cell for _, cell in cells}, lacking)
     choices: dict[str, tuple[int, ...]] = {}
     for place, cell in cells:
         choices[cell.key] = (*choices.get(cell.key, ()), place)
@@ -190,7 +194,7 @@ def make_plan(
         tuple(subjects),
         tuple(unique.values()),
         images,
-        {**failed, **refused},
+        {**failed, **refused, **lacking},
         unknown,
         choices=choices,
         surrogates=sources_of(loaded_surrogates.values()),
@@ -201,9 +205,12 @@ def make_plan(
 
 
 def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, Traffic]:
-    """What a model is, and what its server was asked to know that."""
+    """What a model is, and what its server was asked to know that, and what it gives."""
     note_shape(classifier, data.inputs.shape)
-    return identify_model(classifier, name), take_traffic(classifier)
+    identity = identify_model(classifier, name)  # before it is asked: that may count in it
+    with suppress(ModelFailed):  # the cells will say how
+        look(classifier, data.inputs[:1].to(classifier.device))
+    return identity, take_traffic(classifier)
 
 
 def drawn_of(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...adapters import Classifier
 from ...adapters.models.remote.traffic import asked_afresh, remote_parts
 from ...adapters.models.room.isolated import inside
+from ...adapters.running.access import has_gradients
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT
 from .transport_probe import probe_transport
@@ -45,7 +46,7 @@ def probe_model(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: 
         "eval-mode": lambda: inside(classifier, probe_mode),
         "deterministic": lambda: {**_differ(first(), classifier.predict_logits(few)), **declared},
         "zero-epsilon": lambda: {**_differ(first(), classifier.predict_logits(few, batch_size=1)), **declared},
-        "logits": lambda: probe_outputs(logits),
+        "logits": lambda: {**probe_outputs(logits), **_gives(classifier)},
         "gradients": lambda: probe_gradients(classifier, few, few_labels),
         "normalisation": lambda: inside(
             classifier, probe_normalisation, inputs[:LABELLED], labels[:LABELLED], logits[:LABELLED]
@@ -121,6 +122,8 @@ def probe_outputs(logits: Tensor) -> dict[str, Any]:
 def probe_gradients(classifier: Classifier, inputs: Tensor, labels: Tensor) -> dict[str, Any]:
     """The gradient of cross-entropy with respect to each image."""
     answer: dict[str, Any] = {"images": len(inputs), "unavailable": "", "zero": [], "not_finite": [], "constant": False}
+    if not has_gradients(classifier, inputs):
+        return {**answer, "none": "labels only" if classifier.outputs == "labels" else "none"}
     leaf = inputs.detach().clone().requires_grad_(True)
     try:
         with torch.enable_grad():
@@ -148,7 +151,7 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
         "images": len(labels),
         "classes": logits.shape[1],
         "right": int(hits.sum()),
-        "confidence": float(logits.softmax(1).amax(1).mean()),
+        "confidence": None if classifier.outputs == "labels" else float(logits.softmax(1).amax(1).mean()),
         "tried": {},
     }
     others = _other_normalisations(classifier, inputs)
@@ -156,7 +159,7 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
         return answer
     for name, changed in others.items():
         with torch.no_grad():
-            chunks = [classifier.model(chunk).float().cpu() for chunk in changed.split(16)]
+            chunks = [classifier.ask_as_is(chunk).cpu() for chunk in changed.split(16)]
         right = torch.cat(chunks).argmax(1) == labels
         answer["tried"][name] = {"right": int(right.sum()), "p": mcnemar(right, hits)}
     return answer
@@ -174,6 +177,11 @@ def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, T
         variants["ImageNet's mean and std"] = (pixels - mean) / std
         variants["blue and red swapped"] = given.flip(1)
     return {name: changed for name, changed in variants.items() if not torch.equal(changed, given)}
+
+
+def _gives(classifier: Classifier) -> dict[str, str]:
+    """What the model gives, where that is not logits."""
+    return {} if classifier.outputs in (None, "logits") else {"gives": classifier.outputs}
 
 
 def _differ(first: Tensor, second: Tensor) -> dict[str, Any]:

@@ -12,13 +12,15 @@ from torch import Tensor
 from ...adapters import AttackResult, Classifier
 from ...adapters.models.room.isolated import inside
 from ...adapters.result import SURROGATE_PASSES
+from ...adapters.running.access import has_gradients
 from ...adapters.running.judge import distances_of, quantise
 from ...adapters.user_file import is_file_name
-from ...errors import DavylampError, ModelFailed
+from ...errors import DavylampError, ModelFailed, Unsupported
 from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
 from ..attack.best_of import PortfolioResult
+from ..confidences import NO_CONFIDENCES, needs_confidences
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group, group_names, is_group
 from ..parametrised import base_of, is_parametrised, options_of
@@ -75,13 +77,19 @@ def clean_table(
         "label": column_of_values(labels),
         "predicted": column_of_values(logits.argmax(1)),
         "CA": column_of_values(right),
-        "CC": column_of_values(logits.softmax(1).gather(1, labels[:, None])[:, 0].double()),
+        "CC": column_of_values(_confidence_in(classifier, logits, labels)),
         "logits": column_of_logits(logits),
         # of all images: attention is compared with them
         "cam": column_of_maps(cams, [0] * len(labels)),
         "picture": column_of_pictures(inputs, range(len(labels))),
     }
     return pa.table(columns)
+
+
+def _confidence_in(classifier: Classifier, logits: Tensor, labels: Tensor) -> Tensor:
+    """Probability of the labels, shape (N,) double; NaN of a model that gives labels only."""
+    confidence = logits.softmax(1).gather(1, labels[:, None])[:, 0].double()
+    return torch.full_like(confidence, math.nan) if classifier.outputs == "labels" else confidence
 
 
 def result_table(
@@ -161,7 +169,9 @@ def minimal_distance(result: AttackResult) -> Tensor:
 
 
 def label_cams(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Tensor | None:
-    """Activation maps of the labels, shape (N, h, w); None for a model without a layer that has them."""
+    """Activation maps of the labels, shape (N, h, w); None for a model without gradients or a layer that has them."""
+    if not has_gradients(classifier, inputs):
+        return None
     try:
         return _maps_of(classifier, inputs, labels)
     except ModelFailed:
@@ -218,8 +228,12 @@ def _measure(
         if any(given.get(name) is None for name in _needs(metric)):
             continue
         try:
+            _check_confidences(classifier, symbol)
             columns[symbol] = _values(metric, given, usable, values)
-        except (ValueError, FileNotFoundError) as error:  # images too small for it; DISTS without VGG16's weights
+        except (
+            ValueError,
+            FileNotFoundError,
+        ) as error:  # small images; DISTS without VGG16
             columns[symbol], unmeasured[symbol] = values, " ".join(str(error).split())
     chosen = _parametrised(given, usable, measures)
     columns |= chosen
@@ -228,11 +242,20 @@ def _measure(
     for measure in measures:
         if is_group(measure) or not is_file_name(name := plain_name(measure)):
             continue
-        columns[name], reason = _users(find_metric(name), {**given, "model": classifier, **_spent(result)}, usable)
+        known = {**given, "model": classifier, **_spent(result)}
+        if classifier.outputs == "labels":  # nor can a function say that it looks at the largest alone
+            known |= {"logits": None, "adv_logits": None}
+        columns[name], reason = _users(find_metric(name), known, usable)
         if sealed_name(name) != measure:
             columns[name], reason = torch.full_like(columns[name], math.nan), f"{name} was edited during the evaluation"
         unmeasured |= {name: reason} if reason else {}
     return columns, unmeasured
+
+
+def _check_confidences(classifier: Classifier, symbol: str) -> None:
+    """Raise Unsupported for a metric of confidences on a model that gives labels only."""
+    if classifier.outputs == "labels" and needs_confidences(symbol):
+        raise Unsupported(NO_CONFIDENCES)
 
 
 def _parametrised(given: Mapping[str, Any], usable: Tensor, measures: Sequence[str]) -> dict[str, Tensor]:

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
-from ...errors import DavylampError, InvalidInput
+from ...adapters.running.access import has_gradients
+from ...errors import DavylampError, InvalidInput, Unsupported
 from ...metrics import boundary_steps, empirical_boundary_distance, noise_ratios, orthogonal_directions
 from ...metrics.coverage import beyond_ranges, most_active, neuron_values, sections_reached
 from ...metrics.neurons import neuron_sensitivity, neuron_uncertainty
+from ..confidences import NO_CONFIDENCES, NO_GRADIENTS
 from ..measure_groups import MeasureGroup, is_group, read_group
 from ..store.columns import column_of_values
 from ..store.coverage_bits import Coverage, Reached, pack
@@ -57,7 +59,9 @@ def optional_columns(
         group = read_group(measure) if is_group(measure) else None
         if group is None or group.name not in _GROUPS:
             continue
+        unmeasured |= _missing(classifier, inputs, group)
         try:
+            _check_layers(classifier, group)
             if group.name == "coverage":
                 made = _coverage_columns(result, classifier, inputs, group, ranges_of(classifier, measure))
             elif group.name == "neurons":
@@ -74,6 +78,18 @@ def optional_columns(
             made = {symbol: column_of_values(empty) for symbol in symbols}
         columns |= made
     return columns, unmeasured
+
+
+def _missing(classifier: Classifier, inputs: Tensor, group: MeasureGroup) -> dict[str, str]:
+    """What of a group a model cannot be asked for, with why; the rest of it is measured."""
+    return {"EBD2": NO_GRADIENTS} if group.name == "boundary" and not has_gradients(classifier, inputs) else {}
+
+
+def _check_layers(classifier: Classifier, group: MeasureGroup) -> None:
+    """Raise Unsupported for measures of layers of a model that has none that can be read, and says so."""
+    note = getattr(classifier.model, "layers_note", "")
+    if note and group.name in ("coverage", "neurons"):
+        raise Unsupported(note)
 
 
 def tally_coverage(classifier: Classifier, inputs: Tensor, ranges: Ranges, group: MeasureGroup) -> Coverage:
@@ -148,12 +164,16 @@ def _boundary_columns(classifier: Classifier, inputs: Tensor, result: AttackResu
     directions = orthogonal_directions(count, inputs[0])
     magnitudes = torch.arange(0, group["largest"] + group["spacing"] / 2, group["spacing"], device=inputs.device)
     distance = empirical_boundary_distance(classifier, inputs, result.labels, directions, magnitudes, reduction="none")
-    steps = boundary_steps(classifier, inputs, result.labels, group["step_size"], group["limit"], reduction="none")
+    steps = torch.full_like(distance, torch.nan)
+    if classifier.gradients:
+        steps = boundary_steps(classifier, inputs, result.labels, group["step_size"], group["limit"], reduction="none")
     return {"EBD": column_of_values(distance.double()), "EBD2": column_of_values(steps.double())}
 
 
 def _consistency_columns(classifier: Classifier, inputs: Tensor, result: AttackResult, group: MeasureGroup) -> Columns:
     """ENI of each image: the mean over noisy versions, uniform within epsilon, that depend on the image alone."""
+    if classifier.outputs == "labels":
+        raise Unsupported(NO_CONFIDENCES)
     versions, epsilon = group["versions"], group["epsilon"]
     values = []
     for image, logits, label in zip(inputs, result.logits, result.labels, strict=True):

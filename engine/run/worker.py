@@ -88,7 +88,9 @@ class Workbench(LastLoaded):
                 task, None, seconds=time.perf_counter() - start, reason=reason, traffic=self._take_traffic()
             )
         else:
+            gives = "" if classifier.outputs in (None, "logits") else classifier.outputs
             about = {"gpu": describe_gpu(classifier.device), "traffic": self._take_traffic()}
+            about |= {"outputs": gives, "output_note": classifier.output_note}
             return outcome._replace(seconds=time.perf_counter() - start, **about)
         finally:
             give_memory_back()  # other workers may need it for their largest task
@@ -299,7 +301,9 @@ def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
         "index": pa.array(range(len(labels))),
         "label": pa.array(labels.cpu().numpy()),
         "adv_predicted": pa.array(logits.argmax(1).numpy(), mask=silent.numpy()),
-        "label_probability": pa.array(probabilities.gather(1, labels.cpu()[:, None])[:, 0].numpy()),
-        "adv_probability": pa.array(probabilities.amax(1).numpy()),
     }
+    if classifier.outputs != "labels":
+        of_label = probabilities.gather(1, labels.cpu()[:, None])[:, 0]
+        columns["label_probability"] = pa.array(of_label.numpy())
+        columns["adv_probability"] = pa.array(probabilities.amax(1).numpy())
     return pa.table(columns | ({"adv_logits": column_of_logits(logits)} if task.keep_logits else {}))

@@ -17,6 +17,7 @@ from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
 from ...metrics import fooling_rate_at_k
 from ..cell import Cell, ModelOnData
+from ..confidences import NO_CONFIDENCES, needs_confidences
 from ..measure_groups import is_group
 from ..parametrised import base_of
 from ..statistics.verdict import Side
@@ -25,6 +26,7 @@ from .columns import logits_of
 from .contents import order_of, read_records, unknown_attack
 from .fits import fit_costs
 from .frames import HEAVY, CellState
+from .given_outputs import has_confidences, output_lines
 from .pictures import Example, pictures_of
 from .plans import find_missing
 from .references import Reference, notes_of, references_of
@@ -50,6 +52,11 @@ class Clean:
     meta: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
 
+    @property
+    def has_confidences(self) -> bool:
+        """Whether the model says how sure it is, and does not give labels only."""
+        return has_confidences(self.meta)
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -66,6 +73,11 @@ class Outcome:
     silent: np.ndarray | None = None
     examples: tuple[Example, ...] = ()
     adv_logits: Tensor | None = None
+
+    @property
+    def has_confidences(self) -> bool:
+        """Whether the model that is judged says how sure it is, and does not give labels only."""
+        return has_confidences(self.meta)
 
     @property
     def is_minimum(self) -> bool:
@@ -158,6 +170,7 @@ class Outcomes:
             for model, names in chosen.items()
             if names
         ]
+        lines += output_lines(each.meta for each in self.clean.values())
         return lines + self._silent_transfers() + notes_of(self.references)
 
     def _silent_transfers(self) -> list[str]:
@@ -223,7 +236,10 @@ def read_outcomes(
         if not record.failed and not unknown_attack(cell):
             outcome = _outcome(cell, record, clean.get(cell.subject.key), symbols, (transfers or {}).get(key))
             outcome = outcome if keep_logits(cell.subject) else replace(outcome, adv_logits=None)
-            done.append(replace(outcome, examples=pictures_of(record.table, "adv_")) if examples else outcome)
+            if examples:
+                shown = pictures_of(record.table, "adv_", confidences=outcome.has_confidences)
+                outcome = replace(outcome, examples=shown)
+            done.append(outcome)
     parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in reader.records("parts")}
     finished = {state.key for state in states}
     succeeded = [state.cell for state in states if state.status != "failed"]
@@ -270,7 +286,7 @@ def _read_clean(records: Records, *, examples: bool) -> tuple[dict[str, Clean], 
             refused[key] = str(record.meta["reason"])
             continue
         subject, table = ModelOnData(**record.meta["subject"]), record.table
-        pictures = pictures_of(table, "") if examples else ()
+        pictures = pictures_of(table, "", confidences=has_confidences(record.meta)) if examples else ()
         clean[key] = Clean(subject, _light_columns(table), logits_of(table, "logits"), record.meta, pictures)
     return clean, refused
 
@@ -282,7 +298,10 @@ def _outcome(
     columns, adv_logits = _light_columns(record.table), logits_of(record.table, "adv_logits")
     columns |= {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     silent = ~adv_logits.isfinite().all(1).numpy()
-    outcome = Outcome(cell, columns, record.meta.get("unmeasured", {}), record.meta, silent, adv_logits=adv_logits)
+    unmeasured = dict(record.meta.get("unmeasured", {}))
+    if not has_confidences(record.meta):
+        unmeasured |= {name: NO_CONFIDENCES for name in symbols if needs_confidences(name)}
+    outcome = Outcome(cell, columns, unmeasured, record.meta, silent, adv_logits=adv_logits)
     logits = None if clean is None else clean.logits
     further = {name: _fooling_rate(outcome, logits, name) for name in symbols if is_rate(name)}
     further |= {
@@ -370,7 +389,8 @@ def _light_columns(table: pa.Table) -> dict[str, np.ndarray]:
 
 def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.ndarray:
     """FR@K of each image, (n,); NaN where an image proves nothing or the clean logits are not known."""
-    if logits is None or outcome.adv_logits is None or outcome.silent is None:
+    unknown = needs_confidences(symbol) and not outcome.has_confidences
+    if unknown or logits is None or outcome.adv_logits is None or outcome.silent is None:
         return np.full(len(outcome.columns["label"]), np.nan)
     answers = outcome.adv_logits.masked_fill(torch.tensor(outcome.silent)[:, None], 0.0)
     rates = fooling_rate_at_k(logits, answers, int(symbol.removeprefix(_RATE)), reduction="none")
@@ -380,6 +400,8 @@ def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.nd
 def _users_metric(outcome: Outcome, logits: Tensor | None, name: str) -> np.ndarray:
     """A user's metric by today's code, (n,); NaN where only an evaluation can compute it and none has."""
     metric = find_metric(name)
+    if not outcome.has_confidences and {"logits", "adv_logits"} & {*metric.needs}:
+        return np.full(len(outcome.columns["label"]), np.nan)
     if metric.of_records and outcome.adv_logits is not None:
         return of_record(metric, outcome.columns, outcome.usable, logits, outcome.adv_logits)
     missing = np.full(len(outcome.columns["label"]), np.nan)

@@ -1,5 +1,6 @@
 """The first images of a record as pictures, with their activation maps: what a page shows of it."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,12 +23,13 @@ class Example:
     confidence: float
 
 
-def pictures_of(table: pa.Table, prefix: Literal["", "adv_"]) -> tuple[Example, ...]:
+def pictures_of(table: pa.Table, prefix: Literal["", "adv_"], *, confidences: bool = True) -> tuple[Example, ...]:
     """The images of a record that have a picture; none in records of davylamp 0.1.0.
 
     Args:
         table: of a record.
         prefix: of the columns: "adv_" of a cell, "" of clean predictions.
+        confidences: whether the model says how sure it is; else the confidence is NaN.
     """
     if not {f"{prefix}picture", f"{prefix}cam"} <= set(table.column_names):
         return ()
@@ -45,7 +47,7 @@ def pictures_of(table: pa.Table, prefix: Literal["", "adv_"]) -> tuple[Example, 
             predicted=columns["predicted"][row],
             picture=columns["picture"][row],
             cam=None if columns["cam"][row] is None else np.asarray(columns["cam"][row], np.float32),
-            confidence=float(probabilities[row, columns["predicted"][row]]),
+            confidence=float(probabilities[row, columns["predicted"][row]]) if confidences else math.nan,
         )
         for row in range(len(part))
     )

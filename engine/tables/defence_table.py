@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
+from ..confidences import needs_confidences
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
@@ -104,11 +105,18 @@ def _lines_of(
 ) -> Iterator[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]]]]:
     """The labels of each row of a defence, what its metrics are drawn from, and its shares."""
     labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
-    clean = tuple(_Side(item.logits, np.ones(images, bool)) for item in pair)
+    clean = _alike(*(_Side(item.logits, np.ones(images, bool)) for item in pair))
     nothing = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
+
+    def known_of(draws: dict[str, Draws]) -> dict[str, Draws]:
+        if all(each.has_confidences for each in pair):
+            return draws
+        missing = draws_of(np.full(len(counts), np.nan), 0)
+        return {symbol: missing if needs_confidences(symbol) else each for symbol, each in draws.items()}
+
     yield (
         {**nothing, "images": images, "violations": 0},
-        _draw_outputs(clean, labels, counts, asked),
+        known_of(_draw_outputs(clean, labels, counts, asked)),
         [_shares(clean, labels)],
     )
     for group, made_on, repeats in _common(outcomes, pair, labels):
@@ -121,7 +129,7 @@ def _lines_of(
             "violations": sum(two.violations for two in repeats),
         }
         named = {name: group.labels[name] for name in ("norm", "epsilon", "targeted", "setting")}
-        yield named | known, drawn, [_shares(two.sides, labels, two.values) for two in repeats]
+        yield named | known, known_of(drawn), [_shares(two.sides, labels, two.values) for two in repeats]
 
 
 def _defended_names(outcomes: Outcomes, original: str, defended: str) -> list[str]:
@@ -173,7 +181,7 @@ def _find_pair(outcomes: Outcomes, original: str, defended: str) -> tuple[Clean,
     if len(same) != 1:
         raise InvalidInput(f"expected one set of images that {original} and {defended} both saw, got {len(same)}")
     a, b = same[0]
-    if a.logits.shape != b.logits.shape:
+    if a.logits.shape != b.logits.shape and a.has_confidences and b.has_confidences:
         shapes = f"{a.logits.shape[1]} and {b.logits.shape[1]}"
         raise InvalidInput(f"expected two models with the same classes, got {shapes} classes")
     return same[0]
@@ -206,7 +214,7 @@ def _common(
 
 def _met(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Repeat:
     """Each model on the examples that were made on it."""
-    before, after = (_Side(_logits(outcomes, each), _counts(each)) for each in (original, defended))
+    before, after = _alike(*(_Side(_logits(outcomes, each), _counts(each)) for each in (original, defended)))
     violations = sum(int(each.columns["violated"].sum()) for each in (original, defended))
     return _Repeat((before, after), (original.columns, defended.columns), violations)
 
@@ -217,7 +225,7 @@ def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor
     if logits is None:
         return None
     counts, answered = _counts(original), logits.isfinite().all(1).numpy()
-    sides = _Side(_logits(outcomes, original), counts), _Side(logits, counts & answered)
+    sides = _alike(_Side(_logits(outcomes, original), counts), _Side(logits, counts & answered))
     violations = int((original.columns["violated"] | ~answered).sum())
     if "MR" not in original.columns:
         return _Repeat(sides, ({}, {}), violations)
@@ -225,6 +233,20 @@ def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor
     rate = np.where(sides[1].counts | np.isnan(fooled), fooled, 0.0)
     rate[~original.columns["attacked"]] = np.nan
     return _Repeat(sides, ({"MR": original.columns["MR"]}, {"MR": rate}), violations)
+
+
+def _alike(first: _Side, second: _Side) -> tuple[_Side, _Side]:
+    """Both as wide as the wider: what gives labels only may have another number of classes, none of which is likely."""
+    width = max(first.logits.shape[1], second.logits.shape[1])
+
+    def widened(side: _Side) -> _Side:
+        missing = width - side.logits.shape[1]
+        if not missing:
+            return side
+        least = side.logits.amin(1, keepdim=True) - 1
+        return side._replace(logits=torch.cat([side.logits, least.expand(-1, missing)], 1))
+
+    return widened(first), widened(second)
 
 
 def _draw_outputs(sides: Any, labels: Tensor, counts: np.ndarray, symbols: Sequence[str]) -> dict[str, Draws]:

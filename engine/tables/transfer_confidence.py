@@ -69,6 +69,9 @@ def change_of(outcome: Outcome, clean: Clean, record: Record) -> Changes:
         clean: the tested model on the clean images.
         record: what it says of the examples.
     """
+    if "adv_probability" not in record.table.column_names or not clean.has_confidences:
+        nothing = np.full(len(clean.columns["label"]), np.nan)  # it gives labels only
+        return {"AIAC": nothing, "ARTC": nothing}
     before = clean.logits.double().softmax(1).numpy()
     labels, images = clean.columns["label"], np.arange(len(before))
     predicted = record.table["adv_predicted"].to_numpy().astype(float)

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,7 +72,7 @@ def _picture(folder: Folder, outcome: Outcome, example: Example) -> Picture | No
         uris["cam"] = _spotlight(example.cam)
     lines = (
         f"label {example.label}",
-        f"{before.predicted} ({before.confidence:.0%}) becomes {example.predicted} ({example.confidence:.0%})",
+        f"{_said(before)} becomes {_said(example)}",
         f"{threat_text(outcome.cell.threat_model)}; {_distances(outcome, place)}",
         f"{outcome.columns['forwards'][place]} forward, {outcome.columns['backwards'][place]} backward passes",
         f"{outcome.cell.row.library} {outcome.cell.version}; {_change_text(outcome, place, factor)}".strip(),
@@ -80,6 +81,12 @@ def _picture(folder: Folder, outcome: Outcome, example: Example) -> Picture | No
     return Picture(
         folder.model(outcome), folder.title(outcome), example.image, _outcome(outcome, place), key, uris, lines
     )
+
+
+def _said(example: Example) -> str:
+    """The prediction, and how sure of it the model is, if it says so."""
+    sure = "" if math.isnan(example.confidence) else f" ({example.confidence:.0%})"
+    return f"{example.predicted}{sure}"
 
 
 def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:

@@ -40,7 +40,7 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
     is nothing either: its version is part of a cell.
 
     Of a model with folded layers (`fold_batch_norms`), the hash that it had before; of one in a room, what is hashed
-    there.
+    there. That a model is said to give probabilities or labels is in it, what is seen of it is not.
 
     Args:
         classifier: a model, best just loaded.
@@ -61,14 +61,15 @@ def identify_model(classifier: Classifier, source: str = "") -> ModelIdentity:
         with classifier.frozen():
             encoder.add(settings, "preprocessing")
             encoder.add(classifier.model, "model")
-            if classifier.answers.said:
-                encoder.put("outputs", classifier.answers.said)
             _add_changes(encoder, classifier)
     except RecursionError:
         reasons.append(_DEEP)
     encoder.put("code", "\n".join(sources.digests()))
     digest = encoder.hash.hexdigest()[:20]
-    return ModelIdentity(classifier.known_as.get(digest, digest), tuple(reasons))
+    digest = classifier.known_as.get(digest, digest)
+    if said := classifier.answers.said:
+        digest = hashlib.sha256(f"{digest} outputs {said}".encode()).hexdigest()[:20]
+    return ModelIdentity(digest, tuple(reasons))
 
 
 def digest_model(classifier: Classifier, source: str = "") -> str:

@@ -97,6 +97,6 @@ class AnswersElsewhere(Answers):
         return self._spare
 
     @property
-    def expected_classes(self) -> tuple[int, int]:
-        """How many classes there are at least, and finally (0: not known yet), for the room to know."""
-        return self._least, self._settled
+    def expected_classes(self) -> int:
+        """How many classes there are at least (0: not known yet), for the room to know."""
+        return self._least

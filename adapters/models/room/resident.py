@@ -133,11 +133,8 @@ class Resident:
         facts |= {"handed_over_training": self.classifier.handed_over_training}
         return {"facts": facts}, []
 
-    def _forward(self, tensors: list[Tensor], gradients: bool, expected: tuple[int, int]) -> Answer:
-        least, settled = expected
-        self.classifier.answers.expect_classes(least)
-        if settled:
-            self.classifier.answers.expect_classes(settled, final=True)
+    def _forward(self, tensors: list[Tensor], gradients: bool, expected: int) -> Answer:
+        self.classifier.answers.expect_classes(expected)
         inputs = tensors[0].to(self.classifier.device)
         with torch.set_grad_enabled(gradients):
             leaf = inputs.requires_grad_(gradients)

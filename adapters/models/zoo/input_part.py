@@ -106,6 +106,7 @@ def change_input(classifier: Classifier, said: Preprocessing, name: str) -> Clas
         if known is not None and known != len(said.labels):
             raise InvalidInput(f"expected {known} labels, one for each class of {name}, got {len(said.labels)}")
         classifier.class_names, classifier.all_named = said.labels, True
+        classifier.answers.classes = classifier.answers.classes or len(said.labels)
     return classifier
 
 

@@ -23,16 +23,18 @@ from . import demo, hf, onnx, timm, torchvision
 from .file import defend_from_file, load_from_file
 from .input_part import change_input, is_input_part, read_input, write_input
 from .provider import Provider
+from .said_outputs import PREFIX, is_outputs_part, read_outputs, say_outputs
 from .state_dict import into_architecture, into_classifier, read_state
 from .weights_file import base_of, is_trained, is_weights_name, load_weights
 
-__all__ = ["add_input", "check_device", "known_models", "list_models", "load_model", "match_models"]
+__all__ = ["add_input", "add_outputs", "check_device", "known_models", "list_models", "load_model", "match_models"]
 
 _SOURCES = (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER, hf.PROVIDER, onnx.PROVIDER)
 PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in _SOURCES}
 _OF_FILES = (
     *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value", "model+input:crop=224"),
     *("weights.pt", "model+weights.pt", "state.pth+architecture", "model+detector:detector.pt"),
+    "model+outputs:labels",
 )
 
 
@@ -82,7 +84,8 @@ def load_model(
             what that function Classifier -> Classifier makes of it. "weights.pt" is what `davylamp harden` made of the
             model that the file names, "MODEL+weights.pt" any model of that architecture with these weights. So has
             "state.pth+ARCHITECTURE" those of a plain state dict; its pretrained weights are not fetched.
-            "MODEL+input:crop=224,mean=0.5,std=0.5" is what it wants of an image (`input_part`), right behind the model.
+            "MODEL+input:crop=224,mean=0.5,std=0.5" is what it wants of an image (`input_part`), right behind the model;
+            "MODEL+outputs:labels" what it gives.
             "MODEL+detector:FILE" has one class more, "detected" (`detectors.joint`).
         device: where the model computes.
         fold: fold batch normalisation into the convolutions before it (`folding.fold_batch_norms`): logits move by some
@@ -139,22 +142,27 @@ def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
 def _load_changed(
     name: str, original: str, last: str, device: str, *, fold: bool, transport: Transport | None
 ) -> Classifier | None:
-    """A model of which the last part of the name is a defence, a detector or an architecture; None of any other."""
+    """A model of which the last part of the name is a defence, a detector or the like; None of any other."""
     if is_weights_name(original) and _is_architecture(last, original):
         return _load_state(name, last, original, device, fold=fold)
     if is_input_part(last):
         return _load_with_input(name, original, last, device, fold=fold, transport=transport)
-    if is_file_name(last):
-        classifier = load_model(original, device, fold=fold, transport=transport)
-        return _noted(defend_from_file(name, *split_file_name(last), classifier), classifier)
     if is_defence(last):
         read_defence(last)  # a mistake in it is named before anything is loaded
-        classifier = load_model(original, device, fold=fold, transport=transport)
-        return _noted(defend(classifier, last, name).freeze(), classifier)
-    if is_detector_part(last):
-        classifier = load_model(original, device, fold=fold, transport=transport)
-        return _noted(add_detector(classifier, last, original, name).freeze(), classifier)
-    return None
+    if is_outputs_part(last):
+        read_outputs(last)
+    if not (is_file_name(last) or is_defence(last) or is_detector_part(last) or is_outputs_part(last)):
+        return None
+    classifier = load_model(original, device, fold=fold, transport=transport)
+    if is_outputs_part(last):
+        return say_outputs(classifier, last, name)
+    if is_file_name(last):
+        changed = defend_from_file(name, *split_file_name(last), classifier)
+    elif is_defence(last):
+        changed = defend(classifier, last, name).freeze()
+    else:
+        changed = add_detector(classifier, last, original, name).freeze()
+    return _noted(changed, classifier)
 
 
 def _load_trained(name: str, device: str, *, fold: bool) -> Classifier:
@@ -199,6 +207,8 @@ def _load_with_input(
     """A model of which it was said what it wants of an image, in place of what it was published with."""
     if _parts(original)[1]:
         raise InvalidInput(f"expected {part} right behind the model, before its defences, got {name}")
+    if any(is_outputs_part(each) for each in original.split("+")):
+        raise InvalidInput(f"expected {part} before what the model gives, got {name}")
     said = read_input(part)  # a mistake in it is named before anything is loaded
     classifier = change_input(load_model(original, fold=False, transport=transport), said, name)
     if any(each.partition(":")[0] in PROVIDERS for each in original.split("+")):
@@ -220,6 +230,22 @@ def add_input(name: str, settings: Mapping[str, str]) -> str:
         return name
     model, defences = _parts(name)
     return "+".join([model, write_input(settings), *defences])
+
+
+def add_outputs(name: str, outputs: str | None) -> str:
+    """The name of a model with what an option says that it gives: behind the model, before its defences.
+
+    Args:
+        name: one of `known_models()`; one that says so itself keeps what it says.
+        outputs: "logits", "probabilities", "labels"; None: the name stays.
+
+    Raises:
+        InvalidInput: if there are no such outputs.
+    """
+    if outputs is None or any(is_outputs_part(part) for part in name.split("+")):
+        return name
+    model, defences = _parts(name)
+    return "+".join([model, f"{PREFIX}{read_outputs(outputs)}", *defences])
 
 
 def _parts(name: str) -> tuple[str, list[str]]:

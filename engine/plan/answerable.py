@@ -1,0 +1,80 @@
+"""Which cells of a plan ask a model for what it does not give; they are left out, with why."""
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from ...adapters import Classifier, find_implementation
+from ...adapters.data.datasets import Data
+from ...adapters.running.access import has_gradients, look, why_no_access
+from ...adapters.running.targets import why_no_targets
+from ...errors import ModelFailed, Unsupported
+from ..cell import Cell, strip_best
+from ..portfolio import split_names
+
+_NAMED = 3  # attacks that are named of those that are refused for one reason
+
+
+def answerable(
+    cells: Iterable[tuple[int, Cell]],
+    classifier: Classifier,
+    surrogate: Classifier | None,
+    data: Data,
+    *,
+    refused: dict[str, str],
+) -> list[tuple[int, Cell]]:
+    """The cells that the model can be asked for.
+
+    Args:
+        cells: of one model, each with its place in the config.
+        classifier: the model.
+        surrogate: what their examples are made on; None: on the model itself.
+        data: its images, of which one is asked about, and labels.
+        refused: where it is noted why the model cannot be asked for the others, by attack and model.
+    """
+    if surrogate is not None:
+        surrogate.answers.expect_labels(data.labels)
+    kept: list[tuple[int, Cell]] = []
+    known: dict[tuple[str, bool, str], str] = {}
+    for place, cell in cells:
+        asked = cell.attack, cell.threat_model.targeted, cell.target
+        if asked not in known:
+            known[asked] = _why_not(cell, classifier, surrogate, data.inputs[:1])
+        if known[asked]:
+            refused[f"{cell.title} on {cell.subject.model}"] = known[asked]
+        else:
+            kept.append((place, cell))
+    return kept
+
+
+def left_of(cells: dict[str, Cell], refused: dict[str, str]) -> dict[str, Cell]:
+    """The cells, by key; Unsupported if none is left because models do not give what the attacks ask for."""
+    if refused and not cells:
+        names: dict[str, list[str]] = {}
+        for name, why in refused.items():
+            names.setdefault(why, []).append(name)
+        lines = (f"{', '.join(each[:_NAMED])}{', ...' * (len(each) > _NAMED)}: {why}" for why, each in names.items())
+        raise Unsupported(f"{'; '.join(lines)}; davylamp attacks lists decision-based and score-based ones")
+    return cells
+
+
+def _why_not(cell: Cell, classifier: Classifier, surrogate: Classifier | None, image: Tensor) -> str:
+    """Why a cell cannot be run; "" if it can, or if the model fails: then running it says how."""
+    name, learner = strip_best(cell.attack), surrogate or classifier
+    rows = [find_implementation(each) for each in split_names(name)] if cell.is_portfolio else [cell.row]
+    aimed = cell.threat_model.targeted
+    try:
+        look(learner, image.to(learner.device))
+        if aimed and (why := why_no_targets(learner, cell.target)):
+            return why
+        if cell.fitted_on is not None and not has_gradients(learner, image.to(learner.device)):
+            return "learns by gradients, and the model gives none"
+        for row in rows:
+            if cell.fitted_on is not None and not row.learned:
+                continue  # what it has learned is applied without a question
+            asked = classifier if row.learned else learner
+            if why := why_no_access(row, asked, image.to(asked.device), aimed=aimed):
+                return why
+    except ModelFailed:
+        return ""
+    return ""
