@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from davylamp.adapters.catalogue.lookup import implementations_of
+from davylamp.adapters.models.room.isolated import describe_isolated
+from davylamp.adapters.models.room.isolating import Isolation
 
 FACTORY = """
 import torch
@@ -180,6 +182,7 @@ def test_what_compare_chose_is_one_line_and_in_the_document(run, npz):
     assert err == (
         "chosen: norm linf, epsilon 4/255 (customary), step_size 2.5 epsilon / steps, random_start no (matched); "
         "seed 0; device cpu\n"
+        f"- {describe_isolated(Isolation('auto'), ['net.py:factory'])[0]}\n"
     )
     matched = {"step_size": "2.5 epsilon / steps", "random_start": False}
     assert json.loads(out)["chosen"] == {"norm": "linf", "epsilon": pytest.approx(4 / 255), "parameters": matched}

@@ -71,10 +71,10 @@ def _fork_room(wire: socket.socket, file: int, limits: dict[str, Any]) -> int:
         _limit(limits["bytes"])
         importlib.import_module(f"{__package__}.resident").serve_model(socket.socket(fileno=file))
         status = 0
-    except EOFError:
+    except (EOFError, ConnectionError):  # nobody asks any more
         status = 0
     except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
     finally:
         with suppress(Exception):
             sys.stderr.flush()

@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +65,10 @@ class Room:
         return Room, (self.name, self.device, self.fold, self.isolation)
 
     def __del__(self) -> None:
-        with suppress(Exception):  # the interpreter may be ending
+        try:  # the interpreter may be ending, where other names than the built-in ones are gone
             self.close()
+        except Exception:
+            return
 
     def load(self) -> dict[str, Any]:
         """Start it, if it is not: what is known of its model.
