@@ -186,7 +186,7 @@ def test_what_compare_chose_is_one_line_and_in_the_document(run, npz):
     )
     matched = {"step_size": "2.5 epsilon / steps", "random_start": False}
     assert json.loads(out)["chosen"] == {"norm": "linf", "epsilon": pytest.approx(4 / 255), "parameters": matched}
-    named = ("--norm", "linf", "--epsilon", "0.1", "--seed", "0", "--device", "cpu", "--defaults")
+    named = ("--norm", "linf", "--epsilon", "0.1", "--seed", "0", "--device", "cpu", "--defaults", "--isolate", "no")
     assert run(*common, *named, "--json")[2] == ""
 
 

@@ -94,6 +94,7 @@ def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
     paths = [path.resolve() for path in paths]
     if strict:
         return tuple(dict.fromkeys(path.parent if path.suffix == ".py" else path for path in paths))
+    paths += [path.resolve() for path in _python()]
     parts = [path.relative_to(_TEMPORARY).parts[0] for path in paths if path.is_relative_to(_TEMPORARY)]
     return tuple(sorted({_TEMPORARY / part for part in parts}))
 
