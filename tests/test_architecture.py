@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "adapters": {"errors", "intervals", "memory"},
     "engine": {"metrics", "adapters", "errors", "intervals", "memory"},
     "report": {"engine", "scoring", "metrics", "adapters", "errors", "intervals"},
-    "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors"},
+    "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors", "memory"},
     "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "placing", "errors"},
     "testing": {"adapters", "errors"},
     "placing": {"adapters", "scoring", "engine", "errors"},
