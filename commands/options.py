@@ -18,7 +18,9 @@ Model = Annotated[
 ]
 Data = Annotated[
     str,
-    typer.Option(help="demo:imagenet, imagefolder:PATH, npz:PATH, torchvision:cifar10, foolbox:cifar10|cifar100|mnist"),
+    typer.Option(
+        help="demo:imagenet|tiny-imagenet|cifar10|mnist, imagefolder:PATH, npz:PATH, torchvision:cifar10, foolbox:NAME"
+    ),
 ]
 Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document instead of tables")]

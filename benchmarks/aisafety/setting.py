@@ -40,7 +40,6 @@ _NAMES: Mapping[tuple[str, str], str] = {
     ("spsa", "linf"): "SPSA",
     ("boundary", "l2"): "BA",
 }
-_CIFAR_SIZE = {"default": (20, 300), "quick": (4, 40)}  # images, passes
 _STEPS = {"steps": 20, "binary_search_steps": 3, "samples": 32}
 
 
@@ -85,7 +84,7 @@ def setting_of(
 
 
 def compare_parts(
-    table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]]
+    table: str, setting: Setting, options: Options, compare: Callable[[SettingRun], dict[str, Any]], images: int = 20
 ) -> dict[str, Any]:
     """What a table compares, on the ResNet-18 for the rows of CIFAR-10 that it can stand beside, and on the digits.
 
@@ -96,31 +95,32 @@ def compare_parts(
         setting: on digits.
         options: of the command.
         compare: of a finished evaluation.
+        images: of CIFAR-10's samples, of the default size.
     """
     results = []
-    for part in _parts(table, setting, options):
+    for part in _parts(table, setting, options, images):
         with run_setting(part, options) as run:
             results.append(compare(run))
     return join_results(results)
 
 
-def _parts(table: str, setting: Setting, options: Options) -> list[Setting]:
-    cifar = _on_cifar(table, setting)
+def _parts(table: str, setting: Setting, options: Options, images: int = 20) -> list[Setting]:
+    cifar = _on_cifar(table, setting, images)
     if options.models is None and options.data is None:
         return [cifar, setting]
     small = options.data is not None or any(name.startswith("digits:") for name in options.models or ())
     return [setting if options.data == "digits" or (options.models is not None and small) else cifar]
 
 
-def _on_cifar(table: str, setting: Setting) -> Setting:
+def _on_cifar(table: str, setting: Setting, images: int = 20) -> Setting:
     """The same on CIFAR-10's samples, without what is transferred: there is no second model to make it on."""
     models = tuple(name for name, theirs in CIFAR.items() if theirs in _printed(table))
     attacks = tuple(choice for choice in setting.config.attacks if not choice.surrogate)
-    sizes = {
-        name: replace(getattr(setting, name), models=models, images=images, queries=queries)
-        for name, (images, queries) in _CIFAR_SIZE.items()
-    }
-    return replace(setting, config=replace(setting.config, attacks=attacks), data="demo:cifar10", **sizes)
+    default = replace(setting.default, models=models, images=images, queries=300)
+    quick = replace(setting.quick, models=models, images=4, queries=40)
+    return replace(
+        setting, config=replace(setting.config, attacks=attacks), data="demo:cifar10", default=default, quick=quick
+    )
 
 
 def _printed(table: str) -> set[str]:

@@ -41,7 +41,8 @@ def compare_boundary_distances(table: str, options: Options) -> dict[str, Any]:
         readings = {symbol: text.format(directions) for symbol, text in _READINGS.items()}
         return run.report(table, lines, readings=readings, left_out=missing_rows(table, ()))
 
-    return compare_parts(table, setting_of(("FGSM",), table, images=100, quick=20, measures=()), options, compare)
+    setting = setting_of(("FGSM",), table, images=100, quick=20, measures=())
+    return compare_parts(table, setting, options, compare, images=5)  # each is 6400 passes of a ResNet
 
 
 def _distances(run: SettingRun, classifier: Classifier, count: int) -> Iterator[tuple[str, Estimate]]:
