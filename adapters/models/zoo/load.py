@@ -19,7 +19,7 @@ from ..remote.load_remote import PATTERNS, load_remote
 from ..remote.transport import Transport
 from ..room.isolated import load_isolated
 from ..room.isolating import Isolation
-from . import demo, hf, onnx, timm, torchvision
+from . import demo, hf, onnx, robustbench, timm, torchvision
 from .file import defend_from_file, load_from_file
 from .input_part import change_input, is_input_part, read_input, write_input
 from .provider import Provider
@@ -29,8 +29,8 @@ from .weights_file import base_of, is_trained, is_weights_name, load_weights
 
 __all__ = ["add_input", "add_outputs", "check_device", "known_models", "list_models", "load_model", "match_models"]
 
-_SOURCES = (demo.PROVIDER, torchvision.PROVIDER, timm.PROVIDER, hf.PROVIDER, onnx.PROVIDER)
-PROVIDERS: Mapping[str, Provider] = {each.prefix: each for each in _SOURCES}
+_SOURCES = (demo, torchvision, timm, hf, robustbench, onnx)
+PROVIDERS: Mapping[str, Provider] = {each.PROVIDER.prefix: each.PROVIDER for each in _SOURCES}
 _OF_FILES = (
     *("path/to/file.py:factory", "model+path/to/file.py:defend", "model+defence:key=value", "model+input:crop=224"),
     *("weights.pt", "model+weights.pt", "state.pth+architecture", "model+detector:detector.pt"),

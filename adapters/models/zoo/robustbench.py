@@ -1,0 +1,218 @@
+"""RobustBench's models by their names on its leaderboards, with the data and the threat model they were trained for."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from functools import cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+
+from ....errors import InvalidInput, MissingLibrary, Unavailable, Unsupported
+from ...user_code import one_line
+from ..classifier import Classifier
+from .provider import Provider, unknown_among
+from .weights import check_reachable, fetch_weights, loading
+
+COMMAND = "pip install --no-deps robustbench==1.1.1 geotorch torchdiffeq gdown beautifulsoup4 soupsieve pyautoattack"
+_CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000}
+_DATA = {"cifar10": "torchvision:cifar10", "cifar100": "torchvision:cifar100", "imagenet": "imagefolder:PATH"}
+# The radii of its leaderboards (Croce et al. 2021, RobustBench).
+_RADII = {("imagenet", "Linf"): "4/255", ("cifar10", "L2"): "0.5"}
+_SIZES: Mapping[str, dict[str, Any]] = {
+    "Res256Crop224": {"resize": 256, "crop": 224},
+    "BicubicRes256Crop224": {"resize": 256, "crop": 224, "interpolation": "bicubic"},
+    "Crop288": {"crop": 288},
+    "Res224": {"resize": 224, "crop": 224},
+}
+_OF_CIFAR = {"resize": 32, "crop": 32}
+_OF_TIMM = {"resize": 224, "crop": 224, "interpolation": "bicubic"}
+
+
+class Listed(NamedTuple):
+    """A model of its zoo.
+
+    Args:
+        dataset: "cifar10", "cifar100" or "imagenet".
+        threat: "Linf", "L2" or "corruptions".
+        name: there.
+        entry: what the zoo says of it.
+    """
+
+    dataset: str
+    threat: str
+    name: str
+    entry: Mapping[str, Any]
+
+    @property
+    def whole(self) -> str:
+        """The name that means no other model."""
+        return f"{self.dataset}/{self.threat}/{self.name}"
+
+
+def _load(name: str, rest: str) -> Classifier:
+    listed = find_listed(rest, list_zoo())
+    files = _weights_of(listed, name)
+    utils = importlib.import_module("robustbench.utils")
+    folder = files[0].parents[2] if listed.entry["gdrive_id"] else weights_folder()
+    errors = ValueError, TypeError, AttributeError, IndexError
+    with (
+        loading(name, files[0], *errors),
+        torch.random.fork_rng(devices=[]),
+        redirect_stdout(sys.stderr),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        model = utils.load_model(
+            listed.name, model_dir=folder, dataset=listed.dataset, threat_model=listed.threat
+        )  # reads the files that are there; tensors only, within `loading`
+    classifier = Classifier(model.float(), num_classes=_CLASSES[listed.dataset], name=name, **_sizes_of(listed))
+    classifier.loading_notes = (f"{name}: {_describe(listed)}",)
+    return classifier
+
+
+def find_listed(rest: str, zoo: list[Listed]) -> Listed:
+    """The model that "NAME" or "DATASET/THREAT/NAME" means, whatever the case of its letters.
+
+    Raises:
+        UnknownName: if there is none.
+        InvalidInput: if there are several.
+    """
+    wanted = rest.lower()
+    matches = [each for each in zoo if wanted in (each.name.lower(), each.whole.lower())]
+    if not matches:
+        known = [each.whole if "/" in rest else each.name for each in zoo]
+        raise unknown_among("RobustBench model", rest, known, "see its leaderboards, robustbench.github.io")
+    if len(matches) > 1:
+        listed = ", ".join(f"robustbench:{each.whole}" for each in matches)
+        raise InvalidInput(f"expected one RobustBench model as robustbench:{rest}, got {len(matches)}: {listed}")
+    return matches[0]
+
+
+@cache
+def list_zoo() -> list[Listed]:
+    """Every model of the zoo; importing it takes seconds.
+
+    Raises:
+        MissingLibrary: if RobustBench, or what it imports, is not installed.
+    """
+    try:
+        importlib.metadata.version("robustbench")  # torchattacks brings an old part of it by the same name
+        importlib.import_module("gdown")
+        with _stand_ins(), warnings.catch_warnings(), redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            zoo = importlib.import_module("robustbench.model_zoo.models").model_dicts
+    except ImportError as error:
+        raise MissingLibrary(error.name or "robustbench", "", f"{one_line(error)}", command=COMMAND) from error
+    return [
+        Listed(dataset.value, threat.value, name, entry)
+        for dataset, threats in zoo.items()
+        for threat, entries in threats.items()
+        for name, entry in entries.items()
+    ]
+
+
+@contextmanager
+def _stand_ins() -> Iterator[None]:
+    """While it is imported: pyautoattack by the name autoattack, and what setuptools 81 took away."""
+    given: dict[str, Any] = {}
+    if importlib.util.find_spec("autoattack") is None:
+        given = {old: importlib.import_module(new) for old, new in _SAME.items()}
+    if importlib.util.find_spec("pkg_resources") is None:
+        given["pkg_resources"] = SimpleNamespace(resource_filename=_path_in_package)
+    sys.modules.update(given)
+    try:
+        yield
+    finally:
+        for name in given:
+            sys.modules.pop(name, None)
+
+
+_SAME = {"autoattack": "pyautoattack", "autoattack.state": "pyautoattack.state"}
+
+
+def _path_in_package(module: str, path: str) -> str:
+    holder: ModuleType = sys.modules[module]
+    return str(Path(str(holder.__file__)).parent / path)
+
+
+def weights_folder() -> Path:
+    """Where its weights lie: its own default, ./models, where that has any, else beside torch's checkpoints."""
+    here = Path("models")
+    return here if any((here / dataset).is_dir() for dataset in _CLASSES) else Path(torch.hub.get_dir()) / "robustbench"
+
+
+def _weights_of(listed: Listed, name: str) -> list[Path]:
+    """The files with its weights, fetched if they are not there."""
+    source = listed.entry["gdrive_id"]
+    if listed.dataset == "imagenet" and listed.name.startswith("Standard"):
+        raise Unsupported(f"{name} is torchvision's ResNet-50; name it torchvision:resnet50:IMAGENET1K_V1")
+    if source is None:
+        return [fetch_weights(_url_of(listed), name)]
+    folder = weights_folder() / listed.dataset / listed.threat
+    files = [folder / f"{listed.name}.pt"]
+    if isinstance(source, list):
+        files = [folder / f"{listed.name}.pt_m{place}.pt" for place in range(len(source))]
+    for file, identifier in zip(files, source if isinstance(source, list) else [source], strict=True):
+        if not file.exists():
+            _fetch(identifier, name, file)
+    return files
+
+
+def _url_of(listed: Listed) -> str:
+    """Of one of its models that timm knows by RobustBench's import."""
+    import timm
+
+    architecture = f"{listed.name.lower().replace('-', '_')}_{listed.dataset}_{listed.threat.lower()}"
+    config = timm.get_pretrained_cfg(architecture) if timm.is_model(architecture) else None
+    if config is None or not config.url:
+        raise Unsupported(f"robustbench:{listed.whole} has weights that its zoo does not say the place of")
+    return str(config.url)
+
+
+def _fetch(identifier: str, name: str, file: Path) -> None:
+    """One file from Google Drive, whole or not at all; there is no hash to check it by."""
+    url = f"https://drive.google.com/uc?id={identifier}"
+    check_reachable(url, name, file)
+    import gdown
+
+    sys.stderr.write(f"fetching {url} (it does not say its size) to {file}\n")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with redirect_stdout(sys.stderr):
+            gdown.download(id=identifier, output=str(part))
+        part.replace(file)
+    except Exception as error:  # gdown's errors are of many classes
+        part.unlink(missing_ok=True)
+        advice = f"fetch that file elsewhere and save it as {file}"
+        raise Unavailable(f"could not fetch the weights of {name} from {url} ({one_line(error)}); {advice}") from error
+
+
+def _sizes_of(listed: Listed) -> dict[str, Any]:
+    if listed.dataset != "imagenet":
+        return _OF_CIFAR
+    preprocessing = listed.entry.get("preprocessing")
+    if preprocessing is None:
+        return _OF_TIMM
+    if preprocessing not in _SIZES:
+        raise Unsupported(f"robustbench:{listed.whole} wants images as {preprocessing}, which nobody here knows")
+    return _SIZES[preprocessing]
+
+
+def _describe(listed: Listed) -> str:
+    if listed.threat == "corruptions":
+        trained = "common corruptions"
+    else:
+        trained = f"{listed.threat.lower()} {_RADII.get((listed.dataset, listed.threat), '8/255')}"
+    return f"of RobustBench's leaderboard {listed.dataset}, {trained} (--data {_DATA[listed.dataset]})"
+
+
+PROVIDER = Provider("robustbench", _load, ("robustbench:NAME", "robustbench:DATASET/THREAT/NAME"))
