@@ -111,7 +111,7 @@ def in_folder(folder: Path) -> Iterator[Path]:
 @contextmanager
 def copy_of(world: Path) -> Iterator[Path]:
     """Work in a copy of the world that is thrown away afterwards."""
-    with tempfile.TemporaryDirectory(prefix="davylamp-fuzz-") as place:
+    with tempfile.TemporaryDirectory(prefix="davylamp-fuzz-", dir=world.parent) as place:  # rooms see one folder
         copy = Path(place, "world")
         shutil.copytree(world, copy)
         with in_folder(copy):

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from ....errors import Unavailable, Unsupported
@@ -21,6 +20,7 @@ from .sandbox import environment, find_sandbox, sandboxed
 _START_SECONDS = 120
 _END_SECONDS = 10
 _MOST_SHOWN = 1 << 16  # bytes of what rooms print
+_MOST_KEPT = 3  # servers without a room: each is some 300 MB with what it has imported
 _PROGRAM = """
 import importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -44,6 +44,7 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._shown = 0
         self._last_words = ""
+        self._rooms = 0  # that are open
 
     def prepare(self) -> None:
         """Begin to start it, if it is not there, and do not wait."""
@@ -71,7 +72,9 @@ class ServerProcess:
                     assert self._wire is not None
                     send_message(self._wire, {"do": "open", "bytes": size, "packages": [*packages]}, [theirs.fileno()])
                     answer = receive_message(self._wire, time.monotonic() + _START_SECONDS)
-                    return ours, int(answer["process"])
+                    process = int(answer["process"])
+                    self._rooms += 1
+                    return ours, process
                 except (OSError, EOFError, ValueError, KeyError) as error:
                     ours.close()
                     self._stop()
@@ -86,6 +89,7 @@ class ServerProcess:
         with self._lock:
             if self._wire is None:
                 return None
+            self._rooms -= 1
             try:
                 send_message(self._wire, {"do": "end", "process": process, "kill": kill})
                 status = receive_message(self._wire, time.monotonic() + _END_SECONDS)["status"]
@@ -93,6 +97,12 @@ class ServerProcess:
             except (OSError, EOFError, ValueError, KeyError):
                 self._stop()  # with every room in it
                 return None
+
+    def end_if_idle(self) -> None:
+        """End it, if there is no room in it; the next that asks starts it again."""
+        with self._lock:
+            if self._rooms <= 0 and self._wire is not None:
+                self._stop()
 
     def _begin(self) -> None:
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forking_server"]
@@ -166,10 +176,9 @@ class ServerProcess:
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process = None
+        self._process, self._rooms = None, 0
 
 
-@cache
 def server_for(process: int, strict: bool, visible: tuple[Path, ...]) -> ServerProcess:
     """The server of a process for one kind of room; a forked child has none of its parent's.
 
@@ -178,5 +187,15 @@ def server_for(process: int, strict: bool, visible: tuple[Path, ...]) -> ServerP
         strict: see `ServerProcess`.
         visible: see there.
     """
-    del process
-    return ServerProcess(strict, visible)
+    key = process, strict, visible
+    with _LOCK:
+        server = _SERVERS.pop(key, None) or ServerProcess(strict, visible)
+        idle = [each for (of, *_), each in _SERVERS.items() if of == process][: max(0, len(_SERVERS) + 1 - _MOST_KEPT)]
+        _SERVERS[key] = server  # the last one used
+    for each in idle:
+        each.end_if_idle()
+    return server
+
+
+_LOCK = threading.Lock()
+_SERVERS: dict[tuple[int, bool, tuple[Path, ...]], ServerProcess] = {}

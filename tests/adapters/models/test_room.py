@@ -15,6 +15,7 @@ from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.room.isolated import inside, load_isolated, renew
 from davylamp.adapters.models.room.isolating import Isolation
 from davylamp.adapters.models.room.sandbox import environment, find_sandbox
+from davylamp.adapters.models.room.server_process import server_for
 from davylamp.adapters.models.room.shared_bytes import SharedBytes
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, ModelDied, ModelFailed, Unsupported
@@ -421,3 +422,20 @@ def _lives(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_servers_without_a_room_do_not_pile_up(tmp_path):
+    """Strictly, every folder has a server of its own: of those that nobody uses the last ones stay."""
+    if not find_sandbox().program:
+        pytest.skip("there is no sandbox here")
+    servers = [server_for(os.getpid(), True, (tmp_path / str(place),)) for place in range(6)]
+    for server in servers:
+        room, process = server.open_room(0)
+        room.close()
+        server.end_room(process, kill=True)
+        server_for(os.getpid(), True, server.visible)  # used again, and the longest unused ones end
+    assert [server._wire is not None for server in servers[-2:]] == [True, True]
+    assert sum(server._wire is not None for server in servers) <= 4
+    room, process = servers[0].open_room(0)  # starts anew
+    room.close()
+    assert servers[0].end_room(process, kill=True) is not None
