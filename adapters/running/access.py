@@ -76,11 +76,15 @@ def has_gradients(classifier: Classifier, inputs: Tensor) -> bool:
             image = inputs[:1].detach().clone().requires_grad_()
             try:
                 answers.note_gradients(there=classifier(image).requires_grad)
-            except ModelDied:
+            except ModelDied as failure:  # once is enough: what needs none goes on in a new process
+                answers.note_gradients(there=False, why=str(failure))
                 raise
             except ModelFailed as failure:  # as of one that turns its images into arrays
                 answers.note_gradients(there=False, why=str(failure))
-                classifier(image)  # without gradients: fails again if that was not the reason
+                try:
+                    classifier(image)  # without gradients
+                except ModelFailed:  # that was not the reason: whoever asks it next is told what is
+                    answers.note_gradients(there=True)
     return answers.gradients
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier
+from ...adapters.models.room.isolated import is_isolated
 from ...adapters.running.access import has_gradients
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ...metrics import boundary_steps, empirical_boundary_distance, noise_ratios, orthogonal_directions
@@ -88,7 +89,7 @@ def _missing(classifier: Classifier, inputs: Tensor, group: MeasureGroup) -> dic
 def _check_layers(classifier: Classifier, group: MeasureGroup) -> None:
     """Raise Unsupported for measures of layers of a model that has none that can be read, and says so."""
     note = getattr(classifier.model, "layers_note", "")
-    if note and group.name in ("coverage", "neurons"):
+    if note and group.name in ("coverage", "neurons") and not is_isolated(classifier):  # a room visits them
         raise Unsupported(note)
 
 

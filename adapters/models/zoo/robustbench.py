@@ -181,14 +181,12 @@ def _fetch(identifier: str, name: str, file: Path) -> None:
     """One file from Google Drive, whole or not at all; there is no hash to check it by."""
     url = f"https://drive.google.com/uc?id={identifier}"
     check_reachable(url, name, file)
-    import gdown
-
     sys.stderr.write(f"fetching {url} (it does not say its size) to {file}\n")
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with redirect_stdout(sys.stderr):
-            gdown.download(id=identifier, output=str(part))
+            importlib.import_module("gdown").download(id=identifier, output=str(part))
         part.replace(file)
     except Exception as error:  # gdown's errors are of many classes
         part.unlink(missing_ok=True)

@@ -148,6 +148,7 @@ def test_a_random_module_that_is_handed_over(digits, tmp_path):
 
 def test_a_failed_attack_begins_with_what_the_defended_model_gets_right(digits, tmp_path):
     """Where all attacks by gradients fail, so that none of their records says which images those are."""
+    asked = []
 
     class Barred(nn.Module):
         def __init__(self, inside, spoilt):
@@ -156,7 +157,9 @@ def test_a_failed_attack_begins_with_what_the_defended_model_gets_right(digits, 
 
         def forward(self, inputs):
             if inputs.requires_grad:
-                raise RuntimeError("no gradients here")
+                asked.append(len(inputs))  # the first question is whether there are any
+                if len(asked) > 1:
+                    raise RuntimeError("no gradients here")
             near = (inputs[:, None] - self.spoilt[None]).abs().flatten(2).amax(2).amin(1) < 1e-6
             return self.inside(inputs).roll(1, 1).where(near[:, None], self.inside(inputs))
 
