@@ -16,7 +16,9 @@ from davylamp.errors import AttackFailed
 
 
 def attack(name: str, case: Any, threat_model: ThreatModel, **parameters: Any) -> Any:
-    return run_attack(f"adv-lib:{name}", Classifier(case.module), case.inputs, case.labels, threat_model, **parameters)
+    classifier = Classifier(case.module, outputs="logits")
+    classifier.answers.note_gradients(there=True)  # the attack's questions are the first
+    return run_attack(f"adv-lib:{name}", classifier, case.inputs, case.labels, threat_model, **parameters)
 
 
 def sizes(case: Any, images: Tensor, norm: float) -> Tensor:
