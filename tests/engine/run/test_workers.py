@@ -149,7 +149,7 @@ def test_ctrl_c_ends_the_workers_at_once_and_says_what_is_kept_in_one_line(tmp_p
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     code += "from davylamp.cli import main; main()"
     options = f"--models {model} --data npz:{data} --attacks torchattacks:fgsm --norm linf --epsilon 0.05 "
-    options += "--limit 5 --workers 2 -o kept"
+    options += "--limit 5 --workers 2 --isolate no -o kept"  # the model writes a log
     command = [sys.executable, "-c", code, "evaluate", *options.split()]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=tmp_path, start_new_session=True, text=True, **pipes) as process:
