@@ -52,7 +52,7 @@ class Room:
         self._lock = threading.RLock()
         self._wire: socket.socket | None = None
         self._server: ServerProcess | None = None
-        self._process = 0
+        self._number = 0
         self._inward: SharedBytes | None = None
         self._outward: SharedBytes | None = None
         self._states: dict[str, Any] | None = None
@@ -127,7 +127,7 @@ class Room:
             if wire is not None:
                 wire.close()
             if server is not None and wire is not None:
-                server.end_room(self._process, kill=True)
+                server.end_room(self._number, kill=True)
             for memory in (self._inward, self._outward):
                 if memory is not None:
                     memory.close()
@@ -216,7 +216,7 @@ class Room:
         strict = self.isolation.isolate == "strict"
         self._server = server_of(self.name, self.isolation)
         allowed = _bytes_allowed(self.isolation, self.device)
-        self._wire, self._process = self._server.open_room(allowed, packages_of(self.name))
+        self._wire, self._number = self._server.open_room(allowed, packages_of(self.name))
         self._opened += 1
         self._forgotten = []
         if self._states is None:
@@ -246,7 +246,7 @@ class Room:
         if wire is None or server is None:
             return ModelDied(self.died)
         time.sleep(0 if reason else 0.02)  # a process that crashes closes its files a moment before it is gone
-        status = server.end_room(self._process, kill=True)
+        status = server.end_room(self._number, kill=True)
         wire.close()
         self._wire = None
         for memory in (self._inward, self._outward):

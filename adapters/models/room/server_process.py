@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from ....errors import Unavailable, Unsupported
@@ -44,7 +45,8 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._shown = 0
         self._last_words = ""
-        self._rooms = 0  # that are open
+        self._numbers = count()
+        self._rooms: dict[int, int] = {}  # those that are open, by number: their processes as the server counts
 
     def prepare(self) -> None:
         """Begin to start it, if it is not there, and do not wait."""
@@ -53,7 +55,7 @@ class ServerProcess:
                 self._begin()
 
     def open_room(self, size: int, packages: Sequence[str] = ()) -> tuple[socket.socket, int]:
-        """A new room: the socket that leads there, and its process as the server counts.
+        """A new room: the socket that leads there, and its number, which no other room of this server ever has.
 
         Args:
             size: bytes of memory that it may ask for; 0: as many as there are.
@@ -72,9 +74,9 @@ class ServerProcess:
                     assert self._wire is not None
                     send_message(self._wire, {"do": "open", "bytes": size, "packages": [*packages]}, [theirs.fileno()])
                     answer = receive_message(self._wire, time.monotonic() + _START_SECONDS)
-                    process = int(answer["process"])
-                    self._rooms += 1
-                    return ours, process
+                    number = next(self._numbers)
+                    self._rooms[number] = int(answer["process"])
+                    return ours, number
                 except (OSError, EOFError, ValueError, KeyError) as error:
                     ours.close()
                     self._stop()
@@ -84,12 +86,15 @@ class ServerProcess:
                     theirs.close()
         raise AssertionError
 
-    def end_room(self, process: int, *, kill: bool) -> int | None:
-        """End a room; its exit code, below 0 the signal that ended it, or None if nobody knows."""
+    def end_room(self, number: int, *, kill: bool) -> int | None:
+        """End a room; its exit code, below 0 the signal that ended it, or None if nobody knows.
+
+        A room of an earlier process of this server is gone with it; another may have its process number by now.
+        """
         with self._lock:
-            if self._wire is None:
+            process = self._rooms.pop(number, None)
+            if self._wire is None or process is None:
                 return None
-            self._rooms -= 1
             try:
                 send_message(self._wire, {"do": "end", "process": process, "kill": kill})
                 status = receive_message(self._wire, time.monotonic() + _END_SECONDS)["status"]
@@ -101,7 +106,7 @@ class ServerProcess:
     def end_if_idle(self) -> None:
         """End it, if there is no room in it; the next that asks starts it again."""
         with self._lock:
-            if self._rooms <= 0 and self._wire is not None:
+            if not self._rooms and self._wire is not None:
                 self._stop()
 
     def _begin(self) -> None:
@@ -176,7 +181,8 @@ class ServerProcess:
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process, self._rooms = None, 0
+        self._process = None
+        self._rooms.clear()
 
 
 def server_for(process: int, strict: bool, visible: tuple[Path, ...]) -> ServerProcess:

@@ -15,7 +15,7 @@ from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.room.isolated import inside, load_isolated, renew
 from davylamp.adapters.models.room.isolating import Isolation
 from davylamp.adapters.models.room.sandbox import environment, find_sandbox
-from davylamp.adapters.models.room.server_process import server_for
+from davylamp.adapters.models.room.server_process import ServerProcess, server_for
 from davylamp.adapters.models.room.shared_bytes import SharedBytes
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, ModelDied, ModelFailed, Unsupported
@@ -430,12 +430,28 @@ def test_servers_without_a_room_do_not_pile_up(tmp_path):
         pytest.skip("there is no sandbox here")
     servers = [server_for(os.getpid(), True, (tmp_path / str(place),)) for place in range(6)]
     for server in servers:
-        room, process = server.open_room(0)
+        room, number = server.open_room(0)
         room.close()
-        server.end_room(process, kill=True)
+        server.end_room(number, kill=True)
         server_for(os.getpid(), True, server.visible)  # used again, and the longest unused ones end
     assert [server._wire is not None for server in servers[-2:]] == [True, True]
     assert sum(server._wire is not None for server in servers) <= 4
-    room, process = servers[0].open_room(0)  # starts anew
+    room, number = servers[0].open_room(0)  # starts anew
     room.close()
-    assert servers[0].end_room(process, kill=True) is not None
+    assert servers[0].end_room(number, kill=True) is not None
+
+
+def test_the_end_of_a_room_whose_server_has_died_ends_no_other():
+    """In a sandbox every server counts its processes from the beginning: theirs are the same numbers."""
+    server = ServerProcess(False, ())
+    first, of_first = server.open_room(0)
+    first.close()
+    server._stop()  # as if it had been killed
+    second, of_second = server.open_room(0)
+    assert server.end_room(of_first, kill=True) is None
+    second.setblocking(False)
+    with pytest.raises(BlockingIOError):  # it waits for a question
+        second.recv(1)
+    second.close()
+    assert server.end_room(of_second, kill=True) is not None
+    server._stop()
