@@ -69,6 +69,7 @@ class Implementation:
             with that, not applied.
         searches: canonical parameters of what comes after the learning, which what was learned does not depend on.
         data_free: what it learns depends on the model alone: of the images only the shape counts.
+        reads_layers: the attack looks at, or changes, layers inside of the model, so they have to be in this process.
         probabilities: the attack gets softmax outputs instead of logits.
         min_classes: fewest classes that the attack's loss is defined for.
         failure: what the library returns where it fails: the "input", or its "last" iterate.
@@ -103,6 +104,7 @@ class Implementation:
     learned: str = ""
     searches: tuple[str, ...] = ()
     data_free: bool = False
+    reads_layers: bool = False
     probabilities: bool = False
     min_classes: int = 2
     failure: Literal["input", "last"] = "last"

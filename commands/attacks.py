@@ -8,6 +8,7 @@ import typer
 
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .input_options import InputOptions
+from .loading import LOADING
 from .options import (
     Data,
     Json,
@@ -83,8 +84,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     batch: Annotated[Given, FromConfig(("batch_size", "draws", "eot"))] = {},  # noqa: B006
-    asking: Annotated[Given, FromConfig(("rate", "cost", "token", "timeout", "request_size"))] = {},  # noqa: B006
-    apart: Annotated[Given, FromConfig(("isolate", "time_limit", "memory_limit"))] = {},  # noqa: B006
+    how: Annotated[Given, LOADING] = {},  # noqa: B006
     defaults: Annotated[bool, typer.Option("--defaults", help="each library with its defaults")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
     as_json: Json = False,
@@ -97,8 +97,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=among["repaired"])]
     say_assumed(rows)
     choice = threat.choice([attack, *(beside or [])], defaults=defaults)
-    values = {**on, **among, **batch, **asking, **apart}
-    values["isolate"] = values["isolate"] or "auto"
+    values = {**on, **among, **batch, **how, "isolate": how["isolate"] or "auto"}
     config = _check_request(
         choice, values, {"models": (seen.of(model),), "data": data, "seeds": (seed,), "device": device}, rows
     )

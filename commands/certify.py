@@ -5,7 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from .derived import Given
 from .input_options import InputOptions
+from .loading import LOADING, loading_from
 from .options import Data, Json, split_list
 from .progress import show_progress
 
@@ -21,17 +23,17 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     radius: Annotated[list[str] | None, typer.Option(help="l2, of the certified accuracy (repeatable)")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the noise")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     as_json: Json = False,
 ) -> None:
     """Certify a model behind randomized smoothing (Cohen et al. 2019): prediction and l2 radius of each image."""
     from ..adapters.data.datasets import load_data_for
-    from ..adapters.models.zoo.load import load_model
     from ..adapters.parameters import parse_number
     from ..engine.certify import certified_accuracy, certify, split_smoothed
 
     name, sigma = split_smoothed(seen.of(model))
     radii = tuple(parse_number(text, "radius") for text in split_list("--radius", radius) or [])
-    classifier = load_model(name, device)
+    classifier = loading_from(how, [name]).load(name, device)
     images = load_data_for(classifier, data, limit)
     with show_progress(len(images.labels)) as progress:
         certificates = certify(

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from .derived import Given
 from .input_options import InputOptions
+from .loading import LOADING, loading_from
 from .options import Data, Json, split_list
 
 
@@ -26,6 +28,7 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     draws: Annotated[int | None, typer.Option(min=1, help="draws that judge an example, of a random model; 20")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder, with challenge.html")] = Path(
         "challenge"
     ),
@@ -40,12 +43,14 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.challenge import attempt_text, print_challenge
     from ..report.text.console import print_error
 
+    others = split_list("--surrogate", surrogate) or []
+    names = (seen.of(model), *filter(None, [original]), *others)
     given = {"steps": steps, "queries": queries, "eot": eot, "draws": draws}
     done = challenge(
-        seen.of(model),
+        names[0],
         data,
         original=original,
-        surrogates=split_list("--surrogate", surrogate) or (),
+        surrogates=others,
         out=out,
         norm=norm,
         epsilon=None if epsilon is None else parse_number(epsilon, "epsilon"),
@@ -54,6 +59,7 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
         effort={name: value for name, value in given.items() if value is not None},
         seed=seed,
         device=device,
+        loading=loading_from(how, names, folder=expand_path(out)),
         say=lambda attempt: print_error(attempt_text(attempt)),
     )
     page = write_file(build_report(out), expand_path(out) / "challenge.html")

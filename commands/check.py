@@ -7,18 +7,21 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import Unavailable
+from .derived import Given
+from .loading import LOADING, loading_from
 from .options import Json
 from .progress import show_progress
 
 _COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
 
 
-def check_results(
+def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
     folder: Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")],
     run: Annotated[bool, typer.Option("--run", help="also run each cell again, on a few images")] = False,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
-    images: Annotated[int, typer.Option(help="images of each cell for --run")] = 8,
+    images: Annotated[int, typer.Option(min=1, help="images of each cell for --run")] = 8,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps; for --run")] = "cpu",
+    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if an indicator fails")] = False,
     as_json: Json = False,
 ) -> None:
@@ -31,7 +34,7 @@ def check_results(
     from ..report.text.console import make_console, print_table
 
     outcomes = read_outcomes(folder, ["OTR"])
-    probed = _probe(outcomes, model, images, device) if run else None
+    probed = _probe(outcomes, model, images, device, how) if run else None
     notes = probed.notes if probed else []
     checks = check_folder(outcomes, models=model)
     counts = Counter(check.state for check in checks)
@@ -50,12 +53,14 @@ def check_results(
         raise typer.Exit(2)
 
 
-def _probe(outcomes: Any, models: list[str] | None, images: int, device: str) -> Any:
+def _probe(outcomes: Any, models: list[str] | None, images: int, device: str, how: Given) -> Any:
     from ..engine.probes.probe_folder import probe_folder
 
-    cells = sum(models is None or outcome.cell.subject.model in models for outcome in outcomes.done)
-    with show_progress(cells) as progress:
-        return probe_folder(outcomes, only=models, images=images, device=device, progress=progress)
+    asked = [outcome.cell.subject.model for outcome in outcomes.done]
+    asked = [name for name in asked if models is None or name in models]
+    loading = loading_from(how, dict.fromkeys(asked), folder=outcomes.store.folder)
+    with show_progress(len(asked)) as progress:
+        return probe_folder(outcomes, only=models, images=images, device=device, loading=loading, progress=progress)
 
 
 def _rows(checks: list[Any]) -> list[list[Any]]:

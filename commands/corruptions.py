@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
+from .derived import Given
 from .input_options import InputOptions
+from .loading import LOADING, loading_from
 from .options import Json, all_failed, one_format, read_whole, split_list, split_models
 from .progress import show_progress
 from .results import Bootstrap, Csv
@@ -69,6 +71,7 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
     by: Annotated[CorruptionRows | None, typer.Option(help="a row for each; both tables")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     seed: Annotated[int, typer.Option(min=0, help="of the corruptions and of the resampling")] = 0,
     bootstrap: Bootstrap = 1000,
     as_csv: Csv = False,
@@ -96,7 +99,7 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
             limit,
             seed,
         )
-        _measure(names, plan, ResultsStore(out), device, seen)
+        _measure(names, plan, ResultsStore(out), device, seen, how)
     chosen = [by.value] if by else (["models"] if form else ["models", "corruptions"])
     tables = [
         build_corruptions(out, by=each, baseline=baseline, bootstrap=bootstrap, seed=seed)  # type: ignore[arg-type]
@@ -146,11 +149,11 @@ def _plan(
     return plan
 
 
-def _measure(names: list[str], plan: Any, store: Any, device: str, seen: InputOptions) -> None:
+def _measure(names: list[str], plan: Any, store: Any, device: str, seen: InputOptions, how: Given) -> None:
     """Let the models predict what the folder lacks; those that cannot be loaded cost themselves only."""
     from fnmatch import fnmatch
 
-    from ..adapters.models.zoo.load import list_models, load_model
+    from ..adapters.models.zoo.load import list_models
     from ..engine.run.corruptions import count_images, measure_corruptions
     from ..errors import DavylampError
     from ..report.text.console import print_error
@@ -161,10 +164,11 @@ def _measure(names: list[str], plan: Any, store: Any, device: str, seen: InputOp
         for match in ([n for n in list_models(name) if fnmatch(n, name)] if "*" in name else [name])
     ]
     expanded = [seen.of(name) for name in expanded]
+    loading = loading_from(how, expanded, folder=store.folder)
     models, failed = {}, {}
     for name in dict.fromkeys(expanded):
         try:
-            models[name] = load_model(name, device)
+            models[name] = loading.load(name, device)
         except DavylampError as error:
             failed[name] = str(error)
     if models:

@@ -68,7 +68,10 @@ def complete(function: Callable[..., Any]) -> Callable[..., Any]:
         elif mark is not None:
             hints = get_type_hints(mark, include_extras=True)
             groups[name] = {each.name: _parameter(each.name, hints[each.name], each.default) for each in fields(mark)}
-        parameters |= groups.get(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
+        added = groups.get(name, {name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)})
+        if twice := added.keys() & parameters.keys():
+            raise ValueError(f"{function.__name__} has {', '.join(sorted(twice))} twice")
+        parameters |= added
 
     def command(**values: Any) -> Any:
         for name, inside in groups.items():

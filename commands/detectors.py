@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
+from .derived import Given
 from .input_options import InputOptions
+from .loading import LOADING, LOADING_AT_FULL_RATE, loading_from
 from .options import Data, Json, Model, read_parameters, split_list
 from .train import Lesson, is_attack, train_attack
 
@@ -67,6 +69,7 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
     param: Annotated[list[str] | None, typer.Option(help="name=value, of what is trained (repeatable)")] = None,
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     out: Annotated[Path, typer.Option("--out", "-o", help="the file of the detector; of an attack the folder")] = _FILE,
     as_json: Json = False,
 ) -> None:
@@ -76,7 +79,6 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
     """
     from ..adapters.data.datasets import load_data_for
     from ..adapters.models.detectors.detector_file import read_detector_name
-    from ..adapters.models.zoo.load import load_model
     from ..engine.detection.train_detector import check_shown, save_detector, train_detector
     from ..engine.store.files import check_place
     from ..report.text.console import make_console, print_error
@@ -88,14 +90,14 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
         if out == _FILE or attack or target or attack_param:
             wanted = "-o FOLDER, and neither --attack, --target nor --attack-param"
             raise InvalidInput(f"expected {wanted} to train {what}, which is an attack")
-        lesson = Lesson(model, data, limit, norm, epsilon, param or [], seed, device)
+        lesson = Lesson(model, data, limit, norm, epsilon, param or [], seed, device, how)
         train_attack(what, lesson, out, as_json=as_json)
         return
     row, values = read_detector_name(what, _settings(param or []))
     asked = AskedAttack(attack, norm, epsilon, target, attack_param or [])
     check_shown(row, None if attack is None else _named(attack))
     check_place(out)
-    classifier = load_model(model, device)
+    classifier = loading_from(how, [model]).load(model, device)
     images = load_data_for(classifier, data, limit)
     shown = _shown(asked, images.inputs[0].numel())
     if shown is not None:
@@ -123,13 +125,15 @@ def detect_examples(
         list[float] | None, typer.Option(help="of false alarms, 0.01 and 0.05 without it (repeatable)")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    how: Annotated[Given, LOADING_AT_FULL_RATE] = {},  # noqa: B006 - a mark, filled in by `complete`
     as_json: Json = False,
 ) -> None:
     """Measure detectors on kept examples: ROC AUC, detection at a rate of false alarms, what fools undetected."""
     from ..engine.detection.detect import RATES, detect_folder
     from ..report.text.console import make_console, print_table
 
-    measured = detect_folder(folder, detector, rates=tuple(rate or RATES), device=device)
+    loading = loading_from(how, folder=folder)
+    measured = detect_folder(folder, detector, rates=tuple(rate or RATES), device=device, loading=loading)
     notes = list(dict.fromkeys([*measured.notes, *(note for row in measured.rows for note in row.notes)]))
     if as_json:
         document = {"detections": [_as_json(row) for row in measured.rows], "notes": notes}

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import DavylampError, InvalidInput, Unsupported
+from .derived import Given
 from .input_options import InputOptions
+from .loading import LOADING, loading_from
 from .options import Data, Json, Libraries, Model, choose_rows, read_parameters, say_defaults, split_list
 from .progress import show_progress
 
@@ -29,12 +31,12 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     as_json: Json = False,
 ) -> None:
     """Find the smallest radius at which an attack fools as many images as at any (CANARY, 3.2.1), by library."""
     from ..adapters import attack_of
     from ..adapters.data.datasets import load_data_for
-    from ..adapters.models.zoo.load import load_model
     from ..adapters.parameters import parse_number
     from ..adapters.running.access import check_any_access
 
@@ -48,7 +50,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     if all(attack_of(row).kind != "fixed-budget" for row in rows):
         raise Unsupported(f"{attack} looks for the smallest change by itself: it has no budget to choose")
     model = seen.of(model)
-    classifier = load_model(model, device)
+    classifier = loading_from(how, [model]).load(model, device)
     images = load_data_for(classifier, data, limit)
     check_any_access(rows, classifier, images.inputs, norm=norm)
     settings = {"budgets": radii, "threshold": threshold, "seed": seed}

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
+from .derived import Given
+from .loading import APART, loading_from
 from .options import split_list
 
 
@@ -19,12 +21,12 @@ def serve_model(  # noqa: PLR0913, PLR0917 - one argument per option
     outputs: Annotated[str, typer.Option(help="logits, probabilities or labels")] = "logits",
     datatype: Annotated[str, typer.Option(help="of the images: FP32 in [0, 1], or UINT8")] = "FP32",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    apart: Annotated[Given, APART] = {},  # noqa: B006 - a mark, filled in by `complete`
     largest: Annotated[int, typer.Option(min=1, help="MiB of a request, at most")] = 256,
 ) -> None:
     """Offer a model over HTTP by the Open Inference Protocol (KServe v2), as other programs speak it."""
     from ..adapters.models.serving.model_server import ModelServer
     from ..adapters.models.serving.served_model import ServedModel
-    from ..adapters.models.zoo.load import load_model
     from ..report.page.serving import Names, listen
     from ..report.text.console import make_console
 
@@ -32,7 +34,9 @@ def serve_model(  # noqa: PLR0913, PLR0917 - one argument per option
     names = Names(host, split_list("--allow-host", allow_host) or ())
     if outputs not in ("logits", "probabilities", "labels"):
         raise InvalidInput(f"expected --outputs logits, probabilities or labels, got {outputs!r}")
-    served = ServedModel(load_model(model, device), name=name, outputs=outputs, datatype=datatype)
+    served = ServedModel(
+        loading_from(apart, [model]).load(model, device), name=name, outputs=outputs, datatype=datatype
+    )
     console = make_console()
     with listen(host, port) as listener:
         server = ModelServer(listener, served, names.status, largest << 20)

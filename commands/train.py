@@ -8,6 +8,8 @@ from typing import Any
 import typer
 
 from ..errors import InvalidInput, Unsupported
+from .derived import Given
+from .loading import loading_settings
 from .options import read_parameters
 
 
@@ -24,6 +26,7 @@ class Lesson:
         param: "name=value" each.
         seed: of every random choice.
         device: where to compute.
+        how: the options of `loading_settings`.
     """
 
     model: str
@@ -34,6 +37,7 @@ class Lesson:
     param: list[str]
     seed: int
     device: str
+    how: Given
 
 
 def is_attack(name: str) -> bool:
@@ -62,6 +66,7 @@ def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> No
     parameters = read_parameters({}, lesson.param, [attack])
     known = {"attack": attack, "norm": lesson.norm, "epsilon": lesson.epsilon, "parameters": parameters}
     more: dict[str, Any] = {"limit": lesson.limit, "seeds": (lesson.seed,), "device": lesson.device}
+    more |= loading_settings(lesson.how)
     config = Config((lesson.model,), (choice_from(known),), lesson.data, **more)
     plan = _only_learning(make_plan(config))
     if line := chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,25 @@ from ..adapters.models.zoo.load import load_model
 from ..errors import InvalidInput
 
 
+class Loading(NamedTuple):
+    """How models that are loaded by name are asked and kept apart.
+
+    Args:
+        transport: how servers of remote models are asked; None: by default.
+        isolation: which models run in a process of their own.
+    """
+
+    transport: Transport | None = None
+    isolation: Isolation = NOT_ISOLATED
+
+    def load(self, name: str, device: str) -> Classifier:
+        """A model by name; errors as `load_model`."""
+        return load_model(name, device, transport=self.transport, isolation=self.isolation)
+
+
+LOADED_HERE = Loading()
+
+
 @dataclass(frozen=True)
 class ModelSource:
     """Where a model comes from: a name that `load_model` knows, or the classifier itself.
@@ -24,19 +43,17 @@ class ModelSource:
     Args:
         name: of the model.
         classifier: where it was handed over.
-        transport: how its server is asked, if it has one.
-        isolation: how one that is loaded by its name is kept apart from this process.
+        loading: how one that is loaded by its name is asked and kept apart.
     """
 
     name: str
     classifier: Classifier | None = None
-    transport: Transport | None = None
-    isolation: Isolation = NOT_ISOLATED
+    loading: Loading = LOADED_HERE
 
     def load(self, device: str) -> Classifier:
         """The classifier on a device."""
         if self.classifier is None:
-            return load_model(self.name, device, transport=self.transport, isolation=self.isolation)
+            return self.loading.load(self.name, device)
         wanted, there = torch.device(device), self.classifier.device
         if wanted.type == there.type and wanted.index in (None, there.index):
             return self.classifier  # of which parts may lie on other devices

@@ -2,12 +2,14 @@
 
 import importlib
 import json
+import random
 import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -23,6 +25,14 @@ pytest.register_assert_rewrite("tests.adapters.libraries.direct")  # so that its
 
 # norm -> the dual norm, which measures the gradient of a linear model
 DUAL = {"linf": 1.0, "l2": 2.0, "l1": float("inf")}
+
+
+@pytest.fixture(autouse=True)
+def _same_draws():
+    """A test draws the same numbers in every run, whatever ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

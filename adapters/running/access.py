@@ -9,11 +9,13 @@ from ...errors import ModelDied, ModelFailed, Unsupported
 from ..attack import Implementation
 from ..catalogue.lookup import IMPLEMENTATIONS, attack_of
 from ..models.classifier import Classifier
+from ..models.room.isolated import holds_room
 from .seeding import seeded
 
 # Attacks that a refusal may name, the first three that have the norm.
 _BY_DECISIONS = ("hopskipjump", "boundary", "rays", "geoda", "pointwise", "spatial")
 _BY_SCORES = ("square", "spsa", "simba", "one-pixel", *_BY_DECISIONS)
+_ELSEWHERE = "needs the model's layers, and they are in a process of their own; --isolate no runs it here"
 
 
 def check_access(
@@ -29,7 +31,7 @@ def check_access(
         aimed: it is given its target classes.
     """
     if why := why_no_access(row, classifier, inputs, aimed=aimed):
-        raise Unsupported(f"{row.name} {why}; {advice_for(classifier, norm)}")
+        raise Unsupported(f"{row.name} {why}" + ("" if why == _ELSEWHERE else f"; {advice_for(classifier, norm)}"))
 
 
 def check_any_access(
@@ -54,7 +56,12 @@ def why_no_access(row: Implementation, classifier: Classifier, inputs: Tensor, *
             return "needs scores, and the model gives labels only"
         if row.targeted == "only" and not aimed:
             return "aims by scores, and the model gives labels only"
-    return ""
+    return why_no_layers(row, classifier)
+
+
+def why_no_layers(row: Implementation, classifier: Classifier) -> str:
+    """Why an attack cannot look into a model, said after its name; "" if it can, or need not."""
+    return _ELSEWHERE if row.reads_layers and holds_room(classifier) else ""
 
 
 def look(classifier: Classifier, inputs: Tensor) -> None:

@@ -1,14 +1,15 @@
 """The verb: challenge a defended model by its name, or handed over."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ...adapters import Classifier
 from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.data.datasets import Data, load_data_for
-from ...adapters.models.zoo.load import load_model
 from ...errors import InvalidInput
+from ..sources import LOADED_HERE, Loading
 from .challenger import Challenger, Defendant, Say
 from .document import Challenge, document_of, keep_document
 from .stand_ins import split_original, stand_ins_of
@@ -29,6 +30,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
     effort: Mapping[str, int] | None = None,
     seed: int = 0,
     device: str = "cpu",
+    loading: Loading = LOADED_HERE,
     say: Say | None = None,
 ) -> Challenge:
     """Evaluate a defence by attacks that adapt to it (Carlini et al. 2019; Tramer et al. 2020), into a results folder.
@@ -52,13 +54,14 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         effort: fields of `Effort` in place of its values: steps, candidates, queries, eot, draws.
         seed: of every random choice.
         device: where to compute.
+        loading: how models are loaded by name.
         say: called with each attempt as soon as it is done.
 
     Raises:
         DavylampError: if a name is unknown, or the model cannot be used on these images.
     """
     chosen = replace(QUICK if quick else Effort(), **dict(effort or {}))
-    defendant = _defendant(model, original, surrogates, device)
+    defendant = _defendant(model, original, surrogates, partial(loading.load, device=device))
     limit = QUICK_IMAGES if quick and limit is None else limit
     if isinstance(data, str):
         images, name = load_data_for(defendant.model, data, limit), data
@@ -76,7 +79,7 @@ def _defendant(
     model: str | Classifier,
     original: str | Classifier | None,
     surrogates: Iterable[str] | Mapping[str, Classifier],
-    device: str,
+    load: Callable[[str], Classifier],
 ) -> Defendant:
     """Every model that is needed, loaded."""
     name = model if isinstance(model, str) else model.name
@@ -87,14 +90,14 @@ def _defendant(
         head, parts = split_original(model)
         plain = head if plain is None and parts else plain
         stand_ins = stand_ins_of(model) if parts else {}
-        known |= {each: load_model(each, device) for each in stand_ins}
+        known |= {each: load(each) for each in stand_ins}
     if isinstance(original, Classifier):
         known[plain or ""] = original
     elif plain:
-        known[plain] = load_model(plain, device)
+        known[plain] = load(plain)
     if plain == name:
         raise InvalidInput(f"expected an undefended model other than the defended one, got {name} for both")
     others = dict(surrogates) if isinstance(surrogates, Mapping) else dict.fromkeys(surrogates)
-    known |= {each: load_model(each, device) if made is None else made for each, made in others.items()}
-    defended = load_model(model, device) if isinstance(model, str) else model
+    known |= {each: load(each) if made is None else made for each, made in others.items()}
+    defended = load(model) if isinstance(model, str) else model
     return Defendant(name, defended, plain or "", stand_ins, known, tuple(each for each in others if each != plain))

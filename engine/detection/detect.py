@@ -10,10 +10,11 @@ from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.detectors.detector_file import TrainedDetector, read_detector
 from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.remote.transport import kept_in
 from ...adapters.paths import expand_path
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, ModelOnData
-from ..sources import DataSource, LastLoaded, ModelSource
+from ..sources import DataSource, LastLoaded, Loading, ModelSource
 from ..store.examples import read_examples
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..training.held_out import digest_image
@@ -84,6 +85,7 @@ def detect_folder(
     models: Mapping[str, Classifier] | None = None,
     data: Data | None = None,
     device: str = "cpu",
+    loading: Loading | None = None,
 ) -> Measured:
     """Measure trained detectors on the kept examples of every finished cell of their model.
 
@@ -94,6 +96,8 @@ def detect_folder(
         models: classifiers by name, in place of loading them by name.
         data: images, in place of loading them by name.
         device: where to compute.
+        loading: how models are loaded by name; None: in this process, servers asked through the answers kept in the
+            folder.
 
     Raises:
         Unavailable: if there is no such folder, or a file cannot be read.
@@ -116,7 +120,8 @@ def detect_folder(
             )
         for subject in mine.values():
             try:
-                source = ModelSource(subject.model, None if models is None else models.get(subject.model))
+                given = None if models is None else models.get(subject.model)
+                source = ModelSource(subject.model, given, loading or Loading(kept_in(outcomes.store.folder)))
                 classifier, images = _load(bench, subject, source, data, device)
                 rows += _measure(file, trained, subject, classifier, images, outcomes, rates, notes)
             except Unavailable as error:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ...adapters import Classifier, find_implementation
 from ...adapters.data.datasets import Data
-from ...adapters.running.access import has_gradients, look, why_no_access
+from ...adapters.running.access import has_gradients, look, why_no_access, why_no_layers
 from ...adapters.running.targets import why_no_targets
 from ...errors import ModelFailed, Unsupported
 from ..cell import Cell, strip_best
@@ -70,6 +70,8 @@ def _why_not(cell: Cell, classifier: Classifier, surrogate: Classifier | None, i
         if cell.fitted_on is not None and not has_gradients(learner, image.to(learner.device)):
             return "learns by gradients, and the model gives none"
         for row in rows:
+            if why := why_no_layers(row, learner):
+                return why
             if cell.fitted_on is not None and not row.learned:
                 continue  # what it has learned is applied without a question
             asked = classifier if row.learned else learner

@@ -26,7 +26,7 @@ from ..cell import Cell, FitData, ModelOnData, Surrogate, best_name, saturation_
 from ..defended import originals_of
 from ..measure_groups import is_group
 from ..portfolio import is_portfolio, version_of_search
-from ..sources import DataSource, FitSource, LastLoaded, ModelSource
+from ..sources import DataSource, FitSource, LastLoaded, Loading, ModelSource
 from ..user_metrics import find_metric, plain_name, sealed_name
 from .answerable import answerable, left_of
 from .choices import USUAL_SIZE, rows_of, threat_model_of
@@ -136,19 +136,19 @@ def make_plan(
     """
     check_config(config)
     config = replace(config, models=tuple(models)) if models is not None else expand_models(config)
-    transport, traffic = transport or config.transport(), Traffic()
+    loading, traffic = Loading(transport or config.transport(), config.isolation), Traffic()
     bench, images = LastLoaded(), DataSource(config.data, config.limit, data, tuple(sorted(config.images)))
     subjects, cells, digests = [], [], {}
     unknown: dict[str, Mapping[str, str]] = {}
     # What cannot take part, with why; `lacking` asks a model for what it does not give.
     failed, refused, lacking = dict[str, str](), dict[str, str](), dict[str, str]()
     notes: list[str] = []
-    loaded_surrogates = load_surrogates(config, surrogates)
+    loaded_surrogates = load_surrogates(config, surrogates, loading)
     via = next(iter(loaded_surrogates.values())).via if len(loaded_surrogates) == 1 else ""
     spared = originals_of(config.models) if config.examples == "original" else {}  # nothing is made on them
     fit = FitSource(config.fit_data, config.fit_limit, fit_data) if config.fit_data else None
     for name in config.models:
-        source = ModelSource(name, None if models is None else models[name], transport, config.isolation)
+        source = ModelSource(name, None if models is None else models[name], loading)
         try:
             classifier = bench.model(source, "cpu" if models is None else str(models[name].device))
             loaded = bench.data(images, classifier)
@@ -232,7 +232,8 @@ def check_config(config: Config) -> None:
         )
     if config.surrogate and config.examples != "own":
         raise InvalidInput("expected a surrogate or the examples of the original, got both")
-    check_token(config.token, config.models)
+    surrogates = (name for choice in config.attacks for name in surrogate_names(config, choice))
+    check_token(config.token, (*config.models, *surrogates))
     seal_groups(config)
     nobody = ModelOnData("", "", config.data, "", 1)
     rows = [cell.row for _, cell in _cells(config, nobody, None, {})]

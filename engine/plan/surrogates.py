@@ -7,11 +7,10 @@ from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.ensemble import ensemble_name, ensemble_of
 from ...adapters.models.identity.digest import identify_model
-from ...adapters.models.room.isolating import Isolation
 from ...adapters.running.surrogate import check_surrogate
 from ...errors import InvalidInput
 from ..cell import ModelOnData, Surrogate
-from ..sources import ModelSource
+from ..sources import LOADED_HERE, Loading, ModelSource
 from .config import AttackChoice, Config
 
 
@@ -67,18 +66,19 @@ def surrogate_names(config: Config, choice: AttackChoice) -> tuple[str, ...]:
 
 
 def load_surrogates(
-    config: Config, models: Mapping[str, Classifier] | None = None
+    config: Config, models: Mapping[str, Classifier] | None = None, loading: Loading = LOADED_HERE
 ) -> dict[tuple[str, ...], LoadedSurrogate]:
     """What the examples of a config are made on, by names; () is the model itself.
 
     Args:
         config: what to do.
         models: classifiers by name, in place of loading those names.
+        loading: how the others are loaded by name.
 
     Raises:
         DavylampError: if one cannot be loaded.
     """
-    return {names: _load(names, models or {}, config.isolation) for names in _sets_of(config)}
+    return {names: _load(names, models or {}, loading) for names in _sets_of(config)}
 
 
 def check_surrogates(
@@ -116,8 +116,8 @@ def _sets_of(config: Config) -> list[tuple[str, ...]]:
     return [*dict.fromkeys(surrogate_names(config, choice) for choice in config.attacks)]
 
 
-def _load(names: tuple[str, ...], models: Mapping[str, Classifier], isolation: Isolation) -> LoadedSurrogate:
-    sources = tuple(ModelSource(name, models.get(name), isolation=isolation) for name in names)
+def _load(names: tuple[str, ...], models: Mapping[str, Classifier], loading: Loading) -> LoadedSurrogate:
+    sources = tuple(ModelSource(name, models.get(name), loading) for name in names)
     if not sources:
         return NO_SURROGATE
     loaded = [source.load("cpu" if source.classifier is None else str(source.classifier.device)) for source in sources]

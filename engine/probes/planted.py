@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters import Classifier
+from ...adapters.models.room.isolated import holds_room
 from ...adapters.threat_model import Norm
 from ...errors import Unsupported
 from .random_points import random_points
@@ -57,6 +58,8 @@ def find_readout(classifier: Classifier) -> nn.Linear:
     Raises:
         Unsupported: if there is none, or too few features go into it.
     """
+    if holds_room(classifier):
+        raise Unsupported("the model's layers are in a process of their own; --isolate no runs it here")
     layers = [part for part in classifier.modules() if isinstance(part, nn.Linear)]
     if not layers or layers[-1].out_features != classifier.num_classes:
         raise Unsupported("the model does not end in a linear layer that could be replaced")

@@ -11,9 +11,10 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
 from ...adapters.models.remote.transport import kept_in
+from ...adapters.models.room.isolated import holds_room
 from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, ModelOnData
-from ..sources import DataSource, LastLoaded, ModelSource
+from ..sources import DataSource, LastLoaded, Loading, ModelSource
 from ..store.outcomes import Outcomes, check_models, outcomes_of
 from ..store.store import Damaged, ResultsStore
 from .probe_cell import IMAGES, probe_cell
@@ -29,7 +30,7 @@ class Probed(NamedTuple):
     traffic: Traffic = Traffic()
 
 
-def probe_folder(
+def probe_folder(  # noqa: PLR0913 - what is probed by position, the choices by keyword
     folder: str | Path | Outcomes,
     *,
     models: Mapping[str, Classifier] | None = None,
@@ -37,6 +38,7 @@ def probe_folder(
     only: Sequence[str] | None = None,
     device: str = "cpu",
     images: int = IMAGES,
+    loading: Loading | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> Probed:
     """Probe what was not yet probed of a folder, and store it there for `check_folder`.
@@ -50,6 +52,8 @@ def probe_folder(
         only: names of models; None: all.
         device: where to compute.
         images: of each cell.
+        loading: how models are loaded by name; None: in this process, servers asked through the answers kept in the
+            folder.
         progress: called with a cell's attack and 1 when it is done.
 
     Raises:
@@ -61,6 +65,7 @@ def probe_folder(
         raise InvalidInput(f"expected images >= 1, got {images}")
     outcomes, bench = outcomes_of(folder), LastLoaded()
     check_models(outcomes, only)
+    loading = loading or Loading(kept_in(outcomes.store.folder))
     done, kept, notes, traffic = 0, 0, [], Traffic()
     for subject in outcomes.subjects.values():
         if only is not None and subject.model not in only:
@@ -70,15 +75,16 @@ def probe_folder(
             for outcome in outcomes.done
             if outcome.cell.subject == subject and not (outcome.cell.surrogate or outcome.cell.fitted_on)
         ]
-        waiting = [cell for cell in cells if not _is_probed(outcomes.store, cell.key, images)]
+        given = None if models is None else models.get(subject.model)
+        apart = given is None and loading.isolation.covers(subject.model)
+        waiting = [cell for cell in cells if not _is_probed(outcomes.store, cell.key, images, apart=apart)]
         kept += len(cells) - len(waiting)
         for _ in range(len(cells) - len(waiting)):
             (progress or _ignore)("", 1)
         if not waiting and (not _lacks_probes(outcomes, subject)):
             continue
         try:
-            given = None if models is None else models.get(subject.model)
-            source = ModelSource(subject.model, given, kept_in(outcomes.store.folder))
+            source = ModelSource(subject.model, given, loading)
             limit = None if subject.chosen else subject.images
             images_of = DataSource(subject.data, limit, data, subject.chosen)
             classifier, outcome = _load(bench, subject, source, images_of, device)
@@ -134,15 +140,17 @@ def _probe(store: ResultsStore, cell: Cell, classifier: Classifier, data: Data, 
         yield f"{cell.attack} on {cell.subject.model}: {' '.join(str(error).split())}"
     else:
         meta: dict[str, Any] = {"key": cell.key, "spec": cell.spec, "status": "done", "reason": "", "asked": images}
+        meta["apart"] = holds_room(classifier)
         store.write("checks", cell.key, pa.table({}), {**meta, "probes": probes})
     finally:
         store.release(f"checks-{cell.key}", lock)
 
 
-def _is_probed(store: ResultsStore, key: str, images: int) -> bool:
-    """Whether a cell was probed on at least so many images."""
+def _is_probed(store: ResultsStore, key: str, images: int, *, apart: bool) -> bool:
+    """Whether a cell was probed on at least so many images, and where the model's layers are, if they can be seen."""
     try:
-        return store.read("checks", key).meta["asked"] >= images
+        meta = store.read("checks", key).meta
+        return meta["asked"] >= images and (apart or not meta.get("apart"))
     except FileNotFoundError:
         return False
     except Damaged:

@@ -11,7 +11,7 @@ import typer
 from annotated_types import Ge
 
 from davylamp import cli
-from davylamp.commands.derived import complete, option_of
+from davylamp.commands.derived import FromConfig, complete, option_of
 from davylamp.commands.evaluate import evaluate_models
 from davylamp.engine.plan import config as module
 from davylamp.engine.plan.config import Config
@@ -85,3 +85,21 @@ def test_listing_the_commands_loads_neither_torch_nor_the_engine():
         "assert not {'torch', 'davylamp.engine'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+
+
+def test_an_option_that_a_command_has_already_is_a_mistake_of_ours():
+    def command(rate: str = "", more: Annotated[dict, FromConfig(("rate",))] = {}) -> None:  # noqa: B006
+        """Ask."""
+
+    with pytest.raises(ValueError, match="command has rate twice"):
+        complete(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["compare", "evaluate", "saturation", "challenge", "certify", "check", "train", "detect", "corrupt-table"],
+)
+def test_every_command_that_asks_models_can_keep_them_apart_and_ask_servers(command):
+    wanted = {"--isolate", "--time-limit", "--memory-limit", "--cost", "--token", "--timeout", "--request-size"}
+    assert wanted <= options_of(command)
+    assert {"--isolate", "--time-limit", "--memory-limit"} <= options_of("serve-model")

@@ -90,3 +90,37 @@ def test_compare_isolates_too(run):
     assert code == 1
     assert "the model net.py:bad was killed (signal 11, SIGSEGV)" in out + err
     assert run(*command, "--isolate", "perhaps")[2].startswith("davylamp: ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("saturation", "foolbox:fgsm", "--model", "net.py:worse"),
+        ("certify", "net.py:worse+smoothing:sigma=0.25"),
+        ("challenge", "net.py:worse+bit-depth:bits=4", "--quick"),
+        ("train", "feature-squeezing", "--model", "net.py:worse"),
+        ("corrupt-table", "net.py:worse", "--corruption", "fog"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_crash_does_not_reach_the_command(run, command):
+    code, out, err = run(*command, "--data", "npz:images.npz")
+    assert code == 1
+    assert not out
+    assert ": in a process of its own" in err
+    assert "was killed (signal 11, SIGSEGV) (while it was loaded)" in err.splitlines()[-1]
+
+
+def test_a_served_model_is_in_a_room(run):
+    code, out, err = run("serve-model", "net.py:worse")
+    assert (code, out) == (1, "")
+    assert "was killed (signal 11, SIGSEGV) (while it was loaded)" in err.splitlines()[-1]
+
+
+def test_a_folder_is_probed_in_a_room(run):
+    models = ("--models", "net.py:good", "--models", "net.py:bad", "--isolate", "auto")
+    assert run("evaluate", *models, *WITH, "--out", "out")[0] == 0
+    code, out, err = run("check", "out", "--run", "--images", "2")
+    assert code == 0
+    assert ": in a process of their own" in err
+    assert "net.py:bad" in out

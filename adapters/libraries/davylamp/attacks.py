@@ -43,6 +43,7 @@ ROWS: tuple[Implementation, ...] = (
         classes={"unrestricted": ".ssah:ssah"},
         params={"steps": "steps", "learning_rate": "learning_rate", "low_frequency": "low_frequency"},
         targeted="no",
+        reads_layers=True,
         findings=("negatives-of-the-batch",),
     ),
     _row(
@@ -83,6 +84,7 @@ ROWS: tuple[Implementation, ...] = (
         {"steps": "steps", "learning_rate": "learning_rate"},
         universal=True,
         fit=".gd_uap:fit_gd_uap",
+        reads_layers=True,
         data_free=True,
         order="content",
         **_DRAWN,

@@ -177,7 +177,7 @@ _ENSEMBLE = {**_LAYER, "samples": "num_ens"}
 
 def _feature_row(attack: str, name: str, params: Mapping[str, str], *repairs: str, **more: Any) -> Implementation:
     """A row of an attack on the outputs of a layer; see `features.tapped` for which."""
-    return _row(attack, {"linf": name}, params, alone=True, repairs=(_ALONE, *repairs), **more)
+    return _row(attack, {"linf": name}, params, alone=True, reads_layers=True, repairs=(_ALONE, *repairs), **more)
 
 
 _FEATURES = (
@@ -214,7 +214,7 @@ _STEPWISE = "timm's attention runs step by step meanwhile: in one call its hooks
 
 def _structure_row(attack: str, name: str, *repairs: str, **more: Any) -> Implementation:
     """A row of an attack on the parts of one kind of network; see `structures` for which."""
-    words = {"alone": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "findings": (_NAN,)}
+    words = {"alone": True, "reads_layers": True, "repairs": (_TOGETHER, _RESTORED, *repairs), "findings": (_NAN,)}
     return _row(attack, {"linf": name}, _MOMENTUM, **_TARGETED, **words, **more)
 
 

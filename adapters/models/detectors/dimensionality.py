@@ -70,7 +70,7 @@ class LocalDimensionality(Scorer):
             def note(output: Tensor, count: int = len(chunk), layers: list[Tensor] = layers) -> None:
                 layers.append(dimension(output[:count], output[count:], self.parameters["neighbours"]).cpu())
 
-            with watching_layers(self.classifier.model, note):
+            with watching_layers(self.classifier, note):
                 self.classifier(torch.cat([chunk, reference]))
             parts.append(torch.stack(layers, 1))
         return torch.cat(parts)

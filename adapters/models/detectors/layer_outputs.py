@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....errors import InvalidInput, UnknownName
+from ....errors import InvalidInput, UnknownName, Unsupported
 from ..classifier import PASS_SIZE, Classifier
+
+_WITH_WEIGHTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 
 
 def activations_of(classifier: Classifier, images: Tensor, layer: str = "") -> Tensor:
@@ -21,8 +23,10 @@ def activations_of(classifier: Classifier, images: Tensor, layer: str = "") -> T
 
     Raises:
         UnknownName: if there is no such layer.
+        Unsupported: if no layers can be seen here.
         InvalidInput: if it is not asked once, or has no row for each image.
     """
+    layers_of(classifier)
     seen: list[Tensor] = []
     module, takes_input = find_layer(classifier.model, layer)
 
@@ -61,10 +65,29 @@ def find_layer(model: nn.Module, layer: str) -> tuple[nn.Module, bool]:
     return (linear[-1], True) if linear else (model, False)
 
 
+def layers_of(classifier: Classifier) -> list[nn.Module]:
+    """The layers of a model that have weights.
+
+    Raises:
+        Unsupported: if none is in this process: it is behind a server, a file for another program, or in a room.
+    """
+    layers: list[nn.Module] = [part for part in classifier.model.modules() if isinstance(part, _WITH_WEIGHTS)]
+    if not layers:
+        raise Unsupported(
+            f"expected a model whose layers can be seen here, got {classifier.name}, of which only answers are "
+            "(one of a file is: --isolate no)"
+        )
+    return layers
+
+
 @contextmanager
-def watching_layers(model: nn.Module, note: Callable[[Tensor], object]) -> Iterator[None]:
-    """Call `note` with the output of every layer that has weights, in the order in which they run, flattened."""
-    layers = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention))]
+def watching_layers(classifier: Classifier, note: Callable[[Tensor], object]) -> Iterator[None]:
+    """Call `note` with the output of every layer that has weights, in the order in which they run, flattened.
+
+    Raises:
+        Unsupported: if no layers can be seen here.
+    """
+    layers = layers_of(classifier)
     handles = [layer.register_forward_hook(lambda _, __, output: note(_first(output).flatten(1))) for layer in layers]
     try:
         yield

@@ -194,6 +194,11 @@ def renew(classifier: nn.Module) -> None:
             part.room.renew()
 
 
+def holds_room(classifier: nn.Module) -> bool:
+    """Whether layers that a classifier asks are in a room: its own, or those of a part of it."""
+    return any(isinstance(part, RemoteLayers) for part in classifier.modules())
+
+
 def is_isolated(classifier: nn.Module) -> bool:
     """Whether a classifier's layers are in a room."""
     return isinstance(classifier, IsolatedClassifier)

@@ -256,6 +256,26 @@ def test_an_attack_on_the_joint_model_counts_only_what_is_not_detected(world, jo
         run_attack("foolbox:pgd", model, images, labels, ThreatModel("linf", 0.3))
 
 
+class _Answering(nn.Module):
+    """A model of which only answers are here."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, inputs):
+        return self.answer(inputs)
+
+
+@pytest.mark.parametrize("name", ["lid", "kernel-density", "binary-activation"])
+def test_a_model_whose_layers_are_elsewhere_is_refused(world, name):
+    """A detector of activations would get the logits in their place."""
+    elsewhere = Classifier(_Answering(world.classifier.model.forward), num_classes=10)
+    assert torch.equal(elsewhere(world.images), world.classifier(world.images))
+    with pytest.raises(Unsupported, match="expected a model whose layers can be seen here"):
+        fitted(SimpleNamespace(**vars(world) | {"classifier": elsewhere}), name)
+
+
 def test_bad_input_is_one_line(world, tmp_path):
     with pytest.raises(UnknownName, match=r"unknown detector 'binary'; did you mean"):
         read_detector_name("binary", {})

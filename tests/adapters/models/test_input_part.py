@@ -50,7 +50,7 @@ def test_mean_and_std_take_the_place_of_the_published_ones(folder):
         classifier = load_model(f"{name}+input:mean=0.4/0.5/0.6,std=0.1/0.2/0.3")
         assert torch.allclose(classifier(images), plain((images - mean) / std), atol=1e-5)
     bytes_ = load_model(f"net.py:wrapped+{write_input({'mean': '0', 'std': '1/255'})}")
-    assert torch.allclose(bytes_(images), plain(images * 255), rtol=1e-5)
+    assert torch.allclose(bytes_(images), plain(images * 255), atol=1e-3)  # of logits near 100
 
 
 def test_sizes_are_those_of_image_files(folder):

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from davylamp.adapters import ThreatModel, run_attack
+from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.room.isolated import inside, load_isolated, renew
 from davylamp.adapters.models.room.isolating import Isolation
@@ -226,6 +227,19 @@ def test_attacks_have_the_same_result(here, isolated, digits, attack, parameters
     assert torch.equal(first.adv_logits, second.adv_logits)
     assert first.forwards.tolist() == second.forwards.tolist()
     assert first.backwards.tolist() == second.backwards.tolist()
+
+
+def test_attacks_that_read_layers_are_refused(isolated, digits):
+    """They would find none, and attack what they fall back on: other examples under the same name."""
+    refused = []
+    for row in IMPLEMENTATIONS.values():
+        if row.reads_layers and not row.broken:
+            norm: Any = next(iter(row.classes))
+            rules = ThreatModel(norm, None if norm == "unrestricted" else 0.1)
+            with pytest.raises(Unsupported, match=r"needs the model's layers, and .*; --isolate no runs it here$"):
+                run_attack(row.name, isolated, digits.inputs, digits.labels, rules)
+            refused.append(row.name)
+    assert {"torchattack:fda", "torchattack:dr", "davylamp:ssah", "davylamp:gd-uap"} <= set(refused)
 
 
 def test_gradients_are_those_of_finite_differences(file, digits):

@@ -1,0 +1,46 @@
+"""How the models that a command names are asked and kept apart: its options, and what they come to."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .derived import FromConfig, Given, named_by_option, read_settings
+
+_APART = ("isolate", "time_limit", "memory_limit")
+_ASKING = ("cost", "token", "timeout", "request_size")
+LOADING = FromConfig((*_APART, "rate", *_ASKING))
+LOADING_AT_FULL_RATE = FromConfig((*_APART, *_ASKING))  # where --rate is another rate
+APART = FromConfig(_APART)
+
+
+def loading_settings(values: Given) -> Given:
+    """Fields of `Config`, as the options say; files' models run in a process of their own unless they say otherwise."""
+    return read_settings({**values, "isolate": values.get("isolate") or "auto"})
+
+
+def loading_from(values: Given, models: Iterable[str] = (), *, folder: Path | None = None) -> Any:
+    """The `Loading` that the options say; what isolated models need begins to start, and a line says which they are.
+
+    Args:
+        values: of the options, by field of `Config`.
+        models: their names, where they are known.
+        folder: the results folder in which servers' answers are kept.
+
+    Raises:
+        InvalidInput: if a value is wrong, or one token would be sent to several hosts.
+    """
+    from ..adapters.models.remote.kept_answers import FILE
+    from ..adapters.models.remote.transport import check_token
+    from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
+    from ..engine.plan.config import Config
+    from ..engine.sources import Loading
+    from ..report.text.console import print_error
+
+    names = list(models)
+    with named_by_option():
+        config = Config(**loading_settings(values))
+    check_token(config.token, names)
+    prepare_rooms(config.isolation, names)
+    for line in describe_isolated(config.isolation, names):
+        print_error(f"- {line}")
+    return Loading(config.transport("" if folder is None else folder / FILE), config.isolation)
