@@ -19,7 +19,7 @@ Model = Annotated[
 Data = Annotated[
     str,
     typer.Option(
-        help="demo:imagenet|tiny-imagenet|cifar10|mnist, imagefolder:PATH, npz:PATH, torchvision:cifar10, foolbox:NAME"
+        help="demo:imagenet|tiny-imagenet|cifar10|mnist, imagefolder:PATH, npz:PATH, torchvision:cifar10, hf:ORG/NAME"
     ),
 ]
 Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]

@@ -5,7 +5,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Collection, Sequence
-from pathlib import Path
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +21,8 @@ from .array_files import check_arrays, read_arrays
 from .corruptions.corrupted_sets import FOLDERS, Corrupted, corruption_folder, read_corruption_arrays, split_corruption
 from .corruptions.generate import corrupt_images
 from .data_file import read_data_file
+from .hub_parts import PREFIX as HUB
+from .hub_sets import list_hub_set
 from .image_folders import Item, list_folder
 from .published_sets import PREFIX, read_published
 from .samples import IMAGENET, SAMPLES, WHOLE, list_samples, open_picture
@@ -70,6 +72,7 @@ def known_data() -> list[str]:
         *SAMPLES,
         "torchvision:cifar10:PATH",
         "torchvision:NAME-train:PATH",
+        "hf:ORG/NAME:SPLIT",
         "imagefolder:PATH",
         "npz:PATH",
         "path/to/file.py:load",
@@ -96,7 +99,8 @@ def load_data(
     classes. `npz:PATH` holds arrays `inputs` (or `x`, `images`; NCHW or NHWC; uint8, or floats in [0, 1]) and `labels`
     (or `y`), which are taken as they are: sizes apply to image files only. `path/to/file.py:load` is a function that
     returns such images and labels, or a dataset of pairs. `torchvision:cifar10` and others are published sets on this
-    machine (`published_sets`). No file is taken twice, whatever links lead to it. `DATA+fog:3` are images with a
+    machine (`published_sets`), `hf:ORG/NAME:SPLIT` those of Hugging Face's hub, fetched if that was asked for
+    (`list_hub_set`). No file is taken twice, whatever links lead to it. `DATA+fog:3` are images with a
     corruption, see `corrupt`; of `imagenet-c:PATH` and `cifar-10-c:PATH` they are read: folders PATH/fog/3/CLASS as
     ImageNet-C has them, or PATH/fog.npy with the severities one after the other.
 
@@ -223,6 +227,8 @@ def list_files(name: str, limit: int | None, wanted: Wanted) -> tuple[list[Item]
         # They are cropped already: only another size than the model's is resized.
         wanted = wanted._replace(resize=wanted.crop)
         return list_folder(folder, wanted.classes, wanted.names, strict=wanted.all_named)[:limit], wanted
+    if corrupted is None and name.startswith(HUB):
+        return list_hub_set(name, limit, wanted.classes, wanted.names, strict=wanted.all_named), wanted
     if corrupted is None and source == "imagefolder" and rest:
         return list_folder(expand_path(rest), wanted.classes, wanted.names, strict=wanted.all_named)[:limit], wanted
     return None
@@ -243,41 +249,46 @@ def _choose_items(items: list[Item], chosen: Collection[str]) -> list[Item]:
 
 def read_images(items: Sequence[Item], wanted: Wanted) -> Data:
     """Image files as labelled images of one size."""
-    images = [_read_image(item.path, wanted) for item in items]
+    images = [_read_image(item, wanted) for item in items]
     first = images[0].shape
     for item, image in zip(items, images, strict=True):
         if image.shape != first:
             sizes = " and ".join(f"{i.shape[2]} x {i.shape[1]} x {i.shape[0]}" for i in (images[0], image))
             raise InvalidInput(
-                f"expected images of one size, got {sizes} ({items[0].path}, {item.path}); give resize and crop"
+                f"expected images of one size, got {sizes} ({_where(items[0])}, {_where(item)}); give resize and crop"
             )
     labels = torch.tensor([item.label for item in items], dtype=torch.int64)
     return Data(torch.stack(images).float().div_(255), labels, [item.name for item in items])
 
 
-def _read_image(path: Path, wanted: Wanted) -> Tensor:
+def _read_image(item: Item, wanted: Wanted) -> Tensor:
     """An image file as uint8, shape (C, H, W), resized and cropped as torchvision does."""
     from torchvision.transforms import InterpolationMode, functional
 
-    image: Any = _open_image(path, wanted)
+    image: Any = _open_image(item, wanted)
     if wanted.resize is not None:
         image = functional.resize(image, [wanted.resize], InterpolationMode(wanted.interpolation))
     if wanted.crop is not None:
         if min(image.size) < wanted.crop:
-            got = f"{image.width} x {image.height} ({path})"
+            got = f"{image.width} x {image.height} ({_where(item)})"
             raise InvalidInput(f"expected images of at least {wanted.crop} x {wanted.crop} before the crop, got {got}")
         image = functional.center_crop(image, [wanted.crop])
     return functional.pil_to_tensor(image)
 
 
-def _open_image(path: Path, wanted: Wanted) -> Any:
+def _where(item: Item) -> str:
+    return str(item.path) if item.content is None else f"{item.name} of {item.path}"
+
+
+def _open_image(item: Item, wanted: Wanted) -> Any:
     """A file as Pillow's image: RGB where that is wanted, but grey stays grey for a model of one channel."""
     from PIL import Image
 
+    content = None if item.content is None else item.content()
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for ever
+        if not stat.S_ISREG(item.path.stat().st_mode):  # opening a pipe would wait for ever
             raise OSError("it is a folder, a pipe or a device")
-        with open_picture(path) as file:
+        with open_picture(item.path) if content is None else Image.open(BytesIO(content)) as file:
             deep = file.mode[0] in "IF"
             grey = file.mode in _GREY and wanted.channels == 1
             # The way over RGBA spares Pillow's warning about palettes with transparency.
@@ -285,9 +296,9 @@ def _open_image(path: Path, wanted: Wanted) -> Any:
             image = file.convert("RGBA").convert("RGB") if clear and not grey else file.copy()
     except (*_DAMAGED, Image.DecompressionBombError) as error:
         reason = one_line(error) or type(error).__name__
-        raise Unavailable(f"could not read the image {path}: {reason}; replace or remove it") from error
+        raise Unavailable(f"could not read the image {_where(item)}: {reason}; replace or remove it") from error
     if deep:
-        raise InvalidInput(f"expected an image of 8 bits a channel, got mode {image.mode} in {path}")
+        raise InvalidInput(f"expected an image of 8 bits a channel, got mode {image.mode} in {_where(item)}")
     if grey:
         return image.convert("L")
     return image.convert("RGB") if wanted.as_rgb else image

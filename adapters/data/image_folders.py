@@ -3,7 +3,7 @@
 import csv
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -17,11 +17,12 @@ _IMAGENET = 1000
 
 
 class Item(NamedTuple):
-    """An image file: its name within the folder, its path, its label."""
+    """An image: its name within the data, the path of its file, its label; inside of a data file, what reads it."""
 
     name: str
     path: Path
     label: int
+    content: Callable[[], bytes] | None = None
 
 
 def list_folder(
@@ -43,8 +44,10 @@ def list_folder(
     if not root.is_dir():
         raise Unavailable(f"expected a folder of images, found none at {root}")
     table = root / "labels.csv"
-    indices = {name: index for index, name in enumerate(names)}
-    items = _list_table(table, indices) if table.exists() else _list_classes(root, classes, indices, strict=strict)
+    if table.exists():
+        items = _list_table(table, {name: index for index, name in enumerate(names)})
+    else:
+        items = _list_classes(root, classes, names, strict=strict)
     if not items:
         raise InvalidInput(f"expected class folders with images, or a labels.csv with rows, in {root}, got none")
     return in_turns(items)
@@ -59,29 +62,49 @@ def in_turns(items: Iterable[Item]) -> list[Item]:
     return [item for turn in turns for item in turn if item is not None]
 
 
-def _list_classes(root: Path, classes: int | None, indices: Mapping[str, int], *, strict: bool) -> list[Item]:
+def _list_classes(root: Path, classes: int | None, names: Sequence[str], *, strict: bool) -> list[Item]:
     """As torchvision's ImageFolder, except that hidden folders are skipped and an empty class keeps its index."""
     try:
         folders = sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise Unavailable(f"could not read {root} ({error.strerror})") from error
-    unnamed = [folder for folder in folders if folder not in indices]
-    if strict and unnamed:
-        got = f"{', '.join(unnamed[:3])} among {len(folders)} folders"
-        raise InvalidInput(f"expected folders of {root} named as the {len(indices)} labels that were given, got {got}")
-    labels: Mapping[str, int] = {} if unnamed else indices
-    if not labels and classes == _IMAGENET:
-        labels = _imagenet_classes(folders, root)
+    labels = class_indices(folders, classes, names, strict=strict, where=str(root))
     real: dict[str, Item] = {}
-    for index, folder in enumerate(folders):
+    for folder in folders:
         for path, target in _walk(root / folder):
-            item = Item(path.relative_to(root).as_posix(), path, labels.get(folder, index))
+            item = Item(path.relative_to(root).as_posix(), path, labels[folder])
             same = real.setdefault(target, item)
             if same.label != item.label:
                 got = f"the same file as {same.name} and as {item.name} in {root}"
                 raise InvalidInput(f"expected each image in one class, got {got}; remove one of them")
     _check_depth(list(real.values()), root)
     return list(real.values())
+
+
+def class_indices(
+    classes_there: Sequence[str], classes: int | None, names: Sequence[str], *, strict: bool, where: str
+) -> dict[str, int]:
+    """The model's index of each class of some data: by its name, by its WordNet id, or by its place.
+
+    Args:
+        classes_there: the names of the data's classes, in their order.
+        classes: of the model, where they are known; of 1000, WordNet ids are looked up.
+        names: of the model's classes, where they are known; they count only if all of the data's are among them.
+        strict: another name is an error.
+        where: the data, for errors.
+
+    Raises:
+        InvalidInput: if a class is none of the model's.
+    """
+    indices = {name: index for index, name in enumerate(names)}
+    unnamed = [name for name in classes_there if name not in indices]
+    if strict and unnamed:
+        got = f"{', '.join(unnamed[:3])} among {len(classes_there)} classes"
+        raise InvalidInput(f"expected classes of {where} named as the {len(indices)} labels that were given, got {got}")
+    labels: Mapping[str, int] = {} if unnamed else indices
+    if not labels and classes == _IMAGENET:
+        labels = _imagenet_classes(classes_there, where)
+    return {name: labels.get(name, place) for place, name in enumerate(classes_there)}
 
 
 def _check_depth(items: list[Item], root: Path) -> None:
@@ -111,7 +134,7 @@ def _walk(folder: Path) -> list[tuple[Path, str]]:
     return sorted(paths, key=lambda pair: (str(pair[0].parent), pair[0].name))
 
 
-def _imagenet_classes(folders: list[str], root: Path) -> dict[str, int]:
+def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
     """The class of each folder that is named by a WordNet id; empty if the folders are not, or are all of them."""
     if len(folders) == _IMAGENET or not folders or not all(_WORDNET_ID.fullmatch(name) for name in folders):
         return {}
