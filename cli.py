@@ -2,9 +2,11 @@
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from . import __version__
 from .commands import (
     attacks,
     certify,
@@ -35,6 +37,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"davylamp {__version__}")  # noqa: T201 - the product
+        raise typer.Exit
+
+
+@app.callback()
+def take_options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
 app.command("attacks")(attacks.list_attacks)
 app.command("defences")(defences.list_defences)
 app.command("corruptions")(corruptions.list_corruptions)

@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from davylamp.adapters.catalogue.lookup import implementations_of
 from davylamp.adapters.models.room.isolated import describe_isolated
 from davylamp.adapters.models.room.isolating import Isolation
 
+ROOT = Path(__file__).parent.parent
 FACTORY = """
 import torch
 from torch import nn
@@ -196,6 +199,19 @@ def test_a_comparison_whose_every_row_failed_is_exit_code_1(run, npz):
     assert code == 1
     assert "failed" in out
     assert err.splitlines()[-1].startswith("davylamp: ")
+
+
+def test_the_version_is_the_citations_and_loads_nothing(run):
+    code, out, _ = run("--version")
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited
+    assert (code, out) == (0, f"davylamp {cited[1]}\n")
+    program = (
+        "import sys\nfrom davylamp import cli\nsys.argv[1:] = ['--version']\ntry:\n    cli.main()\nexcept SystemExit:\n"
+    )
+    program += "    print(sorted({'torch', 'numpy', 'pandas'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{out}[]\n"
 
 
 def test_the_installed_command_runs():
