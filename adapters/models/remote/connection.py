@@ -57,8 +57,12 @@ class Connection:
             self.close()
             raise NotSent(str(error)) from error
         try:
-            connection.request(method, path, body, {**self._headers, **headers})
-            reply = connection.getresponse()
+            try:
+                connection.request(method, path, body, {**self._headers, **headers})
+            except (BrokenPipeError, ConnectionResetError) as broken:
+                reply = _early_answer(connection, broken)
+            else:
+                reply = connection.getresponse()
             content = _read(reply, deadline)
         except BaseException:
             self.close()  # what is left of the answer would be taken for that to the next request
@@ -84,6 +88,14 @@ class Connection:
         if self._connection.sock is None:
             self._connection.connect()
         return self._connection
+
+
+def _early_answer(connection: http.client.HTTPConnection, broken: OSError) -> http.client.HTTPResponse:
+    """What a server said before it had read the whole request and hung up: that it is too large, or needs a token."""
+    try:
+        return connection.getresponse()
+    except (OSError, http.client.HTTPException):
+        raise broken from None
 
 
 def _read(reply: http.client.HTTPResponse, deadline: float) -> bytes:

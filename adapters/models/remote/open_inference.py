@@ -118,7 +118,7 @@ class OpenInference:
         rows = rows.reshape(len(rows), -1) if len(self.input.shape) == 2 else rows
         name, kind = self.input.name, self.encoding.datatype
         tensor: dict[str, Any] = {"name": name, "shape": list(rows.shape), "datatype": kind}
-        content: dict[str, Any] = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
+        content: dict[str, Any] = {"id": "davylamp", "inputs": [tensor], "parameters": {"binary_data_output": True}}
         if self.output is not None:
             content["outputs"] = [{"name": self.output.name, "parameters": {"binary_data": True}}]
             del content["parameters"]

@@ -126,6 +126,7 @@ class Patience:
         else:
             if reply.status not in _TRY_AGAIN:
                 return reply
+            self.connection.close()  # some hang up after an error without a word: the next request would run into that
             self.traffic.retried += 0 if reply.status in _UNSEEN else images
             return _Trouble(f"answered {self.describe(reply)}", _retry_after(reply))
         self.traffic.retried += images

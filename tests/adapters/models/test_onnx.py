@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from davylamp.adapters import ThreatModel, run_attack
+from davylamp.adapters.data.datasets import load_data_for
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.zoo.load import load_model
@@ -71,6 +72,20 @@ def test_pgd_with_gradients_is_that_of_the_exported_model(digits, exported):
     assert theirs.success.any()
     assert torch.equal(ours.backwards, theirs.backwards)
     assert "gradients through onnx2pytorch" in classifier.loading_notes[0]
+
+
+def test_pgd_on_the_export_of_an_embedded_model_is_that_on_the_model(tmp_path):
+    """Nothing of this model is folded when it is exported: the same operations, so the same signs of gradients."""
+    model = load_model("demo:mnist-lenet5", fold=False)
+    images, labels, _ = load_data_for(model, "demo:mnist")
+    export(model.eval(), tmp_path / "lenet.onnx", images[:1], dynamic_axes={"images": {0: "n"}})
+    theirs, ours = (
+        run_attack("foolbox:pgd", each, images, labels, ThreatModel("linf", 0.2), seed=0)
+        for each in (model, load_model(f"onnx:{tmp_path / 'lenet.onnx'}"))
+    )
+    assert torch.allclose(ours.adv_inputs, theirs.adv_inputs, atol=1e-5)
+    assert torch.equal(ours.success, theirs.success)
+    assert 10 <= theirs.success.sum() < 20
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from torch import nn
 class FaultServer(ThreadingHTTPServer):
     """Offers a module as "digits"; notes which images it has looked at.
 
-    `faults` are done to the next inference requests, one each: a status ("500", "429", "413", "401"), "half" (hangs up
-    in the middle of its answer), "slow", or the text of a whole answer. `change` is done to images on their way in.
+    `faults` are done to the next inference requests, one each: a status ("500", "429", "413", "401"; "500!" hangs up
+    after it), "half" (hangs up in the middle of its answer), "slow", or the text of a whole answer. `change` is done to
+    images on their way in.
     """
 
     daemon_threads = True
@@ -36,6 +37,7 @@ class FaultServer(ThreadingHTTPServer):
         self.faults: list[str] = []
         self.needs_token = ""
         self.most_images: int | None = None
+        self.most_bytes: int | None = None  # of a request: it answers and hangs up before it has read more
         self.seen: Counter[str] = Counter()
         self.requests: list[tuple[str, int]] = []  # what was done, and how many images it was about
         self.headers: list[dict[str, str]] = []
@@ -84,7 +86,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         server = self.server
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        length = int(self.headers["Content-Length"])
+        if server.most_bytes is not None and length > server.most_bytes:
+            self.reply({"error": "the request is too large"}, 413)
+            self.close_connection = True
+            return
+        body = self.rfile.read(length)
         server.headers.append(dict(self.headers))
         fault = server.faults.pop(0) if server.faults else ""
         images, content = self.read(body)
@@ -93,10 +100,11 @@ class _Handler(BaseHTTPRequestHandler):
         if server.most_images is not None and len(images) > server.most_images:
             fault = "413"
         server.requests.append((fault or "ok", len(images)))
-        if fault.isdecimal():
-            self.reply(
-                {"error": f"fault {fault} {self.headers.get('Authorization')}"}, int(fault), retry=fault == "429"
-            )
+        if fault.removesuffix("!").isdecimal():
+            status = int(fault.removesuffix("!"))
+            said = {"error": f"fault {status} {self.headers.get('Authorization')}"}
+            self.reply(said, status, retry=status == 429)
+            self.close_connection = fault.endswith("!")
             return
         if fault == "slow":
             time.sleep(0.6)

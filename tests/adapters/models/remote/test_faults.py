@@ -75,6 +75,21 @@ def test_what_fails_each_time_is_given_up(fault, line, digits, serve):
     assert traffic_of(remote).paid == 4
 
 
+def test_a_server_that_hangs_up_after_an_error_is_quoted_with_that_error(digits, serve):
+    """KServe's (0.21) does; the next request went into the closed connection, and that was what was said."""
+    server = serve(faults=["500!"] * 2)
+    with pytest.raises(ModelFailed, match="answered 500: fault 500 None 2 times"):
+        load_model(server.url, transport=QUICK)(digits.inputs[:2])
+    assert len(server.requests) == 2
+
+
+def test_what_is_answered_before_the_request_is_read_is_heard(serve):
+    server = serve(most_bytes=1000, side=1200)
+    remote = load_model(server.url, transport=Transport(tries=1))
+    with pytest.raises(ModelFailed, match="got 413: the request is too large"):
+        remote(torch.rand(1, 3, 1200, 1200))
+
+
 def test_a_server_that_hangs_up_half_way_is_asked_again(digits, serve):
     server = serve()
     remote = load_model(server.url, transport=QUICK)
