@@ -129,29 +129,39 @@ def detect_examples(
     as_json: Json = False,
 ) -> None:
     """Measure detectors on kept examples: ROC AUC, detection at a rate of false alarms, what fools undetected."""
-    from ..engine.detection.detect import RATES, detect_folder
-    from ..report.text.console import make_console, print_table
+    from ..engine.detection.detect import detect_folder
+    from ..engine.detection.judging import RATES
 
     loading = loading_from(how, folder=folder)
     measured = detect_folder(folder, detector, rates=tuple(rate or RATES), device=device, loading=loading)
-    notes = list(dict.fromkeys([*measured.notes, *(note for row in measured.rows for note in row.notes)]))
     if as_json:
-        document = {"detections": [_as_json(row) for row in measured.rows], "notes": notes}
-        print(json.dumps(document, indent=2))  # noqa: T201 - the product
+        print(json.dumps(detections_document(measured), indent=2))  # noqa: T201 - the product
     else:
-        console = make_console()
-        lines = [line for row in measured.rows for line in _lines(row)]
-        columns = ("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected")
-        print_table("Detectors; value [95 % interval] (images)", columns, lines, console)
-        for note in notes:
-            console.print(f"- {note}", highlight=False, markup=False)
-        console.print(
-            "- the attacks of this folder did not know the detector: MODEL+detector:FILE is attacked together with it",
-            highlight=False,
-            markup=False,
-        )
+        print_detections(measured)
     if not measured.rows:
         raise InvalidInput(f"expected kept examples in {folder}, got none; evaluate with --keep-images")
+
+
+def detections_document(measured: Any) -> dict[str, Any]:
+    """What detectors came to, as JSON types."""
+    return {"detections": [_as_json(row) for row in measured.rows], "notes": _notes(measured)}
+
+
+def print_detections(measured: Any) -> None:
+    """What detectors came to, as a table and notes."""
+    from ..report.text.console import make_console, print_table
+
+    console = make_console()
+    lines = [line for row in measured.rows for line in _lines(row)]
+    columns = ("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected")
+    print_table("Detectors; value [95 % interval] (images)", columns, lines, console)
+    unknowing = "the attacks here did not know the detector: MODEL+detector:FILE is attacked together with it"
+    for note in (*_notes(measured), unknowing):
+        console.print(f"- {note}", highlight=False, markup=False)
+
+
+def _notes(measured: Any) -> list[str]:
+    return list(dict.fromkeys([*measured.notes, *(note for row in measured.rows for note in row.notes)]))
 
 
 def _named(attack: str) -> Any:

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, Unavailable
 from .derived import FromConfig, Given, named_by_option, read_settings
+from .detectors import detections_document, print_detections
 from .input_options import InputOptions
 from .newcomers import BaselineOptions, evaluate_newcomers
 from .options import Json, all_failed, read_parameters, say_assumed, split_list
@@ -62,6 +63,9 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     how: Annotated[Given, FromConfig()] = {},  # noqa: B006
     run: Running = Running(),
     against: BaselineOptions = BaselineOptions(),  # noqa: B008 - it is frozen
+    detector: Annotated[
+        list[Path] | None, typer.Option(help="file of `davylamp train`, measured on the examples (repeatable)")
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if a cell failed")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="write the TOML and stop")] = False,
     as_json: Json = False,
@@ -77,7 +81,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     if against.against is not None:
         if seen.is_given:
             raise InvalidInput("expected MODEL+input:crop=224,... or MODEL+outputs:labels with --against, got options")
-        fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config))
+        fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config, detector))
         code = evaluate_newcomers(values, fixed, against, out, run, as_json=as_json)
         raise typer.Exit(2 if code and strict else 0)
     settings, named = _start_from(config, values.pop("preset"))
@@ -87,11 +91,13 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
         settings = replace(settings, isolate="auto")
     prepare_rooms(settings.isolation, (*settings.models, *settings.surrogate))
     check_config(settings)
+    detectors = _read_detectors(detector or [])
+    settings = replace(settings, keep_images=settings.keep_images or bool(detectors))
     if print_config:
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product
         return
     chosen = choose_executor(run.executor, workers=run.workers, address=run.address, device=settings.device)
-    code = _run(settings, out, chosen, named | given, run, as_json=as_json)
+    code = _run(settings, out, chosen, named | given, run, detectors, as_json=as_json)
     if code:
         raise typer.Exit(2 if strict else code - 1)
 
@@ -168,18 +174,52 @@ def _choices(attacks: list[str], threat: Threat, where: dict[str, Any]) -> tuple
     return choices
 
 
-def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running, *, as_json: bool) -> int:
-    """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
-    from ..adapters.models.defences.names import describe_draws, describe_gradients
+def _read_detectors(files: list[Path]) -> list[Any]:
+    """Trained detectors, read before anything is computed."""
+    from ..engine.detection.detect import read_detectors
+    from ..report.text.console import print_error
+
+    if files:
+        print_error("- examples are kept (--keep-images), which the detectors are measured on")
+    return read_detectors(files)
+
+
+def _measure_detectors(detectors: list[Any], settings: Any, out: Path, executor: Any) -> Any:
+    """What the detectors see of the examples; None without detectors."""
     from ..adapters.models.remote.kept_answers import FILE as ANSWERS
-    from ..adapters.models.room.isolated import describe_isolated
+    from ..adapters.paths import expand_path
+    from ..engine.detection.detect import Measured, measure_detectors
+    from ..engine.sources import Loading
+
+    if not detectors:
+        return None
+    transport = settings.transport(expand_path(out) / ANSWERS, getattr(executor, "workers", 1))
+    loading = Loading(transport, settings.isolation)
+    try:
+        return measure_detectors(out, detectors, device=settings.device, loading=loading)
+    except Unavailable as error:  # no cell is finished
+        return Measured((), (str(error),))
+
+
+def _run(
+    settings: Any,
+    out: Path,
+    executor: Any,
+    given: set[str],
+    run: Running,
+    detectors: list[Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
+    from ..adapters.models.remote.kept_answers import FILE as ANSWERS
     from ..adapters.paths import expand_path
     from ..engine.attack.reach import list_unreachable
+    from ..engine.detection.detect import check_beside
     from ..engine.plan.chosen import chosen_line
     from ..engine.plan.make import make_plan
     from ..engine.plan.presets import describe_preset
     from ..engine.run.evaluate import evaluate
-    from ..engine.store.earlier import list_changed
     from ..engine.store.store import ResultsStore
     from ..report.text.console import print_error
 
@@ -188,20 +228,13 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
     store = ResultsStore(out)
     transport = settings.transport(store.folder / ANSWERS, getattr(executor, "workers", 1))
     plan = make_plan(settings, transport=transport)
+    check_beside(detectors, [subject for subject, _ in plan.subjects])
     line = chosen_line(plan.config, plan.cells, given)
     if line:
         print_error(line)
     warnings = list_unreachable(plan.cells)
     say_assumed(cell.row for cell in plan.cells)
-    passed = {name: describe_gradients(name) for name in plan.config.models}
-    gradients = [f"{name}: {line}" for name, line in passed.items() if line]
-    changed = list_changed(store, plan.subjects)
-    drawn = [
-        f"{name}: {describe_draws(name, is_random=True, draws=settings.draws, eot=settings.eot)}"
-        for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
-    ]
-    apart = describe_isolated(plan.config.isolation, (*plan.config.models, *plan.config.surrogate))
-    for note in (*describe_preset(plan.config.preset), *plan.notes, *apart, *warnings, *gradients, *drawn, *changed):
+    for note in (*describe_preset(plan.config.preset), *plan.notes, *_list_notes(settings, plan, store, warnings)):
         print_error(f"- {note}")
     rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:
@@ -210,6 +243,7 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
     except KeyboardInterrupt:
         print_error(f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there")
         raise
+    measured = _measure_detectors(detectors, settings, out, executor)
     if as_json:
         document = {
             **summary._asdict(),
@@ -218,15 +252,36 @@ def _run(settings: Any, out: Path, executor: Any, given: set[str], run: Running,
             "chosen": line.removeprefix("chosen: "),
         }
         document["warnings"] = warnings
+        if measured is not None:
+            document["detectors"] = detections_document(measured)
         print(json.dumps(document, indent=2))  # noqa: T201
     else:
         _print_summary(summary, plan, out)
+        if measured is not None:
+            print_detections(measured)
     _say_radii(store, plan)
     _say_hints(store, plan)
     reasons = [*summary.failed.values(), *plan.failed.values()]
     if all_failed(reasons, len(plan.cells) + len(plan.failed), "cells"):
         return 2
     return 1 if reasons else 0
+
+
+def _list_notes(settings: Any, plan: Any, store: Any, warnings: list[str]) -> list[str]:
+    """How models and defences are asked, what no attack can reach, and which models have changed."""
+    from ..adapters.models.defences.names import describe_draws, describe_gradients
+    from ..adapters.models.room.isolated import describe_isolated
+    from ..engine.store.earlier import list_changed
+
+    passed = {name: describe_gradients(name) for name in plan.config.models}
+    gradients = [f"{name}: {line}" for name, line in passed.items() if line]
+    changed = list_changed(store, plan.subjects)
+    drawn = [
+        f"{name}: {describe_draws(name, is_random=True, draws=settings.draws, eot=settings.eot)}"
+        for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
+    ]
+    apart = describe_isolated(plan.config.isolation, (*plan.config.models, *plan.config.surrogate))
+    return [*apart, *warnings, *gradients, *drawn, *changed]
 
 
 def _print_summary(summary: Any, plan: Any, out: Path) -> None:

@@ -26,6 +26,12 @@ _COLUMNS: Mapping[str, Mapping[str, Any]] = {
     },
     "cells": {**_IMAGES, **_FLAGS, **_COUNTS, **_SIZES, "violations": pa.types.is_string, "adv_logits": _LOGITS},
     "transfer": {"index": pa.types.is_integer, "adv_predicted": pa.types.is_integer},
+    "detections": {
+        "index": pa.types.is_integer,
+        "score": pa.types.is_floating,
+        "adv_score": pa.types.is_floating,
+        "seen": pa.types.is_boolean,
+    },
     "references": {
         "index": pa.types.is_integer,
         "hash": pa.types.is_string,
@@ -34,6 +40,7 @@ _COLUMNS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 _COLUMNS = {**_COLUMNS, "parts": _COLUMNS["cells"]}
+_OF_CELLS = ("cells", "parts", "transfer", "detections")
 _OF_SUBJECTS = ("clean", "transfer", "references")
 _ABOUT = ("source", "attack", "norm", "file", "model", "dataset")  # of a reference
 # What any other column may hold: a number or a flag for each image, pictures and maps, or nothing.
@@ -61,7 +68,7 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
     """Why a record cannot be used; "" if it can."""
     meta = record.meta
     try:
-        cell = Cell.from_record(meta) if kind in ("cells", "parts", "transfer") else None
+        cell = Cell.from_record(meta) if kind in _OF_CELLS else None
         subject = ModelOnData(**meta["subject"]) if kind in _OF_SUBJECTS else cell and cell.subject
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return f"it does not say what it is about: {type(error).__name__} {str(error)[:100]}"
@@ -70,15 +77,34 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
     stated = cell.key if cell is not None else subject.key if subject is not None else key
     if key.partition("-")[0] != stated:
         return "it is about something else than its name says"
-    if kind == "references" and not _says_whose(meta.get("reference")):
-        return "it does not say whose result it is"
+    if why := _find_silence(kind, meta):
+        return why
     if record.failed or subject is None:
         return ""
     return _find_gap(kind, record.table, meta, subject.images)
 
 
+def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
+    """What a record of another program's results, or of a detector's, does not say; "" if it says it."""
+    if kind == "references" and not _says_whose(meta.get("reference")):
+        return "it does not say whose result it is"
+    if kind == "detections" and not _says_which(meta):
+        return "it does not say which detector it is about"
+    return ""
+
+
 def _says_whose(about: Any) -> bool:
     return isinstance(about, Mapping) and all(isinstance(about.get(name), str) for name in _ABOUT)
+
+
+def _says_which(meta: Mapping[str, Any]) -> bool:
+    """Whether a record of detections names its detector, the line's scores and the record it is about."""
+    about = meta.get("detector")
+    if not isinstance(about, Mapping) or not isinstance(meta.get("examples_of"), str):
+        return False
+    scores = about.get("calibration")
+    named = all(isinstance(about.get(name), str) for name in ("file", "digest", "name"))
+    return named and isinstance(scores, list) and bool(scores) and all(type(each) is float for each in scores)
 
 
 def unknown_attack(cell: Cell) -> str:

@@ -25,6 +25,7 @@ from ..sections.corruptions import write_corruptions
 from ..sections.cost import write_cost
 from ..sections.curves import write_curves
 from ..sections.defences import write_defences
+from ..sections.detectors import write_detectors
 from ..sections.differences import list_differences
 from ..sections.gallery import write_gallery
 from ..sections.glossary import write_glossary
@@ -76,6 +77,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     judged = judge_all(outcomes.done, about)
     defences = write_defences(outcomes, **drawing)
     challenged = write_challenges(read_documents(path))
+    detected = write_detectors(outcomes)
     return [
         *([challenged] if challenged else []),
         write_verdict(folder, models, summarise_checks(checks)),
@@ -83,6 +85,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
         write_agreement(folder, judged, about),
         write_leaderboard(pairs),
         *([defences] if defences else []),
+        *([detected] if detected else []),
         write_curves(
             _or_why(lambda: build_curves(outcomes, **drawing)),
             _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),

@@ -1,6 +1,7 @@
 """`davylamp detectors`, `train` and `detect`: from images to what fools and is not detected."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,10 +70,69 @@ def test_from_training_to_what_fools_undetected(run, folder):
     code, out, _ = run("detect", "r", "--detector", "d.pt")
     assert "fooled, not detected" in out
     assert "did not know the detector" in out
+    (kept,) = (folder / "r" / "detections").glob("*.parquet")
+    page = report_of(run, "r")
+    assert f"{at['missed']['count'] / at['missed']['n']:.3g}" in page
+    assert "d.pt (art:binary-input)" in page
+    before = kept.read_bytes()
+    for images in (folder / "r" / "images").glob("*.npz"):
+        images.unlink()  # what was measured is not measured again
+    code, out, _ = run("detect", "r", "--detector", "d.pt", "--rate", "0.05", "--json")
+    assert (code, json.loads(out)["detections"], kept.read_bytes()) == (0, [row], before)
     code, _, err = run(
         *EVALUATE, "--models", "net.py:make+detector:d.pt,fpr=0.1", "--target", "random", "-o", "adaptive"
     )
     assert code == 0, err
+
+
+def report_of(run, folder):
+    code, _, err = run("report", folder, "-o", "page.html")
+    assert code == 0, err
+    return Path("page.html").read_text(encoding="utf-8")
+
+
+def test_evaluate_measures_detectors_on_its_examples(run, folder):
+    """The same numbers as `detect` on the finished folder; the examples are kept without being asked for."""
+    train = ("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz")
+    assert run(*train, "-o", "d.pt")[0] == run(*train, "--param", "bits=2", "-o", "e.pt")[0] == 0
+    files = ("--detector", "d.pt", "--detector", "e.pt")
+    code, out, err = run(*EVALUATE, "--models", "net.py:make", *files, "-o", "r", "--json")
+    assert code == 0, err
+    assert "examples are kept (--keep-images)" in err
+    measured = json.loads(out)["detectors"]["detections"]
+    assert [row["detector"] for row in measured] == ["d.pt", "e.pt"]
+    assert run(*EVALUATE, "--models", "net.py:make", "--keep-images", "-o", "again")[0] == 0
+    code, out, _ = run("detect", "again", *files, "--json")
+    assert json.loads(out)["detections"] == measured
+    code, out, _ = run(*EVALUATE, "--models", "net.py:make", *files, "-o", "r")
+    assert code == 0
+    assert "1 kept" in out
+    assert "fooled, not detected" in out
+    page = report_of(run, "r")
+    assert len(list((folder / "r" / "detections").glob("*.parquet"))) == 2
+    assert "e.pt [" in page
+    run("evaluate", "--models", "net.py:make", "--data", "npz:test.npz", "--attacks", "foolbox:fgsm", "-o", "none")
+    assert 'id="detectors"' not in report_of(run, "none")
+
+
+def test_scores_of_a_cell_that_changed_are_not_shown(run, folder):
+    train = ("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")
+    assert run(*train)[0] == 0
+    assert run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "-o", "r")[0] == 0
+    (cell,) = (folder / "r" / "cells").glob("*.parquet")
+    assert 'id="detectors"' in report_of(run, "r")
+    cell.rename(cell.with_name(f"{cell.name.split('.')[0]}.{'0' * 12}.parquet"))
+    assert 'id="detectors"' not in report_of(run, "r")
+
+
+def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
+    assert run("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")[0] == 0
+    code, _, err = run(*EVALUATE, "--models", "net.py:other", "--detector", "d.pt", "-o", "r")
+    assert code == 1
+    assert "expected results of net.py:make as d.pt was trained for, got those of net.py:other" in err
+    code, _, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "none.pt", "-o", "r")
+    assert (code, (folder / "r" / "cells").exists()) == (1, False)
+    assert "expected a file of a trained detector, found none at none.pt" in err
 
 
 def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder):

@@ -58,10 +58,7 @@ class TrainedDetector:
         Raises:
             InvalidInput: if the rate is none.
         """
-        if not 0 <= rate < 1:
-            raise InvalidInput(f"expected a rate of false alarms in [0, 1), got {rate}")
-        ordered = self.calibration.sort(descending=True).values
-        return float(ordered[math.floor(rate * len(ordered) + 1e-9)])
+        return line_at(self.calibration, rate)
 
     def beside(self, classifier: Classifier, model_digest: str) -> Scorer:
         """The detector bound to its model.
@@ -78,6 +75,14 @@ class TrainedDetector:
         scorer = make_scorer(self.row, classifier, self.parameters)
         scorer.restore({name: tensor.to(classifier.device) for name, tensor in self.state.items()})
         return scorer
+
+
+def line_at(calibration: Tensor, rate: float) -> float:
+    """The score that at most a share of the calibration images lie above: see `TrainedDetector.threshold`."""
+    if not 0 <= rate < 1:
+        raise InvalidInput(f"expected a rate of false alarms in [0, 1), got {rate}")
+    ordered = calibration.sort(descending=True).values
+    return float(ordered[math.floor(rate * len(ordered) + 1e-9)])
 
 
 def make_scorer(row: Detector, classifier: Classifier, parameters: Mapping[str, Any]) -> Scorer:

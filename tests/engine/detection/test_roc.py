@@ -4,14 +4,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from sklearn.metrics import roc_auc_score
 
-from davylamp.adapters.models.detectors.detector_file import TrainedDetector
-from davylamp.adapters.models.detectors.detector_rows import find_detector
-from davylamp.engine.detection.detect import judge_scores
+from davylamp.engine.detection.judging import judge_scores
 from davylamp.engine.detection.roc import REPLICATES, area_of_images, area_under_curve
 from davylamp.engine.statistics.bootstrap import resample
+from davylamp.engine.store.detection_records import DetectorScores
 from davylamp.intervals import share_interval
 
 
@@ -44,9 +42,8 @@ def test_no_interval_where_resampling_knows_nothing():
     assert np.isnan(area_of_images(clean, clean, np.zeros(20, bool)).value)
 
 
-def detector(calibration):
-    row = find_detector("feature-squeezing")
-    return TrainedDetector(row, {}, {}, torch.tensor(calibration, dtype=torch.float64), "m", "d", frozenset(), {})
+def scored(calibration, clean, strange, fresh):
+    return DetectorScores("f.pt", "0" * 64, "d", np.array(calibration, float), clean, strange, ~fresh)
 
 
 def test_what_fools_and_is_not_detected_is_counted_among_what_was_attacked():
@@ -59,8 +56,8 @@ def test_what_fools_and_is_not_detected_is_counted_among_what_was_attacked():
     outcome = SimpleNamespace(columns=columns, usable=usable, cell=None)
     clean = np.array([0, 1, 2, 3, 9, 9, 0, 0, 0, 9], float)
     strange = np.array([9, 9, 9, 1, 0, 9, 9, 0, 0, 0], float)
-    trained = detector([0, 1, 2, 3, 4, 5, 6, 7, 8, 8.5])  # the line is at 8 for one in ten, at 8.5 for one in a hundred
-    row = judge_scores("f.pt", trained, outcome, (clean, strange, fresh), (0.01, 0.1))
+    line = [0, 1, 2, 3, 4, 5, 6, 7, 8, 8.5]  # at 8 for one in ten, at 8.5 for one in a hundred
+    row = judge_scores(scored(line, clean, strange, fresh), outcome, (0.01, 0.1))
     strict, loose = row.rates
     assert (strict.threshold, loose.threshold) == (8.5, 8.0)
     for at in (strict, loose):
@@ -79,7 +76,7 @@ def test_images_that_a_detector_gives_no_number_are_left_out_and_named():
     yes = np.ones(5, bool)
     outcome = SimpleNamespace(columns={"attacked": yes, "usable": yes, "success": yes}, usable=yes, cell=None)
     clean, strange = np.array([0, 0, np.nan, 9, 0]), np.array([9, np.nan, 9, 9, 0])
-    row = judge_scores("f.pt", detector([0, 1, 2, 3, 4, 5, 6, 7, 8, 8.5]), outcome, (clean, strange, yes), (0.1,))
+    row = judge_scores(scored([0, 1, 2, 3, 4, 5, 6, 7, 8, 8.5], clean, strange, yes), outcome, (0.1,))
     (at,) = row.rates
     assert (row.fooled, row.clean, row.left_out) == (3, 3, 0)
     assert (at.detected.count, at.detected.n, at.missed.count, at.missed.n) == (2, 3, 1, 3)
