@@ -45,8 +45,8 @@ def keep_scores(store: ResultsStore, outcome: Outcome, scores: DetectorScores) -
     """
     columns = {"score": scores.clean.astype(np.float64), "adv_score": scores.adversarial.astype(np.float64)}
     table = pa.table({"index": np.arange(len(scores.clean)), **columns, "seen": scores.seen.astype(bool)})
-    about = {"file": scores.file, "digest": scores.digest, "name": scores.name}
-    about["calibration"] = [float(score) for score in scores.calibration]
+    line = [float(score) for score in scores.calibration]
+    about = {"file": scores.file, "digest": scores.digest, "name": scores.name, "calibration": line}
     meta = {"kind": "detection", "status": "done", "reason": "", "spec": outcome.cell.spec}
     meta |= {"about": outcome.meta.get("about"), "detector": about, "examples_of": _content(store, outcome)}
     store.write("detections", _key(outcome, scores.digest), table, meta)
