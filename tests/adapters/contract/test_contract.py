@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -159,7 +160,10 @@ def test_a_broken_row_says_why_before_it_computes(digits):
         run_attack(row, digits.classifier, digits.inputs, digits.labels, ThreatModel("l2"))
 
 
-def test_compiled_optimisers_give_what_interpreted_ones_do(linear, request):
+def test_compiled_optimisers_give_what_interpreted_ones_do(linear, request, monkeypatch):
+    """Compiled without LLVM's optimisation, which takes longest and is none of ours."""
+    monkeypatch.setattr(numba.config, "OPT", type(numba.config.OPT)(0))
+
     def attack():
         arguments = linear.classifier, linear.inputs[:1], linear.labels[:1], ThreatModel("l2")
         return run_attack("foolbox:brendel-bethge", *arguments, steps=5, learning_rate=0.1).adv_inputs

@@ -54,30 +54,75 @@ def workplace(tmp_path_factory):
     return folder
 
 
-def davylamp(folder, *arguments, site=None):
-    """The command in a process of its own; what it printed, as (code, output, errors)."""
-    paths = [str(site)] if site else []
-    paths += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+SEVERAL = """
+import contextlib, io, json, sys
+from davylamp import cli
+
+answers = []
+for arguments in json.load(sys.stdin):
+    sys.argv = ["davylamp", *arguments]
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code or 0
+    answers.append((code, out.getvalue(), errors.getvalue()))
+json.dump(answers, sys.stdout)
+"""
+
+
+def davylamp(folder, site, *commands):
+    """Commands one after the other in one new process that sees a site; of each (code, output, errors)."""
+    paths = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-m", "davylamp.cli", *map(str, arguments)],
+        [sys.executable, "-c", SEVERAL],
         cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        input=json.dumps([[str(word) for word in command] for command in commands]),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 COMMON = ("--data", "npz:images.npz", "--epsilon", "0.1", "--norm", "linf")
 
 
 @pytest.fixture(scope="module")
-def results(installed, workplace):
+def said(installed, workplace):
+    """What commands say where the tiny library is installed: it runs beside others, and everything reads the folder."""
+    commands = {
+        "evaluate": (
+            "--models", "net.py:net", "--attacks", "tiny:pgd,foolbox:pgd,corners", *COMMON, "--out", "results",
+        ),
+        "compare": (
+            "pgd", "--model", "net.py:net", *COMMON, "--steps", 8, "--step-size", 0.02,
+            "--param", "random_start=false", "--library", "tiny,foolbox", "--json",
+        ),
+        "attacks": ("--library", "tiny", "--json"),
+        "attacks pgd": ("--library", "tiny"),
+        "table": ("results", "--json"),
+        "rank": ("results", "--subjects", "attacks", "--json"),
+        "report": ("results", "-o", "report.html"),
+    }  # fmt: skip
+    answers = davylamp(workplace, installed, *((*name.split(), *words) for name, words in commands.items()))
+    assert [(name, errors) for name, (code, _, errors) in zip(commands, answers, strict=True) if code] == []
+    return {name: out for name, (_, out, _) in zip(commands, answers, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def results(said, workplace):
     """An evaluation of the tiny library's attacks beside another library's."""
-    attacks = ("--attacks", "tiny:pgd,foolbox:pgd,corners")
-    code, _, errors = davylamp(
-        workplace, "evaluate", "--models", "net.py:net", *attacks, *COMMON, "--out", "results", site=installed
-    )
-    assert code == 0, errors
+    del said
     return workplace / "results"
+
+
+@pytest.fixture
+def run_here(results, run, monkeypatch):
+    """Run a command beside that folder in this process, where the tiny library is not."""
+    monkeypatch.chdir(results.parent)
+    return run
 
 
 def test_the_built_in_records_are_whole():
@@ -106,25 +151,17 @@ def test_an_unknown_library_is_named_with_what_is_close():
         find_library("foolbax")
 
 
-def test_it_is_listed_with_its_findings(installed, tmp_path):
-    code, out, _ = davylamp(tmp_path, "attacks", "--library", "tiny", "--json", site=installed)
-    assert code == 0
-    rows = {row["implementation"]: row for row in json.loads(out)}
+def test_it_is_listed_with_its_findings(said):
+    rows = {row["implementation"]: row for row in json.loads(said["attacks"])}
     assert set(rows) == {"tiny:pgd", "tiny:corners"}
     assert rows["tiny:corners"]["knowledge"] == "score-based"
     assert rows["tiny:pgd"]["defaults"] == {"steps": 10, "step_size": None}
     assert rows["tiny:corners"]["defaults"] == {"steps": 20}
-    assert "always starts at the clean image" in davylamp(tmp_path, "attacks", "pgd", site=installed)[1]
-    assert "tiny" not in davylamp(tmp_path, "attacks", "pgd")[1]
+    assert "always starts at the clean image" in said["attacks pgd"]
 
 
-def test_compare_runs_it_beside_the_others_with_the_same_meaning(installed, workplace):
-    code, out, errors = davylamp(
-        workplace, "compare", "pgd", "--model", "net.py:net", *COMMON, "--steps", 8, "--step-size", 0.02,
-        "--param", "random_start=false", "--library", "tiny,foolbox", "--json", site=installed,
-    )  # fmt: skip
-    assert code == 0, errors
-    document = json.loads(out)
+def test_compare_runs_it_beside_the_others_with_the_same_meaning(said):
+    document = json.loads(said["compare"])
     rows = {row["implementation"]: row for row in document["rows"]}
     assert set(rows) == {"tiny:pgd", "foolbox:pgd"}
     assert (rows["tiny:pgd"]["forwards_median"], rows["tiny:pgd"]["backwards_median"]) == (8, 8)
@@ -132,17 +169,11 @@ def test_compare_runs_it_beside_the_others_with_the_same_meaning(installed, work
     assert document["pairs"][0]["verdict"] == "identical"  # the same steps from the same start
 
 
-def test_it_appears_in_tables_rankings_and_the_report(installed, results):
+def test_it_appears_in_tables_rankings_and_the_report(said, results):
     frame = load(results)
     assert set(frame["implementation"]) == {"tiny:pgd", "foolbox:pgd", "tiny:corners"}
-    code, out, _ = davylamp(results.parent, "table", "results", "--json", site=installed)
-    assert code == 0
-    assert "tiny:corners" in out
-    code, out, errors = davylamp(results.parent, "rank", "results", "--subjects", "attacks", "--json", site=installed)
-    assert code == 0, errors
-    assert "corners" in out
-    code, _, errors = davylamp(results.parent, "report", "results", "-o", "report.html", site=installed)
-    assert code == 0, errors
+    assert "tiny:corners" in said["table"]
+    assert "corners" in said["rank"]
     page = (results.parent / "report.html").read_text()
     assert "tiny:corners" in page
     assert "always starts at the clean image" in page
@@ -157,33 +188,31 @@ def test_its_version_and_that_of_its_record_are_part_of_a_result(results):
     assert records["tiny:corners"]["about"]["knowledge"] == "score-based"
 
 
-def test_a_folder_stays_readable_where_the_library_is_not(installed, results):
+def test_a_folder_stays_readable_where_the_library_is_not(said, run_here):
     """Without the library every number is as it was, and a note says that the attack is not here."""
-    with_it = davylamp(results.parent, "table", "results", "--json", site=installed)[1]
-    code, without, errors = davylamp(results.parent, "table", "results", "--json")
+    code, without, errors = run_here("table", "results", "--json")
     assert code == 0, errors
-    rows = json.loads(with_it)["rows"], json.loads(without)["rows"]
-    assert rows[0] == rows[1]
-    text = davylamp(results.parent, "table", "results")
+    assert json.loads(said["table"])["rows"] == json.loads(without)["rows"]
+    text = run_here("table", "results")
     assert "not in the catalogue here, described by its records: tiny:corners" in " ".join((text[1] + text[2]).split())
     for command in (
         ("check", "results", "--json"),
         ("rank", "results", "--subjects", "attacks"),
         ("status", "results"),
     ):
-        code, out, errors = davylamp(results.parent, *command)
+        code, out, errors = run_here(*command)
         assert "corners" in out, (command, errors)
-    code, _, errors = davylamp(results.parent, "report", "results", "-o", "without.html")
+    code, _, errors = run_here("report", "results", "-o", "without.html")
     assert code == 0, errors
-    assert "tiny:corners" in (results.parent / "without.html").read_text()
+    assert "tiny:corners" in Path("without.html").read_text()
 
 
-def test_running_it_where_it_is_not_says_so(results):
-    code, _, errors = davylamp(
-        results.parent, "evaluate", "--models", "net.py:net", "--attacks", "tiny:pgd", *COMMON, "--out", "other"
-    )
-    assert code == 1
-    assert "unknown library 'tiny'" in errors
+def test_listing_and_running_it_where_it_is_not_say_so(run_here):
+    evaluation = ("evaluate", "--models", "net.py:net", "--attacks", "tiny:pgd", *COMMON, "--out", "other")
+    for command in (evaluation, ("attacks", "--library", "tiny")):
+        code, _, errors = run_here(*command)
+        assert code == 1
+        assert "unknown library 'tiny'" in errors
 
 
 def test_a_library_that_is_not_installed_is_named_with_what_installs_it():
@@ -216,20 +245,29 @@ def make(name, *rows, **more):
 """
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_a_record_that_cannot_be_used_costs_itself(what, tmp_path):
-    code, reason = BROKEN[what]
-    (tmp_path / "strange_record.py").write_text(MAKE + code)
-    info = tmp_path / "strange-1.0.dist-info"
+@pytest.fixture(scope="module")
+def broken_site(tmp_path_factory):
+    """A package with an entry point for each record that cannot be used, and what is said in the presence of all."""
+    site = tmp_path_factory.mktemp("broken")
+    names = [f"odd{number}" for number in range(len(BROKEN))]
+    for name, (code, _) in zip(names, BROKEN.values(), strict=True):
+        (site / f"strange_{name}.py").write_text(MAKE + code.replace("'odd'", f"'{name}'"))
+    info = site / "strange-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[davylamp.libraries]\nodd = strange_record:LIBRARY\n")
-    status, out, errors = davylamp(tmp_path, "attacks", "pgd", "--library", "foolbox", site=tmp_path)
-    assert status == 0, errors
-    assert "foolbox:pgd" in out
-    said = " ".join((out + errors).split())
-    assert reason in said
-    assert "odd" in said
+    lines = [f"{name} = strange_{name}:LIBRARY" for name in names]
+    (info / "entry_points.txt").write_text("\n".join(["[davylamp.libraries]", *lines, ""]))
+    [(code, out, errors)] = davylamp(site, site, ("attacks", "pgd", "--library", "foolbox"))
+    assert code == 0, errors
+    return out + errors
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_record_that_cannot_be_used_costs_itself(what, broken_site):
+    assert "foolbox:pgd" in broken_site
+    said = " ".join(broken_site.split())
+    library = f"the library odd{list(BROKEN).index(what)} is left out: "
+    assert BROKEN[what][1] in said.partition(library)[2].partition("the library")[0]
 
 
 def test_findings_are_sentences_of_the_norms_that_they_concern():
