@@ -1,7 +1,11 @@
 """Pyro's MCMC for a kernel that moves all its chains at once."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from pyro.infer import MCMC
 
 from .gibbs import GridGibbs
@@ -27,8 +31,20 @@ class VectorizedMCMC(MCMC):
             args: of the kernel's program.
             kwargs: of the kernel's program.
         """
-        super().run(*args, **kwargs)
+        with _unlogged(), torch.inference_mode():
+            super().run(*args, **kwargs)
         samples: Any = self._samples
         self._samples = {name: value[0].transpose(0, 1) for name, value in samples.items()}
         self.num_chains = self.kernel.chains
         self._diagnostics *= self.num_chains
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Pyro logs the diagnostics of every sweep to a progress bar that is off; a sweep is short beside that."""
+    logger = logging.getLogger("pyro.infer.mcmc")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

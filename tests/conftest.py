@@ -5,6 +5,7 @@ import json
 import random
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,9 +114,10 @@ def interpreted(monkeypatch) -> None:
             monkeypatch.setattr(module, name, type(name, (), plain | {"_ctor": SimpleNamespace(signatures=[None])}))
 
 
-@pytest.fixture
-def few_draws(monkeypatch) -> None:
-    """A quarter of the draws of a fit: for what is printed and kept of a ranking, not for how good it is."""
+@pytest.fixture(scope="session")
+def with_few_draws():
+    """A context in which a fit has a quarter of its draws: for what is printed and kept of a ranking, not for how good
+    it is."""
     from davylamp.scoring import irt
 
     whole = irt._fit_on_grid
@@ -123,7 +125,20 @@ def few_draws(monkeypatch) -> None:
     def fit(model: Any, data: Any, chains: int, warmup: int, draws: int, seed: int) -> irt.IRTFit:
         return whole(model, data, chains, max(20, warmup // 4), max(50, draws // 4), seed)
 
-    monkeypatch.setattr(irt, "_fit_on_grid", fit)
+    @contextmanager
+    def context():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(irt, "_fit_on_grid", fit)
+            yield
+
+    return context
+
+
+@pytest.fixture
+def few_draws(with_few_draws):
+    """The same for one test."""
+    with with_few_draws():
+        yield
 
 
 @pytest.fixture

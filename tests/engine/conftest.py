@@ -19,6 +19,11 @@ ATTACKS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _few_draws(few_draws):
+    """Of a ranking what is printed counts here; how good it is is tested in tests/scoring."""
+
+
 @pytest.fixture(scope="session")
 def images(digits) -> Data:
     return Data(digits.inputs, digits.labels, [f"digit_{i}" for i in range(len(digits.labels))])

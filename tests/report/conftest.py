@@ -74,9 +74,15 @@ def folder(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def _few_draws(few_draws):
+    """Pages show rankings; how good those are is tested in tests/scoring."""
+
+
 @pytest.fixture(scope="session")
-def text(folder) -> str:
-    return build_report(folder, bootstrap=200)
+def text(folder, with_few_draws) -> str:
+    with with_few_draws():
+        return build_report(folder, bootstrap=200)
 
 
 @pytest.fixture(scope="session")
@@ -100,3 +106,9 @@ def evil_folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("evil") / "<b>results"
     write_results(path, models=(EVIL, "b"), attacks=ATTACKS[:3], images=12, classes=5, image=EVIL.replace("/", ""))
     return path
+
+
+@pytest.fixture(scope="session")
+def evil_text(evil_folder, with_few_draws) -> str:
+    with with_few_draws():
+        return build_report(evil_folder, bootstrap=20)

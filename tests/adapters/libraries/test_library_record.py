@@ -119,7 +119,7 @@ def results(said, workplace):
 
 
 @pytest.fixture
-def run_here(results, run, monkeypatch):
+def run_here(results, run, few_draws, monkeypatch):
     """Run a command beside that folder in this process, where the tiny library is not."""
     monkeypatch.chdir(results.parent)
     return run

@@ -1,6 +1,7 @@
 """The digest of a model changes whenever its answers could, and with nothing else; what it can't see is said."""
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -210,11 +211,20 @@ def squeeze(inputs, levels):
     return (inputs * levels).round() / levels
 """
 ASK = """
-import sys
+import json, os, sys
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.zoo.load import load_model
-for name in sys.argv[1:]:
-    print(identify_model(load_model(name), name))
+
+for folder, factories, environment in json.load(sys.stdin):
+    child = os.fork()  # before anything of a folder is loaded
+    if not child:
+        os.environ.update(environment)
+        sys.path.insert(0, folder)
+        for factory in factories:
+            name = f"{folder}/net.py:{factory}"
+            print(json.dumps([folder, str(identify_model(load_model(name), name))]), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 """
 
 
@@ -225,42 +235,48 @@ def write_net(folder, net=NET, bits=BITS):
     return folder
 
 
-def ask(folder, *factories, **environment):
-    """The identity in a process of its own, as printed."""
-    names = [f"{folder / 'net.py'}:{factory}" for factory in factories or ["build"]]
-    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+def ask(hash_seed, *questions):
+    """Identities of (folder, factories, environment), as printed by a new process that forks for each."""
+    text = json.dumps([(str(folder), factories, environment) for folder, factories, environment in questions])
     done = subprocess.run(
-        [sys.executable, "-c", ASK, *names],
+        [sys.executable, "-c", ASK],
         check=False,
+        input=text,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [folder for folder, _ in lines] == [str(folder) for folder, names, _ in questions for _ in names]
+    return [identity for _, identity in lines]
 
 
 def test_the_code_of_a_model_counts_and_nothing_about_its_place(tmp_path):
-    """One process each: other places, hash seeds, comments; then the file, its neighbour, and a global."""
-    first, plain = ask(write_net(tmp_path / "a"), "build", "plain", PYTHONHASHSEED="1")
-    moved = write_net(tmp_path / "b", NET.replace("class Net", "# a comment\n\n\nclass Net"))
-    assert ask(moved, "build", "plain", PYTHONHASHSEED="2") == [first, plain]
-    assert "reasons=()" in first
+    """A process each: other places, hash seeds, comments; then the file, its neighbour, a global, a remote model."""
+    first_folder = write_net(tmp_path / "a")
     neighbour = write_net(tmp_path / "c", bits=BITS.replace("round", "floor"))
-    assert not set(ask(neighbour, "build", "plain")) & {first, plain}
-    assert ask(tmp_path / "a", LEVELS="8") != [first]
     edited = write_net(
         tmp_path / "d", NET.replace("return nn.Seq", "torch.nn.functional.relu = abs\n    return nn.Seq")
     )
-    assert ask(edited, "plain") != [plain]
-
-
-def test_a_model_that_asks_elsewhere_is_said_to_be_unknown(tmp_path):
-    remote = NET.replace("return self.layer(", "import requests\n        return requests.post(").replace(
-        "(2, 3)))", "1))"
+    remote = NET.replace("return self.layer(", "import requests\n        return requests.post(")
+    remote_folder = write_net(tmp_path / "e", remote.replace("(2, 3)))", "1))"))
+    both = ["build", "plain"]
+    first, plain, near, near_plain, levels, edited_plain, elsewhere = ask(
+        "1",
+        (first_folder, both, {}),
+        (neighbour, both, {}),
+        (first_folder, ["build"], {"LEVELS": "8"}),
+        (edited, ["plain"], {}),
+        (remote_folder, ["build"], {}),
     )
-    (answer,) = ask(write_net(tmp_path / "a", remote))
-    assert "Net.forward uses requests: what answers from elsewhere may change" in answer
+    moved = write_net(tmp_path / "b", NET.replace("class Net", "# a comment\n\n\nclass Net"))
+    assert ask("2", (moved, both, {})) == [first, plain]
+    assert "reasons=()" in first
+    assert not {near, near_plain} & {first, plain}
+    assert levels != first
+    assert edited_plain != plain
+    assert "Net.forward uses requests: what answers from elsewhere may change" in elsewhere
 
 
 def test_known_models_have_one_digest_folded_or_not():
