@@ -122,7 +122,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     classifier = load_model(config.models[0], config.device, **how)
     images = load_data_for(classifier, config.data, config.limit)
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
-    _warn_unreachable(rows, asked, threat_model)
+    _warn_before(rows, asked, threat_model, config.eot if classifier.random else 1)
     limits = {"max_queries": config.max_queries, "batch_size": config.batch_size}
     with show_progress(len(rows) * len(images.labels)) as progress:
         comparison = compare(
@@ -157,14 +157,17 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any]) -
         _print_comparison(comparison, f"{asked.attack} on {model}, {config.data}", defaults=asked.defaults)
 
 
-def _warn_unreachable(rows: list[Any], asked: Any, threat_model: Any) -> None:
-    """Print, before it runs, which implementation cannot reach the edge of the ball."""
+def _warn_before(rows: list[Any], asked: Any, threat_model: Any, eot: int) -> None:
+    """Print, before it runs, which implementation cannot reach the edge of the ball, and which averages draws twice."""
     from ..engine.attack.reach import warn_unreachable
+    from ..engine.attack.repeated_draws import warn_repeated_draws
     from ..engine.comparison.compare import matched_parameters
     from ..report.text.console import print_error
 
     given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
-    for line in filter(None, (warn_unreachable(row, threat_model, given) for row in rows)):
+    lines = [warn_unreachable(row, threat_model, given) for row in rows]
+    lines += [warn_repeated_draws(row, threat_model.norm, given, eot) for row in rows]
+    for line in filter(None, lines):
         print_error(f"- {line}")
 
 

@@ -271,6 +271,7 @@ def _list_notes(settings: Any, plan: Any, store: Any, warnings: list[str]) -> li
     """How models and defences are asked, what no attack can reach, and which models have changed."""
     from ..adapters.models.defences.names import describe_draws, describe_gradients
     from ..adapters.models.room.isolated import describe_isolated
+    from ..engine.attack.repeated_draws import list_repeated_draws
     from ..engine.store.earlier import list_changed
 
     passed = {name: describe_gradients(name) for name in plan.config.models}
@@ -281,7 +282,7 @@ def _list_notes(settings: Any, plan: Any, store: Any, warnings: list[str]) -> li
         for name in dict.fromkeys(cell.subject.model for cell in plan.cells if cell.draws)
     ]
     apart = describe_isolated(plan.config.isolation, (*plan.config.models, *plan.config.surrogate))
-    return [*apart, *warnings, *gradients, *drawn, *changed]
+    return [*apart, *warnings, *gradients, *drawn, *list_repeated_draws(plan.cells), *changed]
 
 
 def _print_summary(summary: Any, plan: Any, out: Path) -> None:

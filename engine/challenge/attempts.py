@@ -1,7 +1,7 @@
 """What each attack on a defended model came to, image by image, and what all of them leave."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -11,6 +11,15 @@ from ...intervals import share_interval
 from ..store.outcomes import Outcome
 
 Part = Literal["undefended", "white-box", "single step", "transfer", "scores", "decisions", "larger radius"]
+PARTS: Mapping[str, str] = {
+    "undefended": "the undefended model, by gradients",
+    "white-box": "by gradients, adapted to the defence",
+    "single step": "by gradients, one step",
+    "transfer": "made on another model",
+    "scores": "by scores alone",
+    "decisions": "by decisions alone",
+    "larger radius": "by gradients, at a larger radius",
+}
 WHITE: tuple[Part, ...] = ("white-box", "single step")
 BLACK: tuple[Part, ...] = ("transfer", "scores", "decisions")
 
@@ -39,7 +48,8 @@ class Attempt:
         violations: how many images have each kind.
         passes: forward and backward passes, the mean over the attacked images.
         outcome: its record; None: it failed.
-        error: why.
+        error: why, or why its examples prove nothing.
+        judged: attacked images whose example keeps the rules, (n,) bool; None: all of them.
     """
 
     part: Part
@@ -53,6 +63,14 @@ class Attempt:
     passes: float = 0.0
     outcome: Outcome | None = None
     error: str = ""
+    judged: np.ndarray | None = None
+
+    @property
+    def proved(self) -> np.ndarray:
+        """Images that it says something of, (n,) bool: none where it failed, or broke a rule on all."""
+        if self.outcome is None:
+            return np.zeros(len(self.attacked), bool)
+        return self.attacked if self.judged is None else self.judged
 
     @property
     def accuracy(self) -> Accuracy:
@@ -74,6 +92,9 @@ def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") 
     kinds = [kind for text in columns["violations"] for kind in str(text).split()]
     names = ("forwards", "backwards", "surrogate_forwards", "surrogate_backwards")
     spent = sum(columns[name].astype(float) for name in names if name in columns)
+    judged, counts = attacked & ~violated, Counter(kinds)
+    listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    error = f"no example proves anything: {listed}" if attacked.any() and not judged.any() else ""
     return Attempt(
         part,
         cell.attack,
@@ -82,9 +103,11 @@ def attempt_of(part: Part, outcome: Outcome, made_on: str, gradients: str = "") 
         float(cell.threat_model.epsilon or 0.0),
         attacked,
         np.where(attacked & ~violated, fooled, 0.0),
-        Counter(kinds),
+        counts,
         float(np.mean(np.asarray(spent)[attacked])) if attacked.any() else 0.0,
         outcome,
+        error,
+        judged,
     )
 
 

@@ -16,7 +16,7 @@ from ...adapters.threat_model import ThreatModel
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ..checks.check_folder import check_folder
 from ..plan.config import AttackChoice, Config
-from ..plan.make import make_plan
+from ..plan.make import Plan, make_plan
 from ..probes.probe_cell import largest_radius
 from ..run.evaluate import evaluate
 from ..store.examples import read_examples
@@ -162,7 +162,8 @@ class Challenger:
     @property
     def _best_attempt(self) -> Attempt:
         """The attack by gradients that fools most, through whatever stand-in."""
-        return min(of_parts(self.attempts, "white-box"), key=lambda attempt: attempt.accuracy.value)
+        made = of_parts(self.attempts, "white-box")
+        return min(made, key=lambda attempt: (not attempt.proved.any(), attempt.accuracy.value))
 
     def _widen(self, best: Attempt) -> None:
         """The best attack at larger and larger radii, until nothing is right or every image can be made grey."""
@@ -229,7 +230,18 @@ class Challenger:
                 raise InvalidInput(f"expected an attack that runs on {made_on}, got: {reason}")
             asked = cell.attack, cell.threat_model.epsilon or 0.0
             made.append(failed_attempt(part, asked, made_on, way, self._right_when_clean(cell.subject.model), reason))
-        return made
+        return made + self._left_out(part, plan, made_on, way)
+
+    def _left_out(self, part: Part, plan: Plan, made_on: str, way: str) -> list[Attempt]:
+        """An attempt that failed for each choice that a plan has no cell of."""
+        planned = {place for places in plan.choices.values() for place in places}
+        gone = [choice for place, choice in enumerate(plan.config.attacks) if place not in planned]
+        if not gone:
+            return []
+        right = self._right_when_clean(plan.config.models[0])
+        why = "; ".join(dict.fromkeys(plan.failed.values())) or "no library has it for this model"
+        asked = ((choice.attack, choice.epsilon or 0.0) for choice in gone)
+        return [failed_attempt(part, each, made_on, way, right, f"left out: {why}") for each in asked]
 
     @property
     def _outcomes(self) -> Outcomes:
@@ -255,7 +267,9 @@ class Challenger:
         outcomes = self._outcomes
         checks = tuple(check_folder(outcomes, models=[self.defendant.name]))
         clean = _clean_accuracy(outcomes, direct)
-        undefended = accuracy_left(plain[0].attacked, worst_case(plain)) if plain else None
+        compared = any(attempt.proved.any() for attempt in plain)
+        undefended = accuracy_left(plain[0].attacked, worst_case(plain)) if compared else None
+        draws = (self.effort.draws, self.effort.eot) if self.defendant.model.random else None
         curve = [
             (radius, accuracy_left(attacked, hit)) for radius, hit in cumulated(of_parts(mine, "larger radius"), fooled)
         ]
@@ -271,7 +285,7 @@ class Challenger:
             undefended=undefended,
             radii=((self.epsilon, worst), *curve),
             attempts=tuple(self.attempts),
-            ruling=rule(clean, worst, undefended, mine, checks, gone),
+            ruling=rule(clean, worst, undefended, mine, checks, gone, draws),
             checks=checks,
         )
 

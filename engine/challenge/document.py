@@ -15,15 +15,6 @@ from .ruling import Ruling
 
 FILE = "challenges.json"
 _NAMES = ("model", "norm", "epsilon", "verdict", "sentence", "clean", "worst", "undefended", "radii", "attempts")
-PARTS = {
-    "undefended": "the undefended model, by gradients",
-    "white-box": "by gradients, adapted to the defence",
-    "single step": "by gradients, one step",
-    "transfer": "made on another model",
-    "scores": "by scores alone",
-    "decisions": "by decisions alone",
-    "larger radius": "by gradients, at a larger radius",
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

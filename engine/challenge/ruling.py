@@ -8,11 +8,12 @@ import scipy
 
 from ..checks.indicators import Check
 from ..statistics.verdict import SIGNIFICANT
-from .attempts import BLACK, WHITE, Accuracy, Attempt, of_parts, worst_case
+from .attempts import BLACK, PARTS, WHITE, Accuracy, Attempt, Part, of_parts, worst_case
 
 Verdict = Literal["falls", "masks", "holds", "unknown"]
 WITHIN = 0.05  # of the undefended accuracy: five points
 LEFT = 0.01  # right images at a radius where all can be made alike: the lower end of their share's interval
+FEWEST_DRAWS = 10  # that judge an example of a random model before it is said to hold
 OF_GRADIENTS = ("gradients", "single-step", "epsilon-growth")  # indicators that speak of masked gradients
 
 
@@ -31,12 +32,15 @@ def rule(
     attempts: Sequence[Attempt],
     checks: Sequence[Check],
     gone: float | None = None,
+    draws: tuple[int, int] | None = None,
 ) -> Ruling:
     """The verdict.
 
     "falls": not more than five points above the undefended model in the worst case over all attacks, image by image;
     without an undefended model, not more than five points above 0. Else "masks", if there is a sign of masked
-    gradients: what is left was not shown to be robust. Else "holds": against these attacks, which is all that is known.
+    gradients: what is left was not shown to be robust. Else "unknown", if a kind of attacker has no result, too
+    few images or draws judged, or of too many images nothing is said. Else "holds": against these attacks, which is
+    all that is known.
 
     Args:
         clean: accuracy without an attack.
@@ -45,12 +49,14 @@ def rule(
         attempts: all, those at larger radii too.
         checks: failure indicators of the model.
         gone: the smallest radius at which nothing is right any more; None: there is none.
+        draws: of a random model, how many judge an example, and how many the attacks see; None: it is not random.
     """
     reasons = tuple(masking_of(attempts, checks))
     beside = "" if undefended is None else f", where the undefended model keeps {share_text(undefended)}"
-    done = of_parts(attempts, *WHITE, *BLACK)
-    if not any(attempt.outcome is not None for attempt in done):
-        return Ruling("unknown", "no attack gave a result", reasons)
+    tried = of_parts(attempts, *WHITE, *BLACK)
+    done = [attempt for attempt in tried if attempt.proved.any()]
+    if not done:
+        return Ruling("unknown", "not judged: no attack gave a result", reasons)
     if worst.value <= (0.0 if undefended is None else undefended.value) + WITHIN:
         also = f"; its gradients are masked: {'; '.join(reasons)}" if reasons else ""
         return Ruling("falls", f"falls to {share_text(worst)} from {clean.value:.1%}{beside}{also}", reasons)
@@ -60,16 +66,55 @@ def rule(
         return Ruling(
             "masks", f"gradient masking: {'; '.join(reasons)}; {left}, which was not shown to be robust", reasons
         )
-    count = sum(attempt.outcome is not None for attempt in done)
-    return Ruling("holds", f"holds against these {count} attacks: {left}", reasons)
+    gaps, least = gaps_of(attempts, draws), (0.0 if undefended is None else undefended.value) + WITHIN
+    if worst.low <= least:
+        gaps.append(f"{worst.n} images are too few to tell what is left from {least:.1%}")
+    if (unknown := _unproved(tried)) and worst.value - unknown / worst.n <= least + 1e-9:
+        gaps.append(f"on {unknown} of {worst.n} images no attack by gradients gave an example that keeps the rules")
+    if gaps:
+        return Ruling("unknown", f"not judged: {'; '.join(gaps)}; {left}, which proves nothing", reasons)
+    failed = [f"{attempt.title} ({attempt.error})" for attempt in tried if not attempt.proved.any()]
+    also = f"; without a result: {', '.join(failed)}" if failed else ""
+    return Ruling("holds", f"holds against these {len(done)} attacks: {left}{also}", reasons)
+
+
+def gaps_of(attempts: Sequence[Attempt], draws: tuple[int, int] | None = None) -> list[str]:
+    """Why a defence that is left standing was not judged: kinds of attackers without any result, and too few draws.
+
+    Args:
+        attempts: all; those by gradients are looked at for each way that gradients can pass.
+        draws: see `rule`.
+    """
+    kinds: dict[tuple[Part, str], list[Attempt]] = {}
+    for attempt in attempts:
+        way = attempt.made_on if attempt.part == "white-box" else ""
+        kinds.setdefault((attempt.part, way), []).append(attempt)
+    lines = [
+        f"no result {PARTS[part]}{f' through {way}' if way else ''} ({tried[0].error or 'nothing was attacked'})"
+        for (part, way), tried in kinds.items()
+        if part != "undefended" and not any(attempt.proved.any() for attempt in tried)
+    ]
+    judging, seen = draws or (FEWEST_DRAWS, 2)
+    if judging < FEWEST_DRAWS:
+        lines.append(f"its draws differ, and {judging} judged each example (--draws {FEWEST_DRAWS} or more)")
+    if seen < 2:
+        lines.append("it draws random numbers, and the attacks saw one answer at a time (--eot 10)")
+    return lines
+
+
+def _unproved(attempts: Sequence[Attempt]) -> int:
+    """Images right when clean that nothing fools and of which no attack by gradients says anything."""
+    proved = np.logical_or.reduce([attempt.proved for attempt in of_parts(attempts, *WHITE)] or [[False]])
+    standing = attempts[0].attacked & (worst_case(attempts) < 0.5)
+    return int((standing & ~proved).sum())
 
 
 def masking_of(attempts: Sequence[Attempt], checks: Sequence[Check]) -> list[str]:
     """Signs that gradients say less than there is to find (Carlini et al. 2019; Athalye et al. 2018)."""
-    white = [attempt for attempt in of_parts(attempts, *WHITE) if attempt.outcome is not None]
+    white = [attempt for attempt in of_parts(attempts, *WHITE) if _counts(attempt)]
     named = [attempt for attempt in of_parts(white, "white-box") if not attempt.gradients]
     adapted = [attempt for attempt in of_parts(white, "white-box") if attempt.gradients]
-    black = [attempt for attempt in of_parts(attempts, *BLACK) if attempt.outcome is not None]
+    black = [attempt for attempt in of_parts(attempts, *BLACK) if attempt.proved.any()]
     reasons = []
     if named:
         reasons += _no_gradients(named)
@@ -84,6 +129,11 @@ def masking_of(attempts: Sequence[Attempt], checks: Sequence[Check]) -> list[str
 def share_text(share: Accuracy) -> str:
     """A share with its interval: "12.5% [3.5, 29.0] of 32"."""
     return f"{share.value:.1%} [{100 * share.low:.1f}, {100 * share.high:.1f}] of {share.n}"
+
+
+def _counts(attempt: Attempt) -> bool:
+    """Whether an attack by gradients says something: also that there are none."""
+    return bool(attempt.proved.any()) or (attempt.outcome is not None and attempt.violations["no-gradient"] > 0)
 
 
 def _no_gradients(named: Sequence[Attempt]) -> list[str]:
@@ -108,7 +158,7 @@ def _beaten(attempts: Sequence[Attempt], rivals: Sequence[Attempt], text: str) -
 
 def _unreachable(larger: Sequence[Attempt]) -> list[str]:
     """A line where the largest radius leaves images right although every image could be made uniformly grey there."""
-    done = [attempt for attempt in larger if attempt.outcome is not None]
+    done = [attempt for attempt in larger if attempt.proved.any()]
     if not done:
         return []
     last = max(done, key=lambda attempt: attempt.epsilon)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...adapters.words import radius_text
-from ...engine.challenge.document import PARTS
+from ...engine.challenge.attempts import PARTS
 from ...engine.statistics.bootstrap import Estimate
 from ..parts.blocks import Column, Entry, PageTable, Section, Text, badge, make_table
 
@@ -18,7 +18,7 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
         return None
     blocks: list[Any] = []
     for place, document in enumerate(documents):
-        style = {"falls": "warn", "masks": "warn"}.get(document["verdict"], "lead")
+        style = {"falls": "warn", "masks": "warn", "unknown": "warn"}.get(document["verdict"], "lead")
         blocks.append(Text(f"{document['model']}: {document['sentence']}.", style))
         blocks += [_attempts(place, document), _radii(place, document)]
     lead = (
@@ -32,14 +32,15 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
         ("verdict", "model", "radius", "clean accuracy", "accuracy in the worst case", "undefended, worst case"),
         [
             (
-                badge(_STATES.get(each["verdict"], "unknown")),
+                badge(_STATES.get(each["verdict"], "unknown"), "not judged" if each["verdict"] == "unknown" else ""),
                 each["model"],
                 f"{each['norm']} {radius_text(each['norm'], each['epsilon'])}",
                 *(_entry(each[name]) for name in ("clean", "worst", "undefended")),
             )
             for each in documents
         ],
-        note="pass: it holds against these attacks. warn: signs of masked gradients. fail: it falls.",
+        note="pass: it holds against these attacks. warn: signs of masked gradients. fail: it falls. "
+        "not judged: attacks that would have to say so gave no result.",
     )
     return Section("challenge", "Challenge: what is left of a defence", lead, (table, *blocks))
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from ...adapters.words import radius_text
-from ...engine.challenge.attempts import Attempt
-from ...engine.challenge.document import PARTS
+from ...engine.challenge.attempts import PARTS, Attempt
 from ...engine.challenge.ruling import share_text
 from .console import make_console, print_table
 

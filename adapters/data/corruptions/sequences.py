@@ -64,8 +64,11 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     """
     row = find_sequence(sequence)
     if image.ndim != 3 or image.shape[0] != 3 or sized_for(*image.shape[1:]) != "imagenet":
-        got = tuple(image.shape)
-        raise InvalidInput(f"expected an image of 3 channels and more than 64 pixels a side for a sequence, got {got}")
+        raise InvalidInput(
+            "expected images of 3 channels and more than 64 pixels a side for sequences (--sequence, mFR), got "
+            f"{tuple(image.shape)}: ImageNet-P's steps are for 224 pixels, and CIFAR-10-P's are not here; corruptions "
+            "alone fit these images"
+        )
     load_library()
     pixels = image.detach().cpu().mul(255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
     clean = pixels / 255

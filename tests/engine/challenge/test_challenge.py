@@ -1,6 +1,7 @@
 """Whole challenges of the digits CNN: what hides its gradients falls, and a killed run goes on."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,7 +118,7 @@ def test_the_command_and_its_page(hidden, files, run):
     assert code == 0, err
     document = json.loads(text)
     assert document["worst"]["n"] == 4
-    assert document["verdict"] in ("falls", "masks", "holds")
+    assert document["verdict"] in ("falls", "masks", "unknown")
     assert "- by scores alone: pyautoattack:square, radius 0.2: accuracy" in err
     page = (files / "small" / "challenge.html").read_text()
     assert "Challenge: what is left of a defence" in page
@@ -173,6 +174,7 @@ def test_a_failed_attack_begins_with_what_the_defended_model_gets_right(digits, 
     fooled = np.maximum.reduce([each.fooled for each in done.attempts if each.part in (*WHITE, *BLACK)])
     assert done.clean.value == pytest.approx(4 / 6)
     assert done.worst.value == pytest.approx(float((1 - fooled)[2:].sum()) / 6)
+    assert done.verdict != "holds"
 
 
 @pytest.mark.parametrize(
@@ -194,3 +196,25 @@ def test_bad_input_is_one_line(digits, tmp_path, changes, said):
     with pytest.raises(InvalidInput, match=said):
         davylamp.challenge(*case, out=tmp_path, effort=TINY, **changes)
     assert not (tmp_path / "cells").exists()
+
+
+def test_attacks_that_are_left_out_do_not_let_a_model_hold(digits, tmp_path, monkeypatch):
+    """What no cell is planned for is an attack that failed; the same challenge with all of them says more."""
+    from davylamp.engine.challenge import challenger
+    from davylamp.engine.plan.make import make_plan
+
+    def plan_without(config, **given):
+        plan = make_plan(config, **given)
+        cells = tuple(cell for cell in plan.cells if not cell.attack.endswith((":square", ":rays")))
+        left = {cell.key for cell in cells}
+        choices = {key: places for key, places in plan.choices.items() if key in left}
+        return replace(plan, cells=cells, choices=choices, failed={"square": "it gives no scores"})
+
+    monkeypatch.setattr(challenger, "make_plan", plan_without)
+    model = Classifier(digits.module, num_classes=10)
+    done = davylamp.challenge(model, digits.inputs[:4], digits.labels[:4], epsilon=0.005, effort=TINY, out=tmp_path)
+    left_out = [attempt for attempt in done.attempts if attempt.error]
+    assert [attempt.part for attempt in left_out] == ["scores", "decisions"]
+    assert all(attempt.error == "left out: it gives no scores" for attempt in left_out)
+    assert done.verdict != "holds"
+    assert not done.ruling.sentence.startswith("holds")

@@ -1,6 +1,7 @@
 """The verdict over attempts whose outcomes are made by hand."""
 
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,10 +31,15 @@ def share(count):
     return Accuracy(count / N, *share_interval(count, N), N)
 
 
-def judged(attempts, undefended=0, checks=()):
+def judged(attempts, undefended=0, checks=(), draws=None):
     attacked = attempts[0].attacked
     worst = accuracy_left(attacked, worst_case([each for each in attempts if each.part != "larger radius"]))
-    return rule(share(38), worst, None if undefended is None else share(undefended), attempts, checks)
+    return rule(share(38), worst, None if undefended is None else share(undefended), attempts, checks, draws=draws)
+
+
+def broken(part, count, kept=0, **more):
+    """An attack that ran and broke a rule on all but the first `kept` images, of which it fools `count`."""
+    return replace(attempt(part, count, **more), judged=np.arange(N) < kept, error="" if kept else "no example")
 
 
 def test_the_worst_case_is_over_the_images_not_the_attacks():
@@ -96,6 +102,56 @@ def test_an_indicator_counts_where_it_is_about_gradients():
 
 def test_without_a_result_nothing_is_known():
     assert judged([attempt("white-box", 0, failed=True)]).verdict == "unknown"
+
+
+STANDING = [attempt("white-box", 8), attempt("transfer", 3), attempt("scores", 5), attempt("decisions", 1)]
+
+
+@pytest.mark.parametrize("part", ["white-box", "transfer", "scores", "decisions", "larger radius"])
+@pytest.mark.parametrize("without", [lambda part: attempt(part, 0, failed=True), lambda part: broken(part, 0)])
+def test_a_kind_of_attacker_without_a_result_judges_nothing(part, without):
+    """What is left standing holds only if each of them has a result; one other of its kind is enough."""
+    others = [each for each in STANDING if each.part != part]
+    ruling = judged([*others, without(part)])
+    assert ruling.verdict == "unknown"
+    assert ruling.sentence.startswith("not judged: no result ")
+    assert "holds" not in ruling.sentence
+    more = attempt(part, 38 if part == "larger radius" else 2, epsilon=0.5)
+    ruling = judged([*others, without(part), more])
+    assert ruling.verdict == "holds"
+    assert part == "larger radius" or f"without a result: library:{part}" in ruling.sentence
+
+
+def test_each_way_of_gradients_has_to_have_a_result():
+    way = replace(attempt("white-box", 0, gradients="exact", failed=True), made_on="stand-in", error="it crashed")
+    ruling = judged([*STANDING, way])
+    assert ruling.verdict == "unknown"
+    assert "no result by gradients, adapted to the defence through stand-in (it crashed)" in ruling.sentence
+
+
+def test_what_falls_falls_whatever_else_failed():
+    assert judged([attempt("decisions", 37), attempt("white-box", 0, failed=True)]).verdict == "falls"
+
+
+def test_images_that_nothing_was_said_of_are_taken_for_fooled():
+    """Of 38 the first 8 are fooled; 30 stand, of which rules were kept on some: two points decide."""
+
+    def ruling(kept):
+        return judged([broken("white-box", 8, kept), attempt("scores", 5), attempt("decisions", 1)])
+
+    assert ruling(38).verdict == ruling(11).verdict == "holds"  # 3 of 40 known to stand: above five points
+    assert ruling(10).verdict == "unknown"  # 2 of 40
+    assert "on 28 of 40 images no attack by gradients gave an example that keeps the rules" in ruling(10).sentence
+
+
+@pytest.mark.parametrize(("draws", "verdict"), [((10, 2), "holds"), ((9, 10), "unknown"), ((20, 1), "unknown")])
+def test_few_draws_judge_nothing(draws, verdict):
+    assert judged(STANDING, draws=draws).verdict == verdict
+
+
+def test_attacks_that_broke_rules_are_no_sign_of_masking():
+    assert masking_of([broken("white-box", 0), attempt("scores", 20)], ()) == []
+    assert masking_of([attempt("white-box", 4), broken("larger radius", 0, epsilon=0.5)], ()) == []
 
 
 def test_a_larger_radius_counts_what_a_smaller_one_fooled():
