@@ -20,6 +20,7 @@ from .commands import (
     evaluate,
     exchange,
     harden,
+    metrics,
     rank,
     report,
     reproduce,
@@ -55,6 +56,7 @@ def take_options(
 
 
 app.command("attacks")(attacks.list_attacks)
+app.command("metrics")(metrics.list_metrics)
 app.command("defences")(defences.list_defences)
 app.command("corruptions")(corruptions.list_corruptions)
 app.command("corrupt-table", cls=DerivedCommand)(unfinished(corruptions.tabulate_corruptions))

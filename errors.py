@@ -17,13 +17,13 @@ class InvalidInput(DavylampError, ValueError):
 
 
 class UnknownName(DavylampError, LookupError):
-    """A name that nothing is registered under; the message holds the close matches."""
+    """A name that nothing is registered under; the message holds the close matches, else `hint` or the known names."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = ""):
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, meant: str = "", hint: str = ""):
         known = sorted(known)
         close = [meant] if meant else get_close_matches(name, known) or get_close_matches(name.strip().lower(), known)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {_listed(known)}"
-        super().__init__(f"unknown {kind} {name!r}; {hint}")
+        ending = f"did you mean {' or '.join(close)}?" if close else hint or f"known: {_listed(known)}"
+        super().__init__(f"unknown {kind} {name!r}; {ending}")
 
 
 def _listed(names: list[str]) -> str:

@@ -96,12 +96,13 @@ from .curves import (
     quantised_success,
     success_curve,
 )
-from .registry import METRICS, Metric, Reduction, Summary, metric, summarise
+from .registry import METRICS, NOTATION, Metric, Reduction, Summary, metric, names_of, summarise, symbols_named
 
 # isort: on
 
 __all__ = [
     "METRICS",
+    "NOTATION",
     "HalfDistortion",
     "Metric",
     "Reduction",
@@ -150,6 +151,7 @@ __all__ = [
     "multi_scale_gmsd",
     "multi_scale_gmsd_variance",
     "multisection_coverage",
+    "names_of",
     "neuron_sensitivity",
     "neuron_uncertainty",
     "noise_insensitivity",
@@ -175,6 +177,7 @@ __all__ = [
     "structural_similarity",
     "success_curve",
     "summarise",
+    "symbols_named",
     "targeted_attack_success",
     "targeted_semantic_confusion",
     "targeted_visual_confusion",

@@ -15,6 +15,8 @@ from .registry import Reduction, metric, reduce
     robust_when="higher",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.1; AISafety (Liu et al. 2021), eq 7",
+    formula="mean [F(x) = y]",
+    aliases=("ACC", "accuracy"),
 )
 def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of the images that the model classifies correctly.
@@ -40,6 +42,8 @@ def clean_accuracy(logits: Tensor, labels: Tensor, *, reduction: Reduction = "me
     robust_when="higher",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.1",
+    formula="mean over classes of 2 P R / (P + R), P = TP / (TP + FP), R = TP / (TP + FN), 0/0 = 0",
+    aliases=("F1",),
 )
 def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] = "met") -> Tensor:
     """Unweighted mean over the classes of the F1 score.
@@ -78,6 +82,7 @@ def macro_f1(logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] =
     robust_when="higher",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.1",
+    formula="mean P(x)[y]",
 )
 def true_class_confidence(logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Probability that the model gives to the true class, whether it predicts it or not.

@@ -89,6 +89,8 @@ def grad_cam(
     between=(0, 1),
     unit="cosine",
     source="CANARY (Sun et al. 2023), 3.1.2; Selvaraju et al. 2017",
+    formula="mean over valid of cos(L(x, F(x)), L(xa, F(xa))), L the Grad-CAM map of an image and a class",
+    aliases=("ACAMC",),
 )
 def predicted_attention_similarity(
     predicted_cams: Tensor,
@@ -127,6 +129,8 @@ def predicted_attention_similarity(
     between=(0, 1),
     unit="cosine",
     source="CANARY (Sun et al. 2023), 3.1.2; Selvaraju et al. 2017",
+    formula="mean over valid of cos(L(x, y), L(xa, y)), L the Grad-CAM map of an image and a class",
+    aliases=("ACAMC",),
 )
 def true_attention_similarity(
     true_cams: Tensor, true_adv_cams: Tensor, logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"

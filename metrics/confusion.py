@@ -12,7 +12,15 @@ from .registry import Reduction, metric, reduce
 PAPER_KS = (1, 2, 5, 10, 20, 50, 100)
 
 
-@metric(symbol="FR@K", title="Fooling rate at K", robust_when="lower", between=(0, 1), source="Mopuri et al. 2020")
+@metric(
+    symbol="FR@K",
+    title="Fooling rate at K",
+    robust_when="lower",
+    between=(0, 1),
+    source="Mopuri et al. 2020",
+    formula="mean [1 + #{classes scored above F(x) after the attack} > K]",
+    aliases=("FR",),
+)
 def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: Reduction = "mean") -> Tensor:
     """Share of the images whose clean prediction is no longer among the K most probable classes.
 
@@ -43,6 +51,8 @@ def fooling_rate_at_k(logits: Tensor, adv_logits: Tensor, k: int, *, reduction: 
     robust_when="lower",
     between=(0, 1),
     source="Mopuri et al. 2020",
+    formula="area under FR@K by the trapezoid rule over K = 1, 2, 5, 10, 20, 50, 100, divided by K_max - K_min",
+    aliases=("AuC",),
 )
 def fooling_rate_auc(
     logits: Tensor, adv_logits: Tensor, ks: Sequence[int] = PAPER_KS, *, reduction: Reduction = "mean"
@@ -74,7 +84,15 @@ def fooling_rate_auc(
     return reduce(area / (ks[-1] - ks[0]), reduction)
 
 
-@metric(symbol="QI_Wup", title="Semantic confusion", robust_when="lower", between=(0, 1), source="Mopuri et al. 2020")
+@metric(
+    symbol="QI_Wup",
+    title="Semantic confusion",
+    robust_when="lower",
+    between=(0, 1),
+    source="Mopuri et al. 2020",
+    formula="mean [Wup(F(x), F(xa)) < 0.7], Wup(a, b) = 2 depth(common) / (depth(a) + depth(b))",
+    aliases=("QI-Wup",),
+)
 def semantic_confusion(
     logits: Tensor,
     adv_logits: Tensor,
@@ -103,7 +121,15 @@ def semantic_confusion(
     return reduce(_confused(logits.argmax(1), adv_logits, similarity, threshold), reduction)
 
 
-@metric(symbol="QI_Vis", title="Visual confusion", robust_when="lower", between=(0, 1), source="Mopuri et al. 2020")
+@metric(
+    symbol="QI_Vis",
+    title="Visual confusion",
+    robust_when="lower",
+    between=(0, 1),
+    source="Mopuri et al. 2020",
+    formula="mean [cos(W_F(x), W_F(xa)) < 0.1], W the rows of the last layer's weight",
+    aliases=("QI-Vis",),
+)
 def visual_confusion(
     logits: Tensor,
     adv_logits: Tensor,
@@ -137,6 +163,8 @@ def visual_confusion(
     robust_when="higher",
     between=(0, 1),
     source="Mopuri et al. 2020",
+    formula="mean [Wup(t, F(xa)) < 0.7]; 1 is far from the target",
+    aliases=("QI-Wup-Targeted",),
 )
 def targeted_semantic_confusion(
     targets: Tensor,
@@ -173,6 +201,8 @@ def targeted_semantic_confusion(
     robust_when="higher",
     between=(0, 1),
     source="Mopuri et al. 2020",
+    formula="mean [cos(W_t, W_F(xa)) < 0.1]; 1 is far from the target",
+    aliases=("QI-Vis-Targeted",),
 )
 def targeted_visual_confusion(
     targets: Tensor,

@@ -18,6 +18,7 @@ INFINITE = float("inf")
     between=(0, INFINITE),
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 12; after Hendrycks and Dietterich 2019",
+    formula="sum over severities s of the error E[c, s]",
 )
 def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -> Tensor:
     """Error rate under each corruption, summed over its severities.
@@ -47,6 +48,7 @@ def corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -
     between=(0, INFINITE),
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 12; after Hendrycks and Dietterich 2019",
+    formula="mean over corruptions c of CE_c",
 )
 def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = None) -> Tensor:
     """Corruption error averaged over the corruptions.
@@ -72,6 +74,8 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
     between=(-INFINITE, INFINITE),
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 13; after Hendrycks and Dietterich 2019",
+    formula="mean over corruptions c of the sum over severities s of E[c, s] - E_clean",
+    aliases=("relative mCE",),
 )
 def relative_corruption_error(
     errors: Tensor, clean_error: float, *, subtract: Literal["each", "once"] = "each"
@@ -104,6 +108,7 @@ def relative_corruption_error(
     robust_when="lower",
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 14; after Hendrycks and Dietterich 2019",
+    formula="share of pairs of adjacent frames whose predictions differ",
 )
 def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = "previous") -> Tensor:
     """Share of the frames of noise sequences whose prediction differs from the frame before.
@@ -133,6 +138,7 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
     between=(0, INFINITE),
     unit="ratio to the reference model",
     source="AISafety (Liu et al. 2021), after eq 14; after Hendrycks and Dietterich 2019",
+    formula="mean over sequences c of FP_c / FP_c of the reference model",
 )
 def mean_flip_rate(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> Tensor:
     """Flip probability over that of a reference model, averaged over the corruptions.

@@ -17,6 +17,7 @@ AT_LEAST_ZERO = (0.0, float("inf"))
     between=(0, LEVELS - 1),
     unit="level",
     source="CANARY (Sun et al. 2023), 3.1.3",
+    formula="rank of the mean seconds among the attacks, in five equal groups: 0 is fastest",
 )
 def time_cost_levels(seconds: Tensor) -> Tensor:
     """Rank of the running time of each attack among all, in five levels: 0 very fast to 4 very slow.
@@ -45,6 +46,8 @@ def time_cost_levels(seconds: Tensor) -> Tensor:
     between=AT_LEAST_ZERO,
     unit="forward passes per image",
     source="CANARY (Sun et al. 2023), 3.1.3",
+    formula="mean over successes of the forward passes for the image",
+    aliases=("QNC",),
 )
 def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Forward passes of the model that an adversarial example takes, over successful attacks.
@@ -71,6 +74,8 @@ def forward_queries(forwards: Tensor, success: Tensor, *, reduction: Reduction =
     between=AT_LEAST_ZERO,
     unit="backward passes per image",
     source="CANARY (Sun et al. 2023), 3.1.3",
+    formula="mean over successes of the backward passes for the image",
+    aliases=("QNC",),
 )
 def backward_queries(backwards: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Backward passes of the model that an adversarial example takes, over successful attacks; 0 without gradients.

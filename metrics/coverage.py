@@ -23,6 +23,7 @@ VALUES = 2**24  # activations that are sorted into sections at once
     robust_when=None,
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 1; DeepGauge (Ma et al. 2018)",
+    formula="sum over neurons of #{sections of [low, high] that are met} / (k |N|)",
 )
 def multisection_coverage(
     activations: Tensor, low: Tensor, high: Tensor, sections: int, *, neurons: Neurons = "unit"
@@ -55,6 +56,7 @@ def multisection_coverage(
     robust_when=None,
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 2; DeepGauge (Ma et al. 2018)",
+    formula="(#{neurons above high} + #{neurons below low}) / (2 |N|)",
 )
 def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
     """Share of the two ends of the neurons' known ranges that the test set goes beyond.
@@ -82,6 +84,7 @@ def boundary_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons
     robust_when=None,
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 3; DeepGauge (Ma et al. 2018)",
+    formula="#{neurons above high} / |N|",
 )
 def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *, neurons: Neurons = "unit") -> Tensor:
     """Share of the neurons that the test set drives above their known range.
@@ -108,6 +111,7 @@ def strong_activation_coverage(activations: Tensor, low: Tensor, high: Tensor, *
     robust_when=None,
     between=(0, 1),
     source="AISafety (Liu et al. 2021), Table I; DeepGauge (Ma et al. 2018)",
+    formula="#{neurons among the k most active of their layer for some image} / |N|",
 )
 def top_k_coverage(layers: Sequence[Tensor], k: int, *, neurons: Neurons = "unit") -> Tensor:
     """Share of the neurons that are among the k most active of their layer for some image.

@@ -22,6 +22,8 @@ from .registry import Reduction, metric, reduce
     robust_when="higher",
     between=(-1, 1),
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 15; HikDeep-Sec (Zhang et al. 2023), AV",
+    formula="CA(defended) - CA(original) = CRR - CSR",
+    aliases=("AV", "MCV"),
 )
 def accuracy_variance(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -50,6 +52,8 @@ def accuracy_variance(
     robust_when="higher",
     between=(-1, 1),
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="CF(defended) - CF(original)",
+    aliases=("MCV",),
 )
 def f1_variance(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, classes: Literal["met", "all"] = "met"
@@ -79,6 +83,8 @@ def f1_variance(
     between=(-1, 1),
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="CC(defended) - CC(original)",
+    aliases=("MCV",),
 )
 def confidence_variance(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -107,6 +113,8 @@ def confidence_variance(
     robust_when="higher",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 16; HikDeep-Sec (Zhang et al. 2023), RR",
+    formula="mean [F_O != y and F_D = y]",
+    aliases=("RR",),
 )
 def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all images that the original model gets wrong and the defended one right.
@@ -133,6 +141,8 @@ def rectify_ratio(logits: Tensor, defended_logits: Tensor, labels: Tensor, *, re
     robust_when="lower",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 17; HikDeep-Sec (Zhang et al. 2023), SR",
+    formula="mean [F_O = y and F_D != y]",
+    aliases=("SR",),
 )
 def sacrifice_ratio(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -162,6 +172,7 @@ def sacrifice_ratio(
     between=(0, 1),
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 18; HikDeep-Sec (Zhang et al. 2023)",
+    formula="mean over images that both get right of |P_O[y] - P_D[y]|",
 )
 def classification_confidence_variance(
     logits: Tensor, defended_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -193,6 +204,7 @@ def classification_confidence_variance(
     between=(0, log(2)),
     unit="nats",
     source="CANARY (Sun et al. 2023), 3.1.4; AISafety (Liu et al. 2021), eq 19; HikDeep-Sec (Zhang et al. 2023)",
+    formula="mean over images that both get right of KL(P_O || M) / 2 + KL(P_D || M) / 2, M = (P_O + P_D) / 2",
 )
 def classification_output_stability(
     logits: Tensor,
@@ -233,6 +245,8 @@ def classification_output_stability(
     robust_when="lower",
     between=(-1, 1),
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="MR(defended) - MR(original), each over its model's valid images",
+    aliases=("ACV",),
 )
 def misclassification_variance(
     logits: Tensor, adv_logits: Tensor, defended_logits: Tensor, defended_adv_logits: Tensor, labels: Tensor

@@ -22,6 +22,7 @@ from .vgg import Features
     between=(-1, 1),
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="mean P_O(xa_O)[F_O(xa_O)] - P_D(xa_D)[F_D(xa_D)]",
 )
 def adversarial_confidence_drop(
     adv_logits: Tensor,
@@ -60,6 +61,7 @@ def adversarial_confidence_drop(
     between=(-1, 1),
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="mean P_D(xa_D)[y] - P_O(xa_O)[y]",
 )
 def true_confidence_gain(
     adv_logits: Tensor, defended_adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -89,6 +91,8 @@ def true_confidence_gain(
     between=(-1, 1),
     unit="pixel range",
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="AMD(defended) - AMD(original)",
+    aliases=("ACV", "ANDV"),
 )
 def maximum_distortion_variance(
     inputs: Tensor,
@@ -125,6 +129,8 @@ def maximum_distortion_variance(
     between=(-1, 1),
     unit="pixel range",
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="AED(defended) - AED(original)",
+    aliases=("ACV", "ANDV"),
 )
 def euclidean_distortion_variance(
     inputs: Tensor,
@@ -164,6 +170,8 @@ def euclidean_distortion_variance(
     between=(-1, 1),
     unit="fraction",
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="APCR(defended) - APCR(original)",
+    aliases=("ACV", "ANDV"),
 )
 def pixel_change_variance(
     inputs: Tensor,
@@ -205,6 +213,8 @@ def pixel_change_variance(
     between=(-2, 2),
     unit="dissimilarity",
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="ADMS(defended) - ADMS(original)",
+    aliases=("ACV", "AMSV"),
 )
 def dists_variance(
     inputs: Tensor,
@@ -245,6 +255,8 @@ def dists_variance(
     between=(-INFINITE, INFINITE),
     unit="deviation of gradient similarity",
     source="CANARY (Sun et al. 2023), 3.1.4",
+    formula="ALMS(defended) - ALMS(original)",
+    aliases=("ACV", "AMSV"),
 )
 def multi_scale_gmsd_variance(
     inputs: Tensor,

@@ -6,16 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .common import (
-    Normalisation,
-    check_choice,
-    check_images,
-    check_pairs,
-    defined,
-    grey_levels,
-    in_groups,
-    l2_divisor,
-)
+from .common import Normalisation, check_choice, check_images, check_pairs, defined, grey_levels, in_groups, l2_divisor
 from .registry import Reduction, metric, reduce
 
 INFINITE = float("inf")
@@ -28,6 +19,8 @@ INFINITE = float("inf")
     between=(0, 1),
     unit="pixel range",
     source="CANARY (Sun et al. 2023), 3.1.3",
+    formula="mean over successes of max |xa - x|",
+    aliases=("AND",),
 )
 def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Largest change of any colour value (L-infinity norm), over successful attacks.
@@ -57,6 +50,8 @@ def maximum_distortion(inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, r
     between=(0, 1),
     unit="pixel range",
     source="CANARY (Sun et al. 2023), 3.1.3",
+    formula="mean over successes of ||xa - x||_2 / sqrt(N)",
+    aliases=("AND",),
 )
 def euclidean_distortion(
     inputs: Tensor,
@@ -95,6 +90,8 @@ def euclidean_distortion(
     robust_when="higher",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.3",
+    formula="mean over successes of #{values whose 8-bit level changed} / N",
+    aliases=("AND",),
 )
 def pixel_change_ratio(
     inputs: Tensor,
@@ -142,6 +139,8 @@ def pixel_change_ratio(
     between=(0, INFINITE),
     unit="ratio of norms",
     source="AISafety (Liu et al. 2021), eq 4; DEEPSEC (Ling et al. 2019)",
+    formula="mean over successes of ||xa - x||_p / ||x||_p, p = 2 unless said (ALD@inf)",
+    aliases=("ALD_p",),
 )
 def relative_distortion(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor, p: float, *, reduction: Reduction = "mean"
@@ -178,6 +177,7 @@ def relative_distortion(
     between=(0, 255),
     unit="grey levels",
     source="RoBIC (Maho et al. 2021), section 2",
+    formula="mean of ||r(xa) - r(x)||_2 / sqrt(N), r the image rounded to grey levels 0..255",
 )
 def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Root mean square change of the colour values once both images are rounded to 8 bits.
@@ -206,6 +206,7 @@ def pixel_rms_distance(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reducti
     between=(0, INFINITE),
     unit="dB",
     source="RoBIC (Maho et al. 2021), section 2",
+    formula="mean of 20 log10(255 / d), d the pixel distance of the 8-bit images (RMSD)",
 )
 def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Full pixel range over the pixel distance of the 8-bit images, in decibels: 20 log10(255 / RMSD).
@@ -232,6 +233,7 @@ def peak_signal_to_noise_ratio(inputs: Tensor, adv_inputs: Tensor, *, reduction:
     between=(0, INFINITE),
     unit="change over local deviation, summed",
     source="AISafety (Liu et al. 2021), eq 6; after Luo et al. 2018",
+    formula="mean over successes of the sum over values j of |xa_j - x_j| / sd(3 x 3 region of x around j)",
 )
 def perturbation_sensitivity_distance(
     inputs: Tensor,

@@ -17,6 +17,8 @@ Counted = Literal["successes", "all"]
     robust_when="lower",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.2",
+    formula="mean over valid of [F(xa) != y]",
+    aliases=("ASR", "attack success rate"),
 )
 def misclassification_ratio(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -46,6 +48,7 @@ def misclassification_ratio(
     robust_when="lower",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.2",
+    formula="mean over valid with t != y of [F(xa) = t]",
 )
 def targeted_attack_success(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, targets: Tensor, *, reduction: Reduction = "mean"
@@ -78,6 +81,7 @@ def targeted_attack_success(
     between=(-1, 1),
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.2",
+    formula="mean over valid of P(xa)[F(xa)] - P(x)[F(xa)]",
 )
 def adversarial_confidence_increase(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -113,6 +117,7 @@ def adversarial_confidence_increase(
     between=(-1, 1),
     unit="probability",
     source="CANARY (Sun et al. 2023), 3.1.2",
+    formula="mean over valid of P(x)[y] - P(xa)[y]",
 )
 def true_confidence_reduction(
     logits: Tensor, adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean"
@@ -143,6 +148,7 @@ def true_confidence_reduction(
     robust_when="higher",
     between=(0, 1),
     source="AISafety (Liu et al. 2021), after eq 8",
+    formula="mean [F(xa) = y] under black-box attacks",
 )
 @metric(
     symbol="AAW",
@@ -150,6 +156,7 @@ def true_confidence_reduction(
     robust_when="higher",
     between=(0, 1),
     source="AISafety (Liu et al. 2021), eq 8",
+    formula="mean [F(xa) = y] under white-box attacks",
 )
 def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Share of all adversarial images that the model classifies correctly.
@@ -178,6 +185,7 @@ def adversarial_accuracy(adv_logits: Tensor, labels: Tensor, *, reduction: Reduc
     between=(0, 1),
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 9; DEEPSEC (Ling et al. 2019)",
+    formula="mean over images with F(xa) != y of P(xa)[F(xa)]",
 )
 def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Probability that the model gives to its wrong prediction, over misclassified adversarial images.
@@ -207,6 +215,7 @@ def adversarial_class_confidence(adv_logits: Tensor, labels: Tensor, *, reductio
     between=(0, 1),
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 10; DEEPSEC (Ling et al. 2019)",
+    formula="mean over images with F(xa) != y of P(xa)[y]",
 )
 def true_class_confidence_when_fooled(
     adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"
@@ -236,6 +245,7 @@ def true_class_confidence_when_fooled(
     between=(0, 1),
     unit="probability",
     source="AISafety (Liu et al. 2021), eq 11; DEEPSEC (Ling et al. 2019)",
+    formula="mean over images with F(xa) != y of the largest minus the second largest P(xa)",
 )
 def noise_tolerance(
     adv_logits: Tensor, labels: Tensor, *, over: Counted = "successes", reduction: Reduction = "mean"

@@ -17,6 +17,7 @@ INFINITE = float("inf")
     between=(0, INFINITE),
     unit="activation",
     source="AISafety (Liu et al. 2021), eq 22",
+    formula="mean over images and neurons of ||f(x) - f(xa)||_1 / dim(f)",
 )
 def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Mean absolute change of the activations of a layer under attack.
@@ -47,6 +48,7 @@ def neuron_sensitivity(activations: Tensor, adv_activations: Tensor, *, reductio
     between=(0, INFINITE),
     unit="activation squared",
     source="AISafety (Liu et al. 2021), eq 23",
+    formula="mean over images and neurons of the variance of f(x) over its positions",
 )
 def neuron_uncertainty(
     activations: Tensor, *, over: Literal["positions", "images"] = "positions", reduction: Reduction = "mean"

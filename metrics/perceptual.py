@@ -25,6 +25,8 @@ FEATURES_OF = 2**20  # colour values of the images whose features are held at on
     between=(0, float("inf")),
     unit="deviation of gradient similarity",
     source="CANARY (Sun et al. 2023), 3.1.3; Zhang et al. 2017",
+    formula="mean over successes of sqrt(sum_j w_j s_j^2), s_j: deviation of gradient similarity, scale j",
+    aliases=("AMS", "MS-GMSD"),
 )
 def multi_scale_gmsd(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, chromatic: bool = False, reduction: Reduction = "mean"
@@ -68,6 +70,8 @@ def multi_scale_gmsd(
     between=(0, 2),
     unit="dissimilarity",
     source="CANARY (Sun et al. 2023), 3.1.3; Ding et al. 2020",
+    formula="mean over successes of 1 - sum_ij (alpha_ij l_ij + beta_ij s_ij) over VGG16's features",
+    aliases=("AMS", "DISTS"),
 )
 def dists(
     inputs: Tensor,
@@ -116,6 +120,8 @@ def dists(
     between=(-1, 1),
     unit="similarity",
     source="AISafety (Liu et al. 2021), eq 5; Wang et al. 2004",
+    formula="mean over successes of SSIM(x, xa), Gaussian window of 11 x 11, sigma 1.5",
+    aliases=("SSIM",),
 )
 def structural_similarity(
     inputs: Tensor, adv_inputs: Tensor, success: Tensor, *, reduction: Reduction = "mean"

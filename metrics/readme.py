@@ -3,10 +3,9 @@
 Run as `python -m davylamp.metrics.readme` (alone: `python -m metrics.readme`) after a metric is added or changed.
 """
 
-from math import inf, log
 from pathlib import Path
 
-from . import METRICS, Metric
+from . import METRICS, NOTATION, Metric
 
 README = Path(__file__).with_name("README.md")
 HEAD = """\
@@ -40,36 +39,33 @@ METRICS["MR"].function(logits, adv_logits, labels=labels)  # by symbol; METRICS[
 
 ## Metrics
 
-"Robust when" says which values speak for the model or the defence.
+"Robust when" says which values speak for the model or the defence. In the formulas:
+{notation}
 
 """
 
 
 def render() -> str:
     """Text of the page."""
-    rows = ["| symbol | function | meaning | robust when | range | unit | source |", "|---|---|---|---|---|---|---|"]
-    return HEAD + "\n".join(rows + [_row(record) for record in METRICS.values()]) + "\n"
+    heads = ("symbol", "function", "also", "meaning", "formula", "robust when", "range", "unit", "source")
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    return HEAD.replace("{notation}", NOTATION) + "\n".join(rows + [_row(record) for record in METRICS.values()]) + "\n"
 
 
 def _row(record: Metric) -> str:
     """Line of the table."""
-    low, high = (_bound(bound) for bound in record.between)
     cells = (
         record.symbol,
         f"`{record.function.__name__}`",
+        ", ".join(record.aliases) or "-",
         record.meaning,
+        f"`{record.formula}`".replace("|", "\\|"),
         record.robust_when or "-",
-        f"{low} to {high}",
+        record.range,
         record.unit,
         record.source,
     )
     return f"| {' | '.join(cells)} |"
-
-
-def _bound(bound: float) -> str:
-    """End of a range, for people."""
-    names = {inf: "∞", -inf: "-∞", log(2): "ln 2"}
-    return names.get(bound, f"{bound:g}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, log
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
@@ -25,6 +26,8 @@ class Metric:
         between: least and largest possible value.
         unit: of the value.
         source: paper and equation.
+        formula: as it is computed by default, in the words of `NOTATION`.
+        aliases: other names in the papers and in the field; of a family, as AND of AMD, AED and APCR, shared.
     """
 
     symbol: str
@@ -35,17 +38,55 @@ class Metric:
     between: tuple[float, float]
     unit: str
     source: str
+    formula: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
         """Group that it belongs to, the module that holds its function: "effect", "distance"; as in `measures`."""
         return self.function.__module__.rpartition(".")[2]
 
+    @property
+    def range(self) -> str:
+        """Least and largest possible value, for people."""
+        names = {inf: "∞", -inf: "-∞", log(2): "ln 2"}
+        low, high = (names.get(bound, f"{bound:g}") for bound in self.between)
+        return f"{low} to {high}"
+
 
 METRICS: dict[str, Metric] = {}
+NOTATION = """\
+x, xa: clean and adversarial image, N colour values in [0, 1]; y: true class; t: target class; P: probabilities of the
+model; F: its prediction; [...]: 1 if true, else 0; mean: over all images where nothing else is said; valid: images with
+F(x) = y; successes: valid images that the attack fools; _O, _D: of the original and of the defended model."""
 
 
-def metric(
+def symbols_named(name: str) -> tuple[str, ...]:
+    """The metrics that a symbol, an alias, a title or a function's name means; case, "-", "_" and spaces do not count.
+
+    Args:
+        name: "MR", "ssim", "QI-Wup", "Misclassification ratio", or of a family: "AND".
+
+    Returns:
+        Symbols in the order of `METRICS`; one for a symbol, several for a family, none if nothing is called so.
+    """
+    if name in METRICS:
+        return (name,)
+    wanted = _plain(name)
+    symbols = tuple(symbol for symbol in METRICS if _plain(symbol) == wanted)
+    return symbols or tuple(record.symbol for record in METRICS.values() if wanted in map(_plain, names_of(record)))
+
+
+def names_of(record: Metric) -> tuple[str, ...]:
+    """Everything but its symbol that a metric is called by."""
+    return (*record.aliases, record.title, record.function.__name__)
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold().replace("-", "").replace("_", "").replace(" ", "")
+
+
+def metric(  # noqa: PLR0913 - the fields of a record, by name
     *,
     symbol: str,
     robust_when: Direction | None,
@@ -53,6 +94,8 @@ def metric(
     source: str,
     title: str = "",
     unit: str = "fraction",
+    formula: str = "",
+    aliases: tuple[str, ...] = (),
 ) -> Callable[[Function], Function]:
     """Record the decorated function in `METRICS` and return it unchanged.
 
@@ -63,6 +106,8 @@ def metric(
         source: paper and equation.
         title: display name; empty: the symbol.
         unit: of the value.
+        formula: as it is computed by default, in the words of `NOTATION`.
+        aliases: other names in the papers and in the field.
 
     Returns:
         The decorator.
@@ -77,7 +122,8 @@ def metric(
             raise ValueError(f"expected a docstring on the function of {symbol!r}, got none")
         if symbol in METRICS:
             raise ValueError(f"expected a new symbol, got {symbol!r} twice")
-        METRICS[symbol] = Metric(symbol, function, title or symbol, meaning, robust_when, between, unit, source)
+        fields = (title or symbol, meaning, robust_when, between, unit, source, formula, aliases)
+        METRICS[symbol] = Metric(symbol, function, *fields)
         return function
 
     return record

@@ -21,6 +21,7 @@ IMAGES = 256  # that the model is given at once
     between=(0, INFINITE),
     unit="grey levels",
     source="AISafety (Liu et al. 2021), eq 20",
+    formula="mean of the least a with F(clip(x + a v)) != y for one of the random orthogonal directions v",
 )
 def empirical_boundary_distance(
     model: Model,
@@ -71,6 +72,8 @@ def empirical_boundary_distance(
     between=(0, INFINITE),
     unit="steps",
     source="AISafety (Liu et al. 2021), EBD-2",
+    formula="mean number of steps of BIM (0.0005 each) until F != y",
+    aliases=("EBD-2",),
 )
 def boundary_steps(
     model: Model,
@@ -121,6 +124,7 @@ def boundary_steps(
     between=(0, INFINITE),
     unit="nats per pixel range",
     source="AISafety (Liu et al. 2021), eq 21",
+    formula="mean over x and noisy m of |loss(x, y) - loss(m, y)| / ||x - m||_inf, ||x - m||_inf <= epsilon",
 )
 def noise_insensitivity(
     logits: Tensor, noisy_logits: Tensor, inputs: Tensor, noisy_inputs: Tensor, labels: Tensor, epsilon: float

@@ -20,6 +20,7 @@ from .registry import Reduction, metric, reduce
     robust_when="lower",
     between=(0, 1),
     source="CANARY (Sun et al. 2023), 3.1.2",
+    formula="mean over successes on the source and over the other models t of [F_t(xa) != y]",
 )
 def observable_transfer_rate(
     predictions: Tensor,

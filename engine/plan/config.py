@@ -22,7 +22,8 @@ from ...adapters.threat_model import Norm
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..cell import MEASURES, SHARD_SIZE, strip_best
-from ..measure_groups import is_group, known_groups, read_group
+from ..measure_groups import is_group, read_group
+from ..metric_names import unknown_measure
 from ..parametrised import is_parametrised, options_of
 from ..portfolio import AUTO, is_portfolio
 from ..user_metrics import find_metric
@@ -204,7 +205,7 @@ class Config:
             elif is_parametrised(measure) or is_group(measure):
                 _prefixed(f"measures[{place}]", options_of if is_parametrised(measure) else read_group, measure)
             else:
-                unknown = UnknownName(f"measures[{place}]", measure, known_groups())
+                unknown = unknown_measure(f"measures[{place}]", measure)
                 unknown.path = f"measures[{place}]"
                 raise unknown
 

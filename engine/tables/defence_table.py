@@ -14,6 +14,7 @@ from torch import Tensor
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..confidences import needs_confidences
+from ..metric_names import resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
@@ -154,10 +155,10 @@ def _read_pair(folder: str | Path, original: str, defended: str) -> Outcomes:
 
 
 def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
-    chosen = SYMBOLS if symbols is None else tuple(dict.fromkeys(symbols))
+    chosen = SYMBOLS if symbols is None else resolve_symbols(symbols)
     for symbol in chosen:
         if symbol not in METRICS:
-            raise UnknownName("metric", symbol, METRICS)
+            raise unknown_metric(symbol)
         if symbol not in SYMBOLS:
             raise Unsupported(f"{symbol} is about one model: ask for it without --defence")
     return chosen

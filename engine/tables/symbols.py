@@ -7,10 +7,11 @@ import numpy as np
 
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.user_file import is_file_name
-from ...errors import UnknownName, Unsupported
+from ...errors import Unsupported
 from ...metrics import METRICS
 from ..cell import MEASURES
 from ..measure_groups import COVERAGES, GROUP_OF, group_names
+from ..metric_names import TARGETED, resolve_symbols, unknown_metric
 from ..parametrised import CLEAN, base_of, is_parametrised, options_of
 from ..statistics.bootstrap import Draws, draw_half_distortion, draw_macro_f1, draw_means, draw_optimality, draws_of
 from ..store.coverage_bits import coverage_of, coverage_values
@@ -49,7 +50,6 @@ DEFAULTS: Mapping[By, tuple[str, ...]] = {
 OF_CLEAN = ("CA", "CC", "CF")
 _SHARES = ("MR", "TAS", "RA", "RA_worst", "CA", "AAB", "AAW", "R8", "OTR")
 _SPECIAL = ("CTC", "D_half", "OPT", "RA_worst")
-_TARGETED = ("TAS", "QI_Wup_T", "QI_Vis_T")
 
 
 def is_share(symbol: str) -> bool:
@@ -64,14 +64,14 @@ def choose_symbols(symbols: Sequence[str] | None, by: By) -> tuple[str, ...]:
         UnknownName: if there is no such metric.
         Unsupported: if it exists, but not in this table.
     """
-    chosen = DEFAULTS[by] if symbols is None else tuple(dict.fromkeys(symbols))
+    chosen = DEFAULTS[by] if symbols is None else resolve_symbols(symbols, MEASUREMENTS)
     for symbol in chosen:
         if is_file_name(symbol):
             find_metric(symbol)
             continue
         base = base_of(symbol)
         if base not in METRICS and symbol not in MEASUREMENTS and not is_rate(symbol):
-            raise UnknownName("metric", symbol, [*METRICS, *MEASUREMENTS])
+            raise unknown_metric(symbol, MEASUREMENTS)
         if is_parametrised(symbol):
             options_of(symbol)
         group = METRICS[base].group if base in METRICS else ""
@@ -237,7 +237,7 @@ def _why_absent(symbol: str, outcomes: Outcomes) -> str:
     if symbol not in METRICS or METRICS[symbol].group == "accuracy":
         return "it has no predictions on clean images"
     group = METRICS[symbol].group
-    if symbol in _TARGETED and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
+    if symbol in TARGETED and not any(outcome.cell.threat_model.targeted for outcome in outcomes.done):
         failed = any(cell.threat_model.targeted for cell, _ in outcomes.failed)
         return "no attack here has a target" if not failed else "every attack with a target failed"
     reasons_of = {

@@ -175,6 +175,13 @@ def test_a_defence(world, run):
     assert rows[0]["metrics"]["MRV"]["value"] is None
 
 
+def test_metrics_by_the_names_of_the_papers(world, run):
+    names, symbols = (
+        run("table", world[0], "--metric", each, "--csv")[1] for each in ("mr,AND,ra", "MR,AMD,AED,APCR,RA")
+    )
+    assert names == symbols != ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

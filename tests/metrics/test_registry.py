@@ -1,11 +1,12 @@
 """The decorator, the reduction and the count of what is undefined."""
 
+import inspect
 import math
 
 import pytest
 import torch
 
-from davylamp.metrics import METRICS, Summary, metric, summarise
+from davylamp.metrics import METRICS, Summary, metric, names_of, summarise, symbols_named
 from davylamp.metrics.registry import reduce
 
 
@@ -47,3 +48,45 @@ def test_undefined_values_are_skipped_and_counted():
 
 def test_infinite_values_are_defined():
     assert summarise(torch.tensor([1.0, math.inf])) == Summary(math.inf, 2, 0)
+
+
+# The names of CANARY (3.1.2 to 3.1.4), AISafety (Table I), Mopuri et al. and of the field.
+CALLED = {
+    "AV": "CAV", "RR": "CRR", "SR": "CSR", "AND": "AMD AED APCR", "AMS": "ALMS ADMS", "QNC": "QNC_F QNC_B",
+    "AED-FD": "FDL FDH", "ACAMC": "ACAMC_A ACAMC_T", "MCV": "CAV FV CV", "ANDV": "AMDV AEDV APCRV",
+    "AMSV": "ADMSV ALMSV", "ACV": "MRV AMDV AEDV APCRV ADMSV ALMSV", "ALD_p": "ALD", "relative mCE": "RmCE",
+    "EBD-2": "EBD2", "QI-Wup": "QI_Wup", "QI-Vis-Targeted": "QI_Vis_T", "AuC": "FR_AUC", "FR": "FR@K", "SSIM": "ASS",
+    "DISTS": "ADMS", "mr": "MR", "MCE": "mCE", "Half distortion": "D_half", "rectify_ratio": "CRR", "nothing": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "symbols"), CALLED.items())
+def test_a_metric_has_the_names_of_the_papers(name, symbols):
+    assert symbols_named(name) == tuple(symbols.split())
+
+
+def test_a_symbol_is_no_other_metrics_name():
+    for symbol in METRICS:
+        assert symbols_named(symbol) == symbols_named(symbol.lower()) == (symbol,)
+    named = [alias for record in METRICS.values() for alias in names_of(record)]
+    assert all(symbols_named(alias) for alias in named)
+    assert not {alias.casefold() for alias in named} & {symbol.casefold() for symbol in METRICS} - {"dists"}
+
+
+def test_a_formula_counts_the_images_that_the_function_counts():
+    arguments = {symbol: inspect.signature(record.function).parameters for symbol, record in METRICS.items()}
+    assert {symbol for symbol, record in METRICS.items() if "over successes" in record.formula} == {
+        symbol
+        for symbol, names in arguments.items()
+        if ("success" in names or symbol == "OTR") and "(defended)" not in METRICS[symbol].formula
+    }
+    valid = {symbol for symbol, record in METRICS.items() if "over valid" in record.formula}
+    generator = torch.Generator().manual_seed(0)
+    logits, adv_logits = torch.randn(2, 40, 4, generator=generator)
+    labels = torch.randint(4, (40,), generator=generator)
+    for symbol in ("MR", "AIAC", "ARTC", "AAB", "ACAC", "NTE"):
+        values = METRICS[symbol].function(
+            *[logits][: "logits" in arguments[symbol]], adv_logits, labels, reduction="none"
+        )
+        assert (symbol in valid) == bool(torch.equal(~values.isnan(), logits.argmax(1) == labels)), symbol
+    assert all(record.formula for record in METRICS.values())

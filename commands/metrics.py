@@ -1,0 +1,25 @@
+"""The command that says what a metric is."""
+
+from typing import Annotated
+
+import typer
+
+from .options import Json
+
+
+def list_metrics(
+    name: Annotated[
+        str | None, typer.Argument(help="a symbol or another name in any case: MR, ssim, AND; whole, with its formula")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List every metric: names, meaning, direction, range, unit; with NAME its formula, source and command, too."""
+    from ..engine.metric_names import find_metrics
+    from ..metrics import METRICS
+    from ..report.text.metrics import metrics_json, print_metrics
+
+    symbols = tuple(METRICS) if name is None else find_metrics(name)
+    if as_json:
+        print(metrics_json(symbols))  # noqa: T201 - the product
+    else:
+        print_metrics(symbols, whole=name is not None)

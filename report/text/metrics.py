@@ -1,0 +1,100 @@
+"""Metrics for a person and for a program: names, meaning, direction, range, formula, source, command."""
+
+import inspect
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from ...engine.metric_names import access_of
+from ...metrics import METRICS, NOTATION, Metric
+from .console import printable
+
+_WITHOUT_ATTACK = ("accuracy", "corruption", "neurons", "stability")
+_NOT_SHOWN = ("symbol", "title", "robust_when", "between")  # said by other words
+_WIDEST = 100
+_KEPT = "\N{NO-BREAK SPACE}"  # a range stays on its line
+
+
+def metrics_json(symbols: Sequence[str]) -> str:
+    """One JSON list, a record per metric; an infinite end of a range is null."""
+    return json.dumps([describe_metric(symbol) for symbol in symbols], indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def describe_metric(symbol: str) -> dict[str, Any]:
+    """What `davylamp metrics` says of a metric."""
+    record, access = METRICS[symbol], access_of(symbol)
+    ends = [bound if abs(bound) != float("inf") else None for bound in record.between]
+    return {
+        "symbol": symbol,
+        "title": record.title,
+        "also": list(record.aliases),
+        "meaning": record.meaning,
+        "formula": record.formula,
+        "robust_when": record.robust_when,
+        "better": _direction(record),
+        "between": ends,
+        "range": record.range,
+        "unit": record.unit,
+        "source": record.source,
+        "needs": access.needs,
+        "shown_by": f"{access.shown_by} {symbol}" if access.shown_by.endswith("--metric") else access.shown_by,
+        "function": f"davylamp.metrics.{record.function.__name__}",
+        "note": _note(record),
+    }
+
+
+def print_metrics(symbols: Sequence[str], *, whole: bool) -> None:
+    """Print metrics, whole or in a few lines each; broken at words, at the terminal's width or 80 in a pipe."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+    width = max(40, min(columns, _WIDEST))
+    lines = []
+    for symbol in symbols:
+        lines += _all_of(symbol, width) if whole else _short(METRICS[symbol], width)
+    end = NOTATION if whole else "`davylamp metrics NAME` says formula, source and the command that gives it."
+    lines += _wrapped(end, width, "")
+    print("\n".join(map(printable, lines)))  # noqa: T201 - the product
+
+
+def _short(record: Metric, width: int) -> list[str]:
+    also = f" (also {', '.join(record.aliases)})" if record.aliases else ""
+    better = f"{record.robust_when} is more robust" if record.robust_when else "says nothing of robustness"
+    between = record.range.replace(" ", _KEPT)
+    first = f"{record.symbol:<8} {record.title}{also}; {better}; {between}, {record.unit}"
+    return _wrapped(first, width, " " * 9) + _wrapped(f"{'':9}{record.meaning}", width, " " * 9)
+
+
+def _all_of(symbol: str, width: int) -> list[str]:
+    known = describe_metric(symbol)
+    known["also"] = ", ".join(known["also"])
+    words = [word for word in known if word not in _NOT_SHOWN]
+    lines = [f"{symbol}: {known['title']}"]
+    for word in words:
+        if known[word]:
+            lines += _wrapped(f"{word.replace('_', ' '):<9} {known[word]}", width, " " * 10)
+    return [*lines, ""]
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_KEPT, " ") for line in lines]
+
+
+def _direction(record: Metric) -> str:
+    """Which values are better, and for whom."""
+    if record.robust_when is None:
+        return "neither: it says how much of the model a set of images exercises"
+    if record.group.startswith("defence"):
+        return f"{record.robust_when} is better for the defence"
+    if record.group in _WITHOUT_ATTACK:
+        return f"{record.robust_when} is better for the model"
+    other = "lower" if record.robust_when == "higher" else "higher"
+    return f"{record.robust_when} is better for the model, {other} for the attack"
+
+
+def _note(record: Metric) -> str:
+    """What the docstring says between its first line and its arguments."""
+    text = (inspect.getdoc(record.function) or "").partition("Args:")[0]
+    return " ".join(text.partition("\n")[2].split())

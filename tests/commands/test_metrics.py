@@ -1,0 +1,80 @@
+"""`davylamp metrics`: what it says is what the functions, the page and the other commands say."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from davylamp.engine.metric_names import access_of, resolve_symbols
+from davylamp.engine.tables.symbols import MEASUREMENTS
+from davylamp.metrics import METRICS
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics-by-command.md"  # test_every_metric.py runs what it says
+
+
+def test_the_list_has_every_metric_and_fits_eighty_columns(run):
+    code, out, err = run("metrics")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    assert [line.split()[0] for line in out.splitlines()[:-1] if line[0] != " "] == list(METRICS)
+    words = " ".join(out.split())
+    for record in METRICS.values():
+        assert record.meaning in words
+        assert f"; {record.range}, {record.unit}" in words
+
+
+@pytest.mark.parametrize("name", ["mr", "Misclassification ratio", "asr"])
+def test_one_metric_whole_by_any_name(run, name):
+    code, out, _ = run("metrics", name)
+    assert code == 0
+    assert out.startswith("MR: Misclassification ratio\n")
+    for text in (
+        "mean over valid of [F(xa) != y]",
+        "lower is better for the model",
+        "3.1.2",
+        "table FOLDER --metric MR",
+    ):
+        assert text in " ".join(out.split())
+    assert "valid: images with F(x) = y" in " ".join(out.split())
+
+
+def test_as_json_a_family_is_its_metrics(run):
+    code, out, _ = run("metrics", "QNC", "--json")
+    records = json.loads(out)
+    assert code == 0
+    assert [record["symbol"] for record in records] == ["QNC_F", "QNC_B"]
+    assert [record["between"] for record in records] == [[0, None]] * 2
+    assert records[0]["also"] == ["QNC"]
+    assert len(json.loads(run("metrics", "--json")[1])) == len(METRICS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("metrics", "ssmi"), "unknown metric 'ssmi'; did you mean ASS?"),
+        (("metrics", "nothing"), "unknown metric 'nothing'; davylamp metrics lists them"),
+        (("evaluate", "--metric", "mr"), "unknown metric 'mr'; MR needs no group: davylamp table FOLDER --metric MR"),
+        (("evaluate", "--metric", "ebd"), "unknown metric 'ebd'; did you mean boundary?"),
+    ],
+)
+def test_another_name_is_one_line_that_helps(run, arguments, message):
+    more = () if arguments[0] == "metrics" else ("--attacks", "pgd", "--models", "none", "--data", "none", "-o", "out")
+    code, out, err = run(*arguments, *more)
+    assert (code, out, err) == (1, "", f"davylamp: {message}\n")
+
+
+def test_the_page_and_the_command_say_the_same():
+    lines = re.findall(
+        r"^\| (\S+) \| ([^|]*) \|([^|]*)\| `([^`]*)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {symbol: (title, needs.replace("`", "").strip(), shown) for symbol, title, needs, shown in lines} == {
+        symbol: (record.title, *access_of(symbol)) for symbol, record in METRICS.items()
+    }
+
+
+def test_names_with_a_parameter_and_beside_the_metrics():
+    names = ["fr@10", "QI-Wup@0.5", "ra", "L2", "AND", "AMD", "mr@3", "my.py:f", "Nothing"]
+    assert resolve_symbols(names, MEASUREMENTS) == (
+        *("FR@10", "QI_Wup@0.5", "RA", "l2", "AMD", "AED", "APCR", "MR@3", "my.py:f", "Nothing"),
+    )
