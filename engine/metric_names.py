@@ -69,9 +69,11 @@ def find_metrics(name: str) -> tuple[str, ...]:
 
 def unknown_metric(name: str, others: Iterable[str] = ()) -> UnknownName:
     """The error of a name that no metric has, with the nearest symbols or the command that lists them."""
-    called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in (symbol, *names_of(each))}
-    called |= {text.casefold(): text for text in others}
-    near = dict.fromkeys(called[text] for text in get_close_matches(name.strip().casefold(), called))
+    symbols = {text.casefold(): text for text in (*METRICS, *others)}
+    called = {text.casefold(): symbol for symbol, each in METRICS.items() for text in names_of(each)}
+    wanted = name.strip().casefold()
+    near = [symbols[text] for text in get_close_matches(wanted, symbols)]
+    near = near or list(dict.fromkeys(called[text] for text in get_close_matches(wanted, called)))
     return UnknownName("metric", name, [], meant=" or ".join(near), hint="davylamp metrics lists them")
 
 
