@@ -7,7 +7,7 @@ import typer
 
 from .derived import Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_from
+from .loading import LOADING, loading_from, say_traffic
 from .options import Data, Json, split_list
 from .progress import show_progress
 
@@ -46,6 +46,7 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
             seed=seed,
             progress=lambda count: progress(name, count),
         )
+    say_traffic([classifier])
     lines = certified_accuracy(certificates, images.labels, radii or tuple(sigma * step for step in range(5)))
     columns = (images.names, images.labels.tolist(), *(values.tolist() for values in certificates))
     rows: list[dict[str, Any]] = [

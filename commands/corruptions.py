@@ -10,7 +10,7 @@ import typer
 from ..errors import InvalidInput
 from .derived import Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_from
+from .loading import LOADING, loading_from, say_traffic
 from .options import Json, all_failed, one_format, read_whole, split_list, split_models
 from .progress import show_progress
 from .results import Bootstrap, Csv
@@ -175,6 +175,7 @@ def _measure(names: list[str], plan: Any, store: Any, device: str, seen: InputOp
         with show_progress(count_images(models, plan)) as progress:
             summary = measure_corruptions(models, plan, store, progress)
         failed |= summary.failed
+        say_traffic(models.values())
         print_error(f"{summary.done} records made, {summary.kept} were there: {store.folder}")
     for name, reason in failed.items():
         print_error(f"- {name}: {reason}")

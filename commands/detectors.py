@@ -11,7 +11,7 @@ import typer
 from ..errors import InvalidInput
 from .derived import Given
 from .input_options import InputOptions
-from .loading import LOADING, LOADING_AT_FULL_RATE, loading_from
+from .loading import LOADING, LOADING_AT_FULL_RATE, loading_from, say_traffic
 from .options import Data, Json, Model, read_parameters, split_list
 from .train import Lesson, is_attack, train_attack
 
@@ -105,6 +105,7 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
         print_error(f"chosen: {shown.attack}, norm {rules.norm}, epsilon {rules.epsilon}, seed {seed}")
     trained = train_detector(row.full_name, classifier, images, shown, model=model, seed=seed, **values)
     save_detector(trained, out)
+    say_traffic([classifier])
     if as_json:
         print(json.dumps({"file": str(out), **trained.card}, indent=2))  # noqa: T201 - the product
         return

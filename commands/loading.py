@@ -44,3 +44,12 @@ def loading_from(values: Given, models: Iterable[str] = (), *, folder: Path | No
     for line in describe_isolated(config.isolation, names):
         print_error(f"- {line}")
     return Loading(config.transport("" if folder is None else folder / FILE), config.isolation)
+
+
+def say_traffic(classifiers: Iterable[Any]) -> None:
+    """Print what servers were asked and paid for, a line on standard error; nothing if there are none."""
+    from ..adapters.models.remote.traffic import traffic_of
+    from ..report.text.console import print_error
+
+    if line := traffic_of(*classifiers).line:
+        print_error(f"- {line}")

@@ -9,7 +9,7 @@ import typer
 from ..errors import DavylampError, InvalidInput, Unsupported
 from .derived import Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_from
+from .loading import LOADING, loading_from, say_traffic
 from .options import Data, Json, Libraries, Model, choose_rows, read_parameters, say_defaults, split_list
 from .progress import show_progress
 
@@ -64,6 +64,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
                 failed[row.name] = str(error)
     if not lines:
         raise Unsupported("; ".join(dict.fromkeys(failed.values())))
+    say_traffic([classifier])
     say_defaults(context, ("model", "data", "threshold", "seed"))
     if as_json:
         print(json.dumps({"norm": norm, "rows": lines, "failed": failed}, indent=2))  # noqa: T201 - the product

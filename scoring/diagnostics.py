@@ -42,7 +42,7 @@ class Diagnostics:
         if not self.rhat <= RHAT:
             problems.append(f"R-hat {self.rhat:.3f} above {RHAT}")
         if not min(self.bulk_ess, self.tail_ess) >= ESS:
-            problems.append(f"{min(self.bulk_ess, self.tail_ess):.0f} effective draws, fewer than {ESS:.0f}")
+            problems.append(f"{min(self.bulk_ess, self.tail_ess):.1f} effective draws, fewer than {ESS:.0f}")
         if self.divergences:
             problems.append(f"{self.divergences} divergent steps")
         if not self.step <= STEP:

@@ -7,12 +7,14 @@ from .transport import Transport
 
 PATTERNS = ("http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH")
 _SHORTER_EDGE = 256 / 224  # of a photo, relative to the crop: the customary one
+_SMALL = 128  # models of smaller images are of data sets whose images have that size already
 
 
 def load_remote(name: str, device: str = "cpu", transport: Transport | None = None) -> Classifier:
     """The model of a server; what it takes and gives is read from its metadata, and from what the name adds.
 
-    Where the metadata fix a square size, photos are resized to 256/224 of it and cropped, as is customary.
+    Where the metadata fix a square size, photos are resized to 256/224 of it and cropped, as is customary; those of
+    small images (CIFAR) are resized to it, so that images of that size stay as they are.
 
     Args:
         name: "http://HOST:PORT/v2/models/NAME", "json+http://HOST:PORT/PATH", with `?KEY=VALUE` of `Encoding`.
@@ -34,7 +36,7 @@ def load_remote(name: str, device: str = "cpu", transport: Transport | None = No
         num_classes=model.form.classes or encoding.classes,
         name=name,
         device=device,
-        resize=None if side is None else round(side * _SHORTER_EDGE),
+        resize=side if side is None or side < _SMALL else round(side * _SHORTER_EDGE),
         crop=side,
         random=encoding.random,
         outputs=encoding.outputs or None,

@@ -181,3 +181,17 @@ def test_json_of_an_evaluation_says_what_was_paid(run, serve, images):
     assert code == 0
     assert document["traffic"]["paid"] == server.images()
     assert document["traffic"]["asked"] == document["traffic"]["paid"]  # nothing was kept
+
+
+def test_commands_without_a_folder_say_what_was_paid(run, serve, images):
+    server = serve()
+    square = ("saturation", "torchattacks:square", "--model", server.url, "--data", images, "--limit", "2")
+    code, _, err = run(*square, "--param", "steps=3", "--budget", "0.1,0.2", "--cost", "0.5")
+    assert code == 0, err
+    paid = server.images()
+    assert f"{paid} paid" in err
+    assert f"price {paid * 0.5:g}\n" in err
+    smoothed = ("certify", f"{server.url}+smoothing:sigma=0.1", "--data", images, "--limit", "1")
+    code, _, err = run(*smoothed, "--first", "5", "--draws", "20")
+    assert code == 0, err
+    assert f"{server.images() - paid} paid" in err

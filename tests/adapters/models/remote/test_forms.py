@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from PIL import Image
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.data.datasets import load_data_for
 from davylamp.adapters.models.remote.traffic import traffic_of
 from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model
@@ -98,3 +100,15 @@ def test_what_it_wants_of_an_image_may_stand_behind_its_name(digits, serve, tmp_
     paid = traffic_of(remote).paid
     remote(digits.inputs[:2])
     assert traffic_of(remote).paid == paid  # kept
+
+
+@pytest.mark.parametrize(("side", "resize"), [(16, 16), (224, 256)])
+def test_small_images_of_the_models_size_stay_as_they_are(side, resize, serve, tmp_path):
+    """Those of CIFAR or MNIST would be enlarged and cropped: others than a model in process is shown."""
+    remote = load_model(serve(side=side).url)
+    assert (remote.resize, remote.crop) == (resize, side)
+    noise = torch.randint(0, 256, (16, 16, 3), dtype=torch.uint8)
+    (tmp_path / "cat").mkdir()
+    Image.fromarray(noise.numpy()).save(tmp_path / "cat" / "one.png")
+    if side == 16:
+        assert torch.equal(load_data_for(remote, f"imagefolder:{tmp_path}").inputs[0] * 255, noise.permute(2, 0, 1))
