@@ -76,7 +76,9 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
     bootstrap: Bootstrap = 1000,
     as_csv: Csv = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
-    as_latex: Annotated[bool, typer.Option("--latex", help="a LaTeX tabular")] = False,
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="a LaTeX table with caption, in the rules of booktabs")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure how models bear corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, into a folder."""

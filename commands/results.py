@@ -47,10 +47,13 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     seed: Seed = 0,
     as_csv: Csv = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
-    as_latex: Annotated[bool, typer.Option("--latex", help="a LaTeX tabular")] = False,
+    as_latex: Annotated[
+        bool, typer.Option("--latex", help="a LaTeX table with caption, in the rules of booktabs")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show a results folder as the papers' tables: any metric, with n and a 95 % bootstrap interval over images."""
+    from ..report.text.latex import table_latex
     from ..report.text.tables import FORMATS, print_results, print_transfer
 
     asked = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json}
@@ -79,7 +82,8 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     if not form:
         print_results(table)
         return
-    print(FORMATS[form](table), end="" if form != "json" else "\n")  # noqa: T201 - the product
+    text = table_latex(table, _versions(folder)) if form == "latex" else FORMATS[form](table)
+    print(text, end="" if form != "json" else "\n")  # noqa: T201 - the product
     if form != "json":
         _warn(table.notes)
 
@@ -170,6 +174,14 @@ def _build(
     from ..engine.tables.defence_table import build_defence
 
     return build_defence(folder, *defence, metrics=metric, **drawing)
+
+
+def _versions(folder: Path) -> dict[str, str]:
+    """Of the programs that made the results, for a caption."""
+    from ..engine.store.frames import list_cells
+    from ..report.sections.provenance import collect_versions
+
+    return collect_versions(list_cells(folder))
 
 
 def _warn(notes: Sequence[str]) -> None:

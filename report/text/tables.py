@@ -15,6 +15,8 @@ from ...engine.tables.table import Table, TableRow
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import METRICS
 from .console import format_cell, make_console, print_table, printable, to_csv
+from .latex import table_latex
+from .shown import is_given, shown_labels
 
 _BLOCKS = {
     "accuracy": "Capability",
@@ -33,9 +35,6 @@ _BLOCKS = {
 _MEASURED = {"seconds": "Cost", "forwards": "Cost", "backwards": "Cost"} | dict.fromkeys(
     ("l0", "l1", "l2", "linf"), "Distortion"
 )
-_LATEX = {character: f"\\{character}" for character in "&%$#_{}"}
-_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
-_LATEX |= {"<": r"\textless{}", ">": r"\textgreater{}"}
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
 _MEANS = {
     "attacks": "mean over models",
@@ -68,15 +67,6 @@ def table_markdown(table: Table) -> str:
     return "".join(f"| {' | '.join(map(_markdown, line))} |\n" for line in lines)
 
 
-def table_latex(table: Table) -> str:
-    r"""A LaTeX tabular in the rules of booktabs (needs \usepackage{booktabs})."""
-    columns, rows = _flat(table)
-    left = len(columns) - len(table.symbols)
-    lines = [f"\\begin{{tabular}}{{{'l' * left}{'r' * len(table.symbols)}}}", "\\toprule", _latex_line(columns)]
-    lines += ["\\midrule", *map(_latex_line, rows), "\\bottomrule", "\\end{tabular}"]
-    return "\n".join(lines) + "\n"
-
-
 def print_results(table: Table, console: Console | None = None) -> None:
     """Print a table in the papers' blocks: capability, effect, cost, distortion."""
     console, first = console or make_console(), True
@@ -84,7 +74,7 @@ def print_results(table: Table, console: Console | None = None) -> None:
     for symbol in table.symbols:
         block = "Side by side" if table.by == "references" else _block(symbol)
         blocks.setdefault(block, []).append(symbol)
-    shown = _shown_labels(table)
+    shown = shown_labels(table)
     for block, symbols in (blocks or {"Cells": []}).items():
         labels = shown if first else [name for name in shown if name not in _COUNTED]
         rows = [[*_label_cells(row, labels), *(_text(row.metrics[symbol]) for symbol in symbols)] for row in table.rows]
@@ -111,7 +101,7 @@ def print_transfer(transfer: Transfer, console: Console | None = None) -> None:
     for table in transfer.tables:
         for place, labels in enumerate(table.attacks):
             threat = ", ".join(
-                format_cell(labels[name]) for name in ("norm", "epsilon", "setting") if _is_given(labels[name])
+                format_cell(labels[name]) for name in ("norm", "epsilon", "setting") if is_given(labels[name])
             )
             title = f"{labels['implementation']}, {threat}{', targeted' if labels['targeted'] else ''}"
             rows = [
@@ -132,7 +122,7 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
         shown = sorted({*budgets, *points})
         names = ["model", "implementation", "epsilon", "targeted", "setting", "images", "violations"]
-        names = [name for name in names if any(_is_given(curve.labels[name]) for curve in mine)]
+        names = [name for name in names if any(is_given(curve.labels[name]) for curve in mine)]
         columns = [*names, *(f"{budget:.4g}" for budget in shown)]
         queries = curves.against == "queries"
         columns += ["half at"] if queries else ["half at", "D_half", "R^2", "OPT"]
@@ -223,7 +213,7 @@ def _curve_cells(curve: Curve, shown: Sequence[float], *, queries: bool) -> list
 
 def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
     """Headings and cells as texts, without the labels that are empty everywhere."""
-    labels = _shown_labels(table)
+    labels = shown_labels(table)
     rows = [
         [*map(format_cell, _label_cells(row, labels)), *(_text(row.metrics[symbol]) for symbol in table.symbols)]
         for row in table.rows
@@ -231,20 +221,10 @@ def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
     return [*labels, *table.symbols], rows
 
 
-def _shown_labels(table: Table) -> list[str]:
-    return [
-        name for name in table.labels if any(_is_given(row.labels[name]) for row in table.rows) or name == "violations"
-    ]
-
-
 def _label_cells(row: TableRow | Curve, names: Sequence[str]) -> list[Any]:
     return [
-        f"{value:.4g}" if isinstance(value := row.labels[name], float) and _is_given(value) else value for name in names
+        f"{value:.4g}" if isinstance(value := row.labels[name], float) and is_given(value) else value for name in names
     ]
-
-
-def _is_given(value: Any) -> bool:
-    return value not in ("", False, 0, None) and not (isinstance(value, float) and math.isnan(value))
 
 
 def _block(symbol: str) -> str:
@@ -282,14 +262,6 @@ def _markdown(text: str) -> str:
     for sign in ("\\", "|", "<", "`", "*"):
         text = text.replace(sign, f"\\{sign}")
     return printable(" ".join(text.replace("](", "]\\(").split()))
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    escaped = [
-        "".join(_LATEX.get(character, character) for character in printable(" ".join(cell.split()))) for cell in cells
-    ]
-    line = " & ".join(escaped) + r" \\"
-    return f"{{}}{line}" if line.startswith("[") else line  # or it would be an argument of the line before
 
 
 FORMATS: Mapping[str, Callable[[Table], str]] = {

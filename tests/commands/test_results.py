@@ -19,7 +19,7 @@ from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.table import Table, TableRow
 from davylamp.engine.tables.transfer_table import build_transfer
 from davylamp.report.parts.curve_figure import write_curve_figure
-from davylamp.report.text.tables import print_results, table_csv, table_json, table_latex, table_markdown
+from davylamp.report.text.tables import print_results, table_csv, table_json, table_markdown
 
 ATTACKS = (
     AttackChoice("torchattacks:pgd", "linf", 0.02, parameters={"steps": 3}),
@@ -269,16 +269,6 @@ def test_csv_survives_any_text(awkward):
     (row,) = csv.DictReader(io.StringIO(table_csv(awkward)))
     assert row["model"] == awkward.rows[0].labels["model"]
     assert (row["MR"], row["MR n"], row["FR@5"], row["FR@5 n"]) == ("0.5", "8", "", "0")
-
-
-def test_latex_survives_any_text(awkward):
-    lines = table_latex(awkward).splitlines()
-    assert lines[0] == r"\begin{tabular}{lrr}"
-    assert lines[-3] == (
-        r"{}[a]\textbar{}b\_1 \& 50\% \textbackslash{}x, "
-        r'"q" \#\$ & 0.5 [0.25, inf] (8) & - \\'
-    )
-    assert [lines[1], lines[3], *lines[-2:]] == [r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"]
 
 
 def test_markdown_survives_any_text(awkward):
