@@ -3,6 +3,7 @@
 import importlib
 import json
 import random
+import subprocess
 import sys
 import warnings
 from contextlib import contextmanager
@@ -139,6 +140,41 @@ def few_draws(with_few_draws):
     """The same for one test."""
     with with_few_draws():
         yield
+
+
+_FRESH = """
+import contextlib, io, json, os, sys, traceback, warnings
+import torch
+
+for line in sys.stdin:
+    if not (child := os.fork()):
+        out = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(json.loads(line), {})
+        except BaseException:
+            out.write(traceback.format_exc())
+        print(json.dumps(out.getvalue()), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.fixture(scope="session")
+def run_fresh():
+    """Run code where nothing but torch was imported: what it prints; a fork each of one process that waits."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _FRESH], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+
+    def run(code: str) -> str:
+        process.stdin.write(json.dumps(code) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    with process:
+        yield run
+        process.stdin.close()
 
 
 @pytest.fixture

@@ -106,6 +106,9 @@ def test_the_library_of_the_page_takes_part(advlib, tmp_path, digits):
         "assert frame.loc['advlib:fmn', 'forwards_median'] == 100\n"
         "ratio = frame.loc['advlib:fmn', 'l2_median'] / frame.loc['foolbox:fmn@repaired', 'l2_median']\n"
         "assert 0.8 < ratio < 1.1, ratio\n"
+        "import sys; from davylamp import cli\n"
+        "sys.argv = ['davylamp', 'contract', 'advlib:fmn', '--quick']\n"
+        "cli.main()\n"
     )
     paths = [str(advlib), *([os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else [])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -113,9 +116,7 @@ def test_the_library_of_the_page_takes_part(advlib, tmp_path, digits):
         [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    command = [sys.executable, "-m", "davylamp.cli", "contract", "advlib:fmn", "--quick"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert "advlib:fmn" in done.stdout.partition("forwards_median")[2].partition("advlib:fmn")[2]  # of the contract
     assert " broken" not in done.stdout
 
 

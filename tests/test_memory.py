@@ -7,7 +7,7 @@ import pytest
 
 from davylamp import memory
 
-# Page faults of filling 100 MB ten times, each time freed: before and after a classifier is made, and kept. Then the
+# Page faults of filling 40 MB ten times, each time freed: before and after a classifier is made, and kept. Then the
 # pages that the process holds: with 20 such blocks, with all of them freed, and given back.
 COUNTED = """
 import resource
@@ -18,7 +18,7 @@ from davylamp.memory import give_memory_back, keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
-        torch.ones(25_000_000)
+        torch.ones(10_000_000)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 plain = faults()
@@ -31,7 +31,7 @@ kept = faults()
 def resident():
     return int(open("/proc/self/statm").read().split()[1])
 
-blocks = [torch.ones(25_000_000) for _ in range(20)]
+blocks = [torch.ones(10_000_000) for _ in range(20)]
 full = resident()
 del blocks
 freed = resident()

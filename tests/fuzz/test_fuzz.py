@@ -30,13 +30,13 @@ def world(tmp_path_factory):
     return build_world(tmp_path_factory.mktemp("fuzz") / "world")
 
 
-@tries(40)
+@tries(30)
 @given(case=options())
 def test_options(world, case):
     assert attempt(world, case) == []
 
 
-@tries(40)
+@tries(30)
 @given(case=configs())
 def test_toml(world, case):
     assert attempt(world, case) == []

@@ -2,8 +2,6 @@
 
 import inspect
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import girth
@@ -196,10 +194,9 @@ def test_the_model_is_written_once_and_short():
     assert drawing == ["program.py"]
 
 
-def test_a_ranking_loads_pyro_and_importing_scoring_does_not():
+def test_a_ranking_loads_pyro_and_importing_scoring_does_not(run_fresh):
     script = (
         "import sys, numpy as np, davylamp.scoring as s; before = 'pyro' in sys.modules;"
         "s.rank_responses(np.array([[1, 0, 1], [0, 0, 1.0]]), ['a', 'b']); print(before, 'pyro.infer' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True"]
+    assert run_fresh(script) == "False True\n"

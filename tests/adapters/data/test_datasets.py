@@ -1,7 +1,6 @@
 """Data by name, against images that were read, resized and cropped by hand."""
 
 import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_foolbox_samples(name, shape, first_labels):
     assert limited.names == data.names[:3]
 
 
-def test_foolbox_samples_are_those_that_foolbox_gives_but_need_no_foolbox_import():
+def test_foolbox_samples_are_those_that_foolbox_gives_but_need_no_foolbox_import(run_fresh):
     code = (
         "import sys, torch; from davylamp.adapters.data.datasets import load_data\n"
         "names = ('cifar10', 'cifar100', 'mnist', 'fashionMNIST')\n"
@@ -98,8 +97,7 @@ def test_foolbox_samples_are_those_that_foolbox_gives_but_need_no_foolbox_import
         "    inputs, labels = _samples(name, 0, 20, (0, 0), 'channels_first', (0, 1))\n"
         "    assert torch.equal(data.inputs, torch.from_numpy(inputs)) and data.labels.tolist() == labels.tolist()"
     )
-    # A process of its own: importing Foolbox warns.
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert run_fresh(code) == ""
 
 
 @pytest.mark.parametrize(("name", "extra"), [("demo:imagenet", "demo"), ("foolbox:cifar10", "foolbox")])

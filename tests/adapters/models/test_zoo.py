@@ -4,7 +4,6 @@ import hashlib
 import http.server
 import os
 import re
-import subprocess
 import sys
 import threading
 import warnings
@@ -77,12 +76,12 @@ def random_state(architecture):
     return models.get_model(architecture, weights=None).eval()
 
 
-def test_importing_loads_no_library():
+def test_importing_loads_no_library(run_fresh):
     code = (
         "import sys, davylamp.adapters.models.zoo.load; "
         "print([m for m in ('torchvision', 'timm', 'foolbox', 'efficientnet_lite_pytorch', 'PIL') if m in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert run_fresh(code) == "[]\n"
 
 
 @pytest.mark.parametrize(("number", "accuracy"), [(0, 0.85), (1, 0.95), (2, 0.90)])

@@ -1,7 +1,5 @@
 """A config survives TOML; a mistake in it gets one line."""
 
-import subprocess
-import sys
 from dataclasses import FrozenInstanceError
 from typing import cast
 
@@ -145,10 +143,8 @@ def test_python_takes_what_toml_does():
         Config().limit = 3  # type: ignore[misc]
 
 
-def test_the_schema_is_loaded_when_it_is_used():
-    script = "import sys, davylamp.engine; print('pydantic' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+def test_the_schema_is_loaded_when_it_is_used(run_fresh):
+    assert run_fresh("import sys, davylamp.engine; print('pydantic' in sys.modules)") == "False\n"
 
 
 @pytest.mark.parametrize(
