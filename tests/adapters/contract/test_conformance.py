@@ -22,7 +22,7 @@ SLOW = (
     "art:ead",
 )
 ROWS = [name for name, row in IMPLEMENTATIONS.items() if not row.broken and not any(slow in name for slow in SLOW)]
-DEAR = ("advgan", "jsma", "strattack", "surfree", "cleverhans:cw", "one-pixel", "rays")
+DEAR = ("advgan", "strattack", "surfree", "cleverhans:cw", "one-pixel", "rays")
 FEWER = {"steps": 5, "binary_search_steps": 2, "max_queries": 60, "epochs": 2}  # of those, which take a second a plant
 THOROUGH = ("art:pgd", "foolbox:cw", "torchattacks:pgd", "foolbox:linear-blend", "torchattacks:square")
 
