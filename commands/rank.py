@@ -24,6 +24,13 @@ class Subjects(str, Enum):
     defences = "defences"
 
 
+class Examples(str, Enum):
+    """What defended models are attacked by."""
+
+    own = "own"
+    original = "original"
+
+
 class Method(str, Enum):
     """How the scores come about."""
 
@@ -140,6 +147,9 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     per: Annotated[Per, typer.Option(help="what counts once; attack: the strongest of its libraries")] = Per.attack,
     unequal: Annotated[Unequal, typer.Option(help="what not every subject met: left out, or missing")] = Unequal.common,
     original: Annotated[str | None, typer.Option(help="defences: the model that all others are defences of")] = None,
+    examples: Annotated[
+        Examples | None, typer.Option(help="defences: made on each itself, or on its original; own if there are any")
+    ] = None,
     library: Annotated[str | None, typer.Option(help="images on which this library differs at equal ability")] = None,
     items: Annotated[int, typer.Option(min=0, help="how many of the hardest and easiest images to show")] = 3,
     sensitivity: Annotated[bool, typer.Option("--sensitivity", help="without each subject, each metric")] = False,
@@ -161,6 +171,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput(f"expected --json or a table with {', '.join(unprinted)}: CSV is the ranking alone")
     chosen: dict[str, Any] = {"norm": norm, "knowledge": None if knowledge is None else knowledge.value}
     chosen |= {"per": per.value, "original": original}
+    way = None if examples is None else examples.value
     try:
         radius = None if budget is None else parse_number(budget, "budget")
         if against is not None:
@@ -173,11 +184,12 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
                 else place_images(folder, against, subjects.value, more, radius, options)
             ]
         elif of_metrics:
+            chosen["examples"] = way
             every = _rank_layers(folder, subjects, chosen, sensitivity=sensitivity, propagate=propagate, seed=seed)
         else:
             options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
             chosen["unequal"] = unequal.value
-            more = {"library": library, "sensitivity": sensitivity, "stability": stability}
+            more = {"library": library, "sensitivity": sensitivity, "stability": stability, "examples": way}
             every = [_rank_folder(folder, subjects, chosen, radius, more, options)]
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
@@ -229,6 +241,10 @@ def _refuse(
         raise InvalidInput("expected --library with --subjects implementations and --method irt")
     if "per" in given and subjects is Subjects.implementations:
         raise InvalidInput("expected --per without --subjects implementations: each counts there")
+    if "examples" in given and (subjects is not Subjects.defences or against is not None or folder.suffix == ".csv"):
+        raise InvalidInput("expected --examples with --subjects defences of a results folder, without --against")
+    if "examples" in given and "budget" in given:
+        raise InvalidInput("expected --budget without --examples: the distances are those that fool the original")
     if "original" in given and subjects is not Subjects.defences:
         raise InvalidInput("expected --original with --subjects defences")
 
@@ -289,11 +305,14 @@ def _rank_folder(
     check_norm(chosen["norm"])
     results = load(folder, columns=OUTCOMES)
     of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
+    if subjects is Subjects.defences:
+        of_kind, way = _answers_of(folder, of_kind, chosen["original"], more["examples"])
     responses = build_responses(of_kind, subjects.value, budget, **chosen)
     if options["scoring"] != "irt":
         responses = complete_items(responses)
     failed = len(results.attrs["failed"])
     notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
+    notes += (way,) if subjects is Subjects.defences and way else ()
     library = more["library"]
     if library is not None:
         _check_library(library, responses.subjects)
@@ -316,6 +335,28 @@ def _rank_folder(
     parts = rank_subsamples(responses, ranking, **options) if more["stability"] else None
     sentences = tuple(_sentences(ranking, responses))
     return Ranked(title, ranking, notes, table, differential, dropped, sentences=sentences, stability=parts)
+
+
+def _answers_of(folder: Path, results: Any, original: str | None, examples: str | None) -> tuple[Any, str]:
+    """The rows of defended models on examples made in one way, and a note where there are some of the other."""
+    from ..engine.defended import named_originals
+    from ..engine.store.frames import load_clean
+    from ..engine.store.shown_examples import results_on_original
+
+    names = [str(name) for name in load_clean(folder)["model"].unique()]
+    known = named_originals(names) if original is None else {name: original for name in names if name != original}
+    shown = results_on_original(folder, results, known)
+    is_own = bool(results["model"].isin(set(known)).any())
+    if examples == "original" and shown.empty:
+        raise InvalidInput("expected examples of the original that defended models were shown (`evaluate --examples`)")
+    if examples == "own" and not is_own:
+        raise InvalidInput("expected examples made on defended models themselves, got none; rank --examples original")
+    if examples == "original" or (examples is None and not is_own and not shown.empty):
+        return shown, ""
+    return (
+        results,
+        "" if shown.empty or examples else "--examples original ranks by what they were shown of the original",
+    )
 
 
 def _sentences(ranking: Any, responses: Any) -> list[str]:

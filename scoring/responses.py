@@ -340,7 +340,18 @@ def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
     rows = rows[~rows["model"].isin(rest)]
     base, defence = (rows["model"].map({name: pair[place] for name, pair in parted.items()}) for place in (0, 1))
     notes = [f"left out: {_some(rest)}: no model with a defence in front of it"] if rest else []
+    notes.append(_made_on(rows))
     return rows.assign(original=base, defence=defence), notes
+
+
+def _made_on(rows: Any) -> str:
+    """Whose examples the defended models answered on, by the column `made_on`: their own where there is none."""
+    ways = list(map(str, rows["made_on"].unique())) if "made_on" in rows else ["own"]
+    if len(ways) > 1:
+        raise ValueError(f"expected responses to examples made in one way, got {' and '.join(ways)}; rank them apart")
+    if ways == ["original"]:
+        return "responses to examples that were made on the original alone: the attacker did not know the defence"
+    return "responses to examples that were made on each defended model itself"
 
 
 def _parted(name: str, names: Sequence[str]) -> tuple[str, str]:

@@ -26,6 +26,7 @@ _QUERIES = ("QNC_F", "QNC_B")
 _RATES = ("MR", "TAS")  # a violation is no success there; here it is missing
 _OF_CLEAN_PAIR = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS")  # of a defence: what it costs without an attack
 _NAMED = 4  # that a note names
+_WAYS = {"own": "each defended model itself (own)", "original": "the original alone (original)"}
 
 
 class MetricMatrix(NamedTuple):
@@ -44,6 +45,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     norm: str | None = None,
     knowledge: Knowledge | None = None,
     original: str | None = None,
+    examples: Literal["own", "original"] | None = None,
     least: int = 2,
 ) -> dict[Knowledge, MetricMatrix]:
     """The matrix of white-box attacks and that of black-box ones, as CANARY prints them; or of those that are chosen.
@@ -56,6 +58,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
         norm: see there.
         knowledge: only these attacks; None: both layers, where there are both.
         original: see `build_defence_matrix`.
+        examples: see there.
         least: subjects.
 
     Returns:
@@ -76,7 +79,7 @@ def build_layers(  # noqa: PLR0913 - the data by position, the choices by keywor
     def build(layer: Knowledge | None) -> MetricMatrix:
         kind: Any = {"norm": norm, "knowledge": layer}
         if defences:
-            return build_defence_matrix(outcomes, symbols, original=original, **kind)
+            return build_defence_matrix(outcomes, symbols, original=original, examples=examples, **kind)
         rows = "models" if subjects == "models" else "attacks"
         one = "implementation" if subjects == "implementations" else per
         return build_matrix(outcomes, symbols, rows=rows, per=one, **kind)
@@ -159,6 +162,7 @@ def build_defence_matrix(
     symbols: Sequence[str],
     *,
     original: str | None = None,
+    examples: Literal["own", "original"] | None = None,
     norm: str | None = None,
     knowledge: Knowledge | None = None,
 ) -> MetricMatrix:
@@ -171,6 +175,8 @@ def build_defence_matrix(
         folder: a results folder, or what was read of it with logits.
         symbols: of `build_defence`; those that the folder lacks are left out.
         original: the model that all others are defences of; None: models named "ORIGINAL+FILE.py:FUNCTION" are.
+        examples: made on the defended models themselves, or on their original and shown to them; never both in one
+            mean. None: "own" where there are any.
         norm: only attacks in this one.
         knowledge: see `build_matrix`.
 
@@ -191,11 +197,14 @@ def build_defence_matrix(
             clean = row.labels["examples"] == "clean"
             run = "" if clean else _name({"implementation": row.labels["examples"], **row.labels})
             about = {"defence": defence, "original": base, "attack": run.partition(":")[2], "try": run}
+            about["made_on"] = row.labels["made_on"]
             records += [
                 {**about, "symbol": symbol, "value": estimate.value}
                 for symbol, estimate in row.metrics.items()
                 if symbol in symbols and (symbol in _OF_CLEAN_PAIR) == clean
             ]
+    records, note = _made_one_way(records, examples)
+    notes += note
     columns, gone = {}, []
     for symbol, cells in pd.DataFrame(records).groupby("symbol"):
         tries: Any = cells.pivot(index=["original", "attack", "try"], columns="defence", values="value")
@@ -213,6 +222,21 @@ def build_defence_matrix(
     notes += [f"left out: {', '.join(gone)}: undefined for some defence everywhere"] if gone else []
     ordered = pd.DataFrame({symbol: columns[symbol] for symbol in symbols if symbol in columns})
     return MetricMatrix(ordered, tuple(notes))
+
+
+def _made_one_way(
+    records: list[dict[str, Any]], examples: Literal["own", "original"] | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records on examples that were made in one way, those on clean images, and a note which way that is."""
+    ways = sorted({record["made_on"] for record in records} - {""}, reverse=True)  # "own" first
+    if examples is not None and examples not in ways:
+        raise Unsupported(f"expected defended models on examples made on {_WAYS[examples]}, got none in this folder")
+    if not ways:
+        return records, []
+    chosen = examples or ways[0]
+    others = f"; --examples {ways[1]} ranks by those made on {_WAYS[ways[1]]}" if len(ways) > 1 and not examples else ""
+    note = f"by examples that were made on {_WAYS[chosen]}{others}"
+    return [record for record in records if record["made_on"] in ("", chosen)], [note]
 
 
 def _defended(names: Sequence[str], original: str | None) -> dict[tuple[str, str], str]:

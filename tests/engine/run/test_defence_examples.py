@@ -1,7 +1,9 @@
 """Examples made once on the original and shown to its defences: what is run, kept, resumed, and said of them."""
 
+import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 
@@ -11,13 +13,16 @@ from davylamp.engine.defended import originals_of
 from davylamp.engine.plan.rerun import configs_of, transfer_of
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.store.examples import read_examples
+from davylamp.engine.store.frames import OUTCOMES
 from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.shown_examples import results_on_original
 from davylamp.engine.store.transfers import read_defended_logits
-from davylamp.engine.tables.metric_matrix import build_matrix
+from davylamp.engine.tables.metric_matrix import build_defence_matrix, build_matrix
 from davylamp.engine.tables.tradeoff import build_tradeoffs
-from davylamp.errors import InvalidInput, UnknownName
+from davylamp.errors import InvalidInput, UnknownName, Unsupported
 from davylamp.metrics import METRICS
 from davylamp.report.page.build import build_report
+from davylamp.scoring import build_responses
 
 NET = """
 import torch
@@ -232,3 +237,86 @@ def test_a_random_defence_is_compared_with_what_it_defends(files):
     every = [each.columns["robust"].astype(float) for each in read_outcomes("r").done if each.cell.draws]
     assert len(every) == 2
     assert mine.points[1].robust.value <= min(each.mean() for each in every)  # the worst of both for each image
+
+
+def by_hand(plan, names, examples):
+    """1 where a model is right on the clean image and on what it is shown of it, by subject."""
+    data = plan.data.load(load_model(PLAIN))
+    right = {name: (load_model(name).predict_logits(data.inputs).argmax(1) == data.labels) for name in names}
+    kept = right[PLAIN]
+    return {
+        name: (right[name] & (load_model(name).predict_logits(examples).argmax(1) == data.labels))[kept].tolist()
+        for name in names
+    }
+
+
+def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
+    """Responses are those of the models asked again; the two ways are never in one ranking."""
+    plan, store = make_plan(config("original", attacks=ATTACKS[:1])), ResultsStore("r")
+    evaluate(plan, store)
+    originals = {BITS: PLAIN, MEDIAN: PLAIN}
+    rows = results_on_original("r", load("r", columns=OUTCOMES), originals)
+    truth = by_hand(plan, (PLAIN, BITS, MEDIAN), read_examples(store, plan.cells[0]))
+    for name, expected in truth.items():
+        mine = rows[rows["model"] == name].sort_values("index")
+        assert (mine["attacked"] & ~mine["success"]).tolist() == expected, name
+    assert truth[BITS] != truth[PLAIN]  # or nothing was shown
+    responses = build_responses(rows, "defences")
+    assert "made on the original alone" in " ".join(responses.notes)
+    with pytest.raises(ValueError, match="made in one way, got original and own"):
+        build_responses(pd.concat([rows, rows.assign(made_on="own")], ignore_index=True), "defences")
+    code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert "made on the original alone" in " ".join(document["notes"])
+    assert {row["subject"] for row in document["rows"]} == {"none", "bit-depth:bits=2", "median"}
+    code, _, err = run("rank", "r", "--subjects", "defences", "--method", "mean", "--examples", "own")
+    assert (code, "got none; rank --examples original" in err) == (1, True)
+
+
+@pytest.mark.parametrize("method", ["mean", "canary"])
+def test_a_folder_with_both_ways_is_ranked_by_one(files, run, method):
+    evaluate(make_plan(config("both", attacks=ATTACKS[:1])), ResultsStore("both"))
+    evaluate(make_plan(config("own", attacks=ATTACKS[:1])), ResultsStore("own"))
+    rank = ("--subjects", "defences", "--method", method, "--json")
+    ranked = {}
+    for folder, way in (
+        ("both", ()),
+        ("both", ("--examples", "own")),
+        ("both", ("--examples", "original")),
+        ("own", ()),
+    ):
+        code, out, err = run("rank", folder, *rank, *way)
+        assert code == 0, err
+        ranked[folder, way[1:]] = json.loads(out)
+    default, first, second, only = ranked.values()
+    assert default["rows"] == first["rows"] == only["rows"]
+    assert method == "canary" or second["rows"] != first["rows"]
+    assert any("--examples original ranks by" in note for note in default["notes"])
+    assert any("defended model itself" in note for note in first["notes"])
+    assert any("the original alone" in note for note in second["notes"])
+
+
+def test_means_of_metrics_are_over_examples_made_in_one_way(files):
+    """A folder with both ways gives the matrix of a folder with that way alone."""
+    ways = ("own", "original", "both")
+    for way in ways:
+        evaluate(make_plan(config(way)), ResultsStore(way))
+    both = {way: build_defence_matrix("both", ["CAV", "CRR", "MRV"], examples=way).frame for way in ways[:2]}
+    for way in ways[:2]:
+        pd.testing.assert_frame_equal(both[way], build_defence_matrix(way, ["CAV", "CRR", "MRV"]).frame)
+    assert not both["own"].equals(both["original"])
+    with pytest.raises(Unsupported, match="expected defended models on examples made on each defended model itself"):
+        build_defence_matrix("original", ["MRV"], examples="own")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--examples", "own"), "expected --examples with --subjects defences"),
+        (("--subjects", "defences", "--examples", "original", "--budget", "1"), "expected --budget without --examples"),
+    ],
+)
+def test_ways_where_there_are_none_are_refused(files, run, options, line):
+    code, _, err = run("rank", "nowhere", *options)
+    assert (code, line in err) == (1, True)
