@@ -27,7 +27,7 @@ class Subjects(str, Enum):
 class Examples(str, Enum):
     """What defended models are attacked by."""
 
-    own = "own"
+    itself = "own"
     original = "original"
 
 
@@ -346,12 +346,12 @@ def _answers_of(folder: Path, results: Any, original: str | None, examples: str 
     names = [str(name) for name in load_clean(folder)["model"].unique()]
     known = named_originals(names) if original is None else {name: original for name in names if name != original}
     shown = results_on_original(folder, results, known)
-    is_own = bool(results["model"].isin(set(known)).any())
+    are_attacked = bool(results["model"].isin(set(known)).any())
     if examples == "original" and shown.empty:
         raise InvalidInput("expected examples of the original that defended models were shown (`evaluate --examples`)")
-    if examples == "own" and not is_own:
+    if examples == "own" and not are_attacked:
         raise InvalidInput("expected examples made on defended models themselves, got none; rank --examples original")
-    if examples == "original" or (examples is None and not is_own and not shown.empty):
+    if examples == "original" or (examples is None and not are_attacked and not shown.empty):
         return shown, ""
     return (
         results,
