@@ -298,7 +298,10 @@ def _check(results: Any, subjects: str, budget: float | None, per: str, unequal:
 
 
 def _check_budget(results: Any, budget: Any) -> None:
-    """A distance means something in one norm."""
+    """A distance means something in one norm, and of the model that an example was made on."""
+    if "made_on" in results and (results["made_on"] == "original").any():
+        kind = "responses to examples of the original"
+        raise ValueError(f"expected no budget with {kind}, got {budget}: their distances are those that fool it")
     if isinstance(budget, bool) or not isinstance(budget, (int, float, np.number)) or not 0 < budget < np.inf:
         raise ValueError(f"expected a budget as a positive number, got {budget!r}")
     if "distance" not in results:

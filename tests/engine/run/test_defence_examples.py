@@ -270,6 +270,9 @@ def test_defences_are_ranked_by_what_they_were_shown_and_it_says_so(files, run):
     document = json.loads(out)
     assert "made on the original alone" in " ".join(document["notes"])
     assert {row["subject"] for row in document["rows"]} == {"none", "bit-depth:bits=2", "median"}
+    code, out, err = run("rank", "r", "--subjects", "defences", "--method", "mean", "--budget", "0.01")
+    assert (code, out) == (1, "")
+    assert "expected no budget with responses to examples of the original" in err
     code, _, err = run("rank", "r", "--subjects", "defences", "--method", "mean", "--examples", "own")
     assert (code, "got none; rank --examples original" in err) == (1, True)
 
