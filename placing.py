@@ -10,6 +10,8 @@ import pandas as pd
 
 from .adapters import Classifier
 from .adapters.data.datasets import Data
+from .adapters.models.remote.kept_answers import FILE as ANSWERS
+from .adapters.models.remote.traffic import Traffic
 from .engine import Config, ResultsStore, evaluate, load, make_plan
 from .engine.cell import Cell
 from .engine.plan.rerun import configs_of
@@ -23,7 +25,9 @@ from .scoring.alignment import align_results
 from .scoring.responses import Responses, build_against
 
 WIDTH = 1  # worst minus best rank of an interval that is enough, where nobody says
-FREE = ("batch_size", "shard_size", "device", "keep_images")  # settings in which a newcomer may differ
+_COMPUTED = ("batch_size", "shard_size", "device", "keep_images", "isolate", "time_limit", "memory_limit")
+_ASKED = ("rate", "cost", "token", "timeout", "request_size", "no_answers")
+FREE = (*_COMPUTED, *_ASKED)  # settings in which a newcomer may differ: they change nothing that is measured
 _NAMED = 4  # that a note names
 
 
@@ -154,12 +158,15 @@ class _Newcomer:
         self.models, self.data, self.run = models, data, run
         self.keys: set[str] = set()
         self.problems: dict[str, str] = {}
+        self.traffic = Traffic()
 
     def ask(self, images: Sequence[str] = ()) -> pd.DataFrame:
         """Run the attacks on these images (none: all of the baseline's); all of the newcomer's records."""
         config = replace(self.config, images=tuple(images)) if images else self.config
-        plan = make_plan(config, models=self.models, data=self.data)
+        transport = config.transport(self.store.folder / ANSWERS)
+        plan = make_plan(config, models=self.models, data=self.data, transport=transport)
         summary = self.run(plan)
+        self.traffic += summary.traffic
         self.keys |= {cell.key for cell in plan.cells}
         named = {cell.key: cell.attack for cell in plan.cells}
         self.problems |= {**plan.failed, **{named[key]: reason for key, reason in summary.failed.items()}}
@@ -178,7 +185,7 @@ class _Newcomer:
         records = self.ask() if records is None else records
         (placed,) = _as_input(place_results, self.baseline.frame, records, seed=seed, fits=fits)
         failed = [f"failed: {name}: {reason}" for name, reason in self.problems.items()]
-        notes = (*self.baseline.notes, *failed, *placed.notes)
+        notes = (*self.baseline.notes, *failed, *filter(None, [self.traffic.line]), *placed.notes)
         return replace(placed, notes=notes, ranking=replace(placed.ranking, notes=notes))
 
     def choose(self, asking: Asking, tell: Callable[[str, Step], object]) -> Placement:

@@ -445,7 +445,7 @@ def place(  # noqa: PLR0913 - as run_attack
         workers: processes on this machine.
         seed: of the fit and of every draw of the ranking.
         **settings: of `davylamp.Config` that do not change what is measured: batch_size, shard_size, device,
-            keep_images.
+            keep_images, isolate and its limits, how servers are asked (rate, cost, token, ...).
 
     Returns:
         A placement for each newcomer; with `adaptive` its `choice` has the images and where it stood after each batch.

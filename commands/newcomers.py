@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
-from .derived import Given, named_by_option, option_of, read_settings
+from .derived import Given, named_by_option, option_of
+from .loading import loading_settings
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def evaluate_newcomers(
         run: where and how, see `Running`.
         as_json: one JSON document instead of tables.
     """
+    from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
     from ..engine.run.choose import choose_executor
     from ..engine.store.store import ResultsStore
     from ..placing import FREE, WIDTH, Asking, place_models, read_baseline
@@ -62,7 +64,7 @@ def evaluate_newcomers(
             f"expected --against without {', '.join(wrong) or 'a file, a preset, a defence or a threat model'}: "
             "attacks, data and seeds are the baseline's"
         )
-    given = read_settings(values)
+    given = loading_settings(values)
     if "models" not in given:
         raise InvalidInput("expected --models with --against, got none: the model that is new")
     width = WIDTH if against.width is None else against.width
@@ -72,6 +74,9 @@ def evaluate_newcomers(
         config = replace(baseline.config, **given)
     executor = choose_executor(run.executor, workers=run.workers, address=run.address, device=config.device)
     store = ResultsStore(out)
+    prepare_rooms(config.isolation, config.models)
+    for line in describe_isolated(config.isolation, config.models):
+        print_error(f"- {line}")
     ranks = 1 + baseline.frame["model"].nunique()
     more = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
 

@@ -124,3 +124,14 @@ def test_a_folder_is_probed_in_a_room(run):
     assert code == 0
     assert ": in a process of their own" in err
     assert "net.py:bad" in out
+
+
+def test_a_newcomer_is_in_a_room_too(run):
+    models = ("--models", "net.py:good", "--models", "net.py:bad")
+    attack = ("--attacks", "foolbox:hopskipjump", "--norm", "linf", "--epsilon", "2/255", "--max-queries", "30")
+    assert run("evaluate", *models, "--data", "npz:images.npz", *attack, "--out", "base")[0] == 0
+    code, out, err = run("evaluate", "--models", "net.py:worse", "--against", "base", "--out", "new")
+    assert (code, out) == (1, "")
+    assert "- net.py:worse: in a process of its own" in err
+    assert "was killed (signal 11, SIGSEGV) (while it was loaded)" in err.splitlines()[-1]
+    assert run("evaluate", "--models", "net.py:other", "--against", "base", "--isolate", "perhaps")[0] == 1
