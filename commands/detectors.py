@@ -130,17 +130,21 @@ def detect_examples(
     as_json: Json = False,
 ) -> None:
     """Measure detectors on kept examples: ROC AUC, detection at a rate of false alarms, what fools undetected."""
-    from ..engine.detection.detect import detect_folder
+    from ..engine.detection.detect import list_unscored, measure_detectors, read_detectors
     from ..engine.detection.judging import RATES
+    from ..engine.store.outcomes import outcomes_of
 
-    loading = loading_from(how, folder=folder)
-    measured = detect_folder(folder, detector, rates=tuple(rate or RATES), device=device, loading=loading)
+    rates = tuple(rate or RATES)
+    detectors, outcomes = read_detectors(detector, rates), outcomes_of(folder)
+    loading = loading_from(how, list_unscored(outcomes, detectors), folder=outcomes.store.folder)
+    measured = measure_detectors(outcomes, detectors, rates=rates, device=device, loading=loading)
     if as_json:
         print(json.dumps(detections_document(measured), indent=2))  # noqa: T201 - the product
     else:
         print_detections(measured)
     if not measured.rows:
-        raise InvalidInput(f"expected kept examples in {folder}, got none; evaluate with --keep-images")
+        why = next(iter(measured.notes), "no finished cell; evaluate with --keep-images")
+        raise InvalidInput(f"expected examples in {folder} that the detectors can be measured on, got none: {why}")
 
 
 def detections_document(measured: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidInput, Unavailable
+from ..errors import DavylampError, InvalidInput
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .detectors import detections_document, print_detections
 from .input_options import InputOptions
@@ -93,6 +93,8 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     check_config(settings)
     detectors = _read_detectors(detector or [])
     settings = replace(settings, keep_images=settings.keep_images or bool(detectors))
+    if print_config and detectors:
+        raise InvalidInput("expected --print-config without --detector, which no TOML file has: give it with the file")
     if print_config:
         print(write_config(settings), end="")  # noqa: T201 - standard output is the product
         return
@@ -197,7 +199,7 @@ def _measure_detectors(detectors: list[Any], settings: Any, out: Path, executor:
     loading = Loading(transport, settings.isolation)
     try:
         return measure_detectors(out, detectors, device=settings.device, loading=loading)
-    except Unavailable as error:  # no cell is finished
+    except DavylampError as error:  # the evaluation is finished, and is to be told of
         return Measured((), (str(error),))
 
 
@@ -228,7 +230,7 @@ def _run(
     store = ResultsStore(out)
     transport = settings.transport(store.folder / ANSWERS, getattr(executor, "workers", 1))
     plan = make_plan(settings, transport=transport)
-    check_beside(detectors, [subject for subject, _ in plan.subjects])
+    check_beside(detectors, [subject for subject, _ in plan.subjects], settings.isolation)
     line = chosen_line(plan.config, plan.cells, given)
     if line:
         print_error(line)

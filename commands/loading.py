@@ -31,19 +31,26 @@ def loading_from(values: Given, models: Iterable[str] = (), *, folder: Path | No
     """
     from ..adapters.models.remote.kept_answers import FILE
     from ..adapters.models.remote.transport import check_token
-    from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
     from ..engine.plan.config import Config
     from ..engine.sources import Loading
-    from ..report.text.console import print_error
 
     names = list(models)
     with named_by_option():
         config = Config(**loading_settings(values))
     check_token(config.token, names)
-    prepare_rooms(config.isolation, names)
-    for line in describe_isolated(config.isolation, names):
-        print_error(f"- {line}")
+    start_rooms(config.isolation, names)
     return Loading(config.transport("" if folder is None else folder / FILE), config.isolation)
+
+
+def start_rooms(isolation: Any, models: Iterable[str]) -> None:
+    """Begin to start what isolated models need, and say on standard error which they are, and how they are run."""
+    from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
+    from ..report.text.console import print_error
+
+    names = list(models)
+    prepare_rooms(isolation, names)
+    for line in describe_isolated(isolation, names):
+        print_error(f"- {line}")
 
 
 def say_traffic(classifiers: Iterable[Any]) -> None:

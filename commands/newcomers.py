@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .derived import Given, named_by_option, option_of
-from .loading import loading_settings
+from .loading import loading_settings, start_rooms
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ def evaluate_newcomers(
         run: where and how, see `Running`.
         as_json: one JSON document instead of tables.
     """
-    from ..adapters.models.room.isolated import describe_isolated, prepare_rooms
     from ..engine.run.choose import choose_executor
     from ..engine.store.store import ResultsStore
     from ..placing import FREE, WIDTH, Asking, place_models, read_baseline
@@ -74,9 +73,7 @@ def evaluate_newcomers(
         config = replace(baseline.config, **given)
     executor = choose_executor(run.executor, workers=run.workers, address=run.address, device=config.device)
     store = ResultsStore(out)
-    prepare_rooms(config.isolation, config.models)
-    for line in describe_isolated(config.isolation, config.models):
-        print_error(f"- {line}")
+    start_rooms(config.isolation, config.models)
     ranks = 1 + baseline.frame["model"].nunique()
     more = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
 

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput, Unsupported
 from .derived import Given
-from .loading import loading_settings
+from .loading import loading_settings, start_rooms
 from .options import read_parameters
 
 
@@ -68,6 +68,7 @@ def train_attack(attack: str, lesson: Lesson, out: Path, *, as_json: bool) -> No
     more: dict[str, Any] = {"limit": lesson.limit, "seeds": (lesson.seed,), "device": lesson.device}
     more |= loading_settings(lesson.how)
     config = Config((lesson.model,), (choice_from(known),), lesson.data, **more)
+    start_rooms(config.isolation, config.models)
     plan = _only_learning(make_plan(config))
     if line := chosen_line(config, plan.cells, {"models", "data", "limit", "seeds", "device"}):
         print_error(line)

@@ -94,7 +94,10 @@ def _from_weights(path: Path) -> nn.Sequential:
         layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)] if width else [nn.MaxPool2d(2)]
         channels = width or channels
     network = nn.Sequential(*layers).eval().requires_grad_(False)
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of damaged bytes, anything
+        raise ValueError(f"expected the weights of a VGG16 in {path}, got a damaged or other file; {HOW}") from error
     prefix = "features." if any(name.startswith("features.") for name in state) else ""
     state = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
     try:

@@ -14,9 +14,11 @@ from ...adapters.data.datasets import Data
 from ...adapters.models.detectors.detector_file import TrainedDetector, read_detector
 from ...adapters.models.detectors.scorer import Scorer
 from ...adapters.models.identity.digest import digest_data, digest_model
+from ...adapters.models.remote.traffic import Traffic, take_traffic
 from ...adapters.models.remote.transport import kept_in
+from ...adapters.models.room.isolating import NOT_ISOLATED, Isolation
 from ...adapters.paths import expand_path
-from ...errors import DavylampError, InvalidInput, Unavailable
+from ...errors import DavylampError, InvalidInput, Unavailable, Unsupported
 from ..cell import ModelOnData
 from ..sources import DataSource, LastLoaded, Loading, ModelSource
 from ..store.detection_records import DetectorScores, keep_scores, read_scores
@@ -60,15 +62,45 @@ def read_detectors(files: Sequence[str | Path], rates: Sequence[float] = RATES) 
     return list(detectors.values())
 
 
-def check_beside(detectors: Sequence[DetectorFile], subjects: Sequence[ModelOnData]) -> None:
-    """Raise InvalidInput unless each detector was trained beside a model of these subjects."""
+def check_beside(
+    detectors: Sequence[DetectorFile], subjects: Sequence[ModelOnData], isolation: Isolation = NOT_ISOLATED
+) -> None:
+    """Check, before anything is computed, that each detector has a model beside which it can be measured.
+
+    Args:
+        detectors: trained ones.
+        subjects: what is evaluated.
+        isolation: how those models are going to run.
+
+    Raises:
+        InvalidInput: if one was trained beside none of these models.
+        Unsupported: if one reads the layers of a model that runs in a process of its own.
+    """
     for file, _, trained in detectors:
-        if not any(subject.model_digest == trained.model_digest for subject in subjects):
+        beside = [subject.model for subject in subjects if subject.model_digest == trained.model_digest]
+        isolated = [name for name in beside if isolation.covers(name)]
+        if trained.row.reads_layers and isolated:
+            raise Unsupported(
+                f"expected to see the layers of {isolated[0]}, which {file} ({trained.row.full_name}) reads, but it "
+                "runs in a process of its own: --isolate no runs it here"
+            )
+        if not beside:
             there = ", ".join(dict.fromkeys(subject.model for subject in subjects))
             raise InvalidInput(
                 f"expected results of {trained.model or 'its model'} as {file} was trained for, got those of {there}"
                 " (or of other weights, code or preprocessing); train a detector for each model"
             )
+
+
+def list_unscored(outcomes: Outcomes, detectors: Sequence[DetectorFile]) -> list[str]:
+    """The models that have to be asked: those with a finished cell which a detector of theirs has not scored yet."""
+    names = []
+    for outcome in outcomes.done:
+        subject = outcome.cell.subject
+        mine = [each.digest for each in detectors if each.trained.model_digest == subject.model_digest]
+        if subject.model not in names and any(read_scores(outcomes.store, outcome, digest) is None for digest in mine):
+            names.append(subject.model)
+    return names
 
 
 def detect_folder(
@@ -114,6 +146,7 @@ def measure_detectors(
     """As `detect_folder`, of detectors that are read already."""
     outcomes, bench = outcomes_of(folder), LastLoaded()
     check_beside(detectors, [*outcomes.subjects.values()])
+    traffic = Traffic()
     rows: list[Detection] = []
     notes: list[str] = []
     for detector in detectors:
@@ -125,8 +158,11 @@ def measure_detectors(
             try:
                 for outcome, scores in _score_all(scoring, outcomes, notes):
                     rows.append(judge_scores(scores, outcome, rates))
-            except Unavailable as error:
+            except (Unavailable, Unsupported) as error:
                 notes.append(f"{subject.model}: {error}")
+            traffic += take_traffic(scoring.model)
+    if traffic:
+        notes.append(traffic.line)
     return Measured(tuple(rows), tuple(dict.fromkeys(notes)))
 
 
@@ -145,6 +181,11 @@ class _Scoring:
         self.detector, self.subject = detector, subject
         self._load = lambda: _load(bench, subject, source, data, device)
         self._ready: tuple[Scorer, Classifier, np.ndarray, np.ndarray] | None = None
+
+    @property
+    def model(self) -> Classifier | None:
+        """The model, if it was loaded."""
+        return None if self._ready is None else self._ready[1]
 
     def score(self, examples: Tensor) -> DetectorScores:
         """The scores of the clean images and of what was made of them, (n, C, H, W)."""

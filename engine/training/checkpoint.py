@@ -1,7 +1,6 @@
 """Where a training stands, in a file that is written whole or not at all, so that a killed one goes on from there."""
 
 import json
-import pickle
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...adapters.tensor_file import read_tensor_file
 from ...adapters.user_code import one_line
 from ...errors import InvalidInput, Unavailable
 from ..store.files import replace_file
@@ -41,11 +41,11 @@ class Checkpoint:
         """
         if not self.path.exists():
             return None
+        stored = read_tensor_file(self.path, "a checkpoint", "delete it")
         try:
-            stored = torch.load(self.path, map_location="cpu", weights_only=True)
             spec, state = stored["spec"], stored["state"]
-        except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
-            raise Unavailable(f"could not read the checkpoint {self.path} ({one_line(error)}); delete it") from error
+        except (KeyError, TypeError) as error:
+            raise Unavailable(f"expected a checkpoint in {self.path}, got something else; delete it") from error
         if spec != self.spec:
             other = _difference(json.loads(spec), json.loads(self.spec))
             raise InvalidInput(f"{self.path} is of another training ({other}); delete it or choose another -o")

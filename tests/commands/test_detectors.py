@@ -133,6 +133,45 @@ def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
     code, _, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "none.pt", "-o", "r")
     assert (code, (folder / "r" / "cells").exists()) == (1, False)
     assert "expected a file of a trained detector, found none at none.pt" in err
+    code, out, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "--print-config")
+    assert (code, out) == (1, "")
+    assert "expected --print-config without --detector" in err
+
+
+def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, folder):
+    """It ended a finished evaluation with an error, and `detect` said that no examples were kept."""
+    train = ("train", "kernel-density", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")
+    assert run(*train, "--isolate", "no")[0] == 0
+    evaluate = (*EVALUATE, "--models", "net.py:make", "-o", "r")
+    code, _, err = run(*evaluate, "--detector", "d.pt")
+    assert (code, (folder / "r" / "cells").exists()) == (1, False)
+    assert "d.pt (davylamp:kernel-density) reads, but it runs in a process of its own: --isolate no" in err
+    assert run(*evaluate, "--detector", "d.pt", "--isolate", "no")[0] == 0
+    for kept in (folder / "r" / "detections").glob("*"):
+        kept.unlink()
+    code, _, err = run("detect", "r", "--detector", "d.pt")
+    assert code == 1
+    assert "net.py:make: in a process of its own" in err
+    assert "got none: net.py:make: expected a model whose layers can be seen here" in err
+
+
+def test_an_evaluation_is_told_of_when_its_detector_cannot_be_measured(run, folder):
+    train = ("train", "feature-squeezing", "--model", "net.py:make", "--data", "npz:test.npz", "-o", "d.pt")
+    assert run(*train)[0] == 0
+    code, out, _ = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "-o", "r")
+    assert code == 0
+    assert "r: 1 cells run" in out
+    assert "expected test images that d.pt was not trained on" in out
+
+
+@pytest.mark.parametrize("content", [b"", b"no weights", b"\x80\x02junk", b"PK\x03\x04 damaged"])
+def test_a_file_that_is_no_detector_is_one_line_without_torchs_advice(run, folder, content):
+    (folder / "d.pt").write_bytes(content)
+    code, _, err = run(*EVALUATE, "--models", "net.py:make", "--detector", "d.pt", "-o", "r")
+    assert code == 1
+    assert "davylamp: expected a trained detector in d.pt, but it" in err
+    assert err.endswith("make one with davylamp train\n")
+    assert "weights_only" not in err
 
 
 def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder):
@@ -144,7 +183,8 @@ def test_a_detector_of_another_model_and_examples_that_were_not_kept(run, folder
     assert run(*EVALUATE, "--models", "net.py:make", "-o", "r")[0] == 0
     code, _, err = run("detect", "r", "--detector", "d.pt")
     assert code == 1
-    assert "expected kept examples in r, got none; evaluate with --keep-images" in err
+    assert "expected examples in r that the detectors can be measured on, got none" in err
+    assert "its examples were not kept (--keep-images)" in err
 
 
 @pytest.mark.parametrize(

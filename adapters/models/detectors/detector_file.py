@@ -2,7 +2,6 @@
 
 import json
 import math
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,12 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable
 from ...parameters import check_parameter, parse_parameter
-from ...user_code import one_line
+from ...tensor_file import read_tensor_file
 from ..classifier import Classifier
 from .detector_rows import find_detector
 from .scorer import Detector, Scorer
@@ -137,10 +135,7 @@ def read_detector(path: Path) -> TrainedDetector:
     """
     if not path.is_file():
         raise Unavailable(f"expected a file of a trained detector, found none at {path}; make one with davylamp train")
-    try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError) as error:
-        raise Unavailable(f"could not read the detector in {path} ({one_line(error)})") from error
+    stored = read_tensor_file(path, "a trained detector", "make one with davylamp train")
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
         raise InvalidInput(f"expected a detector that davylamp trained (davylamp train), got something else in {path}")
     return TrainedDetector(

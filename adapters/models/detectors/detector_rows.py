@@ -39,6 +39,7 @@ ROWS = (
         {**_NETWORK, "layer": _LAYER},
         learns_examples=True,
         differentiable=True,
+        reads_layers=True,
     ),
     Detector(
         "subset-scanning",
@@ -49,6 +50,7 @@ ROWS = (
         "art",
         "art",
         {"layer": _LAYER},
+        reads_layers=True,
     ),
     Detector(
         "feature-squeezing",
@@ -79,6 +81,7 @@ ROWS = (
             ),
         },
         differentiable=True,
+        reads_layers=True,
     ),
     Detector(
         "lid",
@@ -93,6 +96,7 @@ ROWS = (
             "reference": (Parameter(int, 3, 10**6, "clean images that distances are measured to"), 100),
         },
         learns_examples=True,
+        reads_layers=True,
     ),
 )
 

@@ -26,6 +26,7 @@ class Detector:
         params: its parameters by name, with the value that each has if nobody says.
         learns_examples: whether it has to be shown adversarial images; the others learn from clean ones alone.
         differentiable: whether its score has gradients with regard to the image, so that an attack can go around it.
+        reads_layers: whether it needs to see the layers of the model, which nobody can of one that is isolated.
         findings: what is known of it.
     """
 
@@ -39,6 +40,7 @@ class Detector:
     params: Mapping[str, tuple[Parameter, Any]] = field(default_factory=dict)
     learns_examples: bool = False
     differentiable: bool = False
+    reads_layers: bool = False
     findings: tuple[str, ...] = ()
 
     @property

@@ -61,13 +61,15 @@ class Connection:
                 connection.request(method, path, body, {**self._headers, **headers})
             except (BrokenPipeError, ConnectionResetError) as broken:
                 reply = _early_answer(connection, broken)
+                closes = True  # half of the request is on its way
             else:
                 reply = connection.getresponse()
+                closes = reply.will_close
             content = _read(reply, deadline)
         except BaseException:
             self.close()  # what is left of the answer would be taken for that to the next request
             raise
-        if reply.will_close:
+        if closes:
             self.close()
         return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, content)
 

@@ -1,6 +1,5 @@
 """A plain state dict: weights without a model, read without running anything, and put into an architecture."""
 
-import pickle
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ....errors import InvalidInput, MissingLibrary, Unavailable
+from ...tensor_file import read_tensor_file
 from ...user_code import one_line
 from ..classifier import Classifier
 
@@ -49,7 +49,11 @@ def read_state(path: Path) -> StateDict:
     """
     if not path.is_file():
         raise Unavailable(f"expected a file of weights, found none at {path}")
-    stored = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    stored = (
+        _read_safetensors(path)
+        if path.suffix == ".safetensors"
+        else read_tensor_file(path, "tensors", "save model.state_dict()")
+    )
     if _is_state(stored):
         return StateDict(dict(stored), ())
     entries = stored if isinstance(stored, Mapping) else {}
@@ -137,16 +141,6 @@ def _count_classes(architecture: Architecture, weights: Mapping[str, Tensor]) ->
             same = [tensor for key, tensor in weights.items() if key == name or key.endswith(f".{name}")]
             sizes |= {tensor.shape[axes[0]] for tensor in same if tensor.ndim == few[name].ndim}
     return sizes.pop() if len(sizes) == 1 else None
-
-
-def _read_torch(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        what = "programs (pickled classes) or is damaged"
-        raise Unavailable(f"expected tensors in {path}, but it holds {what}; save model.state_dict()") from error
-    except (OSError, RuntimeError, EOFError, KeyError, ValueError) as error:
-        raise Unavailable(f"could not read the weights in {path} ({one_line(error)})") from error
 
 
 def _read_safetensors(path: Path) -> Any:

@@ -2,22 +2,20 @@
 
 import hashlib
 import json
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from ....errors import InvalidInput, Unavailable
 from ...paths import expand_path
+from ...tensor_file import read_tensor_file
 from ...user_code import one_line
 from ...user_file import is_file_name, split_file_name
 from ..classifier import Classifier
 
 _FORMAT = "davylamp weights 1"
-_UNREADABLE = (OSError, RuntimeError, EOFError, KeyError, ValueError, pickle.UnpicklingError)
 _SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".tar")
 
 
@@ -47,8 +45,8 @@ def is_trained(path: Path) -> bool:
     if path.suffix != ".pt" or not path.is_file():
         return False
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE:
+        stored = read_tensor_file(path, "weights", "")
+    except Unavailable:
         return False
     return isinstance(stored, dict) and stored.get("format") == _FORMAT
 
@@ -83,10 +81,7 @@ def read_weights(path: Path) -> WeightsFile:
     """
     if not path.is_file():
         raise Unavailable(f"expected a file of weights, found none at {path}")
-    try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
-    except _UNREADABLE as error:
-        raise Unavailable(f"could not read the weights in {path} ({one_line(error)})") from error
+    stored = read_tensor_file(path, "weights that davylamp made", "make them with davylamp harden")
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
         raise InvalidInput(f"expected weights that davylamp made (davylamp harden), got something else in {path}")
     return WeightsFile(stored["base"], stored["code"], stored["weights"], json.loads(stored["card"]))

@@ -183,7 +183,7 @@ def serve(digits) -> Iterator[Callable[..., FaultServer]]:
     running = []
 
     def start(**settings: Any) -> FaultServer:
-        context = _running(FaultServer(digits.module, **settings))
+        context = _running(FaultServer(**{"net": digits.module, **settings}))
         running.append(context)
         return context.__enter__()
 

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 import torch
+from torch import nn
 
 from davylamp.adapters import ThreatModel, run_attack
 from davylamp.adapters.models.remote.patience import LONGEST_ASKED, Patience
@@ -88,6 +89,18 @@ def test_what_is_answered_before_the_request_is_read_is_heard(serve):
     remote = load_model(server.url, transport=Transport(tries=1))
     with pytest.raises(ModelFailed, match="got 413: the request is too large"):
         remote(torch.rand(1, 3, 1200, 1200))
+
+
+def test_a_request_that_is_too_large_is_halved_on_a_new_connection(serve):
+    """The server answers and hangs up while half of the request is unread: nothing more can be asked there."""
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 10))
+    server = serve(net=net, most_bytes=20 << 20, side=1200)
+    remote = load_model(server.url)
+    images = torch.rand(4, 3, 1200, 1200)  # 17 MB each
+    with torch.no_grad():
+        assert torch.allclose(remote(images), net(images), atol=1e-5)
+    assert [count for _, count in server.requests][-4:] == [1] * 4
+    assert (traffic_of(remote).paid, traffic_of(remote).retried) == (4, 0)
 
 
 def test_a_server_that_hangs_up_half_way_is_asked_again(digits, serve):

@@ -195,3 +195,20 @@ def test_commands_without_a_folder_say_what_was_paid(run, serve, images):
     code, _, err = run(*smoothed, "--first", "5", "--draws", "20")
     assert code == 0, err
     assert f"{server.images() - paid} paid" in err
+
+
+def test_what_a_detector_asks_of_a_server_is_said(run, serve, images, tmp_path):
+    server = serve()
+    data = np.load(tmp_path / "digits.npz")
+    np.savez(tmp_path / "noise.npz", inputs=np.clip(data["inputs"] * 0.9, 0, 1), labels=data["labels"])
+    train = ("train", "feature-squeezing", "--model", server.url, "--data", "npz:noise.npz", "-o", "d.pt")
+    assert run(*train)[0] == 0
+    asked = ("evaluate", "--models", server.url, "--data", images, "--limit", "3", "--attacks", "foolbox:boundary")
+    code, _, err = run(*asked, "--norm", "l2", "--param", "steps=6", "--keep-images", "-o", "r")
+    assert code == 0, err
+    before = server.images()
+    code, out, err = run("detect", "r", "--detector", "d.pt", "--json")
+    assert code == 0, err
+    assert server.images() > before
+    (note,) = [note for note in json.loads(out)["notes"] if "queries asked" in note]
+    assert f" {server.images() - before} paid" in note
