@@ -5,9 +5,9 @@
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
 The verbs (`run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `challenge`, `place`, `best_effort`, `best_of`,
-`load`, `table`, `rank`, `report`) and nouns are loaded when they are used: importing this package loads nothing. The
-parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone), `davylamp.engine`
-(comparisons and evaluations) and `davylamp.scoring` (rankings).
+`load`, `table`, `rank`, `report`, `cite`) and nouns are loaded when they are used: importing this package loads nothing.
+The parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone),
+`davylamp.engine` (comparisons and evaluations) and `davylamp.scoring` (rankings).
 """
 
 from importlib import import_module
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .engine import AttackChoice, Comparison, Config, ResultsStore, Table, best_effort, best_of, load
     from .errors import DavylampError
     from .memory import keep_freed_memory
+    from .report.citations.cite import Bibliography, cite
     from .scoring import Ranking
     from .verbs import (
         Evaluation,
@@ -70,6 +71,7 @@ _HOMES = {
     ),
     ".adapters.data.maite": ("from_maite", "to_maite"),
     ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "best_of", "load"),
+    ".report.citations.cite": ("Bibliography", "cite"),
     ".scoring": ("Ranking",),
     ".errors": ("DavylampError",),
     ".memory": ("keep_freed_memory",),
@@ -80,6 +82,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [  # noqa: RUF022 - verbs first
     "best_effort",
     "best_of",
+    "cite",
     "compare",
     "corrupt",
     "evaluate",
@@ -96,6 +99,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "Attack",
     "AttackChoice",
     "AttackResult",
+    "Bibliography",
     "Classifier",
     "Comparison",
     "Config",

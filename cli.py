@@ -21,6 +21,7 @@ from .commands import (
     exchange,
     harden,
     metrics,
+    papers,
     rank,
     report,
     reproduce,
@@ -80,6 +81,7 @@ app.command("detectors")(detectors.list_detectors)
 app.command("train", cls=DerivedCommand)(unfinished(detectors.train_beside))
 app.command("detect", cls=DerivedCommand)(unfinished(detectors.detect_examples))
 app.command("report")(report.report_results)
+app.command("cite")(papers.cite_sources)
 app.command("serve")(report.serve_results)
 app.command("serve-model", cls=DerivedCommand)(unfinished(serve_model.serve_model))
 app.command("quickstart")(attacks.quickstart)

@@ -58,6 +58,7 @@ ROOMS = {
     "report": {
         "": set(),
         "text": set(),
+        "citations": set(),
         "parts": {"text"},
         "sections": {"parts"},
         "page": {"parts", "sections"},

@@ -1,0 +1,131 @@
+"""A bibliography: the entries of everything that was used, each with what it is for, and a line for what has none."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ... import __version__
+from ...adapters.catalogue.lookup import LIBRARIES
+from ...engine.store.files import write_whole
+from .bibliography import BibEntry, entries_for, entries_named, software_entry
+from .usage import Used, davylamp_versions, used_by_name, used_in
+
+_TITLES: Mapping[str, str] = {"training": "training by", "data": "data", "method": "method", "source": "results of"}
+_ADVICE: Mapping[str, str] = {
+    "data": "cite where the images come from",
+    "model": "cite where the model comes from",
+    "library": "cite the package",
+    "attack": "cite its authors",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Bibliography:
+    r"""What there is to cite.
+
+    Args:
+        entries: with what each is cited for, davylamp first: "attack pgd", "library foolbox 3.3.4".
+        missing: a line for everything that has no entry, with what to do.
+    """
+
+    entries: tuple[tuple[BibEntry, tuple[str, ...]], ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """A file for BibTeX: above each entry what it is for; at the end what has none, as comments."""
+        blocks = [f"% {'; '.join(uses)}\n{entry.text}" for entry, uses in self.entries]
+        lines = [f"% no entry: {line}\n" for line in self.missing]
+        return "\n".join([*blocks, *(["".join(lines)] if lines else [])])
+
+    @property
+    def keys(self) -> dict[str, tuple[str, ...]]:
+        r"""What `\cite` takes for each thing, by what it is: "attack pgd" -> ("madry2018towards",)."""
+        keys: dict[str, tuple[str, ...]] = {}
+        for entry, uses in self.entries:
+            for use in uses:
+                keys[use] = (*keys.get(use, ()), entry.key)
+        return keys
+
+    def write(self, path: str | Path) -> Path:
+        """Write the file; Unavailable if that cannot be."""
+        return write_whole(path, self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Bibliography of {len(self.entries)} entries; {len(self.missing)} things have none; .text is BibTeX"
+
+
+def cite(*what: str | Path) -> Bibliography:
+    """BibTeX of all that a results folder used, or of names.
+
+    Args:
+        *what: results folders, and names: of an attack, an implementation ("foolbox:pgd"), a library, a metric, a
+            defence, a detector, a way to train, data or a model. A folder that exists is taken for one.
+
+    Returns:
+        The entries, of davylamp first, without repetition.
+
+    Raises:
+        UnknownName: if a name means nothing.
+        Unavailable: if a folder holds no results.
+    """
+    used: list[Used] = []
+    versions: set[str] = set()
+    for each in what:
+        if isinstance(each, Path) or Path(each).is_dir():
+            used += used_in(each)
+            versions |= set(davylamp_versions(each))
+        elif each != "davylamp":
+            used += used_by_name(each)
+    return _collect(used, sorted(versions) or [__version__])
+
+
+def cite_keys(used: Iterable[Used]) -> tuple[str, ...]:
+    r"""What `\cite` takes for these things, without repetition."""
+    return tuple(dict.fromkeys(entry.key for each in used for entry in _entries_of(each)[0]))
+
+
+def _collect(used: Iterable[Used], versions: list[str]) -> Bibliography:
+    uses: dict[BibEntry, list[str]] = {}
+    missing: list[str] = []
+    for each in dict.fromkeys(used):
+        entries, lines = _entries_of(each)
+        for entry in entries:
+            uses.setdefault(entry, []).append(_title(each))
+        missing += lines
+    ours = software_entry(versions)
+    listed = [(entry, tuple(dict.fromkeys(titles))) for entry, titles in uses.items()]
+    return Bibliography(((ours, ("davylamp",)), *listed), tuple(dict.fromkeys(missing)))
+
+
+def _entries_of(used: Used) -> tuple[tuple[BibEntry, ...], list[str]]:
+    """The entries of a thing, and what has to be said where there is none."""
+    title = _title(used)
+    if used.kind == "metric" and used.source:
+        named, unknown = entries_named(used.source)
+        entries = tuple(dict.fromkeys((*named, *entries_for(used.kind, used.name))))
+        return entries, [f"{title}: its source says {part}" for part in unknown]
+    entries = entries_for(used.kind, used.name)
+    if used.kind == "attack" and not entries:
+        library = next((name for name in LIBRARIES if name == used.source.lower()), "")
+        if library:
+            return entries_for("library", library), [f"{title}: it has no paper; {used.source} is cited for it"]
+    if not entries:
+        said = f"its source says {used.source}" if used.source else _ADVICE.get(used.kind, "none is known")
+        return (), [f"{title}: {said}"]
+    return entries, _beside(used, entries)
+
+
+def _beside(used: Used, entries: tuple[BibEntry, ...]) -> list[str]:
+    """What to do about a model of which only the collection is known."""
+    collection = f"model:{used.name.partition(':')[0]}:*"
+    if used.kind != "model" or len(entries) != 1 or collection not in entries[0].sources:
+        return []
+    return [f"{_title(used)}: {entries[0].key} is the collection; the model's page there names its paper"]
+
+
+def _title(used: Used) -> str:
+    return " ".join(filter(None, (_TITLES.get(used.kind, used.kind), used.name, used.version)))

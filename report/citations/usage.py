@@ -1,0 +1,195 @@
+"""What there is to cite: of a results folder, or of a name."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...adapters import attack_of
+from ...adapters.catalogue.lookup import ATTACKS, IMPLEMENTATIONS, LIBRARIES
+from ...adapters.models.defences.names import is_defence, read_defence
+from ...adapters.models.defences.rows import ROWS as DEFENCES
+from ...adapters.models.detectors.detector_rows import ROWS as DETECTORS
+from ...adapters.models.zoo.load import PROVIDERS
+from ...engine.challenge.document import FILE as CHALLENGES
+from ...engine.parametrised import base_of
+from ...engine.portfolio import rows_in
+from ...engine.store.contents import read_records
+from ...engine.store.frames import CellState, list_cells
+from ...engine.store.sealed import Damaged
+from ...engine.store.store import ResultsStore
+from ...engine.tables.table import build_table
+from ...engine.training.methods import METHODS
+from ...errors import DavylampError, UnknownName
+from ...metrics import METRICS, symbols_named
+from .bibliography import entries_for, read_entries
+
+_SUFFIX = "-train"
+
+
+class Used(NamedTuple):
+    """One thing that is to be cited.
+
+    Args:
+        kind: "attack", "library", "metric", "data", "model", "defence", "detector", "training", "method", "source".
+        name: what davylamp calls it.
+        source: what davylamp says of its source, in words; empty: nothing.
+        version: that was used, of a library.
+    """
+
+    kind: str
+    name: str
+    source: str = ""
+    version: str = ""
+
+
+def used_in(folder: str | Path) -> list[Used]:
+    """Everything that the cells of a folder used, without repetition.
+
+    Raises:
+        Unavailable: if there is no such folder, or no cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    states = list_cells(folder)
+    used: list[Used] = []
+    for state in states:
+        used += _of_cell(state)
+    used += [used_metric(symbol) for symbol in _metrics_of(folder)]
+    used += _beside_cells(ResultsStore(folder, create=False))
+    if (Path(folder) / CHALLENGES).is_file():
+        used.append(Used("method", "challenge"))
+    return list(dict.fromkeys(used))
+
+
+def davylamp_versions(folder: str | Path) -> list[str]:
+    """Of davylamp, that wrote the records of a folder."""
+    return sorted({str(state.meta["versions"]["davylamp"]) for state in list_cells(folder) if _knows(state)})
+
+
+def used_metric(symbol: str) -> Used:
+    """A metric by its symbol, perhaps with a parameter."""
+    base = base_of(symbol)
+    return Used("metric", base, METRICS[base].source if base in METRICS else "")
+
+
+def used_by_name(name: str) -> list[Used]:
+    """Everything that a name means: "pgd" an attack and a way to train.
+
+    Args:
+        name: of an attack, an implementation ("foolbox:pgd"), a library, a metric, a defence, a detector, a way to
+            train, data, a model, or "attack:pgd" and the like where one of several is meant.
+
+    Raises:
+        UnknownName: if it means nothing here.
+    """
+    kind, _, rest = name.partition(":")
+    known = {source for entry in read_entries() for source in entry.sources}
+    used = [each for each in _called(rest) if each.kind == kind] if rest else []
+    used = used or list(_called(name)) or ([Used(kind, rest)] if name in known else [])
+    if not used:
+        everything = [*ATTACKS, *LIBRARIES, *METRICS, *(source.partition(":")[2] for source in known)]
+        raise UnknownName("name", name, everything, hint="an attack, a library, a metric, a defence, data or a model")
+    return list(dict.fromkeys(used))
+
+
+def split_model(name: str) -> list[Used]:
+    """A model and what is behind it: "timm:vit_tiny+jpeg:quality=50" is a model and a defence."""
+    base, *parts = name.split("+")
+    used = [Used("model", base)]
+    for part in parts:
+        try:
+            used += [Used("defence", read_defence(part).defence.full_name)] if is_defence(part) else []
+        except DavylampError:  # a name of another version
+            used.append(Used("defence", part))
+    return used
+
+
+def split_data(name: str) -> list[Used]:
+    """Data and the corruption of it: "torchvision:cifar10-train:FOLDER+fog:3" is cifar10 and a corruption."""
+    base, _, corruption = name.partition("+")
+    prefix, _, rest = base.partition(":")
+    word = rest.partition(":")[0].lower().removesuffix(_SUFFIX)
+    used = Used("data", base)
+    if prefix in ("demo", "foolbox", "torchvision") and entries_for("data", word):
+        used = Used("data", word)
+    elif entries_for("data", prefix.lower().removesuffix(_SUFFIX)):
+        used = Used("data", prefix.lower().removesuffix(_SUFFIX))
+    return [used, *([Used("data", "corrupted")] if corruption else [])]
+
+
+def _of_cell(state: CellState) -> Iterator[Used]:
+    cell = state.cell
+    try:
+        rows = rows_in(cell.row) if cell.is_portfolio else [cell.row]
+    except UnknownName:
+        rows = []
+    for row in rows:
+        versions = state.meta.get("versions", {})
+        library = LIBRARIES.get(row.library)
+        version = str(versions.get(library.distribution, "")) if library else ""
+        yield Used("attack", row.attack, attack_of(row).source)
+        if not row.is_users:
+            yield Used("library", row.library, "", version)
+    for model in (cell.subject.model, *(each.model for each in cell.surrogate)):
+        yield from split_model(model)
+    yield from split_data(cell.subject.data)
+    if cell.fitted_on is not None and cell.fitted_on.images:
+        yield from split_data(cell.fitted_on.data)
+    if cell.eot > 1:
+        yield Used("method", "eot")
+
+
+def _beside_cells(store: ResultsStore) -> Iterator[Used]:
+    """Detectors, models that examples were tried on, corrupted images, results of other programs."""
+    for _, record in read_records(store, "detections"):
+        if not isinstance(record, Damaged):
+            yield Used("detector", str(record.meta["detector"]["name"]))
+    for _, record in read_records(store, "transfer"):
+        if not isinstance(record, Damaged):
+            yield from split_model(str(record.meta["subject"]["model"]))
+    for _, record in read_records(store, "references"):
+        if not isinstance(record, Damaged):
+            yield Used("source", str(record.meta["reference"]["source"]))
+    if any(True for _ in read_records(store, "corruptions")):
+        yield Used("data", "corrupted")
+
+
+def _metrics_of(folder: str | Path) -> list[str]:
+    """The metrics of the folder's table that have a value; none where no cell is finished."""
+    try:
+        table = build_table(folder, bootstrap=0)
+    except DavylampError:
+        return []
+    has_value = {name for row in table.rows for name, each in row.metrics.items() if not math.isnan(each.value)}
+    return [symbol for symbol in table.symbols if symbol in has_value and base_of(symbol) in METRICS]
+
+
+def _called(name: str) -> Iterator[Used]:
+    """Whatever has this name."""
+    row = IMPLEMENTATIONS.get(name)
+    if row is not None:
+        yield from (Used("attack", row.attack, attack_of(row).source), Used("library", row.library))
+    if name in ATTACKS:
+        yield Used("attack", name, ATTACKS[name].source)
+    if name in LIBRARIES or entries_for("library", name):
+        yield Used("library", name)
+    for symbol in symbols_named(name) or symbols_named(name.partition("@")[0]):
+        yield used_metric(symbol)
+    for kind, rows in (("defence", DEFENCES), ("detector", DETECTORS)):
+        yield from (Used(kind, row.full_name, row.source) for row in rows if name in (row.name, row.full_name))
+    if name in METHODS:
+        yield Used("training", name, METHODS[name].source)
+    yield from (Used(kind, name) for kind in ("method", "source") if entries_for(kind, name))
+    yield from _called_data_or_model(name)
+
+
+def _called_data_or_model(name: str) -> Iterator[Used]:
+    data = split_data(name)
+    if entries_for("data", data[0].name):
+        yield from data
+    if name.partition(":")[0] in PROVIDERS and name not in IMPLEMENTATIONS:
+        yield from split_model(name)
+
+
+def _knows(state: CellState) -> bool:
+    return "davylamp" in state.meta.get("versions", {})
