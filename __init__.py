@@ -5,8 +5,8 @@
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
 The verbs (`run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `challenge`, `place`, `best_effort`, `best_of`,
-`load`, `table`, `rank`, `report`, `cite`) and nouns are loaded when they are used: importing this package loads nothing.
-The parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone),
+`load`, `table`, `rank`, `report`, `cite`) and nouns are loaded when used: importing this package loads nothing. The
+parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone),
 `davylamp.engine` (comparisons and evaluations) and `davylamp.scoring` (rankings).
 """
 
