@@ -8,7 +8,7 @@ import typer
 
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .input_options import InputOptions
-from .loading import LOADING
+from .loading import LOADING, default_isolate
 from .options import (
     Data,
     Json,
@@ -97,7 +97,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=among["repaired"])]
     say_assumed(rows)
     choice = threat.choice([attack, *(beside or [])], defaults=defaults)
-    values = {**on, **among, **batch, **how, "isolate": how["isolate"] or "auto"}
+    values = {**on, **among, **batch, **how, "isolate": how["isolate"] or default_isolate()}
     config = _check_request(
         choice, values, {"models": (seen.of(model),), "data": data, "seeds": (seed,), "device": device}, rows
     )

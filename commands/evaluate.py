@@ -11,6 +11,7 @@ from ..errors import DavylampError, InvalidInput
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .detectors import detections_document, print_detections
 from .input_options import InputOptions
+from .loading import default_isolate
 from .newcomers import BaselineOptions, evaluate_newcomers
 from .options import Json, all_failed, read_parameters, say_assumed, split_list
 from .progress import show_progress
@@ -88,7 +89,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     settings, given = _apply(settings, values, threat)
     settings = _add_defences(_add_input(settings, seen), defence or [])
     if "isolate" not in named | given:
-        settings = replace(settings, isolate="auto")
+        settings = replace(settings, isolate=default_isolate())
     prepare_rooms(settings.isolation, (*settings.models, *settings.surrogate))
     check_config(settings)
     detectors = _read_detectors(detector or [])

@@ -11,11 +11,17 @@ _ASKING = ("cost", "token", "timeout", "request_size")
 LOADING = FromConfig((*_APART, "rate", *_ASKING))
 LOADING_AT_FULL_RATE = FromConfig((*_APART, *_ASKING))  # where --rate is another rate
 APART = FromConfig(_APART)
+_DEFAULT_ISOLATE = "auto"
+
+
+def default_isolate() -> Any:
+    """`--isolate` of every command, unless it is said: files' models run in a process of their own."""
+    return _DEFAULT_ISOLATE
 
 
 def loading_settings(values: Given) -> Given:
     """Fields of `Config`, as the options say; files' models run in a process of their own unless they say otherwise."""
-    return read_settings({**values, "isolate": values.get("isolate") or "auto"})
+    return read_settings({**values, "isolate": values.get("isolate") or default_isolate()})
 
 
 def loading_from(values: Given, models: Iterable[str] = (), *, folder: Path | None = None) -> Any:

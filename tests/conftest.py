@@ -21,6 +21,7 @@ from torch import nn
 
 from davylamp import cli
 from davylamp.adapters.contract.linear import ContractCase, make_linear_case
+from davylamp.commands import loading
 
 torch.set_num_threads(1)
 pytest.register_assert_rewrite("tests.adapters.libraries.direct")  # so that its asserts show values, too
@@ -35,6 +36,15 @@ def _same_draws():
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shipped_isolate():
+    """The default of `--isolate` as users have it; here it is "no", as a process for each model of a file is dear."""
+    shipped = loading.default_isolate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "_DEFAULT_ISOLATE", "no")
+        yield shipped
 
 
 @pytest.fixture(scope="session")

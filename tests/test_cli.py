@@ -180,7 +180,7 @@ def test_a_missing_library_names_its_extra(run, monkeypatch, npz):
 
 def test_what_compare_chose_is_one_line_and_in_the_document(run, npz):
     common = ("compare", "pgd", "--model", "net.py:factory", "--data", npz, "--limit", "2", "--library", "foolbox")
-    code, out, err = run(*common, "--json", "--steps", "2")
+    code, out, err = run(*common, "--json", "--steps", "2", "--isolate", "auto")
     assert code == 0
     assert err == (
         "chosen: norm linf, epsilon 4/255 (customary), step_size 2.5 epsilon / steps, random_start no (matched); "

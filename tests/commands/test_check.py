@@ -56,7 +56,7 @@ def test_check_before_and_after_a_run(run, folder):
     before = json.loads(out)
     states = [check["state"] for check in before["checks"]]
     assert before["counts"] == {state: states.count(state) for state in ("fail", "warn", "unknown", "pass")}
-    code, out, err = run("check", "out", "--run", "--images", "2", "--json")
+    code, out, err = run("check", "out", "--run", "--images", "2", "--json", "--isolate", "auto")
     assert code == 0
     assert err.startswith("- net.py:")
     assert "in a process of their own" in err

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from davylamp.commands import loading
 from davylamp.engine import load
 
 FACTORY = """
@@ -46,8 +47,9 @@ WITH = ("--data", "npz:images.npz", *ATTACKS)
 
 
 @pytest.fixture
-def run(run, tmp_path):
-    """Run a command where there is a model and images."""
+def run(run, tmp_path, monkeypatch, shipped_isolate):
+    """Run a command as users have it, where there is a model and images."""
+    monkeypatch.setattr(loading, "_DEFAULT_ISOLATE", shipped_isolate)
     (tmp_path / "net.py").write_text(FACTORY)
     images = np.random.default_rng(0).integers(0, 256, (4, 3, 6, 6), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", inputs=images, labels=np.arange(4) % 2)
