@@ -34,7 +34,7 @@ from ..sections.leaderboard import present_symbols, write_leaderboard, write_met
 from ..sections.provenance import write_provenance
 from ..sections.ranking import write_ranking
 from ..sections.transfer import write_transfer
-from ..sections.trust import summarise_checks, write_trust
+from ..sections.trust import write_trust
 from ..sections.verdict import write_verdict
 
 Value = TypeVar("Value")
@@ -80,7 +80,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     detected = write_detectors(outcomes)
     return [
         *([challenged] if challenged else []),
-        write_verdict(folder, models, summarise_checks(checks)),
+        write_verdict(folder, models, judged, checks),
         write_ranking(folder, seed=seed),
         write_agreement(folder, judged, about),
         write_leaderboard(pairs),
@@ -150,9 +150,16 @@ def _environment() -> Any:
     made = Environment(
         loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters["prose"] = lambda text: Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    made.filters["prose"] = lambda text: Markup(
+        _keep_together(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    )
     made.globals["asset"] = lambda name: Markup(load(name))
     return made
+
+
+def _keep_together(text: str) -> str:
+    """A number with its per cent sign, and p with its value, on one line."""
+    return re.sub(r"\bp = ", "p\u00a0=\u00a0", re.sub(r"(\d) %", "\\1\u00a0%", text))
 
 
 def _or_why(build: Callable[[], Value]) -> Value | str:

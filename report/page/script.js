@@ -58,12 +58,18 @@
     known.sort(([, a], [, b]) => sign * compare(value(a), value(b)));
     table.tBodies[0].append(...[...known, ...unknown].map(([row]) => row));
   };
+  // What is shown is what is copied: no hidden row, no hidden column.
+  const hiddenColumns = new WeakMap();
+  const visible = (table, cells) => {
+    const hidden = hiddenColumns.get(table) || new Set();
+    return [...cells].filter((_, place) => !hidden.has(place));
+  };
   const contents = (table, full) => {
-    const heads = all("thead th", table).map((head) => text(head));
-    const rows = all("tbody tr", table).filter((row) => !row.hidden);
-    const wide = heads.map((_, place) => full && rows.some((row) => row.children[place].dataset.low !== undefined));
+    const heads = visible(table, all("thead th", table)).map((head) => text(head));
+    const rows = all("tbody tr", table).filter((row) => !row.hidden).map((row) => visible(table, row.children));
+    const wide = heads.map((_, place) => full && rows.some((cells) => cells[place].dataset.low !== undefined));
     const head = heads.flatMap((name, place) => (wide[place] ? [name, `${name} low`, `${name} high`] : [name]));
-    const lines = rows.map((row) => [...row.children].flatMap((cell, place) => {
+    const lines = rows.map((cells) => cells.flatMap((cell, place) => {
       const { v, low, high } = cell.dataset;
       const interval = low === undefined ? "" : ` [${format(Number(low))}, ${format(Number(high))}]`;
       if (!full) return [text(cell) + interval];
@@ -85,7 +91,7 @@
     },
     LaTeX: (table) => {
       const [head, ...lines] = contents(table, false).map((line) => `${line.map(latex).join(" & ")} \\\\`);
-      const shape = "l".repeat(table.tHead.rows[0].cells.length);
+      const shape = "l".repeat(visible(table, table.tHead.rows[0].cells).length);
       return [`\\begin{tabular}{${shape}}`, "\\toprule", head, "\\midrule", ...lines, "\\bottomrule", "\\end{tabular}"].join("\n") + "\n";
     },
   };
@@ -100,6 +106,52 @@
       area.remove();
     }
   };
+  const makeMenu = (label, parts) => {
+    const menu = make("details", "", { class: "menu" });
+    const inside = make("div", "");
+    inside.append(...parts);
+    menu.append(make("summary", label), inside);
+    return menu;
+  };
+  const chooseColumns = (box, table) => {
+    const heads = all("thead th", table);
+    const spare = heads.some((head) => "spare" in head.dataset);
+    if (heads.length < 7 && !spare) return null;
+    const hidden = new Set();
+    const sheet = make("style", "");
+    const show = () => {
+      sheet.textContent = [...hidden].map((place) => `#${CSS.escape(box.id)} tr > :nth-child(${place + 1})`).join(",");
+      if (hidden.size) sheet.textContent += "{display:none}";
+      cue(box);
+    };
+    hiddenColumns.set(table, hidden);
+    const inputs = heads.slice(1).map((head, index) => {
+      const input = make("input", "", { type: "checkbox" });
+      const set = (shown) => { input.checked = shown; hidden[shown ? "delete" : "add"](index + 1); };
+      set(!("spare" in head.dataset));
+      input.addEventListener("change", () => { set(input.checked); show(); });
+      return { input, set, first: input.checked, name: head.textContent.trim() };
+    });
+    const labels = inputs.map(({ input, name }) => {
+      const label = make("label", "");
+      label.append(input, name);
+      return label;
+    });
+    const every = make("button", "All columns", { type: "button" });
+    every.addEventListener("click", () => { inputs.forEach(({ set }) => set(true)); show(); });
+    const usual = make("button", "The usual ones", { type: "button" });
+    usual.addEventListener("click", () => { inputs.forEach(({ set, first }) => set(first)); show(); });
+    box.append(sheet);
+    show();
+    return makeMenu("Columns", [every, ...(spare ? [usual] : []), ...labels]);
+  };
+  // A table wider than its frame says so, on the side where there is more.
+  const cue = (box) => {
+    const frame = box.querySelector(".frame");
+    const { scrollLeft, scrollWidth, clientWidth } = frame.firstElementChild;
+    const sides = [scrollLeft > 1 && "left", scrollLeft + clientWidth < scrollWidth - 1 && "right"].filter(Boolean);
+    frame.dataset.more = sides.join(" ");
+  };
   const equip = (box) => {
     const table = box.querySelector("table");
     const rows = all("tbody tr", table);
@@ -108,7 +160,8 @@
       if (heading.title) button.dataset.explain = heading.title;
       heading.replaceChildren(button);
       button.addEventListener("click", () => sort(table, place, heading));
-      if (rows.length && rows.every((row) => row.children[place].classList.contains("number"))) heading.classList.add("number");
+      const column = rows.map((row) => row.children[place]).filter((cell) => text(cell) !== "");
+      if (column.length && column.every((cell) => cell.classList.contains("number"))) heading.classList.add("number");
     });
     const tools = make("div", "", { class: "tools" });
     const said = make("span", "", { class: "said", role: "status" });
@@ -121,20 +174,28 @@
         said.textContent = words.length ? `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows` : "";
       });
       tools.append(input);
+      box.classList.add("filtered");
     }
-    for (const [kind, write] of Object.entries(writers)) {
+    const columns = chooseColumns(box, table);
+    const copies = Object.entries(writers).map(([kind, write]) => {
       const button = make("button", kind, { type: "button", "aria-label": `Copy as ${kind}: ${name}` });
       button.addEventListener("click", async () => {
         box.dataset.copied = write(table);
         await copy(box.dataset.copied);
         said.textContent = `copied as ${kind}`;
+        button.closest("details").open = false;
       });
-      tools.append(button);
-    }
-    tools.append(said);
+      return button;
+    });
+    if (columns) tools.append(columns);
+    tools.append(makeMenu("Copy", copies), said);
     box.prepend(tools);
+    const scroll = box.querySelector(".scroll");
+    scroll.addEventListener("scroll", () => cue(box), { passive: true });
+    new ResizeObserver(() => cue(box)).observe(scroll);
   };
   all(".table").forEach(equip);
+  document.addEventListener("click", (event) => all(".menu[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; }));
 
   // Leaderboard: any metric in the same cells.
   all(".heat").forEach((box) => {
@@ -203,7 +264,7 @@
   };
   document.addEventListener("focusin", (event) => tell(event.target));
   document.addEventListener("focusout", () => { explain.hidden = true; });
-  document.addEventListener("keydown", (event) => { if (event.key === "Escape") explain.hidden = true; });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") { explain.hidden = true; all(".menu[open]").forEach((menu) => { menu.open = false; }); } });
 
   // Navigation: closed on a narrow screen, the section in view is marked.
   const contentsList = document.querySelector("nav details");
@@ -216,7 +277,7 @@
     }
   }, { rootMargin: "-10% 0px -80% 0px" });
   all("main > section").forEach((section) => watch.observe(section));
-  addEventListener("beforeprint", () => all("details").forEach((fold) => { fold.open = true; }));
+  addEventListener("beforeprint", () => all("details:not(.menu)").forEach((fold) => { fold.open = true; }));
 
   // A live page follows the progress, and loads itself again when there are more results than it shows.
   const live = document.body.dataset.live;

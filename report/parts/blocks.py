@@ -29,10 +29,11 @@ class Entry(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A heading and its explanation."""
+    """A heading and its explanation; `spare`: hidden until the reader asks for it, where the page runs its script."""
 
     label: str
     title: str = ""
+    spare: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,87 @@ class Code:
     label: str
     text: str
     kind: str = "code"
+
+
+class Said(NamedTuple):
+    """A sentence of an answer: `state` is "", "pass", "warn", "fail" or "unknown", `link` the section that says more.
+
+    `lead` stands before the sentence in bold, `proof` after it in small print: the test and what it could show.
+    """
+
+    text: str
+    state: str = ""
+    link: str = ""
+    lead: str = ""
+    proof: str = ""
+
+
+class Answer(NamedTuple):
+    """A question and what the folder says to it."""
+
+    question: str
+    lines: tuple[Said, ...]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Questions with their answers, the first thing on a page."""
+
+    items: tuple[Answer, ...]
+    kind: str = "answers"
+
+
+class Bar(NamedTuple):
+    """A value with its interval: all as shares of the axis; `text` is written beside it, `mark` is a second value."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    text: str
+    mark: float | None = None
+    faint: bool = False
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Values with their intervals, one below the other, drawn by the page's style alone: it fits any width.
+
+    Args:
+        name: unique on the page.
+        caption: what it shows.
+        bars: in order, from the top.
+        ticks: place on the axis, as a share, and its text.
+        legend: kind of mark ("bar", "mark", "faint") and what it means.
+        shown: how many stand there before the reader asks for the rest.
+    """
+
+    name: str
+    caption: str
+    bars: tuple[Bar, ...]
+    ticks: tuple[tuple[float, str], ...]
+    legend: tuple[tuple[str, str], ...] = ()
+    shown: int = 10
+    kind: str = "bars"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Blocks in two columns where the page is wide."""
+
+    left: tuple[Any, ...]
+    right: tuple[Any, ...]
+    kind: str = "beside"
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Drawings beside each other, to be compared; those after the first `shown` stand behind a line that opens them."""
+
+    figures: tuple[Any, ...]
+    shown: int = 6
+    kind: str = "panels"
 
 
 @dataclass(frozen=True)

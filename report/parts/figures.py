@@ -15,7 +15,7 @@ import numpy as np
 from markupsafe import Markup
 
 from ...errors import MissingLibrary
-from ...scoring.plots import ROW, margin_of, plot_item_map, plot_ranking
+from ...scoring.plots import plot_item_map
 from ...scoring.ranking import Ranking
 from .blocks import Figure
 
@@ -30,16 +30,6 @@ _VARIABLES: Mapping[str, str] = {
     _PAPER: "var(--paper)",
     **{colour: f"var(--series-{place})" for place, colour in enumerate(SERIES)},
 }
-
-
-class Bar(NamedTuple):
-    """A value with its interval, on a separate line."""
-
-    label: str
-    value: float
-    low: float
-    high: float
-    series: int = 0
 
 
 class Line(NamedTuple):
@@ -74,40 +64,6 @@ class Cross(NamedTuple):
     label: str
     x: tuple[float, float, float]
     y: tuple[float, float, float]
-
-
-def draw_intervals(name: str, bars: Sequence[Bar], *, axis: str, caption: str, whole: bool = True) -> Figure:
-    """Values with their 95 % intervals, one above the other.
-
-    Args:
-        name: unique on the page.
-        bars: in order, from the top.
-        axis: what the values are.
-        caption: below the drawing.
-        whole: the axis runs from 0 to 1.
-    """
-    tips: dict[str, str] = {}
-    with _axes(5.6, 0.2 + 0.32 * len(bars), left=0.25 + 0.085 * max(len(bar.label) for bar in bars)) as (figure, axes):
-        for row, bar in enumerate(bars):
-            colour, tip = SERIES[bar.series % len(SERIES)], f"{name}-{row}"
-            axes.plot([bar.low, bar.high], [row, row], color=colour, linewidth=5, alpha=0.35, solid_capstyle="round")
-            axes.plot([bar.value], [row], _MARKERS[bar.series % len(_MARKERS)], color=colour, markersize=7, gid=tip)
-            tips[tip] = f"{bar.label}: {bar.value:.3g}, 95 % interval {bar.low:.3g} to {bar.high:.3g}"
-        axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
-        axes.set_ylim(len(bars) - 0.4, -0.6)
-        axes.set_xlabel(axis)
-        axes.grid(axis="x")
-        if whole:
-            axes.set_xlim(-0.02, 1.02)
-        return Figure(name, _to_svg(figure, name, caption, tips), caption)
-
-
-def draw_ranking(name: str, ranking: Ranking, *, caption: str) -> Figure:
-    """Scores with their 95 % intervals and brackets around groups that cannot be told apart."""
-    size = 3.6, 0.2 + ROW * len(ranking.subjects)
-    with _axes(*size, left=0.25 + 0.085 * max(map(len, ranking.subjects)), right=margin_of(ranking)) as (figure, axes):
-        tips = plot_ranking(axes, ranking, label=ranking.label, name=name)
-        return Figure(name, _to_svg(figure, name, caption, tips), caption)
 
 
 def draw_item_map(name: str, ranking: Ranking, difficulties: Mapping[str, np.ndarray], *, caption: str) -> Figure:

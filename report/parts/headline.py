@@ -1,17 +1,21 @@
 """The first sentences of the page: what is missing, failed or at chance, then who is first and how sure that is."""
 
+import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from ...adapters.words import threat_text
-from ...engine.statistics.verdict import MARGIN, judge_rates
+from ...adapters.words import radius_text
+from ...engine.statistics.paired_tests import least_decisive
+from ...engine.statistics.verdict import MARGIN, SIGNIFICANT
 from ...engine.store.outcomes import Clean, Outcomes
-from ...engine.tables.groups import Group, group_cells, model_names
+from ...engine.tables.groups import model_names
 from ...intervals import share_interval
+from ..text.shown import percent_range, percent_text
+from .blocks import Said
+from .standings import Place, Standing, right_of
 
 _REASONS = 3  # that are shown of failed cells
+_NAMED = 3  # models that a sentence names
 
 
 def write_caveats(outcomes: Outcomes) -> list[str]:
@@ -41,75 +45,81 @@ def find_chance(outcomes: Outcomes) -> list[str]:
     """Keys of the subjects whose clean accuracy cannot be told from guessing, or is below it."""
     keys = []
     for key, clean in outcomes.clean.items():
-        right = clean.columns["predicted"] == clean.columns["label"]
+        right = right_of(clean)
         if share_interval(int(right.sum()), len(right))[0] <= 1 / clean.logits.shape[1]:
             keys.append(key)
     return keys
 
 
-def judge_first_places(outcomes: Outcomes) -> list[str]:
-    """A sentence for each threat model with a radius: who is first, and whether a paired test tells it apart."""
-    threats: dict[str, list[Group]] = {}
-    for group in group_cells(outcomes, "models"):
-        if group.parts and group.parts[0][0].cell.threat_model.epsilon is not None:
-            threats.setdefault(threat_of(group), []).append(group)
-    guessing, subjects = set(find_chance(outcomes)), _all_subjects(outcomes)
-    lines = [f"{threat}: {_judge_first(each, guessing, subjects)}" for threat, each in sorted(threats.items())]
-    return lines or [
-        "No attack inside a ball has a result, so there is no worst case; see Curves for the smallest changes."
-    ]
+def judge_first_places(outcomes: Outcomes, standings: Sequence[Standing]) -> list[Said]:
+    """For each threat model: who is first, how sure that is, and whether a paired test tells it apart."""
+    others = len(_all_subjects(outcomes)) - 1
+    return [_judge_first(each, others) for each in standings]
 
 
-def robust_to_all(group: Group) -> np.ndarray:
-    """Images that every attack of a row leaves robust, (n,) bool."""
-    return np.logical_and.reduce([outcome.columns["robust"] for part in group.parts for outcome in part])
-
-
-def threat_of(group: Group) -> str:
-    """The threat model of a row, and what tells it apart from rows of the same."""
-    setting = f", {group.labels['setting']}" if group.labels["setting"] else ""
-    return threat_text(group.parts[0][0].cell.threat_model) + setting
-
-
-def _judge_first(groups: Sequence[Group], guessing: Collection[str], subjects: Collection[str]) -> str:
-    sound = [group for group in groups if group.parts[0][0].cell.subject.key not in guessing]
-    if not sound:
-        return "every model with a result is at chance when clean: there is no first place."
-    first, *rest = sorted(sound, key=lambda group: -robust_to_all(group).mean())
-    if not rest:
-        others = len(subjects) - 1
-        rivals = "it is the only model" if not others else f"{_many(others, 'other model')} cannot be compared with it"
-        return f"{first.labels['model']} keeps {_share(first)} of its images in the worst case; {rivals}."
-    return _compare(first, rest[0])
-
-
-def _compare(first: Group, second: Group) -> str:
-    """The two best, by the rule of the verdicts."""
-    name, other = first.labels["model"], second.labels["model"]
-    a, b = first.parts[0][0].cell.subject, second.parts[0][0].cell.subject
-    if a.data_digest != b.data_digest:
-        return (
-            f"{name} keeps {_share(first)}; {other} ({_share(second)}) saw other images, so no paired test is possible."
-        )
-    robust = robust_to_all(first), robust_to_all(second)
-    attacks = [{outcome.cell.title for part in group.parts for outcome in part} for group in (first, second)]
-    unequal = "" if attacks[0] == attacks[1] else " Not the same attacks have a result on both."
-    outcome = judge_rates((name, other), *robust)
-    p, n = outcome.p_success, outcome.images
-    if outcome.verdict == "weaker":
-        sentence = f"{name} leads with {_share(first)}, distinguishable from {other} ({_share(second)}): "
-        return f"{sentence}exact McNemar p = {p:.2g}, n = {n}.{unequal}"
-    if _share(first) == _share(second):
-        sentence = f"{name} and {other} both keep {_share(first)}"
+def _judge_first(standing: Standing, others: int) -> Said:
+    if not standing.places:
+        return Said(f"{standing.threat}: every model with a result is at chance when clean: there is no first place.")
+    first, norm = standing.places[0], standing.norm
+    if not norm:
+        value = f"keeps {percent_text(first.value)} of its {first.images} images right under every attack"
+        known = f"95 % interval {percent_range(first.low, first.high)}"
     else:
-        sentence = f"{name} leads with {_share(first)}, not distinguishable from {other} ({_share(second)})"
-    if outcome.verdict == "equivalent":
-        sentence += f", equivalent within {MARGIN:.0%}"
-    return f"{sentence}: exact McNemar p = {p:.2g}; {outcome.power}.{unequal}"
+        ends = [radius_text(norm, float(f"{end:.3g}")) for end in (first.low, first.high)]
+        known = "too few images for an interval" if math.isnan(first.low) else f"95 % interval {ends[0]} to {ends[1]}"
+        median = "no attack fools half of them" if math.isinf(first.value) else f"median {_value(first, norm)}"
+        value = f"needs the largest change over its {first.images} images: {median}"
+    shared = any(not place.apart and not math.isnan(place.p) for place in standing.places[1:])
+    verb = "is first by the numbers, not by the test: it " if shared else ""
+    text = f"{verb}{value} ({known}); {standing.threat}."
+    if len(standing.places) == 1:
+        proof = "It is the only model." if not others else f"{_many(others, 'other model')} cannot be compared with it."
+    else:
+        proof = _compare(standing) + ("" if standing.even else " Not the same attacks have a result on all of them.")
+    return Said(text, lead=first.model, proof=proof)
 
 
-def _share(group: Group) -> str:
-    return f"{robust_to_all(group).mean():.3g}"
+def _compare(standing: Standing) -> str:
+    first, *rest = standing.places
+    norm = standing.norm
+    known = [place for place in rest if not math.isnan(place.p)]
+    if not known:
+        return f"{_names(rest)} saw other images: no paired test is possible."
+    strangers = [place for place in rest if math.isnan(place.p)]
+    aside = f" {_names(strangers)} saw other images and cannot be compared." if strangers else ""
+    test, largest = "sign test" if norm else "exact McNemar", max(place.p for place in known)
+    if all(place.apart for place in known):
+        if len(known) > 1:
+            return f"Told apart from each of the {len(known)} others: largest {test} p = {largest:.2g}.{aside}"
+        return f"Told apart from {known[0].model} ({_value(known[0], norm)}): {test} p = {largest:.2g}.{aside}"
+    power = _power(first.images, SIGNIFICANT / len(known))
+    if len(known) > 1:
+        close = [place for place in known if not place.apart]
+        shared = f"{len(close)} of the {len(known)} others cannot be told apart from it: {_names(close)}"
+        return f"{shared} ({test}, Bonferroni; {power}).{aside}"
+    same = _value(first, norm) == _value(known[0], norm)
+    other = f"{known[0].model}, which {'needs' if norm else 'keeps'} as much" if same else known[0].model
+    margin = f"; equivalent within {MARGIN:.0%}" if standing.equivalent else ""
+    value = "" if same else f" ({_value(known[0], norm)})"
+    return f"Not told apart from {other}{value}{margin}: {test} p = {largest:.2g}; {power}.{aside}"
+
+
+def _value(place: Place, norm: str) -> str:
+    return radius_text(norm, float(f"{place.value:.3g}")) if norm else percent_text(place.value)
+
+
+def _power(images: int, level: float) -> str:
+    """What so many images can show at all."""
+    least = least_decisive(level)
+    if images < least:
+        few = f"with {_many(images, 'image')} no outcome can be significant"
+        return f"{few}: {least} are the least, {least - images} more"
+    return f"with {images} images only a difference of {least} or more would have been seen"
+
+
+def _names(places: Sequence[Place]) -> str:
+    rest = len(places) - _NAMED
+    return ", ".join(place.model for place in places[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _all_subjects(outcomes: Outcomes) -> set[str]:
@@ -118,7 +128,7 @@ def _all_subjects(outcomes: Outcomes) -> set[str]:
 
 
 def _at_chance(clean: Clean) -> str:
-    right = clean.columns["predicted"] == clean.columns["label"]
+    right = right_of(clean)
     low, high = share_interval(int(right.sum()), len(right))
     classes = clean.logits.shape[1]
     return (

@@ -15,9 +15,10 @@ from ...engine.statistics.verdict import RULE, Judgement, Verdict, judge
 from ...engine.store.outcomes import Outcome, side_of
 from ...engine.tables.implementation_notes import About
 from ...intervals import share_interval
-from ..parts.blocks import Column, Entry, Fold, PageTable, Section, Text, make_table, plain
+from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, make_table, plain
 from ..parts.reading import Folder
 
+_SAID = 2  # pairs that differ, on the first screen
 _SAME = 1e-6  # distances and probabilities this close are the same number up to float32 rounding
 _STATE: Mapping[Verdict, str] = {
     "identical": "pass",
@@ -58,6 +59,43 @@ def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping
     blocks.append(Fold("Every pair, image by image", (_pairs_table(folder, pairs),)))
     blocks += _defaults(bundles, about)
     return Section("agreement", title, lead, tuple(blocks))
+
+
+def summarise_agreement(pairs: Sequence[PairVerdict]) -> tuple[Said, ...]:
+    """The pairs that differ, each in a sentence, the worst first, and how many show no difference."""
+    if not pairs:
+        return (Said("Not known: no attack was run through two or more libraries.", "unknown", "agreement"),)
+    worst = sorted(pairs, key=lambda pair: -list(_STATE).index(pair.judgement.verdict))
+    differ = [pair for pair in worst if pair.judgement.verdict in ("broken", "weaker")]
+    lines = [Said(_difference(pair), _STATE[pair.judgement.verdict], "agreement") for pair in differ[:_SAID]]
+    if len(differ) > _SAID:
+        lines.append(Said(f"{len(differ) - _SAID} more of the {len(pairs)} pairs differ.", "warn", "agreement"))
+    alike = [pair for pair in worst if pair.judgement.verdict not in ("broken", "weaker")]
+    counts: Counter[Verdict] = Counter(pair.judgement.verdict for pair in alike)
+    for verdict, number in counts.most_common():
+        power = next(pair.judgement.power for pair in alike if pair.judgement.verdict == verdict)
+        proof = "" if _STATE[verdict] == "pass" else f"{power[0].upper()}{power[1:]}."
+        text = f"{number} of {len(pairs)} pairs: {verdict}."
+        lines.append(Said(text, _STATE[verdict], "agreement", proof=proof))
+    return tuple(lines)
+
+
+def _difference(pair: PairVerdict) -> str:
+    """What one implementation does worse than another, with the numbers of the test."""
+    judgement, (a, b) = pair.judgement, (pair.a.cell, pair.b.cell)
+    where = f"{a.subject.model}, {threat_text(a.threat_model)}"
+    if judgement.verdict == "broken":
+        complaint = "; ".join(side.complaint for side in (side_of(pair.a), side_of(pair.b)) if side.is_broken)
+        return f"{judgement.weaker} is broken ({complaint}) on {where}."
+    better = b.title if judgement.weaker == a.title else a.title
+    if judgement.p_distance < judgement.p_success:
+        numbers = f"larger changes where both succeed, Wilcoxon p = {judgement.p_distance:.2g}"
+    else:
+        most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
+        numbers = (
+            f"{most} images fall to the other only, {least} to it only, exact McNemar p = {judgement.p_success:.2g}"
+        )
+    return f"{judgement.weaker} is weaker than {better} on {where}: {numbers}; n = {judgement.images}."
 
 
 def shared_attacks(done: Sequence[Outcome]) -> Iterator[list[Outcome]]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ...adapters.words import radius_text
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.frames import about_cell
 from ...scoring import (
@@ -27,12 +28,14 @@ from ...scoring import (
     project_pairs,
     rank_responses,
 )
-from ..parts.blocks import Column, Entry, Fold, Section, Text, make_table
-from ..parts.figures import draw_item_map, draw_ranking
+from ...scoring.plots import members
+from ..parts.blocks import Bar, Bars, Column, Entry, Fold, Section, Text, make_table
+from ..parts.figures import draw_item_map
 from ..parts.reading import Folder
 
 MOST = 1000  # responses that are fitted while a page is made, in a few seconds; above, plain means are ranked
 ITEMS = 600  # images of models whose implementations are compared while a page is made
+MANY = 12  # models, above which drawings and tables of every pair are folded
 SHOWN = 6  # images, and models beside them
 _LEAD = (
     "Scores from every image under every attack: 1 where the model withstood it, 0 where it was fooled or wrong when "
@@ -83,33 +86,56 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
     order = np.argsort(ranking.rank, kind="stable")
     blocks: list[Any] = [Text(note, "warn") for note in ranking.notes]
     blocks += [Text(note, "note") for note in notes]
-    caption = f"Models: {ranking.label} with 95 % intervals; a bracket joins models that cannot be told apart"
-    blocks.append(draw_ranking("ranking-models", ranking, caption=caption))
+    blocks.append(_bars(ranking, order))
     blocks += [Text(sentence) for sentence in describe_projections(project_pairs(ranking, images))]
     columns = (
-        "rank", Column("95 % interval", "ranks that remain plausible"), "model",
+        "model", "rank", Column("95 % interval", "ranks that remain plausible"),
         Column("score", f"{ranking.label} with its 95 % interval"), Column("mean", "plain mean response"),
         Column("P(first)", "probability of rank 1"), Column("group", "a shared letter: not told apart at 95 %"),
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
+    many = len(ranking.subjects) > MANY
     taus = ", ".join(f"{name} {tau:.2f}" for name, tau in ranking.agreement.items())
     method = f"Method: {ranking.method}. Kendall's tau with other rankings: {taus}."
     blocks.append(make_table("ranking-table", "Ranking of models", columns, rows, note=method))
-    blocks.append(_beats(ranking, order))
-    return blocks
+    beats = _beats(ranking, order)
+    return [*blocks, Fold(beats.caption, (beats,)) if many else beats]
+
+
+def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
+    """Scores with their intervals and the letters of the groups that cannot be told apart."""
+    ends = [each for each in (*ranking.low, *ranking.high, *ranking.score) if np.isfinite(each)]
+    low, span = min(ends), (max(ends) - min(ends)) or 1.0
+    close = {row for rows in members(ranking).values() if 0 in rows for row in rows} | {0}
+    bars = []
+    for row, i in enumerate(map(int, order)):
+        value, *rest = (float(each[i]) for each in (ranking.score, ranking.low, ranking.high))
+        known = all(np.isfinite(each) for each in rest)
+        a, b = ((each - low) / span for each in rest) if known else (None, None)
+        text = f"{value:.2f} ({rest[0]:.2f} to {rest[1]:.2f}) {ranking.groups[i]}" if known else f"{value:.2f}"
+        title = f"{ranking.subjects[i]}: {text}, rank {ranking.rank_low[i]} to {ranking.rank_high[i]}"
+        bars.append(Bar(ranking.subjects[i], (value - low) / span, a, b, text, faint=row not in close, title=title))
+    ticks = tuple((share, f"{low + share * span:.2f}") for share in (0.0, 0.5, 1.0))
+    legend = [("bar", f"{ranking.label} with its 95 % interval; models that share a letter cannot be told apart")]
+    legend += [("faint", "told apart from the first")] if any(bar.faint for bar in bars) else []
+    return Bars("ranking-models", f"Models by {ranking.label}", tuple(bars), ticks, tuple(legend))
 
 
 def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[Any]:
     """Difficulties beside abilities, and which attacks and images tell the models apart."""
     fit: Any = ranking.fit
-    kinds, values = np.array(kinds_of(responses)), responses.values
+    kinds, values = np.array(_plain_radii(folder, kinds_of(responses))), responses.values
     difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
     caption = "Abilities of the models, and difficulties of the images under each attack, on one axis"
     lead = (
         "A model withstands an attack on an image in one case of two where its ability is the difficulty. Circles far "
         "to the left are images that every model withstands, far to the right those that none does."
     )
-    blocks: list[Any] = [draw_item_map("ranking-items", ranking, difficulties, caption=caption), Text(lead, "note")]
+    items: tuple[Any, ...] = (
+        draw_item_map("ranking-items", ranking, difficulties, caption=caption),
+        Text(lead, "note"),
+    )
+    blocks: list[Any] = [Fold(caption, items)] if len(ranking.subjects) > MANY else [*items]
     columns = (
         "attack", Column("models differ", "share of the images that some models withstand and others do not"),
         Column("share of the information", "Fisher's, about the abilities, of the images on which models differ"),
@@ -134,10 +160,20 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
     return blocks
 
 
-def _count(values: np.ndarray) -> str:
+def _count(values: np.ndarray) -> Entry:
     """How many responses were right, of how many."""
     seen = values[~np.isnan(values)]
-    return f"{int(seen.sum())} of {len(seen)}"
+    return Entry(f"{int(seen.sum())} of {len(seen)}", int(seen.sum()))
+
+
+def _plain_radii(folder: Folder, kinds: Sequence[str]) -> list[str]:
+    """Kinds of items with their radii as the rest of the page writes them."""
+    rules = {outcome.cell.threat_model for outcome in folder.outcomes.done}
+    balls = [(rule.norm, rule.epsilon) for rule in rules if rule.epsilon is not None]
+    words = {f" {norm} {epsilon:.4g}": f" {norm} {radius_text(norm, epsilon)}" for norm, epsilon in balls}
+    words |= {f" {norm} {epsilon}": f" {norm} {radius_text(norm, epsilon)}" for norm, epsilon in balls}
+    longest = sorted(words, key=len, reverse=True)
+    return [next((kind.replace(each, words[each]) for each in longest if each in kind), kind) for kind in kinds]
 
 
 def _pictures(folder: Folder) -> dict[str, str]:
@@ -185,7 +221,7 @@ def _row(ranking: Ranking, i: int) -> tuple[Any, ...]:
     interval = f"{ranking.rank_low[i]} to {ranking.rank_high[i]}"
     first = float(ranking.rank_probability[i, 0])
     mean = float(ranking.mean[i])
-    return int(ranking.rank[i]), interval, ranking.subjects[i], score, mean, first, ranking.groups[i]
+    return ranking.subjects[i], int(ranking.rank[i]), interval, score, mean, first, ranking.groups[i]
 
 
 def _score(ranking: Ranking, i: int) -> Estimate:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...engine.checks.check_folder import STATES, Check
-from ..parts.blocks import Column, Entry, Fold, PageTable, Section, Text, badge, make_table
+from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, badge, make_table
 
 _SHOWN_IMAGES = 6
+_SAID = 4  # indicators that fired, on the first screen
 
 
 def write_trust(checks: Sequence[Check]) -> Section:
@@ -32,6 +33,32 @@ def write_trust(checks: Sequence[Check]) -> Section:
     )
     alarm = counts["fail"] + counts["warn"]
     return Section("trust", "Trust: failure indicators", lead, blocks, badge=str(alarm) if alarm else "")
+
+
+def summarise_alarms(checks: Sequence[Check]) -> tuple[Said, ...]:
+    """The indicators that fired, the worst first, each with what was measured where it is worst."""
+    lines: list[Said] = []
+    for state in ("fail", "warn"):
+        by_title: dict[str, list[Check]] = {}
+        for check in checks:
+            if check.state == state:
+                by_title.setdefault(check.title, []).append(check)
+        lines += [_say_alarm(title, fired) for title, fired in by_title.items()]
+    if not lines:
+        judged = sum(check.state == "pass" for check in checks)
+        return (
+            Said(f"None: {judged} checks passed. That is no proof: only what was checked is known.", "pass", "trust"),
+        )
+    if lines[0].state == "warn":
+        lines.insert(0, Said("None failed; what gave a warning:", "pass"))
+    more = len(lines) - _SAID
+    return (*lines[:_SAID], Said(f"{more} more fired.", "warn", "trust")) if more > 0 else tuple(lines)
+
+
+def _say_alarm(title: str, fired: Sequence[Check]) -> Said:
+    worst = max(fired, key=lambda check: len(check.images))
+    others = f" (and {len(fired) - 1} more like it)" if len(fired) > 1 else ""
+    return Said(f"{worst.detail}.", worst.state, "trust", lead=f"{title}:", proof=f"{worst.subject}{others}.")
 
 
 def summarise_checks(checks: Sequence[Check]) -> str:

@@ -1,61 +1,117 @@
-"""The first thing on the page: how robust each model is in the worst case, and whether the first place is one."""
+"""The first screen: which model holds best, which attack is strongest, what agrees, what failed, what is missing."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
-from ...adapters.words import labels_text
+from ...adapters.words import labels_text, radius_text
+from ...engine.checks.check_folder import Check
 from ...engine.tables.groups import Group, group_cells
-from ...engine.tables.table import Table, TableRow
-from ..parts.blocks import Column, Entry, Facts, PageTable, Section, Text, make_table
-from ..parts.figures import Bar, draw_intervals
-from ..parts.headline import judge_first_places, threat_of, write_caveats
+from ...engine.tables.table import Table
+from ..parts.blocks import Answer, Answers, Bar, Bars, Beside, Column, Entry, Fold, PageTable, Said, Section, make_table
+from ..parts.headline import find_chance, judge_first_places
+from ..parts.missing import list_missing
 from ..parts.reading import Folder
+from ..parts.standings import Place, Standing, list_standings, threat_of
+from ..parts.strongest import judge_strongest
+from ..text.shown import percent_range, percent_text
+from .agreement import PairVerdict, summarise_agreement
+from .trust import summarise_alarms
 
 _UNKNOWN = Entry("no clean predictions")
+_THREATS = 3  # threat models that an answer has a sentence for
 
 
-def write_verdict(folder: Folder, table: Table, warnings: str) -> Section:
-    """Models, attacks, libraries, images; worst-case robust accuracy; is the first place distinguishable.
+def write_verdict(folder: Folder, table: Table, pairs: Sequence[PairVerdict], checks: Sequence[Check]) -> Section:
+    """Five answers in words, one figure, and the numbers of every model.
 
     Args:
         folder: the results.
         table: by models, with CA and RA_worst.
-        warnings: what the trust page has found, in a few words.
+        pairs: of implementations, judged.
+        checks: of the failure indicators.
     """
-    groups = group_cells(folder.outcomes, "models")
-    blocks: list[Any] = [Text(line, "warn") for line in write_caveats(folder.outcomes)]
-    blocks += [Text(line, "lead") for line in judge_first_places(folder.outcomes)]
-    blocks += [Facts(_counts(folder, warnings), cards=True)]
-    models = list(folder.models.values())
-    for place, rows in enumerate(_by_threat(table)):
-        bars = [
-            Bar(name, estimate.value, estimate.low, estimate.high, models.index(name))
-            for row in rows
-            for name, estimate in [(row.labels["model"], row.metrics["RA_worst"])]
-        ]
-        labels = rows[0].labels
-        threat = _threat_of(groups, labels)
-        caption = f"Worst-case robust accuracy under {threat}: images that no attack of it fools"
-        blocks.append(draw_intervals(f"worst-{place}", bars, axis="share of all images", caption=caption))
-    return Section("verdict", "Verdict", "", (*blocks, _table(table, groups)))
-
-
-def _counts(folder: Folder, warnings: str) -> tuple[tuple[str, str], ...]:
-    done = folder.outcomes.done
-    attacks = sorted({outcome.cell.row.attack for outcome in done})
-    states = Counter(state.status for state in folder.states.values())
-    images = sorted({outcome.cell.subject.images for outcome in done})
-    return (
-        ("Models", str(len(set(folder.models.values())))),
-        ("Attacks", f"{len(attacks)} in {len({outcome.cell.title for outcome in done})} rows"),
-        ("Libraries", ", ".join(sorted({outcome.cell.row.library for outcome in done}))),
-        ("Images", " and ".join(map(str, images))),
-        ("Cells", ", ".join(f"{number} {state}" for state, number in sorted(states.items()))),
-        ("Failure indicators", warnings),
+    outcomes = folder.outcomes
+    standings = list_standings(outcomes, find_chance(outcomes))
+    figures = [draw_standing(standing, place) for place, standing in enumerate(standings) if standing.places]
+    first = Answer("Which model holds best?", _first(judge_first_places(outcomes, standings)))
+    strongest = judge_strongest(outcomes) or [Said("No attack inside a ball has a result; see Curves for the others.")]
+    rest = Answers(
+        (
+            Answer("Which attack is strongest?", _first(strongest)),
+            Answer("Do the libraries agree?", summarise_agreement(pairs)),
+            Answer("Which failure indicators failed?", summarise_alarms(checks)),
+            Answer("What is missing?", list_missing(outcomes, checks)),
+        )
     )
+    blocks: list[Any] = [Beside((Answers((first,)),), tuple(figures[:1])), rest]
+    if figures[1:]:
+        blocks.append(Fold(f"The other threat models ({len(figures) - 1})", tuple(figures[1:])))
+    blocks.append(_table(table, group_cells(outcomes, "models")))
+    return Section("verdict", "In short", _counts(folder), tuple(blocks))
+
+
+def draw_standing(standing: Standing, place: int) -> Bars:
+    """The models of a threat model with their intervals, the most robust first, and what they are when clean."""
+    top = 1.0 if not standing.norm else _top(standing.places)
+    bars = tuple(_bar(each, standing, top) for each in standing.places)
+    legend = [("bar", "robust to every attack, with its 95 % interval")]
+    what = f"Images that no attack fools: {standing.threat}"
+    ticks = tuple((share, percent_text(share)) for share in (0.0, 0.5, 1.0))
+    if standing.norm:
+        legend = [("bar", "median over all images, with its 95 % interval")]
+        what = f"Change that fools a model: {standing.threat}"
+        ticks = tuple((share, radius_text(standing.norm, float(f"{share * top:.2g}"))) for share in (0.0, 0.5, 1.0))
+    elif any(bar.mark is not None for bar in bars):
+        legend.append(("mark", "clean accuracy"))
+    if any(bar.faint for bar in bars):
+        legend.append(("faint", "told apart from the first by a paired test"))
+    return Bars(f"standing-{place}", what, bars, ticks, tuple(legend))
+
+
+def _bar(place: Place, standing: Standing, top: float) -> Bar:
+    norm, ends = standing.norm, None if math.isnan(place.low) else (place.low, place.high)
+    if norm:
+        text = "not found" if math.isinf(place.value) else radius_text(norm, float(f"{place.value:.3g}"))
+        said = text if ends is None else f"{text}, {radius_text(norm, ends[0])} to {radius_text(norm, ends[1])}"
+    else:
+        text = f"{percent_text(place.value)} ({percent_range(place.low, place.high)})"
+        said = f"{text}, clean {percent_text(place.clean)}"
+    title = f"{place.model}: {said}; n = {place.images}"
+    if not math.isnan(place.p):
+        title += f"; against the first p = {place.p:.2g}"
+    low, high = (None, None) if ends is None else (min(ends[0] / top, 1.0), min(ends[1] / top, 1.0))
+    mark = None if norm or math.isnan(place.clean) else place.clean
+    return Bar(place.model, min(place.value / top, 1.0), low, high, text, mark, place.apart, title)
+
+
+def _top(places: Sequence[Place]) -> float:
+    """End of an axis of distances: two digits above the largest that is known."""
+    known = [each for place in places for each in (place.value, place.high) if math.isfinite(each)]
+    return float(f"{1.05 * max(known, default=1.0):.2g}") or 1.0
+
+
+def _first(lines: Sequence[Said]) -> tuple[Said, ...]:
+    more = len(lines) - _THREATS
+    return (*lines[:_THREATS], Said(f"{more} more threat models are below.")) if more > 0 else tuple(lines)
+
+
+def _counts(folder: Folder) -> str:
+    done = folder.outcomes.done
+    attacks = len({outcome.cell.row.attack for outcome in done})
+    states = Counter(state.status for state in folder.states.values())
+    images = " and ".join(map(str, sorted({outcome.cell.subject.images for outcome in done})))
+    data = ", ".join(dict.fromkeys(outcome.cell.subject.data for outcome in done))
+    models, rows = len(set(folder.models.values())), len({outcome.cell.title for outcome in done})
+    parts = (
+        f"{models} model{'' if models == 1 else 's'}",
+        f"{attacks} attack{'' if attacks == 1 else 's'} in {rows} implementation{'' if rows == 1 else 's'}",
+        ", ".join(sorted({outcome.cell.row.library for outcome in done})),
+        f"{images} images of {data}",
+        f"cells: {', '.join(f'{number} {state}' for state, number in sorted(states.items()))}",
+    )
+    return " \N{MIDDLE DOT} ".join(parts)
 
 
 def _table(table: Table, groups: Sequence[Group]) -> PageTable:
@@ -63,21 +119,21 @@ def _table(table: Table, groups: Sequence[Group]) -> PageTable:
         (
             row.labels["model"],
             _threat_of(groups, row.labels),
-            row.labels["attacks"],
             row.metrics.get("CA", _UNKNOWN),
             row.metrics["RA_worst"],
+            row.labels["attacks"],
             row.labels["failed"],
             row.labels["violations"],
         )
         for row in table.rows
-        if row.labels["cells"] and _is_bounded(row)
+        if row.labels["cells"] and not math.isnan(row.labels["epsilon"])
     ]
     columns = (
         "model",
         "threat model",
-        Column("attacks", "settings of attacks that count for the worst case"),
         Column("clean accuracy", "CA: share of the images that are right without an attack"),
         Column("worst-case robust accuracy", "share of all images that are right and robust to every attack"),
+        Column("attacks", "settings of attacks that count for the worst case"),
         Column("failed", "cells without a result: they prove nothing and count for nobody"),
         Column("violations", "examples that broke a rule: neither fooled nor robust, so they lower robust accuracy"),
     )
@@ -89,18 +145,6 @@ def _table(table: Table, groups: Sequence[Group]) -> PageTable:
         note="95 % intervals of shares, by Clopper and Pearson. More attacks make the worst case worse. "
         "Attacks without a radius are in Curves.",
     )
-
-
-def _is_bounded(row: TableRow) -> bool:
-    return not math.isnan(row.labels["epsilon"])
-
-
-def _by_threat(table: Table) -> list[list[Any]]:
-    def threat(row: Any) -> tuple[str, ...]:
-        return tuple(str(row.labels[name]) for name in ("norm", "epsilon", "targeted", "setting"))
-
-    ordered = sorted((row for row in table.rows if row.labels["cells"] and _is_bounded(row)), key=threat)
-    return [list(rows) for _, rows in groupby(ordered, key=threat)]
 
 
 def _threat_of(groups: Sequence[Group], labels: Any) -> str:

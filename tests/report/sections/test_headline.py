@@ -10,7 +10,10 @@ from davylamp.adapters import ThreatModel
 from davylamp.engine import ResultsStore
 from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.engine.store.outcomes import Clean, Outcome, Outcomes
-from davylamp.report.parts.headline import find_chance, judge_first_places, write_caveats
+from davylamp.report.parts.headline import find_chance, write_caveats
+from davylamp.report.parts.headline import judge_first_places as say_first_places
+from davylamp.report.parts.standings import list_standings, median_with_ends
+from davylamp.report.parts.strongest import judge_strongest
 
 CLASSES = 10
 
@@ -42,6 +45,12 @@ def folder(done=(), right=None, *, failed=(), running=(), waiting=(), tmp: Path)
     )  # fmt: skip
 
 
+def judge_first_places(outcomes):
+    """Each sentence with its lead and its small print, as a reader sees it."""
+    said = say_first_places(outcomes, list_standings(outcomes, find_chance(outcomes)))
+    return [" ".join(part for part in (line.lead, line.text, line.proof) if part) for line in said]
+
+
 def cell(model):
     return Cell(subject(model), "art:pgd", ThreatModel("linf", 4 / 255))
 
@@ -49,7 +58,8 @@ def cell(model):
 def test_a_lonely_model_is_only_called_so_if_it_is(tmp_path):
     alone = folder([("a", [1] * 20 + [0] * 20)], tmp=tmp_path)
     assert judge_first_places(alone) == [
-        "linf 4/255: a keeps 0.5 of its images in the worst case; it is the only model."
+        "a keeps 50 % of its 40 images right under every attack (95 % interval 34 to 66 %); linf 4/255. "
+        "It is the only model."
     ]
     assert write_caveats(alone) == []
 
@@ -86,13 +96,15 @@ def test_a_model_at_chance_is_never_first(tmp_path):
 def test_nothing_is_told_apart_that_the_test_cannot_tell_apart(tmp_path):
     few = folder([("a", [1] * 4), ("b", [0] * 4)], {"a": [1] * 4, "b": [1] * 4}, tmp=tmp_path)
     (line,) = judge_first_places(few)
-    assert "not distinguishable" in line
+    assert "is first by the numbers, not by the test" in line
+    assert "Not told apart from b (0 %)" in line
     assert "with 4 images no outcome can be significant: 6 are the least, 2 more" in line
 
 
 def test_the_same_share_is_no_level(tmp_path):
     (line,) = judge_first_places(folder([("a", [1] * 10 + [0] * 30), ("b", [0] * 30 + [1] * 10)], tmp=tmp_path))
-    assert "a and b both keep 0.25" in line
+    assert "keeps 25 % of its 40 images" in line
+    assert "Not told apart from b, which keeps as much" in line
     assert "level" not in line
     assert "with 40 images only a difference of 6 or more would have been seen" in line
     same = [1] * 60 + [0] * 60
@@ -102,4 +114,70 @@ def test_the_same_share_is_no_level(tmp_path):
 
 def test_a_difference_that_counts_is_said(tmp_path):
     (line,) = judge_first_places(folder([("a", [1] * 40), ("b", [1] * 30 + [0] * 10)], tmp=tmp_path))
-    assert "a leads with 1, distinguishable from b (0.75): exact McNemar p = 0.002, n = 40." in line
+    assert line.startswith("a keeps 100 % of its 40 images right under every attack (95 % interval 91 to 100 %)")
+    assert line.endswith("Told apart from b (75 %): exact McNemar p = 0.002.")
+
+
+def test_the_first_of_many_is_tested_against_each_other(tmp_path):
+    models = [("a", [1] * 40), ("b", [1] * 38 + [0] * 2), ("c", [0] * 40), ("d", [1] * 20 + [0] * 20)]
+    (line,) = judge_first_places(folder(models, tmp=tmp_path))
+    assert "a is first by the numbers, not by the test" in line
+    assert "1 of the 3 others cannot be told apart from it: b" in line
+    clear = [("a", [1] * 40), ("b", [1] * 30 + [0] * 10), ("c", [0] * 40)]
+    (line,) = judge_first_places(folder(clear, tmp=tmp_path))
+    assert "Told apart from each of the 2 others: largest exact McNemar p = 0.002." in line
+
+
+def smallest(model, distance):
+    """A model whose images fall to a search at these distances; infinite: they do not."""
+    distance = np.array(distance, float)
+    columns = {"distance": distance, "success": np.isfinite(distance), "attacked": np.ones(len(distance), bool)}
+    columns |= {
+        "robust": ~columns["success"],
+        "violated": ~columns["attacked"],
+        "violations": np.full(len(distance), ""),
+    }
+    return Outcome(Cell(subject(model, len(distance)), "foolbox:deepfool", ThreatModel("l2")), columns)
+
+
+def test_smallest_changes_are_compared_by_their_medians_and_a_sign_test(tmp_path):
+    far, near = np.linspace(2, 3, 21), np.linspace(1, 2, 21)
+    outcomes = Outcomes(ResultsStore(tmp_path), (smallest("a", near), smallest("b", far)), (), (), {}, (), {})
+    (line,) = judge_first_places(outcomes)
+    assert line.startswith("b needs the largest change over its 21 images: median 2.5 (95 % interval 2.25 to 2.75)")
+    p = 2 * 0.5**21  # every image says the same
+    assert f"Told apart from a (1.5): sign test p = {p:.2g}" in line
+    never = Outcomes(ResultsStore(tmp_path), (smallest("a", [np.inf] * 21), smallest("b", far)), (), (), {}, (), {})
+    assert "no attack fools half of them" in judge_first_places(never)[0]
+
+
+def test_the_interval_of_a_median_is_that_of_order_statistics():
+    assert median_with_ends(np.arange(1.0, 22.0)) == (11, 6, 16)  # of 21: the 6th and the 16th cover 97.3 %
+    assert np.isnan(median_with_ends(np.arange(5.0))[1])  # no two of 5 cover 95 %
+
+
+def test_the_strongest_attack_is_named_with_what_it_is_not_told_apart_from(tmp_path):
+    model, hit = subject("a"), np.array([1] * 30 + [0] * 10, bool)
+    attacks = {"foolbox:pgd": hit, "art:pgd": np.roll(hit, 1), "foolbox:fgsm": np.zeros(40, bool)}
+    done = tuple(outcome(model, ~success, attack) for attack, success in attacks.items())
+    (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done, (), (), {}, (), {}))
+    assert said.lead in ("foolbox:pgd", "art:pgd")
+    assert said.text.startswith("fools 75 % of 40 attacked images (95 % interval")
+    other = ({"foolbox:pgd", "art:pgd"} - {said.lead}).pop()
+    assert said.proof == f"Not told apart from {other} (75 %): sign tests, Bonferroni."
+    (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done[1:], (), (), {}, (), {}))
+    assert said.proof == f"More than foolbox:fgsm (0 %): sign test p = {2 * 0.5**30:.2g}."
+    (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done[2:], (), (), {}, (), {}))
+    assert "no attack fools any of the 40 images" in said.text
+
+
+def test_attacks_that_met_other_models_are_not_rivals(tmp_path):
+    hit = np.ones(40, bool)
+    met = [(subject("a"), "art:pgd", hit), (subject("b"), "art:pgd", hit), (subject("a"), "foolbox:pgd", hit)]
+    done = tuple(outcome(model, ~success, attack) for model, attack, success in met)
+    (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done, (), (), {}, (), {}))
+    assert (said.lead, said.proof) == (
+        "art:pgd",
+        "No other attack was run on as many. 1 that met other models are left out.",
+    )
+    assert "80 attacked images of 2 models" in said.text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from davylamp.engine.run.measure import EXAMPLES
-from davylamp.report.parts.blocks import Figure, PageTable, Text
+from davylamp.report.parts.blocks import Bars, Figure, PageTable, Text
 from davylamp.report.parts.reading import read_folder
 from davylamp.report.sections.ranking import _blocks, response_frame, write_ranking
 from davylamp.scoring import build_responses, rank_responses
@@ -36,16 +36,18 @@ def section(folder):
 
 
 def test_what_is_drawn_is_in_a_table_beside_it(section):
+    (bars,) = (block for block in section.blocks if isinstance(block, Bars))
     figures = {block.name: block.svg for block in section.blocks if isinstance(block, Figure)}
-    assert list(figures) == ["ranking-models", "ranking-items"]
+    assert list(figures) == ["ranking-items"]
     tables = {block.name: block for block in section.blocks if isinstance(block, PageTable)}
     assert set(tables) == {"ranking-table", "ranking-beats", "ranking-attacks", "ranking-images"}
-    for row in tables["ranking-table"].rows:
-        model, score = row[2].text, row[3]
-        assert (
-            f"<title>{model}: {score.value:.3g}, 95 % interval {score.low:.3g} to {score.high:.3g}"
-            in figures["ranking-models"]
-        )
+    ends = [float(text) for _, text in bars.ticks]
+    for row, bar in zip(tables["ranking-table"].rows, bars.bars, strict=True):
+        score = row[3]
+        assert bar.label == row[0].text
+        assert bar.text == f"{score.value:.2f} ({score.low:.2f} to {score.high:.2f}) {row[6].text}"
+        shown = [ends[0] + share * (ends[-1] - ends[0]) for share in (bar.low, bar.value, bar.high)]
+        np.testing.assert_allclose(shown, [score.low, score.value, score.high], atol=0.011)
     for row in tables["ranking-attacks"].rows:
         assert row[0].text in figures["ranking-items"]
 
@@ -55,7 +57,7 @@ def test_images_that_tell_models_apart_are_counted_and_pictured(folder, section)
     read = read_folder(folder)
     responses = build_responses(response_frame(read), "models")
     columns = [column.label for column in table.columns]
-    assert columns[2:] == [row[2].text for row in ranking_rows(section)]
+    assert columns[2:] == [row[0].text for row in ranking_rows(section)]
     for image, _, *counts in table.rows:
         of_image = responses.values[:, np.array(responses.images) == image.text]
         for model, count in zip(columns[2:], counts, strict=True):

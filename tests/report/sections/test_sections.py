@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from davylamp.report.parts.blocks import entry, plain
-from davylamp.report.parts.figures import Bar, Dot, Line, draw_curves, draw_dots, draw_intervals
+from davylamp.report.parts.figures import Dot, Line, draw_curves, draw_dots
 from davylamp.report.sections.cost import Price, mark_front
 from davylamp.report.sections.gallery import _change_text, amplify
 
@@ -52,7 +52,7 @@ def test_what_is_undefined_is_null():
 
 @pytest.mark.parametrize("name", ["<script>x</script>", "a $b$ & $c$", 'quote " end', "\\frac{1}{2} $\\alpha$"])
 def test_names_in_drawings_stay_text(name):
-    figure = draw_intervals("one", [Bar(name, 0.5, 0.25, 0.75)], axis="share", caption=name)
+    figure = draw_dots("one", [Dot(name, 10, 0.5)], [name], x_axis="passes", y_axis="share", caption=name)
     assert "<script" not in figure.svg
     assert "mathdefault" not in figure.svg
     assert figure.svg.count("<title>") == 1
@@ -61,7 +61,7 @@ def test_names_in_drawings_stay_text(name):
     assert name in texts
     assert tree.attrib["aria-label"] == name
     title = next(node.text for node in tree.iter() if node.tag.endswith("title"))
-    assert title == f"{name}: 0.5, 95 % interval 0.25 to 0.75"
+    assert title == f"{name}: 10, 0.5"
 
 
 def test_drawings_say_their_points_and_wear_the_colours_of_the_page():
@@ -78,7 +78,7 @@ def test_drawings_say_their_points_and_wear_the_colours_of_the_page():
 def test_two_drawings_on_a_page_share_no_ids():
     import re
 
-    bars = [Bar("a", 0.5, 0.25, 0.75)]
-    ids = [re.findall(r' id="([^"]+)"', draw_intervals(name, bars, axis="x", caption="c").svg) for name in ("a", "b")]
+    line = Line("pgd", [0, 1, 2], [1, 0.5, 0.25], [0.9, 0.4, 0.1], [1, 0.6, 0.4])
+    ids = [re.findall(r' id="([^"]+)"', draw_curves(name, [line], x_axis="x", caption="c").svg) for name in ("a", "b")]
     assert ids[0]
     assert not set(ids[0]) & set(ids[1])
