@@ -104,7 +104,7 @@ class Said(NamedTuple):
     proof: str = ""
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """A question and what the folder says to it."""
 
     question: str
@@ -112,10 +112,10 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answers:
+class Replies:
     """Questions with their answers, the first thing on a page."""
 
-    items: tuple[Answer, ...]
+    items: tuple[Reply, ...]
     kind: str = "answers"
 
 

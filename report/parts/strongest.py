@@ -12,8 +12,8 @@ from ...engine.statistics.shares import clustered_interval
 from ...engine.statistics.verdict import SIGNIFICANT
 from ...engine.store.outcomes import Outcomes
 from ...engine.tables.groups import Group, group_cells
-from ..text.shown import percent_range, percent_text
 from .blocks import Said
+from .percent import percent_range, percent_text
 from .standings import threat_of
 
 _NAMED = 3  # attacks that a sentence names
