@@ -104,7 +104,7 @@ class Said(NamedTuple):
     proof: str = ""
 
 
-class Reply(NamedTuple):
+class Question(NamedTuple):
     """A question and what the folder says to it."""
 
     question: str
@@ -112,10 +112,10 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Replies:
+class Questions:
     """Questions with their answers, the first thing on a page."""
 
-    items: tuple[Reply, ...]
+    items: tuple[Question, ...]
     kind: str = "answers"
 
 

@@ -12,7 +12,7 @@ from ...engine.tables.groups import model_names
 from ...intervals import share_interval
 from .blocks import Said
 from .percent import percent_range, percent_text
-from .standings import Ranked, Standing, right_of
+from .standings import ModelPlace, Standing, right_of
 
 _REASONS = 3  # that are shown of failed cells
 _NAMED = 3  # models that a sentence names
@@ -104,7 +104,7 @@ def _compare(standing: Standing) -> str:
     return f"Not told apart from {other}{value}{margin}: {test} p = {largest:.2g}; {power}.{aside}"
 
 
-def _value(place: Ranked, norm: str) -> str:
+def _value(place: ModelPlace, norm: str) -> str:
     return radius_text(norm, float(f"{place.value:.3g}")) if norm else percent_text(place.value)
 
 
@@ -117,7 +117,7 @@ def _power(images: int, level: float) -> str:
     return f"with {images} images only a difference of {least} or more would have been seen"
 
 
-def _names(places: Sequence[Ranked]) -> str:
+def _names(places: Sequence[ModelPlace]) -> str:
     rest = len(places) - _NAMED
     return ", ".join(place.model for place in places[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 

@@ -15,7 +15,7 @@ from ...engine.tables.groups import Group, group_cells
 from ...intervals import share_interval
 
 
-class Ranked(NamedTuple):
+class ModelPlace(NamedTuple):
     """A model under a threat model: value and ends of its interval, accuracy when clean, and what tells it apart.
 
     `value` is the share of all images that no attack fools, or the median of the smallest changes; `p` that of the
@@ -40,7 +40,7 @@ class Standing(NamedTuple):
     """
 
     threat: str
-    places: tuple[Ranked, ...]
+    places: tuple[ModelPlace, ...]
     attacks: int
     even: bool
     norm: str
@@ -121,12 +121,12 @@ def _stand(threat: str, groups: Sequence[Group], guessing: Collection[str], outc
     return Standing(threat, places, most, len(attacks) < 2, norm, equivalent)
 
 
-def _place(group: Group, values: np.ndarray, outcomes: Outcomes, *, p: float, apart: bool) -> Ranked:
+def _place(group: Group, values: np.ndarray, outcomes: Outcomes, *, p: float, apart: bool) -> ModelPlace:
     clean = outcomes.clean.get(group.parts[0][0].cell.subject.key)
     bounded = values.dtype == bool
     shown = (float(values.mean()), *share_interval(int(values.sum()), len(values))) if bounded else None
     accuracy = math.nan if clean is None else float(right_of(clean).mean())
-    return Ranked(group.labels["model"], *(shown or median_with_ends(values)), len(values), accuracy, p, apart)
+    return ModelPlace(group.labels["model"], *(shown or median_with_ends(values)), len(values), accuracy, p, apart)
 
 
 def right_of(clean: Clean) -> np.ndarray:

@@ -9,12 +9,25 @@ from ...adapters.words import labels_text, radius_text
 from ...engine.checks.check_folder import Check
 from ...engine.tables.groups import Group, group_cells
 from ...engine.tables.table import Table
-from ..parts.blocks import Bar, Bars, Beside, Column, Entry, Fold, PageTable, Replies, Reply, Said, Section, make_table
+from ..parts.blocks import (
+    Bar,
+    Bars,
+    Beside,
+    Column,
+    Entry,
+    Fold,
+    PageTable,
+    Question,
+    Questions,
+    Said,
+    Section,
+    make_table,
+)
 from ..parts.headline import find_chance, judge_first_places
 from ..parts.missing import list_missing
 from ..parts.percent import percent_range, percent_text
 from ..parts.reading import Folder
-from ..parts.standings import Ranked, Standing, list_standings, threat_of
+from ..parts.standings import ModelPlace, Standing, list_standings, threat_of
 from ..parts.strongest import judge_strongest
 from .agreement import PairVerdict, summarise_agreement
 from .trust import summarise_alarms
@@ -35,17 +48,17 @@ def write_verdict(folder: Folder, table: Table, pairs: Sequence[PairVerdict], ch
     outcomes = folder.outcomes
     standings = list_standings(outcomes, find_chance(outcomes))
     figures = [draw_standing(standing, place) for place, standing in enumerate(standings) if standing.places]
-    first = Reply("Which model holds best?", _first(judge_first_places(outcomes, standings)))
+    first = Question("Which model holds best?", _first(judge_first_places(outcomes, standings)))
     strongest = judge_strongest(outcomes) or [Said("No attack inside a ball has a result; see Curves for the others.")]
-    rest = Replies(
+    rest = Questions(
         (
-            Reply("Which attack is strongest?", _first(strongest)),
-            Reply("Do the libraries agree?", summarise_agreement(pairs)),
-            Reply("Which failure indicators failed?", summarise_alarms(checks)),
-            Reply("What is missing?", list_missing(outcomes, checks)),
+            Question("Which attack is strongest?", _first(strongest)),
+            Question("Do the libraries agree?", summarise_agreement(pairs)),
+            Question("Which failure indicators failed?", summarise_alarms(checks)),
+            Question("What is missing?", list_missing(outcomes, checks)),
         )
     )
-    blocks: list[Any] = [Beside((Replies((first,)),), tuple(figures[:1])), rest]
+    blocks: list[Any] = [Beside((Questions((first,)),), tuple(figures[:1])), rest]
     if figures[1:]:
         blocks.append(Fold(f"The other threat models ({len(figures) - 1})", tuple(figures[1:])))
     blocks.append(_table(table, group_cells(outcomes, "models")))
@@ -70,7 +83,7 @@ def draw_standing(standing: Standing, place: int) -> Bars:
     return Bars(f"standing-{place}", what, bars, ticks, tuple(legend))
 
 
-def _bar(place: Ranked, standing: Standing, top: float) -> Bar:
+def _bar(place: ModelPlace, standing: Standing, top: float) -> Bar:
     norm, ends = standing.norm, None if math.isnan(place.low) else (place.low, place.high)
     if norm:
         text = "not found" if math.isinf(place.value) else radius_text(norm, float(f"{place.value:.3g}"))
@@ -86,7 +99,7 @@ def _bar(place: Ranked, standing: Standing, top: float) -> Bar:
     return Bar(place.model, min(place.value / top, 1.0), low, high, text, mark, place.apart, title)
 
 
-def _top(places: Sequence[Ranked]) -> float:
+def _top(places: Sequence[ModelPlace]) -> float:
     """End of an axis of distances: two digits above the largest that is known."""
     known = [each for place in places for each in (place.value, place.high) if math.isfinite(each)]
     return float(f"{1.05 * max(known, default=1.0):.2g}") or 1.0
