@@ -41,6 +41,7 @@ from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
 from .engine.store.earlier import list_changed
 from .engine.store.frames import OUTCOMES
+from .engine.store.shown_examples import check_made_alike, choose_examples
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
 from .engine.training.harden import Hardened
@@ -573,6 +574,7 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
     knowledge: Literal["white-box", "black-box", "score", "decision", "transfer"] | None = None,
     unequal: Literal["common", "keep"] = "common",
     original: str | None = None,
+    examples: Literal["own", "original"] | None = None,
     **options: Any,
 ) -> Ranking | tuple[Placement, ...]:
     """Rank models, attacks or defences by item response theory on every image, with uncertainty.
@@ -588,6 +590,8 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
         knowledge: only these attacks.
         unequal: what not every subject met is left out, or kept as missing.
         original: for "defences": the model that all others are defences of, where their names do not say it.
+        examples: for "defences" of folders: made on each defended model, or on its original; None: own if there are
+            any. With those of the original no budget: their distances are those that fool the original.
         **options: of `davylamp.scoring.rank_responses`: scoring, model, method, seed; without scoring for a baseline.
             Or `scoring="canary"`, as published from means of metrics, with propagate and seed: it needs the folder, or
             a CSV table of metrics, and ranks by one kind of attack: without `knowledge` by white-box ones where there
@@ -601,38 +605,60 @@ def rank(  # noqa: PLR0913 - what is ranked by position, the choices by keyword
     """
     from .scoring import build_responses, choose_results, place_results, rank_matrix
 
-    is_file = not isinstance(results, pd.DataFrame) and Path(results).suffix == ".csv"
-    if options.get("scoring") == "canary" or is_file:
-        ignored = {"against": against is not None, "budget": budget is not None, "unequal": unequal != "common"}
-        if is_file:
-            ignored |= {"norm": norm is not None, "knowledge": knowledge is not None, "original": original is not None}
-            ignored |= {"per": per != "attack", "scoring": options.get("scoring", "canary") != "canary"}
-        ignored |= {name: name not in ("scoring", "propagate", "seed") for name in options if name != "scoring"}
-        wrong = [name for name, given in ignored.items() if given]
-        if wrong:
-            raise InvalidInput(f"expected no {', '.join(wrong)}: means of metrics are ranked, with CANARY's model")
-        kind: dict[str, Any] = {"per": per, "norm": norm, "knowledge": knowledge, "original": original}
-        return _rank_metrics(results, subjects, kind, **{k: v for k, v in options.items() if k != "scoring"})
-    frame = results if isinstance(results, pd.DataFrame) else load(results, columns=OUTCOMES)
-    if against is not None:
-        if options.pop("scoring", "irt") != "irt":
-            raise InvalidInput("expected scoring='irt' with a baseline: means over different images are no ranking")
-        baseline = against if isinstance(against, pd.DataFrame) else load(against, columns=OUTCOMES)
-        chosen = {"norm": norm, "knowledge": knowledge, "per": per, "unequal": unequal, "original": original}
-        try:
-            return place_results(baseline, frame, subjects, budget, **chosen, **options)
-        except ValueError as error:
-            raise InvalidInput(str(error)) from error
-    if unequal == "keep" and options.get("scoring", "irt") != "irt":
-        raise InvalidInput(
-            f"expected unequal='common' with scoring={options['scoring']!r}: a mean has no missing items"
-        )
+    if examples is not None and (subjects != "defences" or budget is not None):
+        raise InvalidInput("expected examples with subjects='defences', without a budget: it is the original's")
+    kind: dict[str, Any] = {"norm": norm, "knowledge": knowledge, "per": per, "original": original}
+    if options.get("scoring") == "canary" or _is_csv(results):
+        given = {"against": against is not None, "budget": budget is not None, "unequal": unequal != "common"}
+        return _rank_layers(results, subjects, {**kind, "examples": examples}, given, options)
+    frame = _read_results(results, subjects, original, examples)
     try:
+        if against is not None:
+            if options.pop("scoring", "irt") != "irt":
+                raise InvalidInput("expected scoring='irt' with a baseline: means over different images are no ranking")
+            baseline = _read_results(against, subjects, original, examples)
+            check_made_alike(baseline, frame)
+            return place_results(baseline, frame, subjects, budget, **kind, unequal=unequal, **options)
+        if unequal == "keep" and options.get("scoring", "irt") != "irt":
+            wanted = f"unequal='common' with scoring={options['scoring']!r}"
+            raise InvalidInput(f"expected {wanted}: a mean has no missing items")
         chosen = choose_results(frame, norm, knowledge)
         responses = build_responses(chosen, subjects, budget, per=per, unequal=unequal, original=original)
         return rank_matrix(responses, **options)
     except ValueError as error:
         raise InvalidInput(str(error)) from error
+
+
+def _is_csv(results: str | Path | pd.DataFrame) -> bool:
+    return not isinstance(results, pd.DataFrame) and Path(results).suffix == ".csv"
+
+
+def _rank_layers(
+    results: Any, subjects: Any, kind: dict[str, Any], given: dict[str, bool], options: dict[str, Any]
+) -> Ranking:
+    """By means of metrics; InvalidInput for what would be ignored."""
+    ignored = dict(given)
+    if _is_csv(results):
+        ignored |= {name: kind[name] is not None for name in ("norm", "knowledge", "original", "examples")}
+        ignored |= {"per": kind["per"] != "attack", "scoring": options.get("scoring", "canary") != "canary"}
+    used = ("scoring", "propagate", "seed")
+    ignored |= {name: name not in used for name in options if name != "scoring"}
+    wrong = [name for name, is_given in ignored.items() if is_given]
+    if wrong:
+        raise InvalidInput(f"expected no {', '.join(wrong)}: means of metrics are ranked, with CANARY's model")
+    return _rank_metrics(results, subjects, kind, **{k: v for k, v in options.items() if k != "scoring"})
+
+
+def _read_results(
+    results: str | Path | pd.DataFrame, subjects: str, original: str | None, examples: Any
+) -> pd.DataFrame:
+    """A row for each image; of defended models on examples that were made in one way. A frame as it is."""
+    if isinstance(results, pd.DataFrame):
+        if examples is not None:
+            raise InvalidInput("expected a results folder with examples, got a frame, whose examples nobody knows")
+        return results
+    frame = load(results, columns=OUTCOMES)
+    return choose_examples(results, frame, original, examples)[0] if subjects == "defences" else frame
 
 
 def _rank_metrics(

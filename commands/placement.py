@@ -60,16 +60,22 @@ def place_images(
         folder: of the newcomers.
         against: the folder of the baseline.
         subjects: what is placed.
-        chosen: of `place_results`: norm, knowledge, per, unequal, original.
+        chosen: of `place_results`: norm, knowledge, per, unequal, original; and examples of `choose_examples`.
         budget: see there.
         options: the others of it.
     """
     from ..engine import load
     from ..engine.store.frames import OUTCOMES
+    from ..engine.store.shown_examples import check_made_alike, choose_examples
     from ..scoring import place_results
 
     check_norm(chosen["norm"])
     new, baseline = (load(each, columns=OUTCOMES) for each in (folder, against))
+    examples = chosen.pop("examples")
+    if subjects == "defences":
+        new, _ = choose_examples(folder, new, chosen["original"], examples)
+        baseline, _ = choose_examples(against, baseline, chosen["original"], examples)
+        check_made_alike(baseline, new)
     placements = place_results(baseline, new, subjects, budget, **chosen, **options)
     failed = len(new.attrs["failed"])
     notes = (f"{failed} cells failed: their responses are missing",) if failed else ()

@@ -177,7 +177,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
         if against is not None:
             options: dict[str, Any] = {"model": model.value, "method": fit.value, "seed": seed}
             options |= {"adaptive": adaptive, "width": width, "batch": batch}
-            more = {**chosen, "unequal": unequal.value}
+            more = {**chosen, "unequal": unequal.value, "examples": way}
             every: list[Any] = [
                 place_metrics(folder, against, subjects.value, chosen, seed)
                 if of_metrics
@@ -241,8 +241,10 @@ def _refuse(
         raise InvalidInput("expected --library with --subjects implementations and --method irt")
     if "per" in given and subjects is Subjects.implementations:
         raise InvalidInput("expected --per without --subjects implementations: each counts there")
-    if "examples" in given and (subjects is not Subjects.defences or against is not None or folder.suffix == ".csv"):
-        raise InvalidInput("expected --examples with --subjects defences of a results folder, without --against")
+    if "examples" in given and (subjects is not Subjects.defences or folder.suffix == ".csv"):
+        raise InvalidInput("expected --examples with --subjects defences of a results folder")
+    if "examples" in given and against is not None and _of_metrics(folder, method, against):
+        raise InvalidInput("expected --examples without a baseline of metrics, whose examples nobody knows")
     if "examples" in given and "budget" in given:
         raise InvalidInput("expected --budget without --examples: the distances are those that fool the original")
     if "original" in given and subjects is not Subjects.defences:
@@ -290,6 +292,7 @@ def _rank_folder(
     """Per image: load, rank, look at the items."""
     from ..engine import load
     from ..engine.store.frames import OUTCOMES
+    from ..engine.store.shown_examples import choose_examples
     from ..scoring import (
         build_responses,
         choose_results,
@@ -306,7 +309,7 @@ def _rank_folder(
     results = load(folder, columns=OUTCOMES)
     of_kind = choose_results(results, chosen.pop("norm"), chosen.pop("knowledge"))
     if subjects is Subjects.defences:
-        of_kind, way = _answers_of(folder, of_kind, chosen["original"], more["examples"])
+        of_kind, way = choose_examples(folder, of_kind, chosen["original"], more["examples"])
     responses = build_responses(of_kind, subjects.value, budget, **chosen)
     if options["scoring"] != "irt":
         responses = complete_items(responses)
@@ -335,28 +338,6 @@ def _rank_folder(
     parts = rank_subsamples(responses, ranking, **options) if more["stability"] else None
     sentences = tuple(_sentences(ranking, responses))
     return Ranked(title, ranking, notes, table, differential, dropped, sentences=sentences, stability=parts)
-
-
-def _answers_of(folder: Path, results: Any, original: str | None, examples: str | None) -> tuple[Any, str]:
-    """The rows of defended models on examples made in one way, and a note where there are some of the other."""
-    from ..engine.defended import named_originals
-    from ..engine.store.frames import load_clean
-    from ..engine.store.shown_examples import results_on_original
-
-    names = [str(name) for name in load_clean(folder)["model"].unique()]
-    known = named_originals(names) if original is None else {name: original for name in names if name != original}
-    shown = results_on_original(folder, results, known)
-    are_attacked = bool(results["model"].isin(set(known)).any())
-    if examples == "original" and shown.empty:
-        raise InvalidInput("expected examples of the original that defended models were shown (`evaluate --examples`)")
-    if examples == "own" and not are_attacked:
-        raise InvalidInput("expected examples made on defended models themselves, got none; rank --examples original")
-    if examples == "original" or (examples is None and not are_attacked and not shown.empty):
-        return shown, ""
-    return (
-        results,
-        "" if shown.empty or examples else "--examples original ranks by what they were shown of the original",
-    )
 
 
 def _sentences(ranking: Any, responses: Any) -> list[str]:

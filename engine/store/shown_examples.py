@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
+from ...errors import InvalidInput
+from ..defended import named_originals
 from .frames import load_clean, load_transfer
 
 _PLACE = ["cell", "index"]
@@ -43,3 +45,48 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     both = pd.concat([attacked, rows[list(results.columns)]], ignore_index=True).assign(made_on="original")
     both.attrs.update(results.attrs)
     return both
+
+
+def choose_examples(
+    folder: str | Path,
+    results: pd.DataFrame,
+    original: str | None = None,
+    examples: Literal["own", "original"] | None = None,
+) -> tuple[pd.DataFrame, str]:
+    """The rows of defended models on examples that were made in one way: those of each, or those of its original.
+
+    Args:
+        folder: a results folder.
+        results: what `load` gives of it, or some of its rows.
+        original: the model that all others are defences of; None: as their names say.
+        examples: "own": made on each defended model. "original": made on the undefended one. None: own if there are
+            any.
+
+    Returns:
+        The rows, and a note where there are some of the other kind, too; else "".
+
+    Raises:
+        InvalidInput: if there are none of this kind.
+    """
+    if examples not in (None, "own", "original"):
+        raise InvalidInput(f"expected examples as own or original, got {examples!r}")
+    names = [str(name) for name in load_clean(folder)["model"].unique()]
+    known = named_originals(names) if original is None else {name: original for name in names if name != original}
+    shown = results_on_original(folder, results, known)
+    are_attacked = bool(results["model"].isin(set(known)).any())
+    if examples == "original" and shown.empty:
+        raise InvalidInput("expected examples of the original that defended models were shown (`evaluate --examples`)")
+    if examples == "own" and not are_attacked:
+        raise InvalidInput("expected examples made on defended models themselves, got none; rank --examples original")
+    if examples == "original" or (examples is None and not are_attacked and not shown.empty):
+        return shown, ""
+    both = not shown.empty and examples is None
+    return results, "--examples original ranks by what they were shown of the original" if both else ""
+
+
+def check_made_alike(baseline: pd.DataFrame, new: pd.DataFrame) -> None:
+    """Raise InvalidInput if the examples of two results were made in different ways."""
+    ways = ["original" if "made_on" in each else "own" for each in (baseline, new)]
+    if ways[0] != ways[1]:
+        got = f"{ways[0]} in the baseline and {ways[1]} in the other"
+        raise InvalidInput(f"expected examples made in one way, got {got}; say --examples own or original")

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
+import davylamp
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_defence, build_table, evaluate, load, make_plan
 from davylamp.engine.defended import originals_of
@@ -298,6 +299,35 @@ def test_a_folder_with_both_ways_is_ranked_by_one(files, run, method):
     assert any("--examples original ranks by" in note for note in default["notes"])
     assert any("defended model itself" in note for note in first["notes"])
     assert any("the original alone" in note for note in second["notes"])
+
+
+def test_python_ranks_by_one_way_and_places_a_defence_among_those_of_a_baseline(files, run):
+    """A folder with both ways gives what a folder with that way alone gives; two ways are never set side by side."""
+    new = (PLAIN, "net.py:net+jpeg:quality=30")
+    for way in ("own", "original", "both"):
+        one = config(way, attacks=ATTACKS[:1])
+        evaluate(make_plan(one), ResultsStore(way))
+        evaluate(make_plan(replace(one, models=new)), ResultsStore(f"new-{way}"))
+    placed, ranked = {}, {}
+    for way in ("own", "original"):
+        code, out, err = run("rank", way, "--subjects", "defences", "--method", "mean", "--json")
+        assert code == 0, err
+        ranked[way] = davylamp.rank("both", "defences", scoring="mean", examples=way)
+        alone = {row["subject"]: row["score"] for row in json.loads(out)["rows"]}
+        assert dict(zip(ranked[way].subjects, ranked[way].score, strict=True)) == pytest.approx(alone)
+        both = davylamp.rank("new-both", "defences", against="both", examples=way)
+        alone = davylamp.rank(f"new-{way}", "defences", against=way)
+        (placed[way],) = both
+        assert [each.score for each in both] == [each.score for each in alone]
+    assert placed["own"].score != placed["original"].score
+    with pytest.raises(InvalidInput, match=r"got own in the baseline and original in the other; say --examples"):
+        davylamp.rank("new-original", "defences", against="own")
+    code, _, err = run("rank", "new-original", "--against", "own", "--subjects", "defences")
+    assert (code, "got own in the baseline and original in the other" in err) == (1, True)
+    code, out, err = run("rank", "new-both", "--against", "both", "--subjects", "defences", "--examples", "original")
+    assert code == 0, err
+    with pytest.raises(InvalidInput, match="expected examples with subjects='defences'"):
+        davylamp.rank("both", examples="own")
 
 
 def test_means_of_metrics_are_over_examples_made_in_one_way(files):
