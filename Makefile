@@ -1,5 +1,6 @@
 # Two commands do all the set-up: `make quickstart` and `make test`. PYTHON chooses the interpreter.
 PYTHON ?= python3
+export PYTHONDONTWRITEBYTECODE := # what is compiled is kept: tests start many processes
 VENV ?= .venv
 BIN := $(VENV)/bin
 

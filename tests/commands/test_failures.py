@@ -25,9 +25,11 @@ def test_a_full_disk_behind_the_output_is_one_line(arguments):
     assert done.stderr == "davylamp: could not write the output (No space left on device)\n"
 
 
-def test_a_reader_that_goes_away_is_quiet():
-    done = shell("davylamp attacks --json | head -c 10")
-    assert (done.stdout, done.stderr) == ("[\n  {\n    ", "")
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["at the end", "in the midst"])
+def test_a_reader_that_goes_away_is_quiet(unbuffered):
+    # The reader has gone before Python has started.
+    done = shell(f"export PYTHONUNBUFFERED={unbuffered}; davylamp reproduce --json | :")
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 1)
 
 
 def test_output_in_ascii_escapes_a_letter_and_loses_no_result(tmp_path):

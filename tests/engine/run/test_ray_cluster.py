@@ -60,7 +60,9 @@ def build():
 @pytest.fixture(scope="module")
 def cluster():
     """A head without processors and two nodes with one each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    look = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 300, "health_check_failure_threshold": 4}
+    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": look}  # so that a lost node is soon known
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(2):
         cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
