@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "engine": {"metrics", "adapters", "errors", "intervals", "memory"},
     "report": {"engine", "scoring", "metrics", "adapters", "errors", "intervals"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors", "memory"},
-    "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "placing", "errors"},
+    "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "placing", "server", "errors"},
+    "server": {"adapters", "scoring", "engine", "report", "errors", "memory"},
     "testing": {"adapters", "errors"},
     "placing": {"adapters", "scoring", "engine", "errors"},
     "verbs": {"metrics", "adapters", "scoring", "engine", "report", "placing", "errors", "memory"},
@@ -62,6 +63,15 @@ ROOMS = {
         "parts": {"text"},
         "sections": {"parts"},
         "page": {"parts", "sections"},
+    },
+    "server": {
+        "": {"database"},
+        "database": set(),
+        "accounts": {"database"},
+        "components": {"", "database", "accounts"},
+        "tasks": {"", "database", "accounts", "components"},
+        "web": {"", "database", "accounts", "components", "tasks"},
+        "client": set(),
     },
 }
 # Folders whose modules are of one kind, named by what they are about: the same name may stand in several.

@@ -20,7 +20,7 @@ from davylamp.benchmarks.shared.paper_numbers import load_rows
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-COLLECTED = ("adapters", "engine", "report")
+COLLECTED = ("adapters", "engine", "report", "server")
 
 
 def blocks(page: str) -> dict[str, str]:

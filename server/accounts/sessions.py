@@ -1,0 +1,99 @@
+"""Sessions of browsers and tokens of programs: random, kept as their SHA-256, with an end."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from typing import get_args
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from ...errors import InvalidInput
+from ..database.records import SignInRow, TokenRow, UserRow
+from ..database.viewing import Scope, Viewer
+
+SESSION_SECONDS = 12 * 3600.0
+TOKEN_DAYS = 90
+_MOST_TOKENS = 50
+_PREFIX = "davylamp_"
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+def digest_of_secret(secret: str) -> str:
+    """What is kept of a secret of 256 random bits: nobody guesses one, so that no slow hash is needed."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def start_session(session: Session, user: UserRow) -> str:
+    """A new session of a browser; what its cookie holds. Those that have ended are forgotten."""
+    session.execute(delete(SignInRow).where(SignInRow.expires < time.time()))
+    secret = secrets.token_urlsafe(32)
+    session.add(SignInRow(digest=digest_of_secret(secret), user_id=user.id, expires=time.time() + SESSION_SECONDS))
+    return secret
+
+
+def end_session(session: Session, secret: str) -> None:
+    """End a session of a browser."""
+    session.execute(delete(SignInRow).where(SignInRow.digest == digest_of_secret(secret)))
+
+
+def viewer_of_session(session: Session, secret: str) -> Viewer | None:
+    """Who a cookie belongs to; None: nobody any more."""
+    row = session.get(SignInRow, digest_of_secret(secret)) if secret else None
+    if row is None or row.expires < time.time():
+        return None
+    return _viewer(session.get(UserRow, row.user_id), frozenset(SCOPES))
+
+
+def make_token(session: Session, viewer: Viewer, name: str, scopes: frozenset[str], days: int = TOKEN_DAYS) -> str:
+    """A new token of a user; it is shown once and kept as its hash.
+
+    Args:
+        session: that writes.
+        viewer: whose it is.
+        name: what the user calls it.
+        scopes: "read", "submit", "admin"; the last for an admin only.
+        days: that it lasts, at most 366.
+
+    Raises:
+        InvalidInput: if it may not have these scopes, or there are too many.
+    """
+    if viewer.id is None or not scopes or not scopes <= set(SCOPES):
+        raise InvalidInput(f"expected scopes of {', '.join(SCOPES)}, got {', '.join(sorted(scopes))[:100] or 'none'}")
+    if "admin" in scopes and not viewer.is_admin:
+        raise InvalidInput("expected an admin for the scope admin, got a user")
+    if not 1 <= days <= 366:
+        raise InvalidInput(f"expected 1 to 366 days, got {days}")
+    if len(session.scalars(select(TokenRow.id).where(TokenRow.user_id == viewer.id)).all()) >= _MOST_TOKENS:
+        raise InvalidInput(f"expected at most {_MOST_TOKENS} tokens, got one more; delete those that are not used")
+    secret, now = _PREFIX + secrets.token_urlsafe(32), time.time()
+    words = " ".join(scope for scope in SCOPES if scope in scopes)
+    kept = {"digest": digest_of_secret(secret), "scopes": words, "created": now, "expires": now + days * 86400}
+    session.add(TokenRow(user_id=viewer.id, name=name[:100], used=0.0, **kept))
+    return secret
+
+
+def viewer_of_token(session: Session, secret: str) -> Viewer | None:
+    """Who a token belongs to, with its scopes; None: nobody any more."""
+    row = session.scalar(select(TokenRow).where(TokenRow.digest == digest_of_secret(secret)))
+    if row is None or row.expires < time.time():
+        return None
+    scopes: frozenset[Scope] = frozenset(scope for scope in SCOPES if scope in row.scopes.split())
+    return _viewer(session.get(UserRow, row.user_id), scopes)
+
+
+def form_mark(key: bytes, cookie: str) -> str:
+    """What a form has to send back: only a page of this server can know it of this cookie (against CSRF)."""
+    return hmac.new(key, b"form " + cookie.encode(), hashlib.sha256).hexdigest()
+
+
+def is_form_mark(key: bytes, cookie: str, mark: str) -> bool:
+    """Whether a form sent back what it was given."""
+    return bool(cookie) and hmac.compare_digest(form_mark(key, cookie), mark)
+
+
+def _viewer(user: UserRow | None, scopes: frozenset[Scope]) -> Viewer | None:
+    if user is None or not user.active:
+        return None
+    return Viewer(user.id, user.name, user.role == "admin" and "admin" in scopes, scopes)

@@ -1,0 +1,115 @@
+"""Users and their passwords, kept as Argon2 makes of them."""
+
+import re
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ...errors import InvalidInput, UnknownName
+from ..database.records import Role, SignInRow, TokenRow, UserRow
+from .audit import FAILED, Origin, check_rate, note
+
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
+SYSTEM = "davylamp"  # whose the embedded components are; nobody signs in as it
+_SHORTEST, _LONGEST = 10, 200
+
+
+class Refused(InvalidInput):
+    """A name or a password that is wrong; which of them is not said."""
+
+
+def generate_password() -> str:
+    """A password of 96 random bits, in words that can be read out: letters and digits in fours."""
+    letters = "abcdefghjkmnpqrstuvwxyz23456789"
+    return "-".join("".join(secrets.choice(letters) for _ in range(4)) for _ in range(5))
+
+
+def add_user(session: Session, hasher: "PasswordHasher", name: str, password: str, role: Role = "user") -> UserRow:
+    """A new user.
+
+    Raises:
+        InvalidInput: if the name is taken or none, or the password too short.
+    """
+    if not NAME.fullmatch(name):
+        raise InvalidInput(f"expected a name of small letters, digits, '.', '_' and '-', at most 40, got {name[:60]!r}")
+    if session.scalar(select(UserRow.id).where(UserRow.name == name)) is not None or name == SYSTEM:
+        raise InvalidInput(f"expected a name that is free, got {name}")
+    check_password(password)
+    user = UserRow(name=name, password=hasher.hash(password), role=role, active=True, created=time.time())
+    session.add(user)
+    session.flush()
+    return user
+
+
+def check_password(password: str) -> None:
+    """Raise InvalidInput unless a password is long enough to be one."""
+    if not _SHORTEST <= len(password) <= _LONGEST:
+        raise InvalidInput(f"expected a password of {_SHORTEST} to {_LONGEST} characters, got {len(password)}")
+
+
+def change_password(session: Session, hasher: "PasswordHasher", user: UserRow, password: str) -> None:
+    """Another password; every session and token of the user ends."""
+    check_password(password)
+    user.password = hasher.hash(password)
+    end_all(session, user.id)
+
+
+def set_active(session: Session, user: UserRow, *, active: bool) -> None:
+    """Let a user in, or out at once."""
+    user.active = active
+    if not active:
+        end_all(session, user.id)
+
+
+def end_all(session: Session, user_id: int) -> None:
+    """End every session and token of a user."""
+    for table in (SignInRow, TokenRow):
+        for row in session.scalars(select(table).where(table.user_id == user_id)):
+            session.delete(row)
+
+
+def find_user(session: Session, name: str) -> UserRow:
+    """A user by name, or UnknownName."""
+    user = session.scalar(select(UserRow).where(UserRow.name == name))
+    if user is None:
+        raise UnknownName("user", name, session.scalars(select(UserRow.name)).all())
+    return user
+
+
+def has_admin(session: Session) -> bool:
+    """Whether somebody is one."""
+    admins = select(UserRow.id).where(UserRow.role == "admin", UserRow.active)
+    return session.scalar(admins.limit(1)) is not None
+
+
+def sign_in(session: Session, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow | None:
+    """The user of a name and a password; None if one of them is wrong, which is then in the log.
+
+    A wrong name takes as long as a wrong password.
+
+    Raises:
+        TooMany: after too many attempts.
+    """
+    from argon2.exceptions import InvalidHashError, VerificationError
+
+    check_rate(session, origin)
+    user = session.scalar(select(UserRow).where(UserRow.name == origin.who))
+    usable = user is not None and user.active and bool(user.password)
+    stated = user.password if user is not None and usable else hasher.hash("nobody's password")
+    try:
+        hasher.verify(stated, password[: _LONGEST + 1])
+    except (VerificationError, InvalidHashError):
+        usable = False
+    if user is None or not usable:
+        note(session, origin, FAILED)
+        return None
+    if hasher.check_needs_rehash(user.password):
+        user.password = hasher.hash(password)
+    note(session, origin, "signed in")
+    return user

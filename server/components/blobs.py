@@ -1,0 +1,110 @@
+"""Files by their SHA-256: hashed while they are written, stored once, deleted when nothing refers to them."""
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from ...errors import InvalidInput, Unavailable
+from ..database.records import BlobRow, ComponentRow
+
+_MIB = 1 << 20
+_FORGOTTEN = 24 * 3600.0  # an upload that nobody has ended by then
+
+
+class Upload(NamedTuple):
+    """A file that is whole: where it is for now, its SHA-256, its size in bytes."""
+
+    path: Path
+    digest: str
+    size: int
+
+
+def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
+    """Write chunks into a temporary file, hashing them; nothing is left of one that is too large or breaks off.
+
+    Args:
+        folder: of files under way, on the disk of the others.
+        chunks: of the file.
+        largest: size in MiB, at most.
+
+    Raises:
+        InvalidInput: if it is too large, or empty.
+        Unavailable: if the disk is full.
+    """
+    path, digest, size = folder / secrets.token_hex(16), hashlib.sha256(), 0
+    try:
+        with path.open("xb") as file:
+            for chunk in chunks:
+                size += len(chunk)
+                if size > largest * _MIB:
+                    raise InvalidInput(f"expected a file of at most {largest} MiB, got more")
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if not size:
+            raise InvalidInput("expected a file, got an empty one")
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, Unavailable):
+            raise
+        raise Unavailable(f"could not store the file ({error.strerror})") from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return Upload(path, digest.hexdigest(), size)
+
+
+def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
+    """Make an upload a blob; the same bytes are stored once."""
+    target = blob_path(blobs, upload.digest)
+    target.parent.mkdir(exist_ok=True, mode=0o700)
+    if target.is_file():
+        upload.path.unlink()
+    else:
+        upload.path.replace(target)
+        target.chmod(0o400)
+    row = session.get(BlobRow, upload.digest)
+    if row is None:
+        row = BlobRow(digest=upload.digest, size=upload.size, created=time.time())
+        session.add(row)
+        session.flush()
+    return row
+
+
+def blob_path(blobs: Path, digest: str) -> Path:
+    """Where the bytes of a digest are."""
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        raise InvalidInput(f"expected a SHA-256 as 64 hexadecimal digits, got {digest[:80]!r}")
+    return blobs / digest[:2] / digest
+
+
+def used_bytes(session: Session, user_id: int) -> int:
+    """Bytes of all files of a user's components, each file counted once."""
+    mine = select(ComponentRow.blob).where(ComponentRow.creator_id == user_id)
+    return int(session.scalar(select(func.coalesce(func.sum(BlobRow.size), 0)).where(BlobRow.digest.in_(mine))) or 0)
+
+
+def drop_unused(session: Session, blobs: Path, digest: str) -> None:
+    """Delete a blob that no component refers to any more."""
+    if session.scalar(select(ComponentRow.id).where(ComponentRow.blob == digest).limit(1)) is not None:
+        return
+    row = session.get(BlobRow, digest)
+    if row is not None:
+        session.delete(row)
+        session.flush()
+    blob_path(blobs, digest).unlink(missing_ok=True)
+
+
+def clean_uploads(folder: Path) -> None:
+    """Delete what killed uploads have left."""
+    for path in folder.iterdir():
+        if path.stat().st_mtime < time.time() - _FORGOTTEN:
+            path.unlink(missing_ok=True)

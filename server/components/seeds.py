@@ -1,0 +1,67 @@
+"""The components that a server has from the start: what the embedded packages ship, and attacks of several kinds."""
+
+import time
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ...errors import DavylampError
+from ..accounts.users import SYSTEM
+from ..database.records import ComponentRow, Kind, UserRow
+from .forms import Wish, check_wish
+
+_MODELS = {
+    "mnist-lenet5": "LeNet-5 for MNIST, trained on clean images (advertorch's)",
+    "mnist-lenet5-robust": "LeNet-5 for MNIST, adversarially trained (advertorch's)",
+    "cifar10-resnet18": "ResNet-18 for CIFAR-10 (pyautoattack's example)",
+    "efficientnet-lite0": "EfficientNet-Lite0 for ImageNet",
+    "efficientnet-lite1": "EfficientNet-Lite1 for ImageNet",
+    "efficientnet-lite2": "EfficientNet-Lite2 for ImageNet",
+}
+_DATA = {
+    "mnist": "20 digits of MNIST that Foolbox ships",
+    "cifar10": "20 images of CIFAR-10 that Foolbox ships",
+    "imagenet": "20 photos of ImageNet that Foolbox ships",
+}
+_ATTACKS = {
+    "foolbox:fgsm": "one step along the sign of the gradient",
+    "foolbox:pgd": "projected gradient descent",
+    "torchattacks:pgd": "projected gradient descent, another implementation",
+    "foolbox:deepfool": "DeepFool: a small change by linearising",
+    "foolbox:ddn": "DDN: decoupled direction and norm",
+    "pyautoattack:square": "Square: random squares, asks for scores only",
+}
+_DEFENCES = {"jpeg:quality=50": "compress each image as JPEG", "bit-depth:bits=4": "16 shades of each colour"}
+
+
+def seed_components(session: Session) -> int:
+    """Add what is missing of the embedded components that this davylamp has; how many were added."""
+    system = session.scalar(select(UserRow).where(UserRow.name == SYSTEM))
+    if system is None:
+        system = UserRow(name=SYSTEM, password="", role="user", active=False, created=time.time())
+        session.add(system)
+        session.flush()
+    texts: dict[Kind, dict[str, str]] = {"attack": _ATTACKS, "defence": _DEFENCES}
+    texts["model"] = {f"demo:{name}": text for name, text in _MODELS.items()}
+    texts["data"] = {f"demo:{name}": text for name, text in _DATA.items()}
+    wanted = [(kind, entry, text) for kind, given in texts.items() for entry, text in given.items()]
+    here = {(row.kind, row.entry) for row in session.scalars(select(ComponentRow).filter_by(creator_id=system.id))}
+    count = 0
+    for kind, entry, text in wanted:
+        if (kind, entry) in here or not _is_here(kind, entry):
+            continue
+        name, now = "".join(letter if letter.isalnum() else "-" for letter in entry.removeprefix("demo:")), time.time()
+        card = {"name": name, "version": "1", "description": text, "licence": "see docs/offline.md"}
+        state = {"visibility": "public", "state": "active", "created": now, "changed": now}
+        session.add(ComponentRow(kind=kind, creator_id=system.id, form="named", entry=entry, **card, **state))
+        count += 1
+    return count
+
+
+def _is_here(kind: Any, entry: str) -> bool:
+    try:
+        check_wish(Wish(kind, "named", entry))
+    except DavylampError:
+        return False
+    return True

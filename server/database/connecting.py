@@ -1,0 +1,101 @@
+"""The database of a server: SQLite in its folder, or PostgreSQL by its address."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import create_engine, event, select
+from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from ...errors import InvalidInput, MissingLibrary, StoreMismatch, Unavailable
+from .records import VERSION, FactRow, ServerTable
+
+_BUSY_MILLISECONDS = 30_000
+
+
+class Database:
+    """Sessions that read and sessions that write.
+
+    Args:
+        address: "sqlite:////path/to/server.db" or "postgresql://USER:PASSWORD@HOST/NAME".
+
+    Raises:
+        InvalidInput: if it is no such address.
+        Unavailable: if it cannot be reached.
+        StoreMismatch: if its tables are of another version.
+    """
+
+    def __init__(self, address: str):
+        self.address = address
+        try:
+            url = make_url(address)
+            if url.drivername == "postgresql":
+                url = url.set(drivername="postgresql+psycopg")
+            if url.drivername not in ("sqlite", "postgresql+psycopg"):
+                raise InvalidInput(f"expected sqlite:///FILE or postgresql://..., got {url.drivername}")
+            self.is_sqlite = url.drivername == "sqlite"
+            self.engine = create_engine(url, pool_pre_ping=not self.is_sqlite, pool_size=20, max_overflow=40)
+        except ArgumentError as error:
+            raise InvalidInput("expected the database as sqlite:///FILE or postgresql://..., got no address") from error
+        except ImportError as error:
+            raise MissingLibrary(error.name or "psycopg", "server") from error
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+        self._writing = self.engine.execution_options(writes=True)
+        self._make_tables()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session that changes nothing; what it returned can be used after it."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """A session whose changes are kept together when it ends, or not at all if it raises."""
+        with Session(self._writing, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Give every connection back."""
+        self.engine.dispose()
+
+    def _make_tables(self) -> None:
+        try:
+            with self._writing.begin() as connection:
+                if not self.is_sqlite:  # two that start at once make the tables one after the other
+                    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7382910)")
+                ServerTable.metadata.create_all(connection)
+                with Session(connection) as session:
+                    stated = session.scalar(select(FactRow.value).where(FactRow.name == "version"))
+                    if stated is None:
+                        session.add_all([FactRow(name="version", value=VERSION), FactRow(name="seen", value=0)])
+                        session.flush()
+        except (DBAPIError, SQLAlchemyError) as error:
+            reason = str(error).splitlines()[0][:300]
+            raise Unavailable(f"expected a database that can be used, got one that answers: {reason}") from error
+        if stated not in (None, VERSION):
+            raise StoreMismatch(
+                f"expected a database of version {VERSION}, got {stated}: use the davylamp that made it or a new one"
+            )
+
+
+def sqlite_address(path: Path) -> str:
+    """The address of a file."""
+    return f"sqlite:///{path.absolute()}"
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # `_begin_sqlite` begins
+    for line in ("journal_mode=WAL", f"busy_timeout={_BUSY_MILLISECONDS}", "foreign_keys=ON", "synchronous=NORMAL"):
+        connection.execute(f"PRAGMA {line}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # One that reads and then writes would fail at once where another has written meanwhile: it takes its turn first.
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,174 @@
+"""The tables: users and what they may, components and their files, tasks, their cells, and the log."""
+
+from typing import Any, Literal
+
+from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+Role = Literal["user", "admin"]
+Kind = Literal["model", "attack", "defence", "data"]
+Visibility = Literal["public", "private"]
+ComponentState = Literal["active", "withdrawn", "archived"]
+TaskState = Literal["waiting", "running", "done", "failed", "cancelled"]
+KINDS: tuple[Kind, ...] = ("model", "attack", "defence", "data")
+ENDED: tuple[TaskState, ...] = ("done", "failed", "cancelled")
+VERSION = 1  # of these tables
+_JSON: Any = JSON
+
+
+class ServerTable(DeclarativeBase):
+    """What all tables share."""
+
+
+class FactRow(ServerTable):
+    """A fact about the database itself, by name: the version of its tables, how often visibility has changed."""
+
+    __tablename__ = "facts"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[int] = mapped_column(Integer)
+
+
+class UserRow(ServerTable):
+    """Who may sign in; `password` is argon2's text, "" for one who cannot. Times are seconds since 1970 throughout."""
+
+    __tablename__ = "users"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), unique=True)
+    password: Mapped[str] = mapped_column(String(256), default="")
+    role: Mapped[str] = mapped_column(String(16), default="user")
+    active: Mapped[bool] = mapped_column(default=True)
+    created: Mapped[float] = mapped_column(Float)
+
+
+class SignInRow(ServerTable):
+    """A session of a browser, by the SHA-256 of what its cookie holds."""
+
+    __tablename__ = "sign_ins"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user_id: Mapped[int] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
+    expires: Mapped[float] = mapped_column(Float)
+
+
+class TokenRow(ServerTable):
+    """What a program shows instead of a password, by its SHA-256; `scopes` are words with blanks between them."""
+
+    __tablename__ = "tokens"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    user_id: Mapped[int] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), index=True)
+    name: Mapped[str] = mapped_column(String(100))
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    scopes: Mapped[str] = mapped_column(String(64))
+    created: Mapped[float] = mapped_column(Float)
+    expires: Mapped[float] = mapped_column(Float)
+    used: Mapped[float] = mapped_column(Float, default=0.0)
+
+
+class BlobRow(ServerTable):
+    """A file's bytes, stored once, by their SHA-256; `size` in bytes."""
+
+    __tablename__ = "blobs"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    created: Mapped[float] = mapped_column(Float)
+
+
+class ComponentRow(ServerTable):
+    """A model, an attack, a defence or data: what it is called, whose it is, and how the engine gets it.
+
+    `form` is "named" (a name that davylamp knows), "url", "code", "onnx", "weights", "npz" or "folder"; `entry` what
+    belongs to it: the name, the address, the function in the file, the architecture.
+    """
+
+    __tablename__ = "components"
+    __table_args__ = (UniqueConstraint("creator_id", "kind", "name", "version"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), index=True)
+    name: Mapped[str] = mapped_column(String(64))
+    version: Mapped[str] = mapped_column(String(32))
+    creator_id: Mapped[int] = mapped_column(ForeignKey("users.id"), index=True)
+    licence: Mapped[str] = mapped_column(String(100), default="")
+    visibility: Mapped[str] = mapped_column(String(16), default="private")
+    description: Mapped[str] = mapped_column(Text, default="")
+    form: Mapped[str] = mapped_column(String(16))
+    entry: Mapped[str] = mapped_column(String(500), default="")
+    file_name: Mapped[str] = mapped_column(String(100), default="")
+    blob: Mapped[str | None] = mapped_column(ForeignKey("blobs.digest"), index=True)
+    state: Mapped[str] = mapped_column(String(16), default="active")
+    created: Mapped[float] = mapped_column(Float)
+    changed: Mapped[float] = mapped_column(Float)
+
+
+class TaskRow(ServerTable):
+    """Work: which components (`PartRow`), how (`settings`), how far it is, and which worker has it until when."""
+
+    __tablename__ = "tasks"
+    __table_args__ = (Index("tasks_by_state", "state", "lease_until"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    owner_id: Mapped[int] = mapped_column(ForeignKey("users.id"), index=True)
+    title: Mapped[str] = mapped_column(String(200), default="")
+    settings: Mapped[dict[str, Any]] = mapped_column(_JSON)
+    visibility: Mapped[str] = mapped_column(String(16), default="public")
+    priority: Mapped[int] = mapped_column(Integer, default=0)
+    state: Mapped[str] = mapped_column(String(16), default="waiting")
+    message: Mapped[str] = mapped_column(Text, default="")
+    created: Mapped[float] = mapped_column(Float)
+    started: Mapped[float] = mapped_column(Float, default=0.0)
+    finished: Mapped[float] = mapped_column(Float, default=0.0)
+    images: Mapped[int] = mapped_column(Integer, default=0)
+    images_done: Mapped[int] = mapped_column(Integer, default=0)
+    seconds: Mapped[float] = mapped_column(Float, default=0.0)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    cancelling: Mapped[bool] = mapped_column(default=False)
+    lease: Mapped[str] = mapped_column(String(64), default="")
+    lease_until: Mapped[float] = mapped_column(Float, default=0.0)
+    signature: Mapped[str] = mapped_column(Text, default="")
+
+
+class PartRow(ServerTable):
+    """A component of a task."""
+
+    __tablename__ = "parts"
+    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"), primary_key=True)
+    component_id: Mapped[int] = mapped_column(ForeignKey("components.id"), primary_key=True, index=True)
+
+
+class CellRow(ServerTable):
+    """A finished cell of a task: what it is about, and how many of how many images were fooled."""
+
+    __tablename__ = "cells"
+    __table_args__ = (UniqueConstraint("task_id", "key"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id", ondelete="CASCADE"), index=True)
+    key: Mapped[str] = mapped_column(String(32), index=True)
+    file: Mapped[str] = mapped_column(String(100))
+    digest: Mapped[str] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(16))
+    reason: Mapped[str] = mapped_column(Text, default="")
+    model_id: Mapped[int] = mapped_column(ForeignKey("components.id"), index=True)
+    attack_id: Mapped[int] = mapped_column(ForeignKey("components.id"), index=True)
+    defence_id: Mapped[int | None] = mapped_column(ForeignKey("components.id"), index=True)
+    data_id: Mapped[int] = mapped_column(ForeignKey("components.id"), index=True)
+    model: Mapped[str] = mapped_column(String(600))
+    attack: Mapped[str] = mapped_column(String(600))
+    norm: Mapped[str] = mapped_column(String(16))
+    epsilon: Mapped[float | None] = mapped_column(Float)
+    targeted: Mapped[bool] = mapped_column(default=False)
+    knowledge: Mapped[str] = mapped_column(String(32))
+    images: Mapped[int] = mapped_column(Integer)
+    attacked: Mapped[int] = mapped_column(Integer, default=0)
+    fooled: Mapped[int] = mapped_column(Integer, default=0)
+    reused: Mapped[bool] = mapped_column(default=False)
+    created: Mapped[float] = mapped_column(Float)
+
+
+class AuditRow(ServerTable):
+    """Who did what, when, from where; nothing is ever changed here."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("audit_by_action", "action", "time"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    time: Mapped[float] = mapped_column(Float)
+    who: Mapped[str] = mapped_column(String(64))
+    address: Mapped[str] = mapped_column(String(64), default="")
+    action: Mapped[str] = mapped_column(String(64))
+    about: Mapped[str] = mapped_column(String(500), default="")

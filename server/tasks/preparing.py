@@ -1,0 +1,141 @@
+"""The folder of a task: its components' files by readable names, and what its process is to do."""
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ...errors import Unavailable
+from ..components.blobs import blob_path
+from ..components.forms import FOREIGN, engine_name
+from ..database.records import ComponentRow, PartRow, TaskRow, UserRow
+from ..folder import ServerFolder
+from .child import write_json
+
+
+class RunningOn(NamedTuple):
+    """Where the engine runs a task's pieces: an executor of `davylamp evaluate`."""
+
+    executor: str = "local"
+    workers: int = 1
+    address: str | None = None
+    device: str = "cpu"
+
+
+class Prepared(NamedTuple):
+    """A task that can be run.
+
+    Args:
+        task: its row.
+        folder: its folder.
+        is_foreign: whether programs of users are among its files.
+        models: by the engine's name, the numbers of the model and of the defence in front of it, None without.
+        attacks: numbers, in the order of the config.
+        data: numbers, in the order of the configs.
+    """
+
+    task: TaskRow
+    folder: Path
+    is_foreign: bool
+    models: Mapping[str, tuple[int, int | None]]
+    attacks: tuple[int, ...]
+    data: tuple[int, ...]
+
+
+def prepare(session: Session, folder: ServerFolder, number: int, where: RunningOn) -> Prepared:
+    """Lay out what a task needs; what an earlier attempt computed stays.
+
+    Raises:
+        Unavailable: if a file is not there, or the disk is full.
+    """
+    task = session.get_one(TaskRow, number)
+    place, settings = folder.task(number), task.settings
+    chosen = select(ComponentRow).join(PartRow, PartRow.component_id == ComponentRow.id)
+    rows = {row.id: row for row in session.scalars(chosen.where(PartRow.task_id == number))}
+    creators = {row.id: row.name for row in session.scalars(select(UserRow))}
+    try:
+        for name in ("room", "results"):
+            (place / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in ("given", "outcome.json", "keys.json", "progress.json"):
+            (place / name).unlink(missing_ok=True)
+        names = {row.id: _lay_out(folder, place / "room", row, creators[row.creator_id]) for row in rows.values()}
+        models, configs = _configs(settings, names, where)
+        running = {"executor": where.executor, "workers": where.workers, "address": where.address}
+        # An attempt that its owner began tries again what failed; one after a death goes on.
+        write_json(place / "job.json", {"configs": configs, "retry_failed": task.attempts <= 1, **running})
+    except OSError as error:
+        raise Unavailable(f"could not prepare task {number} ({error})") from error
+    attacks = tuple(each["component"] for each in settings["attacks"])
+    is_foreign = any(row.form in FOREIGN for row in rows.values())
+    return Prepared(task, place, is_foreign, models, attacks, tuple(settings["data"]))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a task's process has written; empty if it has not, or nothing that can be read."""
+    try:
+        if path.stat().st_size > 64 << 20:
+            return {}
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _configs(
+    settings: Mapping[str, Any], names: Mapping[int, str], where: RunningOn
+) -> tuple[dict[str, tuple[int, int | None]], list[dict[str, Any]]]:
+    """The engine's names of the models, and a table for `config_from` for each data set."""
+    models: dict[str, tuple[int, int | None]] = {}
+    for model in settings["models"]:
+        if settings["undefended"]:
+            models[names[model]] = (model, None)
+        for defence in settings["defences"]:
+            models[f"{names[model]}+{names[defence]}"] = (model, defence)
+    attacks = [
+        {"attack": names[each["component"]], **{key: each[key] for key in each if key != "component"}}
+        for each in settings["attacks"]
+    ]
+    shared = {"models": list(models), "attacks": attacks, "seeds": settings["seeds"], "limit": settings["limit"]}
+    shared |= {"pixels": settings["pixels"], "device": where.device}
+    if settings["max_queries"]:
+        shared["max_queries"] = settings["max_queries"]
+    return models, [{**shared, "data": names[number]} for number in settings["data"]]
+
+
+def _lay_out(folder: ServerFolder, room: Path, row: ComponentRow, creator: str) -> str:
+    """Put a component's file where the task sees it; the engine's name of the component."""
+    where = f"{creator}/{row.kind}-{row.name}-{row.version}"
+    if row.blob is not None:
+        target = room / where / row.file_name
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft = target.with_name(f".{target.name}.{os.getpid()}")
+            shutil.copyfile(blob_path(folder.blobs, row.blob), draft)  # no link: the task's process could write to it
+            draft.replace(target)
+        if row.form == "folder" and not (room / where / "images").is_dir():
+            _unpack(target, room / where)
+    return engine_name(row, where)
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """The images of an archive, whose paths were checked when it came; each is at most as large as it said then."""
+    draft = folder / f".images.{os.getpid()}"
+    shutil.rmtree(draft, ignore_errors=True)
+    with zipfile.ZipFile(archive) as opened:
+        for info in opened.infolist():
+            target = draft / info.filename
+            if info.is_dir():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with opened.open(info) as source, target.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+    inside = [path for path in draft.iterdir() if path.is_dir()]
+    only = len(inside) == 1 and len(list(draft.iterdir())) == 1 and any(each.is_dir() for each in inside[0].iterdir())
+    (inside[0] if only else draft).replace(folder / "images")  # an archive of one folder that has the classes
+    shutil.rmtree(draft, ignore_errors=True)

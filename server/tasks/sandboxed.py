@@ -1,0 +1,116 @@
+"""A task's process: started, watched, limited and ended; the one place that knows how foreign code is kept apart."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple
+
+_POLL_SECONDS = 0.2
+_GRACE_SECONDS = 5.0
+_LOG_BYTES = 1 << 20
+
+
+class TaskLimits(NamedTuple):
+    """What a task's process may use; `memory` and `disk` in GiB. None: without a limit."""
+
+    seconds: float | None = 24 * 3600.0
+    memory: float | None = None
+    processes: int | None = None
+    disk: float | None = None
+
+
+class SandboxOutcome(NamedTuple):
+    """How a process ended: its exit code (negative: a signal), and why it was ended; "" if it ended by itself."""
+
+    code: int
+    reason: str = ""
+
+
+def why_not_isolated(*, trust: bool) -> str:
+    """Why the programs of users cannot be run here; "" if they can."""
+    return "" if trust else "this server runs no programs of users (start it with --trust to run them unprotected)"
+
+
+def run_sandboxed(
+    command: Sequence[str],
+    scratch: Path,
+    limits: TaskLimits,
+    *,
+    watch: Callable[[], str],
+    environment: Mapping[str, str],
+    foreign: bool = False,
+) -> SandboxOutcome:
+    """Run a command until it ends, or until it has to.
+
+    It gets a pipe as standard input that closes when this process dies, so that it can end, too.
+
+    Args:
+        command: of the task.
+        scratch: the only folder that it writes; `log.txt` in it gets what it prints, up to a MiB.
+        limits: what it may use; only the seconds are enforced without a sandbox.
+        watch: asked several times a second; a text is why the command is to be ended.
+        environment: its variables.
+        foreign: whether it runs programs of users. Without a sandbox the caller has made sure that they are trusted.
+    """
+    del foreign  # there is no sandbox here yet
+    start = time.monotonic()
+    with (scratch / "log.txt").open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=scratch / "room",
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        reader = threading.Thread(target=_copy, args=(process.stdout, log), daemon=True)
+        reader.start()
+        reason = ""
+        try:
+            while process.poll() is None and not reason:
+                time.sleep(_POLL_SECONDS)
+                reason = watch()
+                if limits.seconds is not None and time.monotonic() - start > limits.seconds:
+                    reason = f"it took longer than {limits.seconds:.0f} s"
+        finally:
+            _end(process)
+            reader.join(_GRACE_SECONDS)
+            process.stdout.close()
+    return SandboxOutcome(process.returncode, reason)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started."""
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.poll() is None:
+        _signal(process, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    _signal(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)  # all of its children are in the group that its session is
+
+
+def _copy(source: IO[bytes], log: IO[bytes]) -> None:
+    """What a process prints, up to the limit of a log; the rest is read and dropped, so that it does not wait."""
+    left = _LOG_BYTES - log.tell()
+    while chunk := source.read1(1 << 16):  # type: ignore[attr-defined] - a buffered reader
+        if left > 0:
+            log.write(chunk[:left])
+            log.flush()
+            left -= len(chunk)
+            if left <= 0:
+                log.write(b"\n[more was printed than a log holds]\n")
+                log.flush()

@@ -1,0 +1,162 @@
+"""Finished tasks are signed (Ed25519): which cells, with which content, versions and seeds, of which components."""
+
+import json
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ... import __version__
+from ...engine.store.store import Damaged, ResultsStore
+from ...errors import InvalidInput, MissingLibrary, Unavailable
+from ..database.records import CellRow, ComponentRow, PartRow, TaskRow, UserRow
+from ..folder import ServerFolder
+from .ingesting import file_digest, result_files
+
+MANIFEST, SIGNATURE = "manifest.json", "signature.json"
+_LARGEST_MANIFEST = 256 << 20
+
+
+def sign_task(session: Session, folder: ServerFolder, task: TaskRow) -> str:
+    """Write `manifest.json` and `signature.json` of a task; the signature, 128 hexadecimal digits."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    text = _canonical(_manifest(session, folder, task))
+    key = Ed25519PrivateKey.from_private_bytes(folder.read_key("signing.key"))
+    signature = key.sign(text).hex()
+    public = key.public_key().public_bytes_raw().hex()
+    place = folder.task(task.id)
+    (place / MANIFEST).write_bytes(text)
+    stated = {"algorithm": "ed25519", "public_key": public, "signature": signature}
+    (place / SIGNATURE).write_text(json.dumps(stated) + "\n", encoding="utf-8")
+    return signature
+
+
+def public_key(folder: ServerFolder) -> str:
+    """The key that others check this server's signatures with, 64 hexadecimal digits."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(folder.read_key("signing.key")).public_key().public_bytes_raw().hex()
+
+
+def export_task(folder: ServerFolder, number: int, file: IO[bytes]) -> None:
+    """Write a signed task as one ZIP file: manifest, signature, configs, results.
+
+    Raises:
+        Unavailable: if it is not signed.
+    """
+    place = folder.task(number)
+    if not (place / SIGNATURE).is_file():
+        raise Unavailable(f"expected a task that is finished and signed, got {number}")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for path in (place / MANIFEST, place / SIGNATURE, *sorted(place.glob("config-*.toml"))):
+            archive.write(path, path.name)
+        for path in result_files(place / "results"):
+            archive.write(path, path.relative_to(place).as_posix())
+
+
+def verify_export(path: Path, key: str = "") -> dict[str, Any]:
+    """The manifest of an exported task, if its signature holds and every file is as it says.
+
+    Args:
+        path: of the ZIP file.
+        key: the public key of the server that it should be from; "": the one in the file, which shows that nothing
+            was changed since it was signed, and not by whom.
+
+    Raises:
+        InvalidInput: if something was changed, added or left out, or it is signed by another key.
+        Unavailable: if it cannot be read.
+        MissingLibrary: without cryptography.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.getinfo(MANIFEST).file_size > _LARGEST_MANIFEST:
+                raise InvalidInput(f"expected a manifest of at most {_LARGEST_MANIFEST} bytes, got more")
+            text, stated = archive.read(MANIFEST), json.loads(archive.read(SIGNATURE))
+            _check_signature(text, stated, key)
+            manifest = json.loads(text)
+            _check_files(archive, manifest["files"])
+    except (OSError, zipfile.BadZipFile) as error:
+        raise Unavailable(f"could not read {path} ({error})") from error
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"expected an exported task in {path}, got another file ({error})") from error
+    return manifest
+
+
+def _check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ImportError as error:
+        raise MissingLibrary("cryptography", "server") from error
+
+    if key and stated["public_key"] != key.strip().lower():
+        raise InvalidInput(f"expected it to be signed by {key[:16]}..., got {str(stated['public_key'])[:16]}...")
+    try:
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(stated["public_key"]))
+        public.verify(bytes.fromhex(stated["signature"]), text)
+    except (InvalidSignature, ValueError) as error:
+        raise InvalidInput("expected a manifest as it was signed, got one that was changed") from error
+
+
+def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
+    import hashlib
+
+    there = {name for name in archive.namelist() if name.startswith("results/")}
+    if there != set(files):
+        differing = sorted(there ^ set(files))[0]
+        raise InvalidInput(f"expected the files of the manifest, got another set: {differing}")
+    for name, digest in files.items():
+        hashed = hashlib.sha256()
+        with archive.open(name) as file:
+            while chunk := file.read(1 << 20):
+                hashed.update(chunk)
+        if hashed.hexdigest() != digest:
+            raise InvalidInput(f"expected {name} as it was signed, got one that was changed")
+
+
+def _manifest(session: Session, folder: ServerFolder, task: TaskRow) -> dict[str, Any]:
+    place = folder.task(task.id)
+    chosen = select(ComponentRow, UserRow.name).join(PartRow, PartRow.component_id == ComponentRow.id)
+    chosen = chosen.join(UserRow, UserRow.id == ComponentRow.creator_id).where(PartRow.task_id == task.id)
+    components = [
+        {"number": row.id, "kind": row.kind, "name": row.name, "version": row.version, "creator": creator}
+        | {"form": row.form, "entry": row.entry, "sha256": row.blob, "licence": row.licence}
+        for row, creator in session.execute(chosen.order_by(ComponentRow.id))
+    ]
+    cells = session.scalars(select(CellRow).where(CellRow.task_id == task.id).order_by(CellRow.key))
+    owner = session.get_one(UserRow, task.owner_id)
+    store = ResultsStore(place / "results")
+    return {
+        "format": 1,
+        "davylamp": __version__,
+        "task": task.id,
+        "owner": owner.name,
+        "title": task.title,
+        "settings": task.settings,
+        "components": components,
+        "cells": [
+            {"key": row.key, "file": f"results/cells/{row.file}", "sha256": row.digest, "state": row.state}
+            | {"model": row.model, "attack": row.attack, "reused": row.reused, **_about(store, row.key)}
+            for row in cells
+        ],
+        "files": {path.relative_to(place).as_posix(): file_digest(path) for path in result_files(place / "results")},
+        "started": task.started,
+        "signed": time.time(),
+    }
+
+
+def _about(store: ResultsStore, key: str) -> dict[str, Any]:
+    try:
+        meta = store.read("cells", key).meta
+    except (Damaged, FileNotFoundError):
+        return {}
+    return {"seed": meta["spec"].get("seed"), "versions": meta.get("versions", {})}
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), default=str).encode()

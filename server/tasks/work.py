@@ -1,0 +1,212 @@
+"""A worker: takes a task, has it run in a process of its own, takes in what is finished, signs it."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from ...errors import DavylampError
+from ..database.records import TaskRow, TaskState
+from ..folder import ServerFolder
+from .ingesting import give_cells, take_in
+from .leases import SECONDS, Lease, end_task, give_back, keep_task, take_task
+from .preparing import Prepared, RunningOn, prepare, read_json
+from .sandboxed import SandboxOutcome, TaskLimits, run_sandboxed, why_not_isolated
+from .signing import sign_task
+
+_ATTEMPTS = 3  # of a process that a signal ended: it was killed, or out of memory
+_IDLE_SECONDS = 1.0
+# Without the folder that it starts in on its path: users' files are there.
+_START = "import sys; del sys.path[0]; from davylamp.server.tasks.child import main; sys.exit(main())"
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "TORCH_HOME")
+
+
+class Working(NamedTuple):
+    """How a worker works.
+
+    Args:
+        where: the executor of its tasks.
+        limits: of a task's process.
+        lease: seconds without a heartbeat after which another worker takes its task.
+        trust: run programs of users without a sandbox.
+    """
+
+    where: RunningOn = RunningOn()
+    limits: TaskLimits = TaskLimits()
+    lease: float = SECONDS
+    trust: bool = False
+
+
+class TaskWorker:
+    """Does one task after the other.
+
+    Args:
+        folder: of the server.
+        working: how.
+        stopped: asked whether it is to stop; a task under way then waits again.
+    """
+
+    def __init__(self, folder: ServerFolder, working: Working = Working(), stopped: Callable[[], bool] = lambda: False):  # noqa: B008 - frozen
+        self.folder, self.working, self.stopped = folder, working, stopped
+
+    def run(self) -> None:
+        """Work until stopped; a database that is away for a while is waited for."""
+        while not self.stopped():
+            try:
+                if not self.run_one():
+                    time.sleep(_IDLE_SECONDS)
+            except (OperationalError, DBAPIError):
+                time.sleep(_IDLE_SECONDS)
+
+    def run_one(self) -> bool:
+        """Do the task that is next; False if none waits."""
+        lease = take_task(self.folder.database, self.working.lease)
+        if lease is None:
+            return False
+        watch = _Watch(self.folder, lease, self.working, self.stopped)
+        try:
+            with self.folder.database.reading() as session:
+                prepared = prepare(session, self.folder, lease.task, self.working.where)
+            outcome = self._run(prepared, watch)
+            self._end(prepared, lease, watch, outcome)
+        except DavylampError as error:
+            with self.folder.database.writing() as session:
+                end_task(session, lease, "failed", str(error))
+        return True
+
+    def _run(self, prepared: Prepared, watch: "_Watch") -> SandboxOutcome:
+        if prepared.is_foreign and (why := why_not_isolated(trust=self.working.trust)):
+            return SandboxOutcome(1, f"refused: {why}")
+        watch.prepared = prepared
+        command = [sys.executable, "-c", _START, ".."]
+        settings: dict[str, Any] = {"environment": _environment(), "foreign": prepared.is_foreign}
+        outcome = SandboxOutcome(1)
+        for _ in range(_ATTEMPTS):
+            for name in ("given", "keys.json", "outcome.json"):
+                (prepared.folder / name).unlink(missing_ok=True)
+            outcome = run_sandboxed(command, prepared.folder, self.working.limits, watch=watch, **settings)
+            if outcome.code >= 0 or outcome.reason:
+                break
+        return outcome
+
+    def _end(self, prepared: Prepared, lease: Lease, watch: "_Watch", outcome: SandboxOutcome) -> None:
+        """Say how the task ended; nothing if it is another worker's by now."""
+        if watch.is_lost:
+            return
+        if outcome.reason == _STOPPED:
+            give_back(self.folder.database, lease)
+            return
+        said = read_json(prepared.folder / "outcome.json")
+        state, message = _verdict(said, outcome)
+        with self.folder.database.writing() as session:
+            take_in(session, prepared, watch.keys, watch.reused)
+        values: dict[str, Any] = {"seconds": watch.seconds}
+        if state == "done":
+            images = _count(read_json(prepared.folder / "progress.json"), "images")
+            values |= {"images": images, "images_done": images}
+            with self.folder.database.reading() as session:
+                values["signature"] = sign_task(session, self.folder, session.get_one(TaskRow, lease.task))
+        with self.folder.database.writing() as session:
+            end_task(session, lease, state, message, **values)
+
+
+_STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task is another worker's", "cancelled"
+
+
+class _Watch:
+    """Looks after a task that runs: heartbeat, progress, cells that exist, cells that are finished."""
+
+    def __init__(self, folder: ServerFolder, lease: Lease, working: Working, stopped: Callable[[], bool]):
+        self.folder, self.lease, self.working, self.stopped = folder, lease, working, stopped
+        self.prepared: Prepared | None = None
+        self.keys: dict[str, Any] = {}
+        self.reused: list[str] = []
+        self.is_lost = False
+        self._start = time.monotonic()
+        self._next, self._until = 0.0, self._start + working.lease
+
+    @property
+    def seconds(self) -> float:
+        """Computed for the task, earlier attempts included."""
+        before = self.prepared.task.seconds if self.prepared else 0.0
+        return before + time.monotonic() - self._start
+
+    def __call__(self) -> str:
+        """Why the task has to end; "" if it may go on."""
+        if self.stopped():
+            return _STOPPED
+        try:
+            self._give()
+            if time.monotonic() >= self._next:
+                self._next = time.monotonic() + min(2.0, self.working.lease / 5)
+                return self._beat()
+        except (OperationalError, DBAPIError):  # it may come back before the lease ends
+            if time.monotonic() > self._until:
+                self.is_lost = True
+                return _LOST
+        return ""
+
+    def _give(self) -> None:
+        """Once its process has said which cells it wants, those that exist are put beside it."""
+        assert self.prepared is not None
+        mark = self.prepared.folder / "given"
+        if mark.exists() or not (self.prepared.folder / "keys.json").is_file():
+            return
+        keys = read_json(self.prepared.folder / "keys.json").get("cells", {})
+        self.keys = keys if isinstance(keys, dict) else {}
+        with self.folder.database.reading() as session:
+            self.reused += give_cells(session, self.folder, self.prepared, self.keys)
+        mark.write_text("", encoding="utf-8")
+
+    def _beat(self) -> str:
+        assert self.prepared is not None
+        progress = read_json(self.prepared.folder / "progress.json")
+        values: dict[str, Any] = {}
+        values |= {"images": _count(progress, "images"), "images_done": _count(progress, "done")} if progress else {}
+        values["seconds"] = self.seconds
+        start = time.monotonic()
+        answer = keep_task(self.folder.database, self.lease, self.working.lease, **values)
+        if not answer.is_kept:
+            self.is_lost = True
+            return _LOST
+        self._until = start + self.working.lease
+        if self.keys:
+            with self.folder.database.writing() as session:
+                take_in(session, self.prepared, self.keys, self.reused)
+        return _CANCELLED if answer.cancelling else ""
+
+
+def _verdict(said: dict[str, Any], outcome: SandboxOutcome) -> tuple[TaskState, str]:
+    """How a task ended, and why."""
+    if outcome.reason == _CANCELLED:
+        return "cancelled", "cancelled; what was finished is kept"
+    if outcome.reason:
+        return "failed", outcome.reason
+    if "error" in said:
+        return "failed", str(said["error"])
+    if not said:
+        how = f"ended by signal {-outcome.code} {_ATTEMPTS} times (out of memory?)" if outcome.code < 0 else "crashed"
+        return "failed", f"its process {how}; the log has more"
+    failed, left_out = said.get("failed") or {}, said.get("left_out") or {}
+    counts = f"{_count(said, 'done')} cells run, {_count(said, 'kept')} kept, {len(failed)} failed"
+    reasons = list(dict.fromkeys([*map(str, failed.values()), *(f"{name}: {why}" for name, why in left_out.items())]))
+    message = "; ".join([counts, *reasons[:5]])
+    all_failed = len(failed) >= _count(said, "done") + _count(said, "kept")
+    return ("failed" if all_failed else "done"), message
+
+
+def _count(document: dict[str, Any], name: str) -> int:
+    value = document.get(name)
+    return min(max(int(value), 0), 2**31 - 1) if isinstance(value, int) else 0
+
+
+def _environment() -> dict[str, str]:
+    """What the process of a task gets to know of this one's surroundings: no tokens, no passwords, no proxy."""
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 2) // 2))
+    paths = [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {**passed, "OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}

@@ -1,0 +1,142 @@
+"""A server's folder on SQLite, or on PostgreSQL where `DAVYLAMP_TEST_POSTGRES` has the address of one to write to."""
+
+import os
+import threading
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from davylamp.server.accounts.users import add_user
+from davylamp.server.components.blobs import take_upload
+from davylamp.server.components.forms import Wish
+from davylamp.server.components.registering import Card, register
+from davylamp.server.components.seeds import seed_components
+from davylamp.server.database.records import ComponentRow
+from davylamp.server.database.viewing import ALL_SCOPES, Viewer
+from davylamp.server.folder import ServerFolder, Settings
+from davylamp.server.tasks import child, work
+from davylamp.server.tasks.sandboxed import SandboxOutcome
+
+PASSWORD = "a long password"
+ATTACK = """
+def sign_step(model, inputs, labels, epsilon):
+    inputs = inputs.clone().requires_grad_(True)
+    loss = __import__("torch").nn.functional.cross_entropy(model(inputs), labels)
+    loss.backward()
+    return (inputs + epsilon * inputs.grad.sign()).clamp(0, 1).detach()
+sign_step.norm = "linf"
+"""
+DEFENCE = """
+import torch
+
+class Rounded(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs):
+        return self.model((inputs * 7).round() / 7 + inputs - inputs.detach())
+
+def rounded(classifier):
+    return Rounded(classifier)
+"""
+
+
+@pytest.fixture
+def address():
+    """A database of its own; "" is SQLite in the folder."""
+    given = os.environ.get("DAVYLAMP_TEST_POSTGRES", "")
+    if not given:
+        yield ""
+        return
+    import psycopg
+
+    name = f"davylamp_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield f"{given.rpartition('/')[0]}/{name}"
+    with psycopg.connect(given, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def folder(tmp_path, address):
+    made = ServerFolder(tmp_path / "server", address, Settings(cheap=True, trust=True, largest=8, quota=16))
+    with made.database.writing() as session:
+        seed_components(session)
+    yield made
+    made.database.close()
+
+
+@pytest.fixture
+def users(folder):
+    """Viewers by name: alice and bob are users, root is an admin."""
+    viewers = {}
+    with folder.database.writing() as session:
+        for name, role in (("alice", "user"), ("bob", "user"), ("root", "admin")):
+            user = add_user(session, folder.hasher, name, PASSWORD, role)
+            viewers[name] = Viewer(user.id, name, role == "admin", ALL_SCOPES)
+    return viewers
+
+
+@pytest.fixture
+def embedded(folder):
+    """Numbers of the embedded components, by entry."""
+    from sqlalchemy import select
+
+    with folder.database.reading() as session:
+        return {row.entry: row.id for row in session.scalars(select(ComponentRow))}
+
+
+@pytest.fixture
+def add(folder):
+    """Register a file's content as a component: (viewer, kind, form, entry, file name, bytes, card)."""
+
+    def register_one(viewer, kind, form, entry, file_name="", content=None, **card):
+        upload = None if content is None else take_upload(folder.uploads, [content], folder.settings.largest)
+        wish = Wish(kind, form, entry, file_name, upload and upload.path)
+        with folder.database.writing() as session:
+            return register(session, folder, viewer, Card(**{"name": "thing", **card}), wish, upload).id
+
+    return register_one
+
+
+@pytest.fixture
+def digit_file(tmp_path):
+    """Eight images of MNIST's size, as the bytes of an NPZ file."""
+    images = np.random.default_rng(0).random((8, 1, 28, 28), dtype=np.float32)
+    np.savez(tmp_path / "digits.npz", inputs=images, labels=np.arange(8))
+    return (tmp_path / "digits.npz").read_bytes()
+
+
+def run_here(command, scratch, limits, *, watch, environment, foreign=False):
+    """In place of a new process, which takes seconds to start: the task's work in a thread of this one."""
+    ended = []
+
+    def work_on():
+        before = Path.cwd()
+        os.chdir(scratch / "room")
+        try:
+            child.write_json(scratch / "outcome.json", child.run_task(scratch))
+            ended.append(0)
+        except child.DavylampError as error:
+            child.write_json(scratch / "outcome.json", {"error": str(error)})
+            ended.append(1)
+        finally:
+            os.chdir(before)
+
+    thread = threading.Thread(target=work_on)
+    thread.start()
+    reason = ""
+    while thread.is_alive() and not reason:
+        thread.join(0.02)
+        reason = watch()
+    thread.join()
+    return SandboxOutcome(0, reason)
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    monkeypatch.setattr(work, "run_sandboxed", run_here)

@@ -1,0 +1,324 @@
+"""Tasks and leases: fair turns, one worker each, resume after a death with no cell run twice, reuse, signatures."""
+
+import json
+import threading
+import time
+import zipfile
+from collections import Counter
+
+import pytest
+from sqlalchemy import select
+
+from davylamp.engine.run import worker
+from davylamp.errors import InvalidInput, UnknownName
+from davylamp.server.database.records import CellRow, TaskRow
+from davylamp.server.tasks import work
+from davylamp.server.tasks.leases import Lease, end_task, keep_task, take_task
+from davylamp.server.tasks.sandboxed import SandboxOutcome, TaskLimits, run_sandboxed
+from davylamp.server.tasks.signing import export_task, public_key, verify_export
+from davylamp.server.tasks.submitting import TaskWish, cancel, retry, submit
+from davylamp.server.tasks.work import TaskWorker, Working
+
+from .conftest import ATTACK, DEFENCE, run_here
+
+
+@pytest.fixture
+def wait(folder, users, embedded):
+    """Submit a small task of MNIST's models: (user's name, attacks by entry, settings)."""
+
+    def submit_one(name="alice", attacks=("foolbox:fgsm",), priority=0, visibility="public", **settings):
+        chosen = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "limit": 3}
+        chosen["attacks"] = [
+            each if isinstance(each, dict) else {"component": embedded.get(each, each), "epsilon": 0.2}
+            for each in attacks
+        ]
+        wish = TaskWish({**chosen, **settings}, "", visibility, priority)
+        with folder.database.writing() as session:
+            return submit(session, folder, users[name], wish).id
+
+    return submit_one
+
+
+def see(folder, number):
+    with folder.database.reading() as session:
+        return session.get_one(TaskRow, number)
+
+
+def cells(folder, number):
+    with folder.database.reading() as session:
+        return session.scalars(select(CellRow).where(CellRow.task_id == number).order_by(CellRow.key)).all()
+
+
+def test_turns_are_fair_among_users_then_by_priority_then_by_age(folder, wait):
+    first, second, urgent = wait(), wait(), wait(priority=5)
+    other = wait("bob")
+    order = [take_task(folder.database).task for _ in range(4)]
+    assert order == [urgent, other, first, second]
+    assert take_task(folder.database) is None
+
+
+def test_who_computed_much_lately_waits(folder, wait):
+    spent = wait()
+    lease = take_task(folder.database)
+    with folder.database.writing() as session:
+        end_task(session, lease, "done", "", seconds=100.0)
+    wait()
+    bobs = wait("bob")
+    assert take_task(folder.database).task == bobs
+    assert see(folder, spent).state == "done"
+
+
+def test_of_many_workers_one_takes_a_task(folder, wait):
+    numbers, taken = {wait() for _ in range(3)}, []
+    gate = threading.Barrier(6)
+
+    def take():
+        gate.wait()
+        taken.append(take_task(folder.database))
+
+    threads = [threading.Thread(target=take) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {lease.task for lease in taken if lease} == numbers
+    assert taken.count(None) == 3
+
+
+def test_a_lease_that_is_not_kept_ends_and_the_worker_that_had_it_is_told(folder, wait):
+    number = wait()
+    dead = take_task(folder.database, seconds=0.05)
+    assert take_task(folder.database) is None
+    assert keep_task(folder.database, dead, 0.05, images=10, images_done=4) == (True, False)
+    time.sleep(0.1)
+    living = take_task(folder.database)
+    assert living.task == number
+    assert keep_task(folder.database, dead) == (False, False)
+    with folder.database.writing() as session:
+        assert not end_task(session, dead, "failed", "late")
+        assert end_task(session, living, "done", "in time")
+    assert (see(folder, number).state, see(folder, number).message) == ("done", "in time")
+    assert (see(folder, number).images_done, see(folder, number).attempts) == (4, 2)
+
+
+def test_a_task_that_ends_its_workers_is_given_up(folder, wait):
+    number = wait()
+    with folder.database.writing() as session:
+        session.get_one(TaskRow, number).attempts = 100
+    assert take_task(folder.database) is None
+    assert "ended 100 times" in see(folder, number).message
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How often each shard of each cell was attacked."""
+    counts = Counter()
+    do = worker.Workbench.do
+
+    def counting(bench, task, *rest):
+        if task.kind == "attack":
+            counts[task.name] += 1
+        return do(bench, task, *rest)
+
+    monkeypatch.setattr(worker.Workbench, "do", counting)
+    return counts
+
+
+def test_a_worker_that_dies_leaves_its_cells_to_the_next_and_none_is_run_twice(
+    folder, wait, embedded, monkeypatch, counted
+):
+    number = wait(defences=[embedded["bit-depth:bits=4"]], seeds=[0, 1], visibility="private")
+
+    class Killed(BaseException):
+        pass
+
+    def dies(command, scratch, limits, *, watch, **rest):
+        def until_one_is_done():
+            if counted.total() >= 2:
+                raise Killed
+            return watch()
+
+        return run_here(command, scratch, limits, watch=until_one_is_done, **rest)
+
+    monkeypatch.setattr(work, "run_sandboxed", dies)
+    # The thread of the dead worker's task goes on here; a process would end: wait for it, as for a lock that it has.
+    with pytest.raises(Killed):
+        TaskWorker(folder, Working(lease=0.2, trust=True)).run_one()
+    assert see(folder, number).state == "running"
+    time.sleep(0.25)
+    for thread in threading.enumerate():
+        if thread.name.startswith("Thread-") and thread is not threading.current_thread():
+            thread.join()
+    monkeypatch.setattr(work, "run_sandboxed", run_here)
+    assert TaskWorker(folder, Working(trust=True)).run_one()
+    task = see(folder, number)
+    assert (task.state, task.attempts, task.images_done) == ("done", 2, task.images)
+    assert len(cells(folder, number)) == 4
+    assert set(counted.values()) == {1}
+    assert len(counted) == 4
+
+
+def test_cells_that_exist_are_not_run_again_where_the_owner_may_see_them(folder, wait, in_process, counted):
+    first = wait()
+    TaskWorker(folder).run_one()
+    second = wait("bob", attacks=("foolbox:fgsm", "foolbox:pgd"))
+    TaskWorker(folder).run_one()
+    assert see(folder, second).message.startswith("1 cells run, 1 kept")
+    shared = {cell.key: cell for cell in cells(folder, second)}
+    (cell,) = cells(folder, first)
+    assert (shared[cell.key].reused, shared[cell.key].digest, cell.reused) == (True, cell.digest, False)
+    assert set(counted.values()) == {1}
+    secret = wait(visibility="private", attacks=("torchattacks:pgd",))
+    TaskWorker(folder).run_one()
+    again = wait("bob", attacks=("torchattacks:pgd",))
+    TaskWorker(folder).run_one()
+    assert see(folder, again).message.startswith("1 cells run, 0 kept")
+    assert cells(folder, secret)[0].key == cells(folder, again)[0].key
+
+
+def test_cells_beside_programs_of_another_user_are_not_taken_over(folder, wait, users, add, in_process):
+    foreign = add(users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode(), visibility="public")
+    wait(attacks=("foolbox:fgsm", foreign))
+    TaskWorker(folder, Working(trust=True)).run_one()
+    mine, others = wait(), wait("bob")
+    for _ in range(2):
+        TaskWorker(folder).run_one()
+    assert "0 cells run, 1 kept" in see(folder, mine).message
+    assert "1 cells run, 0 kept" in see(folder, others).message
+
+
+def test_uploaded_files_are_models_attacks_defences_and_data_of_a_task(
+    folder, wait, users, add, digit_file, in_process
+):
+    attack = add(users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode())
+    defence = add(users["alice"], "defence", "code", "rounded", "d.py", DEFENCE.encode())
+    data = add(users["alice"], "data", "npz", "", "d.npz", digit_file)
+    number = wait(attacks=(attack, "foolbox:fgsm"), defences=[defence], data=[data], limit=None)
+    TaskWorker(folder, Working(trust=True)).run_one()
+    task, done = see(folder, number), cells(folder, number)
+    assert task.state == "done", task.message
+    assert {(cell.model, cell.attack) for cell in done} == {
+        (model, name)
+        for model in ("demo:mnist-lenet5", "demo:mnist-lenet5+alice/defence-thing-1/d.py:rounded")
+        for name in ("alice/attack-thing-1/a.py:sign_step", "foolbox:fgsm")
+    }
+    by_hand, theirs = ([c for c in done if c.attack_id == each and c.defence_id is None] for each in (attack, None))
+    assert theirs == []
+    same = [c for c in done if c.attack == "foolbox:fgsm" and c.defence_id is None]
+    assert (by_hand[0].fooled, by_hand[0].attacked) == (same[0].fooled, same[0].attacked)  # both are one step
+    assert {cell.images for cell in done} == {8}
+
+
+def test_programs_of_users_are_refused_without_trust_and_without_a_sandbox(folder, wait, users, add, in_process):
+    attack = add(users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode())
+    number = wait(attacks=(attack,))
+    TaskWorker(folder, Working(trust=False)).run_one()
+    assert see(folder, number).state == "failed"
+    assert "refused: this server runs no programs of users" in see(folder, number).message
+
+
+def test_a_task_says_why_it_failed_and_what_was_left_out(folder, wait, embedded, in_process):
+    wrong = wait(models=[embedded["demo:efficientnet-lite0"]])
+    half = wait(models=[embedded["demo:efficientnet-lite0"], embedded["demo:mnist-lenet5"]])
+    TaskWorker(folder).run_one()
+    TaskWorker(folder).run_one()
+    assert see(folder, wrong).state == "failed"
+    assert "expected data of the classes of demo:efficientnet-lite0" in see(folder, wrong).message
+    assert see(folder, half).state == "done"
+    assert "demo:efficientnet-lite0: expected data" in see(folder, half).message
+
+
+def test_a_task_can_be_cancelled_and_tried_again(folder, wait, users, monkeypatch):
+    number, never = wait(), wait(priority=-1)
+    with folder.database.writing() as session:
+        cancel(session, users["alice"], never)
+
+    def cancelled(command, scratch, limits, *, watch, **rest):
+        with folder.database.writing() as session:
+            cancel(session, users["alice"], number)
+        return SandboxOutcome(-15, watch())
+
+    monkeypatch.setattr(work, "run_sandboxed", cancelled)
+    TaskWorker(folder).run_one()
+    assert (see(folder, number).state, see(folder, never).state) == ("cancelled", "cancelled")
+    with folder.database.writing() as session:
+        retry(session, users["alice"], number)
+    monkeypatch.setattr(work, "run_sandboxed", run_here)
+    TaskWorker(folder).run_one()
+    assert see(folder, number).state == "done"
+    with folder.database.writing() as session, pytest.raises(InvalidInput, match="one that is done"):
+        retry(session, users["alice"], number)
+
+
+def test_a_finished_task_is_signed_and_what_was_changed_is_noticed(folder, wait, in_process, tmp_path):
+    number = wait()
+    TaskWorker(folder).run_one()
+    path = tmp_path / "task.zip"
+    with path.open("wb") as file:
+        export_task(folder, number, file)
+    manifest = verify_export(path, public_key(folder))
+    (cell,) = cells(folder, number)
+    assert [(each["key"], each["sha256"], each["seed"]) for each in manifest["cells"]] == [(cell.key, cell.digest, 0)]
+    assert "foolbox" in manifest["cells"][0]["versions"]
+    with pytest.raises(InvalidInput, match="to be signed by"):
+        verify_export(path, "0" * 64)
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    document = json.loads(content["manifest.json"])
+    record = next(name for name in content if name.startswith("results/cells/"))
+    for changed in (
+        {"manifest.json": json.dumps({**document, "owner": "mallory"}).encode()},
+        {record: content[record] + b"x"},
+        {"results/cells/more.parquet": b""},
+    ):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in {**content, **changed}.items():
+                archive.writestr(name, data)
+        with pytest.raises(InvalidInput, match="expected"):
+            verify_export(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"limit": 0}, "limit as a whole number"),
+        ({"limit": 20_000}, "at most 10000 images"),
+        ({"seeds": list(range(21))}, "at most 20 seeds"),
+        ({"models": []}, "one of the models at least"),
+        ({"undefended": False}, "1 to 1000 cells, got 0"),
+        ({"undefended": "yes"}, "true or false"),
+        ({"models": "all"}, "models as a list"),
+        ({"models": [True]}, "whole number"),
+        ({"device": "cuda"}, "unknown setting 'device'"),
+        ({"attacks": [{"component": 10, "epsilon": "nan"}]}, "epsilon|radius"),
+        ({"attacks": [{"component": 10, "epsilon": -1}]}, "positive"),
+        ({"attacks": [{"component": 10, "norm": "l3"}]}, "unknown norm"),
+        ({"attacks": [{"component": 10, "file": "/etc/passwd"}]}, "unknown setting of an attack"),
+        ({"attacks": [{"component": 10, "parameters": {"steps": [1]}}]}, "plain values"),
+    ],
+)
+def test_settings_that_are_none_are_refused_before_a_task_waits(wait, settings, message):
+    with pytest.raises((InvalidInput, UnknownName), match=message):
+        wait(**settings)
+
+
+def test_components_stand_where_their_kind_belongs(wait, embedded):
+    with pytest.raises(InvalidInput, match="models only, got foolbox-fgsm, an attack"):
+        wait(models=[embedded["foolbox:fgsm"]])
+
+
+def test_a_process_is_ended_when_it_has_to_be_and_its_log_is_bounded(tmp_path):
+    (tmp_path / "room").mkdir()
+    settings = {"watch": lambda: "", "environment": {"PATH": "/usr/bin:/bin"}}
+    outcome = run_sandboxed(["sh", "-c", "yes | head -c 3000000; exit 3"], tmp_path, TaskLimits(), **settings)
+    assert outcome == (3, "")
+    assert (1 << 20) <= (tmp_path / "log.txt").stat().st_size < (1 << 20) + 100
+    outcome = run_sandboxed(["sleep", "60"], tmp_path, TaskLimits(seconds=0.2), **settings)
+    assert (outcome.code, outcome.reason) == (-15, "it took longer than 0 s")
+    settings["watch"] = lambda: "stop"
+    assert run_sandboxed(["sh", "-c", "sleep 60"], tmp_path, TaskLimits(), **settings).reason == "stop"
+    assert run_sandboxed(["sh", "-c", "cat; exit 5"], tmp_path, TaskLimits(), **settings).code != 0
+
+
+def test_a_lease_of_a_task_that_is_gone_is_nobodys(folder):
+    assert keep_task(folder.database, Lease(4, "mark")) == (False, False)
