@@ -28,6 +28,7 @@ from .commands import (
     results,
     saturation,
     serve_model,
+    server,
 )
 from .commands.derived import DerivedCommand, unfinished
 from .commands.failures import close_output, explain, open_output, refuse_empty
@@ -84,6 +85,12 @@ app.command("report")(report.report_results)
 app.command("cite")(papers.cite_sources)
 app.command("serve")(report.serve_results)
 app.command("serve-model", cls=DerivedCommand)(unfinished(serve_model.serve_model))
+app.command("work")(server.work)
+app.command("users")(server.change_users)
+app.command("submit")(server.submit)
+app.command("tasks")(server.list_tasks)
+app.command("fetch")(server.fetch)
+app.command("verify")(server.verify)
 app.command("quickstart")(attacks.quickstart)
 
 

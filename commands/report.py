@@ -33,15 +33,30 @@ def report_results(
     make_console().print(f"{path}: {size:.1f} MB; it opens in a browser, without a network", highlight=False)
 
 
-def serve_results(
-    folder: Annotated[Path, typer.Argument(help="a results folder, also while `davylamp evaluate` fills it")],
+def serve_results(  # noqa: PLR0913, PLR0917 - one argument per option
+    folder: Annotated[
+        Path, typer.Argument(help="a results folder, also while `davylamp evaluate` fills it; --tasks: the server's")
+    ],
     host: Annotated[
         str, typer.Option(help="address to listen at; other machines see it only if you say so")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8000,
     allow_host: Annotated[list[str] | None, typer.Option(help="answer to this name, too (repeatable)")] = None,
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="a server that does work: accounts, components, tasks, leaderboards")
+    ] = False,
+    workers: Annotated[int, typer.Option(min=0, help="of --tasks: tasks at once on this machine")] = 1,
+    database: Annotated[str, typer.Option(help="of --tasks: postgresql://...; without it SQLite in the folder")] = "",
+    trust: Annotated[bool, typer.Option("--trust", help="of --tasks: run users' Python files unprotected")] = False,
 ) -> None:
-    """Serve the report on this machine, read-only, live while an evaluation runs."""
+    """Serve the report on this machine, read-only, live while an evaluation runs; or, with --tasks, a lab's server."""
+    if tasks:
+        from .server import start_server
+
+        start_server(folder, host, port, allow_host, workers, database, trust=trust)
+        return
+    if workers != 1 or database or trust:
+        raise InvalidInput("expected --tasks beside --workers, --database or --trust, got none")
     from ..report.page.live import serve
     from ..report.text.console import make_console
 

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "report": {"engine", "scoring", "metrics", "adapters", "errors", "intervals"},
     "benchmarks": {"metrics", "adapters", "scoring", "engine", "report", "commands", "cli", "errors", "memory"},
     "commands": {"metrics", "adapters", "scoring", "engine", "report", "benchmarks", "placing", "server", "errors"},
-    "server": {"adapters", "scoring", "engine", "report", "errors", "memory"},
+    "server": {"adapters", "scoring", "engine", "report", "errors", "intervals", "memory"},
     "testing": {"adapters", "errors"},
     "placing": {"adapters", "scoring", "engine", "errors"},
     "verbs": {"metrics", "adapters", "scoring", "engine", "report", "placing", "errors", "memory"},

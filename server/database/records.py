@@ -161,6 +161,22 @@ class CellRow(ServerTable):
     created: Mapped[float] = mapped_column(Float)
 
 
+class HistoryRow(ServerTable):
+    """The rank that a component had on a public leaderboard of a data set, from some time on."""
+
+    __tablename__ = "histories"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    component_id: Mapped[int] = mapped_column(ForeignKey("components.id", ondelete="CASCADE"), index=True)
+    data_id: Mapped[int] = mapped_column(ForeignKey("components.id", ondelete="CASCADE"))
+    board: Mapped[str] = mapped_column(String(16))
+    time: Mapped[float] = mapped_column(Float)
+    rank: Mapped[int] = mapped_column(Integer)
+    rank_low: Mapped[int] = mapped_column(Integer)
+    rank_high: Mapped[int] = mapped_column(Integer)
+    subjects: Mapped[int] = mapped_column(Integer)
+    score: Mapped[float] = mapped_column(Float)
+
+
 class AuditRow(ServerTable):
     """Who did what, when, from where; nothing is ever changed here."""
 

@@ -20,10 +20,10 @@ from ..components.forms import FOREIGN
 from ..database.records import CellRow, ComponentRow, PartRow, TaskRow, UserRow
 from ..database.viewing import Viewer, cells_for
 from ..folder import ServerFolder
-from .preparing import Prepared
+from .preparing import PreparedTask
 
 
-def take_in(session: Session, prepared: Prepared, keys: Mapping[str, Any], reused: Iterable[str] = ()) -> int:
+def take_in(session: Session, prepared: PreparedTask, keys: Mapping[str, Any], reused: Iterable[str] = ()) -> int:
     """Note the cells that are finished since the last time; how many there were.
 
     Args:
@@ -46,7 +46,7 @@ def take_in(session: Session, prepared: Prepared, keys: Mapping[str, Any], reuse
     return count
 
 
-def give_cells(session: Session, folder: ServerFolder, prepared: Prepared, keys: Mapping[str, Any]) -> list[str]:
+def give_cells(session: Session, folder: ServerFolder, prepared: PreparedTask, keys: Mapping[str, Any]) -> list[str]:
     """Copy cells that some task has finished, and that the owner may see, into the task's folder; their keys.
 
     Cells of tasks with programs of users are taken from the owner's own only: such a program could have written any.
@@ -86,7 +86,7 @@ def result_files(results: Path) -> list[Path]:
     )
 
 
-def _read(store: ResultsStore, prepared: Prepared, key: str, about: Any) -> CellRow | None:
+def _read(store: ResultsStore, prepared: PreparedTask, key: str, about: Any) -> CellRow | None:
     try:
         record, path = store.read("cells", key), store.path("cells", key)
         cell = Cell.from_record(record.meta)

@@ -31,7 +31,7 @@ class Lease(NamedTuple):
     mark: str
 
 
-class Told(NamedTuple):
+class Heartbeat(NamedTuple):
     """What a heartbeat answers: whether the task is still the worker's, and whether it is to end."""
 
     is_kept: bool
@@ -60,13 +60,13 @@ def take_task(database: Database, seconds: float = SECONDS) -> Lease | None:
     return None
 
 
-def keep_task(database: Database, lease: Lease, length: float = SECONDS, **values: Any) -> Told:
+def keep_task(database: Database, lease: Lease, length: float = SECONDS, **values: Any) -> Heartbeat:
     """Say that the worker lives, and how far the task is."""
     with database.writing() as session:
         values = {**values, "lease_until": time.time() + length}
         if not _change(session, lease, values):
-            return Told(False)
-        return Told(True, bool(session.scalar(select(TaskRow.cancelling).where(TaskRow.id == lease.task))))
+            return Heartbeat(False)
+        return Heartbeat(True, bool(session.scalar(select(TaskRow.cancelling).where(TaskRow.id == lease.task))))
 
 
 def end_task(session: Session, lease: Lease, state: TaskState, message: str, **values: Any) -> bool:

@@ -28,7 +28,7 @@ class RunningOn(NamedTuple):
     device: str = "cpu"
 
 
-class Prepared(NamedTuple):
+class PreparedTask(NamedTuple):
     """A task that can be run.
 
     Args:
@@ -48,7 +48,7 @@ class Prepared(NamedTuple):
     data: tuple[int, ...]
 
 
-def prepare(session: Session, folder: ServerFolder, number: int, where: RunningOn) -> Prepared:
+def prepare(session: Session, folder: ServerFolder, number: int, where: RunningOn) -> PreparedTask:
     """Lay out what a task needs; what an earlier attempt computed stays.
 
     Raises:
@@ -73,7 +73,7 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: RunningO
         raise Unavailable(f"could not prepare task {number} ({error})") from error
     attacks = tuple(each["component"] for each in settings["attacks"])
     is_foreign = any(row.form in FOREIGN for row in rows.values())
-    return Prepared(task, place, is_foreign, models, attacks, tuple(settings["data"]))
+    return PreparedTask(task, place, is_foreign, models, attacks, tuple(settings["data"]))
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..database.records import TaskRow, TaskState
 from ..folder import ServerFolder
 from .ingesting import give_cells, take_in
 from .leases import SECONDS, Lease, end_task, give_back, keep_task, take_task
-from .preparing import Prepared, RunningOn, prepare, read_json
+from .preparing import PreparedTask, RunningOn, prepare, read_json
 from .sandboxed import SandboxOutcome, TaskLimits, run_sandboxed, why_not_isolated
 from .signing import sign_task
 
@@ -67,7 +67,7 @@ class TaskWorker:
         lease = take_task(self.folder.database, self.working.lease)
         if lease is None:
             return False
-        watch = _Watch(self.folder, lease, self.working, self.stopped)
+        watch = _TaskWatch(self.folder, lease, self.working, self.stopped)
         try:
             with self.folder.database.reading() as session:
                 prepared = prepare(session, self.folder, lease.task, self.working.where)
@@ -78,7 +78,7 @@ class TaskWorker:
                 end_task(session, lease, "failed", str(error))
         return True
 
-    def _run(self, prepared: Prepared, watch: "_Watch") -> SandboxOutcome:
+    def _run(self, prepared: PreparedTask, watch: "_TaskWatch") -> SandboxOutcome:
         if prepared.is_foreign and (why := why_not_isolated(trust=self.working.trust)):
             return SandboxOutcome(1, f"refused: {why}")
         watch.prepared = prepared
@@ -93,7 +93,7 @@ class TaskWorker:
                 break
         return outcome
 
-    def _end(self, prepared: Prepared, lease: Lease, watch: "_Watch", outcome: SandboxOutcome) -> None:
+    def _end(self, prepared: PreparedTask, lease: Lease, watch: "_TaskWatch", outcome: SandboxOutcome) -> None:
         """Say how the task ended; nothing if it is another worker's by now."""
         if watch.is_lost:
             return
@@ -117,12 +117,12 @@ class TaskWorker:
 _STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task is another worker's", "cancelled"
 
 
-class _Watch:
+class _TaskWatch:
     """Looks after a task that runs: heartbeat, progress, cells that exist, cells that are finished."""
 
     def __init__(self, folder: ServerFolder, lease: Lease, working: Working, stopped: Callable[[], bool]):
         self.folder, self.lease, self.working, self.stopped = folder, lease, working, stopped
-        self.prepared: Prepared | None = None
+        self.prepared: PreparedTask | None = None
         self.keys: dict[str, Any] = {}
         self.reused: list[str] = []
         self.is_lost = False

@@ -1,0 +1,246 @@
+"""The commands of a server that does work: more workers, users, and the verbs for whoever uses it from elsewhere."""
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InvalidInput
+from .options import Json, split_list
+
+Folder = Annotated[Path, typer.Argument(help="the server's folder, as for `davylamp serve FOLDER --tasks`")]
+DatabaseOption = Annotated[str, typer.Option(help="postgresql://...; without it SQLite in the folder")]
+Address = Annotated[str, typer.Option(help="http(s)://HOST; without it DAVYLAMP_SERVER; a token in DAVYLAMP_TOKEN")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="run Python files of users unprotected, as this machine's user: know them all")
+]
+
+
+def start_server(
+    folder: Path, host: str, port: int, names: list[str] | None, workers: int, database: str, *, trust: bool
+) -> None:
+    """Serve tasks, components and leaderboards (`davylamp serve FOLDER --tasks`)."""
+    from ..report.text.console import make_console, print_error
+    from ..server.folder import ServerFolder, Settings
+    from ..server.web.listening import WorkerProcesses, serve_tasks
+
+    host = host.strip().removeprefix("[").removesuffix("]")
+    opened = ServerFolder(folder, database, Settings(trust=trust))
+    command = [sys.executable, "-m", "davylamp.cli", "work", str(opened.path), "--until-closed"]
+    command += ["--trust"] if trust else []
+    console = make_console()
+
+    def started(address: str, admin: bool) -> None:
+        console.print(f"{address}   (stop with Ctrl-C)", highlight=False)
+        if not admin:
+            print_error(f"- nobody is an admin yet: davylamp users add NAME {folder} --admin")
+        if trust:
+            print_error("- Python files of users run unprotected (--trust)")
+
+    processes = WorkerProcesses(command, workers, {"DAVYLAMP_DATABASE": database} if database else {})
+    serve_tasks(
+        opened,
+        host=host,
+        port=port,
+        names=split_list("--allow-host", names) or [],
+        workers=processes,
+        started=started,
+    )
+
+
+def work(  # noqa: PLR0913, PLR0917 - one argument per option
+    folder: Folder,
+    database: Annotated[
+        str, typer.Option(envvar="DAVYLAMP_DATABASE", help="postgresql://...; without it SQLite in the folder")
+    ] = "",
+    executor: Annotated[str, typer.Option(help="of each task: local or ray")] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="processes of each task")] = 1,
+    address: Annotated[str | None, typer.Option(help="of a Ray cluster")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    time_limit: Annotated[float, typer.Option(min=1, help="seconds that a task may take")] = 86400.0,
+    trust: Trust = False,
+    until_closed: Annotated[bool, typer.Option("--until-closed", help="end when standard input does")] = False,
+) -> None:
+    """Do the tasks of a server; several may work at once, also on other machines that share the folder."""
+    import signal
+
+    from ..server.folder import ServerFolder, Settings
+    from ..server.tasks.preparing import RunningOn
+    from ..server.tasks.sandboxed import TaskLimits
+    from ..server.tasks.work import TaskWorker, Working
+    from ..server.web.listening import end_with_parent
+
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    if until_closed:
+        end_with_parent(stopped)
+    opened = ServerFolder(folder, database, Settings(trust=trust))
+    where = RunningOn(executor, workers, address, device)
+    working = Working(where, TaskLimits(seconds=time_limit), trust=trust)
+    TaskWorker(opened, working, stopped.is_set).run()
+
+
+def change_users(
+    action: Annotated[str, typer.Argument(help="add, password (a new one), lock, unlock or list")],
+    name: Annotated[str, typer.Argument(help="of the user; of list the server's folder")],
+    folder: Annotated[Path | None, typer.Argument(help="the server's folder")] = None,
+    admin: Annotated[bool, typer.Option("--admin", help="add: as an admin")] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="ask for the password instead of generating one")] = False,
+    database: DatabaseOption = "",
+) -> None:
+    """Add users of a server, the first admin too, and change their passwords; a generated one is printed once."""
+    from ..report.text.console import make_console
+    from ..server.accounts.audit import Origin, note
+    from ..server.accounts.users import add_user, change_password, find_user, generate_password, set_active
+    from ..server.folder import ServerFolder
+
+    console = make_console()
+    if action == "list":
+        _list_users(ServerFolder(Path(name), database), console)
+        return
+    if action not in ("add", "password", "lock", "unlock") or folder is None:
+        raise InvalidInput(f"expected users add|password|lock|unlock NAME FOLDER or users list FOLDER, got {action!r}")
+    opened, password = ServerFolder(folder, database), ""
+    if action in ("add", "password"):
+        password = typer.prompt("password", hide_input=True, confirmation_prompt=True) if ask else generate_password()
+    with opened.database.writing() as session:
+        if action == "add":
+            add_user(session, opened.hasher, name, password, "admin" if admin else "user")
+        elif action == "password":
+            change_password(session, opened.hasher, find_user(session, name), password)
+        else:
+            set_active(session, find_user(session, name), active=action == "unlock")
+        note(session, Origin("command line"), f"{action} user", name)
+    console.print(f"{name}: {action}", highlight=False, markup=False)
+    if password and not ask:
+        console.print(f"password, shown this once: {password}", highlight=False, markup=False)
+
+
+def submit(  # noqa: PLR0913, PLR0917 - one argument per option
+    what: Annotated[str, typer.Argument(help="task, model, attack, defence or data")],
+    file: Annotated[Path | None, typer.Argument(help="of a component; of a task a TOML file with its settings")] = None,
+    form: Annotated[str, typer.Option(help="of a component: named, code, onnx, weights, npz, folder, url")] = "",
+    entry: Annotated[str, typer.Option(help="the name, the function in the file, the architecture")] = "",
+    name: Annotated[str, typer.Option(help="of a component; a task's title")] = "",
+    version: Annotated[str, typer.Option(help="of a component")] = "1",
+    licence: Annotated[str, typer.Option(help="of a component")] = "",
+    description: Annotated[str, typer.Option(help="of a component")] = "",
+    public: Annotated[bool, typer.Option("--public", help="shown to everybody")] = False,
+    server: Address = "",
+    as_json: Json = False,
+) -> None:
+    """Send a component, or a task, to a server."""
+    from ..server.client.http_client import ServerClient
+
+    client, seen = ServerClient(server), "public" if public else "private"
+    if what == "task":
+        from ..engine.plan.config import read_toml
+
+        if file is None:
+            raise InvalidInput("expected a TOML file with models, attacks and data (numbers of components), got none")
+        body = {"title": name, "visibility": seen, **read_toml(file)}
+        answer = client.ask("POST", "/tasks", body)
+    elif what in _FORMS:
+        form = form or _FORMS[what].get(file.suffix if file else "", "named")
+        fields = {"kind": what, "form": form, "entry": entry, "name": name or (file.stem.lower() if file else "")}
+        fields |= {"version": version, "licence": licence, "description": description, "visibility": seen}
+        if file is not None and not file.is_file():
+            raise InvalidInput(f"expected a file, found none at {file}")
+        answer = client.send_file("/components", fields, file)
+    else:
+        raise InvalidInput(f"expected task, {', '.join(_FORMS)}, got {what!r}")
+    if as_json:
+        print(json.dumps(answer, indent=2))  # noqa: T201 - standard output is the product
+        return
+    _say(f"{what} {answer['id']}: {client.address}/{'tasks' if what == 'task' else 'components'}/{answer['id']}")
+
+
+def list_tasks(
+    number: Annotated[int | None, typer.Argument(help="only this task, with its log")] = None,
+    state: Annotated[str, typer.Option(help="waiting, running, done, failed or cancelled")] = "",
+    cancel: Annotated[bool, typer.Option("--cancel", help="end this task")] = False,
+    server: Address = "",
+    as_json: Json = False,
+) -> None:
+    """Show the tasks of a server and how far they are."""
+    from ..report.text.console import make_console, print_table
+    from ..server.client.http_client import ServerClient
+
+    client = ServerClient(server)
+    if cancel:
+        if number is None:
+            raise InvalidInput("expected the number of a task with --cancel, got none")
+        client.ask("POST", f"/tasks/{number}/cancel")
+    tasks = [client.ask("GET", f"/tasks/{number}")] if number else client.ask("GET", "/tasks", state=state)
+    if as_json:
+        print(json.dumps(tasks[0] if number else tasks, indent=2))  # noqa: T201
+        return
+    columns = ["id", "owner", "state", "percent", "title", "message"]
+    rows = [[task[column] for column in columns] for task in tasks]
+    print_table(f"{client.address}: {len(rows)} tasks", columns, rows, make_console())
+
+
+def fetch(
+    what: Annotated[str, typer.Argument(help="NUMBER of a task, signed, as one file; component:NUMBER: its file")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="the file")] = None,
+    server: Address = "",
+) -> None:
+    """Fetch a finished task with all of its results, or a component's file, from a server."""
+    from ..engine.store.files import check_place
+    from ..server.client.http_client import ServerClient
+
+    kind, _, text = what.rpartition(":")
+    if kind not in ("", "component", "task") or not text.isdigit():
+        raise InvalidInput(f"expected NUMBER of a task or component:NUMBER, got {what!r}")
+    path = f"/components/{text}/file" if kind == "component" else f"/tasks/{text}/export"
+    target = out or Path(f"component-{text}" if kind == "component" else f"task-{text}.zip")
+    check_place(target)
+    ServerClient(server).save(path, target)
+    checked = "" if kind == "component" else f"; davylamp verify {target} checks its signature"
+    _say(f"{target}: {target.stat().st_size} bytes{checked}")
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="a task as `davylamp fetch` saves it")],
+    key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (`/api/v1/me`)")] = "",
+    as_json: Json = False,
+) -> None:
+    """Check that a fetched task is as its server signed it: every file, every cell."""
+    from ..server.tasks.signing import verify_export
+
+    manifest = verify_export(file, key)
+    if as_json:
+        print(json.dumps(manifest, indent=2))  # noqa: T201
+        return
+    by = "the given key" if key else "the key in the file: nothing was changed since; give --key to know by whom"
+    _say(f"{file}: {len(manifest['cells'])} cells, {len(manifest['files'])} files as signed by {by}")
+
+
+_FORMS: dict[str, dict[str, str]] = {
+    "model": {".py": "code", ".onnx": "onnx", ".pth": "weights", ".pt": "weights", ".safetensors": "weights"},
+    "attack": {".py": "code"},
+    "defence": {".py": "code"},
+    "data": {".npz": "npz", ".zip": "folder"},
+}
+
+
+def _list_users(folder: Any, console: Any) -> None:
+    from sqlalchemy import select
+
+    from ..report.text.console import print_table
+    from ..server.accounts.users import SYSTEM
+    from ..server.database.records import UserRow
+
+    with folder.database.reading() as session:
+        users = session.scalars(select(UserRow).where(UserRow.name != SYSTEM).order_by(UserRow.name)).all()
+    rows = [[user.name, user.role, "yes" if user.active else "no"] for user in users]
+    print_table(f"{len(rows)} users", ["name", "role", "may sign in"], rows, console)
+
+
+def _say(line: str) -> None:
+    from ..report.text.console import make_console
+
+    make_console().print(line, highlight=False, markup=False, soft_wrap=True)

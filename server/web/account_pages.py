@@ -1,0 +1,176 @@
+"""Pages of accounts: sign in and out, one's password and tokens; for admins the users and the log."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form
+from fastapi.responses import HTMLResponse, Response
+from sqlalchemy import select
+
+from ...errors import InvalidInput
+from ..accounts.audit import Origin, TooMany, note
+from ..accounts.sessions import SCOPES, SESSION_SECONDS, TOKEN_DAYS, end_session, make_token, start_session
+from ..accounts.users import (
+    SYSTEM,
+    add_user,
+    change_password,
+    find_user,
+    generate_password,
+    set_active,
+    sign_in,
+)
+from ..components.registering import NotThere
+from ..database.records import AuditRow, Role, TokenRow, UserRow
+from .rendering import go, render
+from .visiting import SESSION, Page, Sent, Visit, check_admin, check_signed_in, set_cookie
+
+router = APIRouter(include_in_schema=False)
+_LINES = 500
+
+
+@router.get("/sign-in")
+def sign_in_page(visit: Page) -> HTMLResponse:
+    """The form."""
+    return render(visit, "sign_in.html", problem="")
+
+
+@router.post("/sign-in")
+def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotated[str, Form()] = "") -> Response:
+    """Begin a session; a wrong name and a wrong password get the same answer."""
+    folder, origin = visit.folder, Origin(name.strip()[:64], visit.address)
+    with folder.database.writing() as session:
+        try:
+            user = sign_in(session, folder.hasher, origin, password)
+        except TooMany as error:
+            return render(visit, "sign_in.html", status=429, problem=str(error))
+        if visit.session:
+            end_session(session, visit.session)
+        secret = start_session(session, user) if user is not None else ""
+    if not secret:
+        return render(visit, "sign_in.html", status=401, problem="The name or the password is wrong.")
+    response = go("/tasks")
+    set_cookie(visit, response, SESSION, secret, int(SESSION_SECONDS))
+    return response
+
+
+@router.post("/sign-out")
+def signed_out(visit: Sent) -> Response:
+    """End the session."""
+    with visit.folder.database.writing() as session:
+        end_session(session, visit.session)
+        note(session, visit.origin, "signed out")
+    response = go("/")
+    response.delete_cookie(SESSION, path="/")
+    return response
+
+
+@router.get("/account")
+def account(visit: Page) -> HTMLResponse:
+    """One's password and tokens."""
+    return show_account(visit)
+
+
+@router.post("/account/password")
+def password(visit: Sent, old: Annotated[str, Form()] = "", new: Annotated[str, Form()] = "") -> Response:
+    """Another password; one has to sign in again everywhere."""
+    check_signed_in(visit)
+    folder = visit.folder
+    with folder.database.writing() as session:
+        user = sign_in(session, folder.hasher, visit.origin, old)
+        if user is not None:
+            change_password(session, folder.hasher, user, new)
+            note(session, visit.origin, "changed the password")
+    return go("/sign-in") if user is not None else show_account(visit, problem="The old password is wrong.", status=401)
+
+
+@router.post("/account/tokens")
+def add_token(
+    visit: Sent,
+    name: Annotated[str, Form()] = "",
+    scopes: Annotated[list[str], Form()] = [],  # noqa: B006 - FastAPI copies it
+    days: Annotated[int, Form()] = TOKEN_DAYS,
+) -> Response:
+    """A new token, shown this once."""
+    check_signed_in(visit)
+    with visit.folder.database.writing() as session:
+        secret = make_token(session, visit.viewer, name or "token", frozenset(scopes), days)
+        note(session, visit.origin, "made a token", f"{name[:60]}: {' '.join(sorted(scopes))}")
+    return show_account(visit, secret=secret)
+
+
+@router.post("/account/tokens/{number}/delete")
+def delete_token(visit: Sent, number: int) -> Response:
+    """End a token of one's own."""
+    check_signed_in(visit)
+    with visit.folder.database.writing() as session:
+        mine = select(TokenRow).where(TokenRow.id == number, TokenRow.user_id == visit.viewer.id)
+        row = session.scalar(mine)
+        if row is None:
+            raise NotThere(f"expected the number of a token of yours, got {number}")
+        session.delete(row)
+        note(session, visit.origin, "deleted a token", row.name)
+    return go("/account")
+
+
+@router.get("/admin/users")
+def users(visit: Page) -> HTMLResponse:
+    """All users."""
+    return show_users(visit)
+
+
+@router.post("/admin/users")
+def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Role, Form()] = "user") -> Response:
+    """A new user with a password that is shown this once."""
+    check_admin(visit)
+    generated = generate_password()
+    with visit.folder.database.writing() as session:
+        add_user(session, visit.folder.hasher, name.strip(), generated, role)
+        note(session, visit.origin, "added a user", f"{name[:60]}: {role}")
+    return show_users(visit, name=name.strip(), password=generated)
+
+
+@router.post("/admin/users/{name}")
+def change_user(visit: Sent, name: str, action: Annotated[str, Form()]) -> Response:
+    """Let a user in or out, or give a new password, which is shown this once."""
+    check_admin(visit)
+    if name in (SYSTEM, visit.viewer.name):
+        raise InvalidInput(f"expected another user, got {name}")
+    shown: dict[str, Any] = {}
+    with visit.folder.database.writing() as session:
+        user = find_user(session, name)
+        if action == "password":
+            shown = {"name": name, "password": generate_password()}
+            change_password(session, visit.folder.hasher, user, shown["password"])
+        elif action in ("in", "out"):
+            set_active(session, user, active=action == "in")
+        else:
+            raise InvalidInput(f"expected password, in or out, got {action[:40]!r}")
+        note(session, visit.origin, "changed a user", f"{name}: {action}")
+    return show_users(visit, **shown)
+
+
+@router.get("/admin/audit")
+def audit(visit: Page) -> HTMLResponse:
+    """The log."""
+    check_admin(visit)
+    with visit.folder.database.reading() as session:
+        rows = session.scalars(select(AuditRow).order_by(AuditRow.id.desc()).limit(_LINES)).all()
+    return render(visit, "audit.html", rows=rows)
+
+
+def show_account(visit: Visit, *, secret: str = "", problem: str = "", status: int = 200) -> HTMLResponse:
+    """The page of an account; with a token that was just made."""
+    check_signed_in(visit)
+    with visit.folder.database.reading() as session:
+        mine = select(TokenRow).where(TokenRow.user_id == visit.viewer.id).order_by(TokenRow.id)
+        rows = session.scalars(mine).all()
+    scopes = [scope for scope in SCOPES if scope != "admin" or visit.viewer.is_admin]
+    shown = {"tokens": rows, "scopes": scopes, "secret": secret, "problem": problem, "days": TOKEN_DAYS}
+    return render(visit, "account.html", status=status, **shown)
+
+
+def show_users(visit: Visit, *, name: str = "", password: str = "") -> HTMLResponse:
+    """The page of all users; with a password that was just made."""
+    check_admin(visit)
+    with visit.folder.database.reading() as session:
+        rows = session.scalars(select(UserRow).where(UserRow.name != SYSTEM).order_by(UserRow.name)).all()
+    return render(visit, "users.html", rows=rows, name=name, password=password)

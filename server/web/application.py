@@ -1,0 +1,119 @@
+"""The application: pages and interface over one folder, errors as one line, the limits in front."""
+
+from collections.abc import Iterable
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
+
+from ... import __version__
+from ...errors import DavylampError, Unavailable
+from ...report.page.serving import Names
+from ..accounts.audit import TooMany
+from ..components.registering import NotAllowed, NotThere
+from ..folder import ServerFolder
+from . import account_pages, board_pages, component_pages, interface, task_pages
+from .boards import Boards
+from .histories import Histories
+from .protecting import Application, Protected
+from .rendering import plain_text, render, script, style
+from .visiting import NoToken, Page, visit_page
+
+_STATUS = ((NotThere, 404), (NoToken, 401), (NotAllowed, 403), (TooMany, 429), (Unavailable, 503))
+
+
+def make_pages(folder: ServerFolder) -> FastAPI:
+    """The application without the limits in front of it."""
+    about = "A server for adversarial robustness: components, tasks, leaderboards."
+    made = FastAPI(
+        title="davylamp",
+        version=__version__,
+        description=about,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+    )
+    histories = Histories(folder)
+    made.state.folder, made.state.histories = folder, histories
+    made.state.boards = Boards(folder, histories.note_board)
+    for module in (board_pages, component_pages, task_pages, account_pages, interface):
+        made.include_router(module.router)
+    _add_files(made)
+    made.add_exception_handler(DavylampError, _explain)
+    made.add_exception_handler(RequestValidationError, _explain_form)
+    made.add_exception_handler(HTTPException, _explain_status)
+    made.add_exception_handler(Exception, _explain_bug)
+    return made
+
+
+def make_application(folder: ServerFolder, *, host: str = "127.0.0.1", names: Iterable[str] = ()) -> Application:
+    """The application as it is served.
+
+    Args:
+        folder: of the server.
+        host: the address that it is served at.
+        names: further names under which it may be asked for, as the proxy in front of it has them.
+    """
+    largest = (folder.settings.largest << 20) + (1 << 20)  # and the other fields of the form
+    return Protected(make_pages(folder), Names(host, names), largest, _takes_files)
+
+
+def _takes_files(path: str) -> bool:
+    return path in ("/components/new", "/api/v1/components")
+
+
+def _add_files(made: FastAPI) -> None:
+    @made.get("/server.css", include_in_schema=False)
+    def css() -> Response:
+        return Response(style(), media_type="text/css")
+
+    @made.get("/server.js", include_in_schema=False)
+    def javascript() -> Response:
+        return Response(script(), media_type="text/javascript")
+
+    @made.get("/healthy", include_in_schema=False)
+    def healthy() -> PlainTextResponse:
+        return PlainTextResponse("ok")
+
+    @made.get("/api", include_in_schema=False)
+    def describe(visit: Page) -> HTMLResponse:
+        calls = [
+            {"path": path, "method": method.upper(), **call}
+            for path, calls in made.openapi()["paths"].items()
+            for method, call in calls.items()
+        ]
+        return render(visit, "interface.html", calls=calls)
+
+
+def _explain(request: Request, error: Exception) -> Response:
+    """An error of ours: its line, with the status that fits it."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
+    return _answer(request, status, str(error))
+
+
+def _explain_form(request: Request, error: Exception) -> Response:
+    """A field that is missing or of another type: which, and what was expected."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first.get("loc", ())[1:])
+    return _answer(request, 422, f"{where}: {first.get('msg', 'expected another value')}"[:500])
+
+
+def _explain_status(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _answer(request, error.status_code, str(error.detail))
+
+
+def _explain_bug(request: Request, _: Exception) -> Response:
+    return _answer(request, 500, "something went wrong in the server; its log has more")
+
+
+def _answer(request: Request, status: int, line: str) -> Response:
+    if request.url.path.startswith("/api/"):
+        headers = {"www-authenticate": "Bearer"} if status == 401 else None
+        return JSONResponse({"error": plain_text(line)}, status_code=status, headers=headers)
+    try:
+        return render(visit_page(request), "error.html", status=status, line=line)
+    except Exception:  # the database is away: whoever asks gets a line at least
+        return PlainTextResponse(plain_text(line), status_code=status)

@@ -1,0 +1,191 @@
+"""Pages of results: leaderboards, cells with the line that makes them again, two components side by side."""
+
+import time
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Query
+from fastapi.responses import FileResponse, HTMLResponse
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
+
+from ...engine.statistics.shares import difference_ends
+from ...errors import InvalidInput
+from ...intervals import share_interval
+from ...scoring.responses import KNOWLEDGE
+from ..components.registering import NotThere, find_component
+from ..database.records import CellRow, ComponentRow, UserRow
+from ..database.viewing import Viewer, cells_for, components_for
+from .again import line_of
+from .boards import BOARDS, BoardKind, Filters, chosen_cells
+from .rendering import render
+from .visiting import Page, Visit
+
+router = APIRouter(include_in_schema=False)
+_SHOWN = 200
+
+
+class AskedFilters(NamedTuple):
+    """The filters as a form has them."""
+
+    data: str
+    norm: str
+    epsilon: str
+    knowledge: str
+    creator: str
+    since: str
+
+    @property
+    def filters(self) -> Filters:
+        """As they are meant.
+
+        Raises:
+            InvalidInput: if one cannot be read.
+        """
+        from ...adapters.parameters import parse_number
+
+        if self.data and not self.data.isdigit():
+            raise InvalidInput(f"expected data as the number of a component, got {self.data[:40]!r}")
+        radius = float(parse_number(self.epsilon, "a radius")) if self.epsilon else 0.0
+        return Filters(int(self.data or 0), self.norm, radius, self.knowledge, self.creator, _day(self.since))
+
+
+def show_board(visit: Visit, kind: BoardKind, asked: AskedFilters) -> HTMLResponse:
+    """A leaderboard, with the cells that it is made of."""
+    board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
+    with visit.folder.database.reading() as session:
+        cells = session.scalars(chosen_cells(visit.viewer, kind, asked.filters).limit(_SHOWN)).all()
+        names = component_names(session, visit.viewer)
+        data = session.scalars(components_for(visit.viewer).where(ComponentRow.kind == "data")).all()
+    shown = {"names": names, "data": data, "cells": [describe_cell(row) for row in cells], "asked": asked}
+    return render(visit, "board.html", board=board, kind=kind, kinds=BOARDS, knowledge=[*KNOWLEDGE], **shown)
+
+
+@router.get("/")
+def boards(  # noqa: PLR0913, PLR0917 - a filter each
+    visit: Page,
+    kind: BoardKind = "models",
+    data: Annotated[str, Query(max_length=20)] = "",
+    norm: Annotated[str, Query(max_length=20)] = "",
+    epsilon: Annotated[str, Query(max_length=40)] = "",
+    knowledge: Annotated[str, Query(max_length=40)] = "",
+    creator: Annotated[str, Query(max_length=64)] = "",
+    since: Annotated[str, Query(max_length=10)] = "",
+) -> HTMLResponse:
+    """The leaderboards."""
+    return show_board(visit, kind, AskedFilters(data, norm, epsilon.strip(), knowledge, creator, since))
+
+
+@router.get("/cells")
+def cells(visit: Page, component: int = 0) -> HTMLResponse:
+    """The finished cells, of one component or of all."""
+    with visit.folder.database.reading() as session:
+        row = find_component(session, visit.viewer, component) if component else None
+        rows = session.scalars(of_component(visit.viewer, component).limit(_SHOWN)).all()
+    return render(visit, "cells.html", cells=[describe_cell(each) for each in rows], component=row)
+
+
+@router.get("/cells/{number}")
+def cell(visit: Page, number: int) -> HTMLResponse:
+    """One cell: its numbers, its components, and how to make it again."""
+    with visit.folder.database.reading() as session:
+        row = find_cell(session, visit.viewer, number)
+        numbers = [each for each in (row.model_id, row.defence_id, row.attack_id, row.data_id) if each]
+        parts = [find_component(session, visit.viewer, each) for each in numbers]
+    line, config = line_of(visit.folder, row)
+    return render(visit, "cell.html", cell=describe_cell(row), row=row, parts=parts, line=line, config=config)
+
+
+@router.get("/cells/{number}/file")
+def cell_file(visit: Page, number: int) -> FileResponse:
+    """The record of a cell, a Parquet file."""
+    with visit.folder.database.reading() as session:
+        row = find_cell(session, visit.viewer, number)
+    path = visit.folder.task(row.task_id) / "results" / "cells" / row.file
+    if not path.is_file():
+        raise NotThere("expected the file of the cell, found none")
+    return FileResponse(path, media_type="application/octet-stream", filename=row.file)
+
+
+@router.get("/compare")
+def compare(visit: Page, first: int = 0, second: int = 0) -> HTMLResponse:
+    """Two components of a kind on what both met."""
+    with visit.folder.database.reading() as session:
+        components = session.scalars(components_for(visit.viewer).order_by(ComponentRow.kind, ComponentRow.name)).all()
+        pair = [find_component(session, visit.viewer, each) for each in (first, second) if each]
+        rows = compare_cells(session, visit.viewer, *pair) if len(pair) == 2 else []
+    return render(visit, "compare.html", components=components, pair=pair, rows=rows)
+
+
+def find_cell(session: Session, viewer: Viewer, number: int) -> CellRow:
+    """A cell that the viewer may see, or NotThere."""
+    row = session.scalar(cells_for(viewer).where(CellRow.id == (number if 0 < number < 2**31 else -1)))
+    if row is None:
+        raise NotThere(f"expected the number of a cell, got {number}: there is none that you can see")
+    return row
+
+
+def of_component(viewer: Viewer, component: int) -> Any:
+    """The cells of a component, the newest first; 0: of all."""
+    chosen = cells_for(viewer).order_by(CellRow.id.desc())
+    if not component:
+        return chosen
+    columns = (CellRow.model_id, CellRow.attack_id, CellRow.defence_id, CellRow.data_id)
+    return chosen.where(or_(*(column == component for column in columns)))
+
+
+def describe_cell(row: CellRow) -> dict[str, Any]:
+    """What tables and answers say of a cell: share fooled with its interval (Clopper and Pearson)."""
+    low, high = share_interval(row.fooled, row.attacked)
+    names = ("id", "task_id", "key", "state", "reason", "model", "attack", "norm", "epsilon", "targeted", "knowledge")
+    numbers = ("images", "attacked", "fooled", "reused", "created", "model_id", "attack_id", "defence_id", "data_id")
+    about = {name: getattr(row, name) for name in (*names, *numbers)}
+    is_none = not row.attacked
+    shares = {"share": None if is_none else row.fooled / row.attacked, "low": low, "high": high}
+    return {**about, **{name: None if is_none else value for name, value in shares.items()}}
+
+
+def component_names(session: Session, viewer: Viewer) -> dict[int, str]:
+    """What the components that a viewer may see are called: creator/name version."""
+    creators = {row.id: row.name for row in session.scalars(select(UserRow))}
+    rows = session.scalars(components_for(viewer)).all()
+    return {row.id: f"{creators[row.creator_id]}/{row.name} {row.version}" for row in rows}
+
+
+def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second: ComponentRow) -> list[dict[str, Any]]:
+    """Pairs of cells that differ in the component alone, with the difference of the shares that were fooled.
+
+    The interval (Newcombe's, from Clopper and Pearson's of both) takes the images of both for independent: it is wider
+    than it has to be where they are the same images.
+    """
+    if first.kind != second.kind:
+        names = f"{first.kind} {first.name} and {second.kind} {second.name}"
+        raise InvalidInput(f"expected two components of a kind, got {names}")
+    column = f"{first.kind}_id"
+
+    def by_rest(component: ComponentRow) -> dict[tuple[Any, ...], CellRow]:
+        rows = session.scalars(of_component(viewer, component.id).where(CellRow.state == "done").limit(5000))
+        names = ("model_id", "attack_id", "defence_id", "data_id")
+        rest = ("norm", "epsilon", "targeted", "images")
+        chosen = [row for row in rows if getattr(row, column) == component.id]
+        return {tuple(getattr(row, name) for name in (*names, *rest) if name != column): row for row in chosen}
+
+    ours, theirs = by_rest(first), by_rest(second)
+    pairs = []
+    for key in ours:
+        if key in theirs and ours[key].attacked and theirs[key].attacked:
+            one, other = ours[key], theirs[key]
+            difference = one.fooled / one.attacked - other.fooled / other.attacked
+            shares = [(row.fooled / row.attacked, *share_interval(row.fooled, row.attacked)) for row in (one, other)]
+            ends = difference_ends(shares[0], shares[1], 0.0)
+            pair = {"first": describe_cell(one), "second": describe_cell(other), "difference": difference}
+            pairs.append({**pair, "low": ends[0], "high": ends[1]})
+    return pairs
+
+
+def _day(text: str) -> float:
+    if not text:
+        return 0.0
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%d"))
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"expected a day as YYYY-MM-DD, got {text[:20]!r}") from error

@@ -1,0 +1,225 @@
+"""Leaderboards: the cells that a viewer may see, ranked by `davylamp.scoring`; made again when either changes."""
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+import pandas as pd
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session
+
+from ...engine.store.frames import OUTCOMES, load
+from ...errors import DavylampError, InvalidInput
+from ...scoring.ranking import Ranking, rank_responses
+from ...scoring.responses import KNOWLEDGE, build_responses
+from ..database.records import CellRow, ComponentRow, UserRow
+from ..database.viewing import Viewer, cells_for, private_seen, visibility_count
+from ..folder import ServerFolder
+
+BoardKind = Literal["models", "attacks", "defences"]
+BOARDS: tuple[BoardKind, ...] = get_args(BoardKind)
+_COLUMN = {"models": CellRow.model_id, "attacks": CellRow.attack_id, "defences": CellRow.defence_id}
+_SUBJECTS = {"models": "models", "attacks": "implementations", "defences": "defences"}
+_KEPT, _FRAMES = 64, 64
+
+
+class Filters(NamedTuple):
+    """Which cells count; "" and 0: any.
+
+    Args:
+        data: number of a data set.
+        norm: "linf", ...
+        epsilon: the radius.
+        knowledge: "white-box", "black-box", "score", "decision", "transfer".
+        creator: of the subject, a user's name.
+        since: seconds since 1970.
+    """
+
+    data: int = 0
+    norm: str = ""
+    epsilon: float = 0.0
+    knowledge: str = ""
+    creator: str = ""
+    since: float = 0.0
+
+
+class BoardRow(NamedTuple):
+    """A subject: its component, its score (mean response) and rank with 95 % intervals, the cells behind it."""
+
+    name: str
+    component: int | None
+    rank: int
+    rank_low: int
+    rank_high: int
+    score: float
+    low: float
+    high: float
+    cells: int
+
+
+@dataclass(frozen=True)
+class Board:
+    """A leaderboard.
+
+    Args:
+        rows: the best first; empty: there is no ranking, and `reason` says why.
+        reason: why there is none.
+        notes: of the ranking.
+        cells: that count.
+        data: number of the data set that it is about.
+        made: seconds since 1970.
+    """
+
+    rows: tuple[BoardRow, ...] = ()
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    cells: int = 0
+    data: int = 0
+    made: float = field(default_factory=time.time)
+
+
+class Boards:
+    """Makes leaderboards and keeps them; while one is made again the last one is shown, never across rights.
+
+    Args:
+        folder: of the server.
+        made: called with each that is made.
+    """
+
+    def __init__(self, folder: ServerFolder, made: Callable[[Viewer, BoardKind, Filters, Board], object]):
+        self.folder, self._made = folder, made
+        self._kept: OrderedDict[Any, tuple[Any, Board]] = OrderedDict()
+        self._frames: OrderedDict[tuple[int, int], pd.DataFrame] = OrderedDict()
+        self._lock, self._making = threading.Lock(), threading.Lock()
+        self._busy: set[Any] = set()
+
+    def show(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
+        """The leaderboard of what a viewer may see."""
+        with self.folder.database.reading() as session:
+            rights = (private_seen(session, viewer), visibility_count(session))
+            newest = session.execute(
+                cells_for(viewer).with_only_columns(func.count(CellRow.id), func.max(CellRow.id))
+            ).one()
+        key, state = (rights, kind, filters), tuple(newest)
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None and kept[0] == state:
+                return kept[1]
+            if kept is not None:  # of the same rights: older, but nothing that may not be seen
+                if key not in self._busy:
+                    self._busy.add(key)
+                    threading.Thread(target=self._make, args=(viewer, kind, filters, key, state), daemon=True).start()
+                return kept[1]
+        return self._make(viewer, kind, filters, key, state)
+
+    def _make(self, viewer: Viewer, kind: BoardKind, filters: Filters, key: Any, state: Any) -> Board:
+        try:
+            with self._making:
+                board = self._rank(viewer, kind, filters)
+            self._made(viewer, kind, filters, board)
+            with self._lock:
+                self._kept[key] = (state, board)
+                self._kept.move_to_end(key)
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+            return board
+        finally:
+            with self._lock:
+                self._busy.discard(key)
+
+    def _rank(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
+        with self.folder.database.reading() as session:
+            rows = session.scalars(chosen_cells(viewer, kind, filters)).all()
+        if not rows:
+            return Board(reason="no cell is finished that these filters let through", data=filters.data)
+        # Only what was asked about the same images can be ranked: without a choice those of most cells.
+        data = filters.data or Counter(row.data_id for row in rows).most_common(1)[0][0]
+        cells = {row.key: row for row in rows if row.data_id == data}
+        frames = [self._frame(task, rows) for task in dict.fromkeys(row.task_id for row in cells.values())]
+        frames = [frame for frame in frames if not frame.empty]
+        if not frames:
+            return Board(reason="the results of these cells cannot be read", cells=len(cells), data=data)
+        results = pd.concat(frames, ignore_index=True)
+        wanted = results["cell"].isin(list(cells)) & ~results.duplicated(["cell", "image"])
+        try:
+            responses = build_responses(results[wanted], _SUBJECTS[kind])  # type: ignore[arg-type]
+            ranking = rank_responses(responses.values, responses.subjects, responses.images, scoring="mean")
+        except ValueError as error:
+            return Board(reason=str(error), cells=len(cells), data=data)
+        notes = (f"mean response over {len(responses.items)} items", *responses.notes, *ranking.notes)
+        return Board(_rows(ranking, kind, cells), "", notes, len(cells), data)
+
+    def _frame(self, task: int, rows: Any) -> pd.DataFrame:
+        """The outcomes of a task's cells, read once for each number of them."""
+        key = (task, sum(row.task_id == task for row in rows))
+        if key not in self._frames:
+            try:
+                frame = load(self.folder.task(task) / "results", columns=OUTCOMES)
+            except DavylampError:
+                frame = pd.DataFrame()
+            self._frames[key] = frame
+            while len(self._frames) > _FRAMES:
+                self._frames.popitem(last=False)
+        self._frames.move_to_end(key)
+        return self._frames[key]
+
+
+def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[CellRow]:
+    """The finished cells that a viewer may see and filters let through; defended models count for defences alone."""
+    chosen = cells_for(viewer).where(CellRow.state == "done")
+    if kind == "attacks":
+        chosen = chosen.where(CellRow.defence_id.is_(None))
+    if filters.data:
+        chosen = chosen.where(CellRow.data_id == filters.data)
+    if filters.norm:
+        chosen = chosen.where(CellRow.norm == filters.norm)
+    if filters.epsilon:
+        close = filters.epsilon * 1e-4
+        chosen = chosen.where(CellRow.epsilon.between(filters.epsilon - close, filters.epsilon + close))
+    if filters.knowledge:
+        if filters.knowledge not in KNOWLEDGE:
+            raise InvalidInput(f"expected knowledge {', '.join(KNOWLEDGE)}, got {filters.knowledge[:40]!r}")
+        chosen = chosen.where(CellRow.knowledge.in_(KNOWLEDGE[filters.knowledge]))
+    if filters.since:
+        chosen = chosen.where(CellRow.created >= filters.since)
+    if filters.creator:
+        made = select(ComponentRow.id).join(UserRow, UserRow.id == ComponentRow.creator_id)
+        chosen = chosen.where(_COLUMN[kind].in_(made.where(UserRow.name == filters.creator)))
+    return chosen.order_by(CellRow.id)
+
+
+def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
+    """When the cells of a component were finished, and the share that was fooled in all of them until then."""
+    mine = (CellRow.model_id == component) | (CellRow.attack_id == component) | (CellRow.defence_id == component)
+    rows = session.scalars(cells_for(viewer).where(mine, CellRow.state == "done").order_by(CellRow.created)).all()
+    attacked = fooled = 0
+    course = []
+    for row in rows:
+        attacked, fooled = attacked + row.attacked, fooled + row.fooled
+        course.append((row.created, fooled / attacked if attacked else float("nan")))
+    return course
+
+
+def _rows(ranking: Ranking, kind: BoardKind, cells: Mapping[str, CellRow]) -> tuple[BoardRow, ...]:
+    """The subjects with their components; the better rank first."""
+    of_model = {row.model: row for row in cells.values()}
+    counted: dict[str, list[CellRow]] = {}
+    for row in cells.values():
+        name = row.attack if kind == "attacks" else row.model
+        if kind == "defences":
+            base = [other for other in of_model if row.model.startswith(f"{other}+")]
+            name = row.model[len(min(base, key=len)) + 1 :] if base else "none"
+        counted.setdefault(name, []).append(row)
+    made = []
+    for place, name in enumerate(ranking.subjects):
+        behind = counted.get(name, [])
+        component = getattr(behind[0], _COLUMN[kind].key) if behind else None
+        if kind == "models" and behind and behind[0].defence_id is not None:
+            component = behind[0].model_id
+        ranks = (int(each[place]) for each in (ranking.rank, ranking.rank_low, ranking.rank_high))
+        scores = (float(each[place]) for each in (ranking.score, ranking.low, ranking.high))
+        made.append(BoardRow._make((name, component, *ranks, *scores, len(behind))))
+    return tuple(sorted(made, key=lambda row: (row.rank, row.name)))

@@ -1,0 +1,151 @@
+"""Pages of components: the list, one's card with its results, the form that adds one, what its creator can do."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, BinaryIO
+
+from fastapi import APIRouter, File, Form, UploadFile
+from fastapi.responses import FileResponse, HTMLResponse, Response
+from sqlalchemy import select
+
+from ..accounts.audit import note
+from ..components.blobs import Upload, blob_path, take_upload
+from ..components.forms import FORMS, Wish
+from ..components.registering import Card, NotThere, change_card, delete, find_component, register, withdraw
+from ..database.records import KINDS, ComponentRow, Kind, UserRow
+from ..database.viewing import components_for, is_owner
+from ..folder import ServerFolder
+from .board_pages import describe_cell, of_component
+from .boards import count_fooled
+from .rendering import go, render
+from .visiting import Page, Sent, Visit, check_signed_in
+
+router = APIRouter(include_in_schema=False, prefix="/components")
+_PIECE = 1 << 20
+_SHOWN = 500
+
+
+@router.get("")
+def components(visit: Page, kind: Kind | None = None) -> HTMLResponse:
+    """The components that may be seen."""
+    with visit.folder.database.reading() as session:
+        chosen = components_for(visit.viewer).where(ComponentRow.state != "archived")
+        chosen = chosen.where(ComponentRow.kind == kind) if kind else chosen
+        rows = session.scalars(chosen.order_by(ComponentRow.kind, ComponentRow.name).limit(_SHOWN)).all()
+        creators = {row.id: row.name for row in session.scalars(select(UserRow))}
+    return render(visit, "components.html", rows=rows, creators=creators, kinds=KINDS, kind=kind)
+
+
+@router.get("/new")
+def new_component(visit: Page) -> HTMLResponse:
+    """The form that adds one."""
+    check_signed_in(visit)
+    return render(visit, "new_component.html", kinds=KINDS, forms=FORMS)
+
+
+@router.post("/new")
+def add_component(  # noqa: PLR0913, PLR0917 - a field each
+    visit: Sent,
+    kind: Annotated[Kind, Form()],
+    form: Annotated[str, Form()],
+    name: Annotated[str, Form()],
+    version: Annotated[str, Form()] = "1",
+    entry: Annotated[str, Form()] = "",
+    licence: Annotated[str, Form()] = "",
+    description: Annotated[str, Form()] = "",
+    visibility: Annotated[str, Form()] = "private",
+    file: Annotated[UploadFile | None, File()] = None,
+) -> Response:
+    """Add one."""
+    card = Card(name.strip(), version.strip(), licence.strip(), description, visibility)
+    row = register_upload(visit, card, Wish(kind, form, entry.strip()), file)
+    return go(f"/components/{row.id}")
+
+
+@router.get("/{number}")
+def component(visit: Page, number: int) -> HTMLResponse:
+    """One's card, results and history."""
+    with visit.folder.database.reading() as session:
+        row = find_component(session, visit.viewer, number)
+        creator = session.get_one(UserRow, row.creator_id).name
+        cells = [describe_cell(each) for each in session.scalars(of_component(visit.viewer, row.id).limit(_SHOWN))]
+        course = count_fooled(session, visit.viewer, row.id)
+        history = visit.request.app.state.histories.of_component(session, row.id)
+    shown: dict[str, Any] = {"cells": cells, "course": course[-50:], "history": history, "creator": creator}
+    return render(visit, "component.html", row=row, is_owner=is_owner(visit.viewer, row.creator_id), **shown)
+
+
+@router.get("/{number}/file")
+def component_file(visit: Page, number: int) -> FileResponse:
+    """Its file, to be saved and not shown."""
+    return send_file(visit, number)
+
+
+@router.post("/{number}/change")
+def change(
+    visit: Sent,
+    number: int,
+    licence: Annotated[str, Form()] = "",
+    description: Annotated[str, Form()] = "",
+    visibility: Annotated[str, Form()] = "private",
+) -> Response:
+    """Describe it anew, show it or hide it."""
+    changes = {"licence": licence, "description": description, "visibility": visibility}
+    with visit.folder.database.writing() as session:
+        row = change_card(session, visit.viewer, number, changes)
+        note(session, visit.origin, "changed a component", f"{row.id} {row.name}: {row.visibility}")
+    return go(f"/components/{number}")
+
+
+@router.post("/{number}/withdraw")
+def withdraw_one(visit: Sent, number: int, back: Annotated[bool, Form()] = False) -> Response:
+    """Take it out of new tasks, or put it back."""
+    with visit.folder.database.writing() as session:
+        withdraw(session, visit.viewer, number, back=back)
+        note(session, visit.origin, "put back a component" if back else "withdrew a component", str(number))
+    return go(f"/components/{number}")
+
+
+@router.post("/{number}/delete")
+def delete_one(visit: Sent, number: int) -> Response:
+    """Delete it, or archive it if a task refers to it."""
+    with visit.folder.database.writing() as session:
+        delete(session, visit.folder, visit.viewer, number, visit.origin)
+    return go("/components")
+
+
+def register_upload(visit: Visit, card: Card, wish: Wish, file: UploadFile | None) -> ComponentRow:
+    """Register a component with the file of a form, of which nothing is left if it is refused."""
+    check_signed_in(visit)
+    folder = visit.folder
+    upload = _take(folder, file) if file is not None and file.filename else None
+    try:
+        with folder.database.writing() as session:
+            called = (file.filename or "")[:200] if file is not None else ""
+            wish = wish._replace(file_name=called, path=None if upload is None else upload.path)
+            row = register(session, folder, visit.viewer, card, wish, upload)
+            note(session, visit.origin, "added a component", f"{row.id} {row.kind} {row.name} {row.version}")
+    finally:
+        if upload is not None:
+            upload.path.unlink(missing_ok=True)
+    return row
+
+
+def send_file(visit: Visit, number: int) -> FileResponse:
+    """The file of a component that may be seen."""
+    with visit.folder.database.reading() as session:
+        row = find_component(session, visit.viewer, number)
+    if row.blob is None:
+        raise NotThere(f"expected a component with a file, got {row.name}: it is a name")
+    path = blob_path(visit.folder.blobs, row.blob)
+    return FileResponse(
+        path, media_type="application/octet-stream", filename=f"{row.name}-{row.version}-{row.file_name}"
+    )
+
+
+def _take(folder: ServerFolder, file: UploadFile) -> Upload:
+    return take_upload(folder.uploads, _pieces(file.file), folder.settings.largest)
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece

@@ -1,0 +1,99 @@
+"""Pages from templates: every text is escaped, and what would steer a terminal or turn a line around is shown."""
+
+import math
+import time
+import unicodedata
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ... import __version__
+from ...report.page import build
+from .visiting import SESSION, VISIT, Visit, set_cookie
+
+_HERE = Path(__file__).parent
+_STEERING = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+
+
+def plain_text(text: Any) -> str:
+    """A text without control characters and signs that turn its direction; line ends and tabs stay."""
+    return "".join(
+        each if each in "\n\t" or unicodedata.category(each) not in _STEERING else "\N{REPLACEMENT CHARACTER}"
+        for each in str(text)
+    )
+
+
+def plain_values(document: Any) -> Any:
+    """The same for every text in a JSON document."""
+    if isinstance(document, dict):
+        return {plain_text(name): plain_values(value) for name, value in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [plain_values(each) for each in document]
+    return plain_text(document) if isinstance(document, str) else document
+
+
+def render(visit: Visit, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page for a visit; `values` are what the template shows."""
+    shared = {"viewer": visit.viewer, "mark": visit.mark, "version": __version__, "path": visit.request.url.path}
+    text = _environment().get_template(template).render(**shared, **values)
+    response = HTMLResponse(text, status_code=status)
+    if not visit.session and not visit.request.cookies.get(VISIT):
+        set_cookie(visit, response, VISIT, visit.visit)
+    if visit.request.cookies.get(SESSION) and not visit.session:
+        response.delete_cookie(SESSION, path="/")
+    return response
+
+
+def go(path: str) -> Response:
+    """Send the browser to another page of ours."""
+    return RedirectResponse("/" + path.lstrip("/\\"), status_code=303)
+
+
+@cache
+def style() -> str:
+    """The style of the report, and what pages of the server have besides."""
+    shared = Path(build.__file__).with_name("style.css").read_text(encoding="utf-8")
+    return shared + (_HERE / "server.css").read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """What follows a task, and warns before something is deleted."""
+    return (_HERE / "server.js").read_text(encoding="utf-8")
+
+
+def when(seconds: float) -> str:
+    """A time as UTC; "" for none."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds)) if seconds else ""
+
+
+def lasted(seconds: float) -> str:
+    """How long: 5 s, 3 min, 2 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def share(value: Any) -> str:
+    """A share with three digits after the point; "-" for none."""
+    return "-" if value is None or math.isnan(value) else f"{float(value):.3f}"
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: (
+            plain_text(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+        ),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"when": when, "lasted": lasted, "share": share, "quoted": lambda text: quote(str(text), safe="")}
+    return made

@@ -1,0 +1,220 @@
+"""Pages of tasks: the list, the form that starts one, one's progress, log, report and export."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from ...report.page.build import build_report
+from ..accounts.audit import note
+from ..components.registering import NotThere
+from ..database.records import KINDS, CellRow, ComponentRow, PartRow, TaskRow, UserRow
+from ..database.viewing import Viewer, components_for, is_owner, tasks_for
+from ..folder import ServerFolder
+from ..tasks.signing import export_task
+from ..tasks.submitting import TaskWish, cancel, change_task, find_task, retry, submit
+from .board_pages import describe_cell
+from .rendering import go, plain_text, render
+from .visiting import Page, Sent, Visit, check_signed_in
+
+router = APIRouter(include_in_schema=False, prefix="/tasks")
+_SHOWN, _LOG_SHOWN = 200, 64 << 10
+# The report is one page with its own script and style, of numbers and names that are escaped there.
+_REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
+)
+
+
+@router.get("")
+def tasks(visit: Page) -> HTMLResponse:
+    """The tasks that may be seen, the newest first."""
+    with visit.folder.database.reading() as session:
+        rows = session.scalars(tasks_for(visit.viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)).all()
+        owners = {row.id: row.name for row in session.scalars(select(UserRow))}
+    return render(visit, "tasks.html", tasks=[describe_task(row, owners[row.owner_id]) for row in rows])
+
+
+@router.get("/new")
+def new_task(visit: Page) -> HTMLResponse:
+    """The form that starts one."""
+    check_signed_in(visit)
+    with visit.folder.database.reading() as session:
+        active = components_for(visit.viewer).where(ComponentRow.state == "active").order_by(ComponentRow.name)
+        rows = session.scalars(active).all()
+    by_kind = {kind: [row for row in rows if row.kind == kind] for kind in KINDS}
+    return render(visit, "new_task.html", by_kind=by_kind)
+
+
+@router.post("/new")
+def add_task(  # noqa: PLR0913, PLR0917 - a field each
+    visit: Sent,
+    models: Annotated[list[int], Form()] = [],  # noqa: B006 - FastAPI copies it
+    attacks: Annotated[list[int], Form()] = [],  # noqa: B006
+    defences: Annotated[list[int], Form()] = [],  # noqa: B006
+    data: Annotated[list[int], Form()] = [],  # noqa: B006
+    norm: Annotated[str, Form()] = "",
+    epsilon: Annotated[str, Form()] = "",
+    limit: Annotated[str, Form()] = "",
+    seed: Annotated[int, Form()] = 0,
+    title: Annotated[str, Form()] = "",
+    visibility: Annotated[str, Form()] = "public",
+    priority: Annotated[int, Form()] = 0,
+) -> Response:
+    """Start one."""
+    shared = {"norm": norm.strip(), "epsilon": epsilon.strip()}
+    settings: dict[str, Any] = {"models": models, "defences": defences, "data": data, "seeds": [seed]}
+    settings["attacks"] = [{"component": number, **shared} for number in attacks]
+    settings["limit"] = int(limit) if limit.strip().isdigit() else limit.strip() or None
+    row = submit_task(visit, TaskWish(settings, title, visibility, priority))
+    return go(f"/tasks/{row.id}")
+
+
+@router.get("/{number}")
+def task(visit: Page, number: int) -> HTMLResponse:
+    """One task: how far it is, what it found, its log."""
+    with visit.folder.database.reading() as session:
+        row = find_task(session, visit.viewer, number)
+        owner = session.get_one(UserRow, row.owner_id).name
+        cells = [describe_cell(cell) for cell in cells_of(session, number)]
+        chosen = select(ComponentRow).join(PartRow, PartRow.component_id == ComponentRow.id)
+        parts = session.scalars(chosen.where(PartRow.task_id == number).order_by(ComponentRow.kind)).all()
+    shown = {"cells": cells, "parts": parts, "log": read_log(visit.folder, number)}
+    return render(
+        visit, "task.html", task=describe_task(row, owner), is_owner=is_owner(visit.viewer, row.owner_id), **shown
+    )
+
+
+@router.get("/{number}/log")
+def log(visit: Page, number: int) -> PlainTextResponse:
+    """What the task's process printed, without anything that steers a terminal."""
+    with visit.folder.database.reading() as session:
+        find_task(session, visit.viewer, number)
+    return PlainTextResponse(read_log(visit.folder, number))
+
+
+@router.get("/{number}/report")
+def task_report(visit: Page, number: int) -> HTMLResponse:
+    """The report of the task's results, as `davylamp report` writes it."""
+    with visit.folder.database.reading() as session:
+        row = find_task(session, visit.viewer, number)
+    place = visit.folder.task(number)
+    path = place / "report.html"
+    if not path.is_file() or row.state != "done":
+        text = build_report(place / "results", bootstrap=200)
+        if row.state != "done":
+            return HTMLResponse(text, headers={"content-security-policy": _REPORT_POLICY})
+        path.write_text(text, encoding="utf-8")
+    return HTMLResponse(path.read_text(encoding="utf-8"), headers={"content-security-policy": _REPORT_POLICY})
+
+
+@router.get("/{number}/export")
+def export(visit: Page, number: int) -> StreamingResponse:
+    """The signed task as one file."""
+    return send_export(visit, number)
+
+
+@router.post("/{number}/cancel")
+def cancel_one(visit: Sent, number: int) -> Response:
+    """End it."""
+    with visit.folder.database.writing() as session:
+        cancel(session, visit.viewer, number)
+        note(session, visit.origin, "cancelled a task", str(number))
+    return go(f"/tasks/{number}")
+
+
+@router.post("/{number}/retry")
+def retry_one(visit: Sent, number: int) -> Response:
+    """Let it wait again."""
+    with visit.folder.database.writing() as session:
+        retry(session, visit.viewer, number)
+        note(session, visit.origin, "tried a task again", str(number))
+    return go(f"/tasks/{number}")
+
+
+@router.post("/{number}/change")
+def change(
+    visit: Sent,
+    number: int,
+    title: Annotated[str, Form()] = "",
+    visibility: Annotated[str, Form()] = "public",
+    priority: Annotated[int, Form()] = 0,
+) -> Response:
+    """Another title, visibility or priority."""
+    with visit.folder.database.writing() as session:
+        change_task(session, visit.viewer, number, {"title": title, "visibility": visibility, "priority": priority})
+        note(session, visit.origin, "changed a task", f"{number}: {visibility}")
+    return go(f"/tasks/{number}")
+
+
+def submit_task(visit: Visit, wish: TaskWish) -> TaskRow:
+    """Submit a task, and note that."""
+    check_signed_in(visit)
+    with visit.folder.database.writing() as session:
+        row = submit(session, visit.folder, visit.viewer, wish)
+        note(session, visit.origin, "submitted a task", str(row.id))
+    return row
+
+
+def describe_task(row: TaskRow, owner: str) -> dict[str, Any]:
+    """What pages and answers say of a task: percentage and seconds left while it runs."""
+    names = ("id", "title", "state", "visibility", "priority", "message", "created", "started", "finished", "settings")
+    about = {name: getattr(row, name) for name in (*names, "images", "images_done", "attempts", "signature")}
+    share = row.images_done / row.images if row.images else 0.0
+    if row.state == "done":
+        share = 1.0
+    passed = (row.finished or time.time()) - row.started if row.started else 0.0
+    left = passed * (1 - share) / share if row.state == "running" and share > 0.02 else None
+    return {**about, "owner": owner, "percent": round(100 * share, 1), "seconds": passed, "seconds_left": left}
+
+
+def cells_of(session: Session, number: int) -> list[CellRow]:
+    """The cells of a task that may be seen, in the order in which they were finished."""
+    return [*session.scalars(select(CellRow).where(CellRow.task_id == number).order_by(CellRow.id))]
+
+
+def read_log(folder: ServerFolder, number: int) -> str:
+    """The end of a task's log; "" if it has none."""
+    try:
+        with (folder.task(number) / "log.txt").open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - _LOG_SHOWN))
+            return plain_text(file.read().decode("utf-8", "replace"))
+    except OSError:
+        return ""
+
+
+def send_export(visit: Visit, number: int) -> StreamingResponse:
+    """The signed task that may be seen, as one file, in pieces."""
+    with visit.folder.database.reading() as session:
+        row = find_task(session, visit.viewer, number)
+    if not row.signature:
+        raise NotThere(f"expected a task that is done and signed, got {number}: it is {row.state}")
+    file = tempfile.TemporaryFile(dir=visit.folder.uploads)  # noqa: SIM115 - closed when it is sent
+
+    def pieces() -> Iterator[bytes]:
+        with file:
+            while piece := file.read(1 << 20):
+                yield piece
+
+    try:
+        export_task(visit.folder, number, file)
+    except BaseException:
+        file.close()
+        raise
+    file.seek(0)
+    headers = {"content-disposition": f'attachment; filename="task-{number}.zip"'}
+    return StreamingResponse(pieces(), media_type="application/zip", headers=headers)
+
+
+def viewer_tasks(session: Session, viewer: Viewer, state: str = "") -> list[dict[str, Any]]:
+    """The tasks that a viewer may see, as answers have them."""
+    chosen = tasks_for(viewer).order_by(TaskRow.id.desc()).limit(_SHOWN)
+    rows = session.scalars(chosen.where(TaskRow.state == state) if state else chosen).all()
+    owners = {row.id: row.name for row in session.scalars(select(UserRow))}
+    return [describe_task(row, owners[row.owner_id]) for row in rows]
