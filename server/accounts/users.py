@@ -2,13 +2,16 @@
 
 import re
 import secrets
+import threading
 import time
+from functools import cache
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from ...errors import InvalidInput, UnknownName
+from ..database.connecting import Database
 from ..database.records import Role, SignInRow, TokenRow, UserRow
 from .audit import FAILED, Origin, check_rate, note
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,39}")
 SYSTEM = "davylamp"  # whose the embedded components are; nobody signs in as it
 _SHORTEST, _LONGEST = 10, 200
+_HASHING = threading.BoundedSemaphore(4)  # passwords that are hashed at once: each takes 64 MiB
 
 
 class Refused(InvalidInput):
@@ -88,28 +92,36 @@ def has_admin(session: Session) -> bool:
     return session.scalar(admins.limit(1)) is not None
 
 
-def sign_in(session: Session, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow | None:
+def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, password: str) -> UserRow | None:
     """The user of a name and a password; None if one of them is wrong, which is then in the log.
 
-    A wrong name takes as long as a wrong password.
+    A wrong name takes as long as a wrong password. Nothing is locked while a password is hashed, and few are at once.
 
     Raises:
         TooMany: after too many attempts.
     """
+    with database.reading() as session:
+        check_rate(session, origin)
+        user = session.scalar(select(UserRow).where(UserRow.name == origin.who))
+    usable = user is not None and user.active and bool(user.password)
+    with _HASHING:
+        stated = user.password if user is not None and usable else _nobody(hasher)
+        is_right = _is_password(hasher, stated, password[: _LONGEST + 1])
+    with database.writing() as session:
+        note(session, origin, "signed in" if is_right and usable else FAILED)
+    return user if is_right and usable else None
+
+
+def _is_password(hasher: "PasswordHasher", stated: str, password: str) -> bool:
     from argon2.exceptions import InvalidHashError, VerificationError
 
-    check_rate(session, origin)
-    user = session.scalar(select(UserRow).where(UserRow.name == origin.who))
-    usable = user is not None and user.active and bool(user.password)
-    stated = user.password if user is not None and usable else hasher.hash("nobody's password")
     try:
-        hasher.verify(stated, password[: _LONGEST + 1])
+        return hasher.verify(stated, password)
     except (VerificationError, InvalidHashError):
-        usable = False
-    if user is None or not usable:
-        note(session, origin, FAILED)
-        return None
-    if hasher.check_needs_rehash(user.password):
-        user.password = hasher.hash(password)
-    note(session, origin, "signed in")
-    return user
+        return False
+
+
+@cache
+def _nobody(hasher: "PasswordHasher") -> str:
+    """What a password is held against where there is no user of that name."""
+    return hasher.hash(secrets.token_hex())

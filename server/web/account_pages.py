@@ -37,16 +37,16 @@ def sign_in_page(visit: Page) -> HTMLResponse:
 def signed_in(visit: Sent, name: Annotated[str, Form()] = "", password: Annotated[str, Form()] = "") -> Response:
     """Begin a session; a wrong name and a wrong password get the same answer."""
     folder, origin = visit.folder, Origin(name.strip()[:64], visit.address)
+    try:
+        user = sign_in(folder.database, folder.hasher, origin, password)
+    except TooMany as error:
+        return render(visit, "sign_in.html", status=429, problem=str(error))
+    if user is None:
+        return render(visit, "sign_in.html", status=401, problem="The name or the password is wrong.")
     with folder.database.writing() as session:
-        try:
-            user = sign_in(session, folder.hasher, origin, password)
-        except TooMany as error:
-            return render(visit, "sign_in.html", status=429, problem=str(error))
         if visit.session:
             end_session(session, visit.session)
-        secret = start_session(session, user) if user is not None else ""
-    if not secret:
-        return render(visit, "sign_in.html", status=401, problem="The name or the password is wrong.")
+        secret = start_session(session, user)
     response = go("/tasks")
     set_cookie(visit, response, SESSION, secret, int(SESSION_SECONDS))
     return response
@@ -74,12 +74,13 @@ def password(visit: Sent, old: Annotated[str, Form()] = "", new: Annotated[str, 
     """Another password; one has to sign in again everywhere."""
     check_signed_in(visit)
     folder = visit.folder
+    user = sign_in(folder.database, folder.hasher, visit.origin, old)
+    if user is None:
+        return show_account(visit, problem="The old password is wrong.", status=401)
     with folder.database.writing() as session:
-        user = sign_in(session, folder.hasher, visit.origin, old)
-        if user is not None:
-            change_password(session, folder.hasher, user, new)
-            note(session, visit.origin, "changed the password")
-    return go("/sign-in") if user is not None else show_account(visit, problem="The old password is wrong.", status=401)
+        change_password(session, folder.hasher, session.get_one(UserRow, user.id), new)
+        note(session, visit.origin, "changed the password")
+    return go("/sign-in")
 
 
 @router.post("/account/tokens")

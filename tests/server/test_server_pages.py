@@ -287,7 +287,7 @@ def test_results_reach_the_pages_with_the_line_that_makes_them_again(
     assert "1 pairs of cells" in both
     report = visitor.get(f"/tasks/{number}/report")
     assert "sandbox" in report.headers["content-security-policy"]
-    assert "Verdict" in report.text
+    assert "demo:mnist-lenet5-robust" in report.text
     again(line, folder, cell, monkeypatch)
 
 

@@ -37,11 +37,11 @@ from .conftest import PASSWORD
 
 
 def test_only_the_right_password_signs_in_and_none_is_kept_as_it_is(folder, users):
-    with folder.database.writing() as session:
-        assert sign_in(session, folder.hasher, Origin("alice"), PASSWORD).name == "alice"
-        assert sign_in(session, folder.hasher, Origin("alice"), PASSWORD + "x") is None
-        assert sign_in(session, folder.hasher, Origin("nobody"), PASSWORD) is None
-        assert sign_in(session, folder.hasher, Origin(SYSTEM), "") is None
+    assert sign_in(folder.database, folder.hasher, Origin("alice"), PASSWORD).name == "alice"
+    assert sign_in(folder.database, folder.hasher, Origin("alice"), PASSWORD + "x") is None
+    assert sign_in(folder.database, folder.hasher, Origin("nobody"), PASSWORD) is None
+    assert sign_in(folder.database, folder.hasher, Origin(SYSTEM), "") is None
+    with folder.database.reading() as session:
         stored = [user.password for user in session.scalars(select(UserRow)) if user.password]
         assert len(stored) == 3
         assert all(text.startswith("$argon2id$") and PASSWORD not in text for text in stored)
@@ -70,17 +70,20 @@ def test_there_is_no_admin_and_no_password_from_the_start(tmp_path):
 
 
 def test_sign_ins_that_fail_are_slowed_down_by_name_and_address(folder, users):
-    with folder.database.writing() as session:
-        for _ in range(5):
-            assert sign_in(session, folder.hasher, Origin("alice", "10.0.0.1"), "wrong password") is None
-        with pytest.raises(TooMany, match="15 minutes"):
-            sign_in(session, folder.hasher, Origin("alice", "10.0.0.1"), PASSWORD)
-        assert sign_in(session, folder.hasher, Origin("alice", "10.0.0.2"), PASSWORD) is not None
-        assert sign_in(session, folder.hasher, Origin("bob", "10.0.0.1"), PASSWORD) is not None
-        for number in range(25):
-            sign_in(session, folder.hasher, Origin(f"user{number}", "10.0.0.1"), "wrong password")
-        with pytest.raises(TooMany):  # one address tries many names
-            sign_in(session, folder.hasher, Origin("bob", "10.0.0.1"), PASSWORD)
+    def attempt(name, address, password=PASSWORD):
+        return sign_in(folder.database, folder.hasher, Origin(name, address), password)
+
+    for _ in range(5):
+        assert attempt("alice", "10.0.0.1", "wrong password") is None
+    with pytest.raises(TooMany, match="15 minutes"):
+        attempt("alice", "10.0.0.1")
+    assert attempt("alice", "10.0.0.2") is not None
+    assert attempt("bob", "10.0.0.1") is not None
+    for number in range(25):
+        attempt(f"user{number}", "10.0.0.1", "wrong password")
+    with pytest.raises(TooMany):  # one address tries many names
+        attempt("bob", "10.0.0.1")
+    with folder.database.reading() as session:
         assert session.scalar(select(func.count()).where(AuditRow.action == FAILED)) == 30
 
 
@@ -102,7 +105,7 @@ def test_a_session_ends_with_sign_out_with_another_password_and_with_the_user(fo
         set_active(session, alice, active=False)
         session.flush()
         assert viewer_of_session(session, four) is None
-        assert sign_in(session, folder.hasher, Origin("alice"), PASSWORD + "!") is None
+    assert sign_in(folder.database, folder.hasher, Origin("alice"), PASSWORD + "!") is None
 
 
 def test_a_token_has_the_scopes_that_it_was_given_and_is_kept_as_a_hash(folder, users):

@@ -1,0 +1,109 @@
+"""A server in a folder of its own, started as a user starts it, and asked over HTTP."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+from sqlalchemy import select
+
+from davylamp.server.accounts.users import add_user, generate_password
+from davylamp.server.components.seeds import seed_components
+from davylamp.server.database.records import ComponentRow, TaskRow
+from davylamp.server.database.viewing import ALL_SCOPES, Viewer
+from davylamp.server.folder import ServerFolder
+from davylamp.server.tasks.submitting import TaskWish, submit
+
+
+class Started:
+    """A server and its workers.
+
+    Args:
+        place: a folder that is not there yet.
+        workers: how many.
+        database: "postgresql://..."; "": SQLite.
+    """
+
+    def __init__(self, place: Path, workers: int, database: str = ""):
+        self.folder, self.workers, self.database = ServerFolder(place, database), workers, database
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        command = [sys.executable, "-m", "davylamp.cli", "serve", str(self.folder.path), "--tasks"]
+        command += ["--port", str(self.port), "--workers", str(self.workers)]
+        command += ["--database", self.database] if self.database else []
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(600):
+            with contextlib.suppress(OSError), urlopen(f"{self.address}/healthy", timeout=2):
+                return
+            time.sleep(0.2)
+        raise RuntimeError("the server does not answer")
+
+    def stop(self) -> None:
+        """Stop it as Ctrl-C does."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(60)
+
+    def fill(self, tasks: int, images: int) -> list[int]:
+        """Tasks of two users on MNIST's models that differ in their seeds; their numbers."""
+        with self.folder.database.writing() as session:
+            seed_components(session)
+            users = []
+            for name in ("ann", "ben"):
+                user = add_user(session, self.folder.hasher, name, generate_password())
+                users.append(Viewer(user.id, name, scopes=ALL_SCOPES))
+            numbers = {row.entry: row.id for row in session.scalars(select(ComponentRow))}
+            settings = {
+                "models": [numbers["demo:mnist-lenet5"], numbers["demo:mnist-lenet5-robust"]],
+                "data": [numbers["demo:mnist"]],
+                "limit": images,
+                "attacks": [
+                    {"component": numbers[name], "norm": "linf", "epsilon": 0.2}
+                    for name in ("foolbox:fgsm", "foolbox:pgd", "torchattacks:pgd")
+                ],
+            }
+            wishes = [TaskWish({**settings, "seeds": [seed]}) for seed in range(tasks)]
+            return [submit(session, self.folder, users[place % 2], wish).id for place, wish in enumerate(wishes)]
+
+    def states(self) -> dict[int, TaskRow]:
+        """The tasks as they are, by number."""
+        with self.folder.database.reading() as session:
+            return {row.id: row for row in session.scalars(select(TaskRow))}
+
+
+@contextlib.contextmanager
+def started(place: Path, workers: int, database: str = "") -> Iterator[Started]:
+    """A server as long as the block runs."""
+    server = Started(place, workers, database)
+    try:
+        yield server
+    finally:
+        server.stop()
+        server.folder.database.close()
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process has started (Linux)."""
+    place = Path(f"/proc/{process}/task")
+    numbers = []
+    for path in place.glob("*/children"):
+        with contextlib.suppress(OSError):
+            numbers += [int(word) for word in path.read_text().split()]
+    return numbers
+
+
+def end(process: int) -> None:
+    """Kill a process at once."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
