@@ -108,7 +108,7 @@ class Boards:
             kept = self._kept.get(key)
             if kept is not None and kept[0] == state:
                 return kept[1]
-            if kept is not None:  # of the same rights: older, but nothing that may not be seen
+            if kept is not None and kept[1].rows:  # of the same rights: older, but nothing that may not be seen
                 if key not in self._busy:
                     self._busy.add(key)
                     threading.Thread(target=self._make, args=(viewer, kind, filters, key, state), daemon=True).start()

@@ -89,6 +89,7 @@ class Person:
 
         button = self.driver.find_element(By.CSS_SELECTOR, css)
         self.driver.execute_script("arguments[0].closest('details')?.setAttribute('open', '')", button)
+        self.driver.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", button)
         before = self.driver.find_element(By.TAG_NAME, "html").id
         button.click()
         for _ in range(100):
@@ -148,12 +149,11 @@ def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process):
     time.sleep(0.3)  # the page loads itself again, with the cells
     assert "12 shown" in alice.text("caption")  # 2 models, each without and with the defence, by 3 attacks
 
-    board = alice.go("/")
+    alice.go("/")
     assert "demo:mnist-lenet5-robust" in alice.text("#board")
     assert "my-attack" in alice.go("/?kind=attacks")
-    alice.go(f"/tasks/{task}")
     alice.go(f"/components/{attack}")
-    alice.fill(visibility="private") if False else browser.execute_script(
+    browser.execute_script(
         "document.querySelector('details').open = true; document.querySelector('[name=visibility]').value = 'private'"
     )
     alice.press("#save")
@@ -170,4 +170,3 @@ def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process):
         assert "none that you can see" in alice.go(path)
     loud = [line for line in browser.get_log("browser") if "404" not in line["message"]]
     assert loud == []  # nothing broke the policy, nothing was asked of elsewhere
-    assert board
