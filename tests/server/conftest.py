@@ -1,6 +1,7 @@
 """A server's folder on SQLite, or on PostgreSQL where `DAVYLAMP_TEST_POSTGRES` has the address of one to write to."""
 
 import os
+import socket
 import threading
 import uuid
 from pathlib import Path
@@ -18,6 +19,7 @@ from davylamp.server.database.viewing import ALL_SCOPES, Viewer
 from davylamp.server.folder import ServerFolder, Settings
 from davylamp.server.tasks import child, work
 from davylamp.server.tasks.sandboxed import SandboxOutcome
+from davylamp.server.web.application import make_application
 
 PASSWORD = "a long password"
 ATTACK = """
@@ -45,7 +47,7 @@ def rounded(classifier):
 
 
 @pytest.fixture
-def address():
+def database():
     """A database of its own; "" is SQLite in the folder."""
     given = os.environ.get("DAVYLAMP_TEST_POSTGRES", "")
     if not given:
@@ -62,8 +64,8 @@ def address():
 
 
 @pytest.fixture
-def folder(tmp_path, address):
-    made = ServerFolder(tmp_path / "server", address, Settings(cheap=True, trust=True, largest=8, quota=16))
+def folder(tmp_path, database):
+    made = ServerFolder(tmp_path / "server", database, Settings(cheap=True, trust=True, largest=8, quota=16))
     with made.database.writing() as session:
         seed_components(session)
     yield made
@@ -140,3 +142,20 @@ def run_here(command, scratch, limits, *, watch, environment, foreign=False):
 @pytest.fixture
 def in_process(monkeypatch):
     monkeypatch.setattr(work, "run_sandboxed", run_here)
+
+
+@pytest.fixture
+def address(folder, users):
+    """Where the server listens, as it is served by the command."""
+    import uvicorn
+
+    from davylamp.server.web.protecting import Patient
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(make_application(folder), http=Patient, log_level="error", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()

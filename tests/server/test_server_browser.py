@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -11,7 +10,6 @@ import warnings
 import pytest
 
 from davylamp.server.tasks.work import TaskWorker, Working
-from davylamp.server.web.application import make_application
 
 from .conftest import ATTACK, DEFENCE, PASSWORD
 
@@ -41,23 +39,6 @@ def browser():
         driver = webdriver.Chrome(options=options, service=Service(str(DRIVER)))
         yield driver
         driver.quit()
-
-
-@pytest.fixture
-def address(folder, users):
-    """Where the server listens, as it is served by the command."""
-    import uvicorn
-
-    from davylamp.server.web.protecting import Patient
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(make_application(folder), http=Patient, log_level="error", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
 
 
 class Person:
