@@ -20,6 +20,7 @@ from .commands import (
     evaluate,
     exchange,
     harden,
+    merge,
     metrics,
     papers,
     rank,
@@ -76,6 +77,7 @@ app.command("conformance")(conformance.check_rows)
 app.command("rank")(rank.rank_subjects)
 app.command("reproduce")(reproduce.reproduce)
 app.command("harden", cls=DerivedCommand)(unfinished(harden.harden_model))
+app.command("merge")(merge.merge_results)
 app.command("import")(exchange.import_results)
 app.command("export")(exchange.export_results)
 app.command("detectors")(detectors.list_detectors)

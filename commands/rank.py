@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput, UnknownName
+from .merge import open_named
 from .options import Json, Knowledge, given_options, one_format, say_defaults
 from .placement import PUBLISHED, check_norm, place_images, place_metrics
 
@@ -128,9 +129,12 @@ class Ranked:
 
 def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="a results folder, or a CSV table of CANARY's metrics, names first")],
+    results: Annotated[
+        Path, typer.Argument(help="a results folder, BUNDLE.zip, or a CSV table of CANARY's metrics, names first")
+    ],
     against: Annotated[
-        str | None, typer.Option(help="place what is new among those of a folder, CSV or published:canary-table9")
+        str | None,
+        typer.Option(help="place what is new among those of a folder, bundle, CSV or published:canary-table9"),
     ] = None,
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="against: how few images would have been enough")
@@ -164,6 +168,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
 
     one_format({"csv": as_csv, "json": as_json})
     given = given_options(context)
+    folder, against, titles = open_named(context, results, against)
     of_metrics = _of_metrics(folder, method, against)
     _refuse(given, folder, subjects, method, unequal, against)
     unprinted = [f"--{name}" for name in ("library", "sensitivity", "items") if name in given] if as_csv else []
@@ -193,6 +198,7 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
             every = [_rank_folder(folder, subjects, chosen, radius, more, options)]
     except ValueError as error:
         raise InvalidInput(" ".join(str(error).split())) from error
+    every = [replace(shown, title=titles(shown.title)) for shown in every]
     unused = {"method", "per"} if folder.suffix == ".csv" else set()
     if subjects is Subjects.implementations or (subjects is Subjects.defences and method is Method.canary):
         unused.add("per")

@@ -6,28 +6,36 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidInput
+from .merge import open_sources
 from .options import split_list
 
 DEFAULT = "report.html"
 
 
 def report_results(
-    folders: Annotated[list[Path], typer.Argument(help="a results folder; or two: what moved from the first")],
+    context: typer.Context,
+    folders: Annotated[
+        list[Path], typer.Argument(help="a results folder or BUNDLE.zip; two: what moved from the first, or --together")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="the HTML file")] = Path(DEFAULT),
     bootstrap: Annotated[int, typer.Option(min=0, help="replicates of the intervals")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="of the resampling")] = 0,
+    together: Annotated[bool, typer.Option("--together", help="one report of all folders, read as one")] = False,
 ) -> None:
     """Write one HTML file that opens without a network: verdict, rankings, agreement, curves, trust, provenance."""
     from ..engine.store.files import check_place
     from ..report.page.build import build_differences, build_report, write_file
     from ..report.text.console import make_console
 
-    if len(folders) > 2:
-        raise InvalidInput(f"expected one results folder, or two to compare, got {len(folders)}")
+    if len(folders) > 2 and not together:
+        raise InvalidInput(f"expected one results folder, two to compare, or --together, got {len(folders)}")
     if out.is_dir():
         raise InvalidInput(f"expected a file for -o, got the folder {out}")
     check_place(out)
-    text = build_differences(*folders) if len(folders) == 2 else build_report(*folders, bootstrap=bootstrap, seed=seed)
+    if together or len(folders) == 1:
+        text = build_report(open_sources(context, folders), bootstrap=bootstrap, seed=seed)
+    else:
+        text = build_differences(*(open_sources(context, [folder]) for folder in folders))
     path = write_file(text, out)
     size = len(text.encode()) / 1e6
     make_console().print(f"{path}: {size:.1f} MB; it opens in a browser, without a network", highlight=False)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidInput
-from .evaluate import Folder
+from .merge import ManyResults, open_sources
 from .options import Json, Knowledge, one_format, say_defaults, split_list
 
 Bootstrap = Annotated[int, typer.Option(min=0, help="replicates of the intervals; 0: none")]
@@ -34,7 +34,8 @@ class Against(str, Enum):
 
 
 def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
-    folder: Folder,
+    context: typer.Context,
+    folders: ManyResults,
     by: Annotated[By, typer.Option(help="a row for each")] = By.attacks,
     metric: Annotated[list[str] | None, typer.Option(help="a symbol: MR, FR@10, RA, l2 ... (repeatable)")] = None,
     transfer: Annotated[bool, typer.Option("--transfer", help="made on x tested on, for each attack")] = False,
@@ -64,6 +65,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
         option, others = ("--references", " and --transfer") if references else ("--transfer", "")
         options = "--by, --metric, --pooled, --knowledge, --mixed, --defence"
         raise InvalidInput(f"expected {option} without {options}{others}")
+    folder = open_sources(context, folders)
     if references:
         from ..engine.tables.reference_table import build_references
 
@@ -90,7 +92,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
 
 def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
-    folder: Folder,
+    folders: ManyResults,
     against: Annotated[
         Against, typer.Option(help="what the budget is; passes: median distance after so many")
     ] = Against.epsilon,
@@ -109,6 +111,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.tables import curves_csv, curves_json, print_curves
 
     form = one_format({"csv": as_csv, "json": as_json})
+    folder = open_sources(context, folders)
     if against is Against.passes:
         if out is not None or budget:
             raise InvalidInput(

@@ -51,6 +51,7 @@ ROOMS = {
         "probes": {"", "statistics", "store", "attack"},
         "tables": {"", "statistics", "store"},
         "exchange": {"", "store"},
+        "sharing": {"", "store"},
         "checks": {"", "statistics", "store"},
         "run": {"", "store", "attack", "plan", "probes"},
         "comparison": {"", "statistics", "store", "plan", "run"},

@@ -22,6 +22,7 @@ from ..measure_groups import is_group
 from ..parametrised import base_of
 from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
+from .choose_record import WRONG_ONE
 from .columns import logits_of
 from .contents import order_of, read_records, unknown_attack
 from .fits import fit_costs
@@ -32,7 +33,7 @@ from .plans import find_missing
 from .references import Reference, notes_of, references_of
 from .saturations import saturation_line
 from .semantic import SEMANTIC, semantic_column
-from .store import WRONG_ONE, Damaged, Kind, Record, ResultsStore
+from .store import Damaged, Kind, Record, ResultsStore
 from .transfers import Predictions, Transfers, mean_rate, read_transfers, transfer_rates
 
 Records = Iterator[tuple[str, Record]]

@@ -14,8 +14,9 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from ...errors import DavylampError, StoreMismatch, Unavailable
+from .choose_record import choose_among, content_in, read_files
 from .files import expand_path, read_whole, replace_file
-from .sealed import FORMAT, Conflict, Damaged, Record, content_of, differing_columns, seal, unseal
+from .sealed import FORMAT, Conflict, Damaged, Record, content_of, seal
 
 __all__ = ["FORMAT", "KINDS", "Conflict", "Damaged", "Kind", "Record", "ResultsStore", "expand_path"]
 
@@ -23,7 +24,6 @@ Kind = Literal[
     "clean", "cells", "parts", "transfer", "fits", "checks", "plans", "corruptions", "references", "detections"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-WRONG_ONE = "delete the wrong one"
 _MARK_BYTES = 1 << 16
 
 
@@ -65,7 +65,7 @@ class ResultsStore:
 
     def path(self, kind: Kind, key: str) -> Path:
         """Where the file of a key is; if there is none, where davylamp 0.1.0 would have put it."""
-        return next(iter(self._files(kind, key)), self.folder / kind / f"{key}.parquet")
+        return next(iter(self.files(kind, key)), self.folder / kind / f"{key}.parquet")
 
     def keys(self, kind: Kind) -> list[str]:
         """Keys of all files of a kind, sorted."""
@@ -77,8 +77,8 @@ class ResultsStore:
         Raises:
             Unavailable: if the disk is full or not writable; nothing is left behind.
         """
-        before = self._files(kind, key)
-        sealed = seal(table, meta, f"{kind}/{key}", [_content_in(path) for path in before])
+        before = self.files(kind, key)
+        sealed = seal(table, meta, f"{kind}/{key}", [content_in(path) for path in before])
         target = self.folder / kind / f"{key}.{content_of(table, meta)}.parquet"
         self._write(target, lambda path: path.write_bytes(sealed))
         for path in before:
@@ -96,15 +96,15 @@ class ResultsStore:
             Unavailable: if it may not or cannot be read.
         """
         try:
-            return self._choose(self._files(kind, key), kind, key)
+            return _choose(self.files(kind, key), kind, key)
         except FileNotFoundError:  # another process has just replaced it
-            return self._choose(self._files(kind, key), kind, key)
+            return _choose(self.files(kind, key), kind, key)
 
     def read_all(self, kind: Kind) -> Iterator[tuple[str, Record | Damaged]]:
         """Every record of a kind by key; one that cannot be used is given as the error that says so."""
         for key, files in sorted(self._by_key(kind).items()):
             try:
-                yield key, self._choose(files, kind, key)
+                yield key, _choose(files, kind, key)
             except Damaged as damage:
                 yield key, damage
             except DavylampError as error:  # one file that cannot be read costs itself
@@ -114,7 +114,7 @@ class ResultsStore:
 
     def remove(self, kind: Kind, key: str) -> None:
         """Delete what there is of a key."""
-        for path in self._files(kind, key):
+        for path in self.files(kind, key):
             _remove(path)
 
     def write_images(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -213,56 +213,22 @@ class ResultsStore:
                 files.setdefault(name.partition(".")[0], []).append(self.folder / kind / name)
         return files
 
-    def _files(self, kind: Kind, key: str) -> list[Path]:
+    def files(self, kind: Kind, key: str) -> list[Path]:
+        """Every file of a key: several where folders were put together by copying."""
         return self._by_key(kind).get(key, [])
 
-    def _read_one(self, path: Path, kind: Kind, key: str) -> tuple[Record, list[str]]:
-        try:
-            return unseal(read_whole(path), f"{kind}/{key}")
-        except FileNotFoundError as error:
-            if path.is_symlink():
-                raise Damaged(f"{path} is damaged (it is a link to nothing)") from error
-            raise
-        except OSError as error:
-            raise Unavailable(f"could not read {path} ({error})") from error
-        except (Damaged, ValueError) as error:
-            if isinstance(error, StoreMismatch):
-                raise StoreMismatch(f"{error} in {path}") from error
-            raise Damaged(f"{path} is damaged ({error})") from error
 
-    def _choose(self, files: list[Path], kind: Kind, key: str) -> Record:
-        """Of several records of a key the one that counts.
+def _choose(files: list[Path], kind: Kind, key: str) -> Record:
+    """Of several records of a key the one that counts.
 
-        Raises:
-            Damaged: if all are; `Conflict` if they say different things.
-            FileNotFoundError: if there is none (any more).
-        """
-        records: dict[Path, Record] = {}
-        replaced: set[str] = set()
-        damage: Damaged | None = None
-        for path in files:
-            try:
-                records[path], before = self._read_one(path, kind, key)
-                replaced |= set(before) - {_content_in(path)}
-            except Damaged as error:
-                damage = error
-            except FileNotFoundError:
-                continue
-        if not records:
-            raise damage or FileNotFoundError(f"{kind}/{key}")
-        left = {path: record for path, record in records.items() if _content_in(path) not in replaced} or records
-        left = {path: record for path, record in left.items() if not record.failed} or dict([*left.items()][:1])
-        (first, record), *others = left.items()
-        for path, other in others:
-            if columns := differing_columns(record.table, other.table):
-                difference = f"they differ in {', '.join(columns[:3])}{' and more' if len(columns) > 3 else ''}"
-                raise Conflict(f"{first} and {path.name} are two results of one key: {difference}; {WRONG_ONE}")
-        return record
-
-
-def _content_in(path: Path) -> str:
-    """The hash of the content in a file's name; "" in names of davylamp 0.1.0."""
-    return path.name.removesuffix(".parquet").partition(".")[2]
+    Raises:
+        Damaged: if all are; `Conflict` if they say different things.
+        FileNotFoundError: if there is none (any more).
+    """
+    records, damaged = read_files(files, f"{kind}/{key}")
+    if not records:
+        raise next(iter(damaged.values()), FileNotFoundError(f"{kind}/{key}"))
+    return records[choose_among(records)].record
 
 
 def _remove(path: Path) -> None:

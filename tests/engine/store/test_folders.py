@@ -12,6 +12,7 @@ from davylamp.adapters import find_attack
 from davylamp.engine import ResultsStore, build_table, evaluate, load
 from davylamp.engine.cell import Cell
 from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.store import choose_record
 from davylamp.engine.store import store as store_module
 from davylamp.engine.store.files import read_whole, write_whole
 from davylamp.engine.store.frames import list_cells, list_damaged
@@ -189,7 +190,7 @@ def test_a_file_of_another_format_or_one_that_may_not_be_read_fails_its_cell_alo
             raise PermissionError(errno.EACCES, "Permission denied")
         return read_whole(path, *rest)
 
-    monkeypatch.setattr(store_module, "read_whole", refuse)
+    monkeypatch.setattr(choose_record, "read_whole", refuse)
     assert len(load(folder)["cell"].unique()) == 1
     assert any("Permission denied" in note for note in build_table(folder).notes)
     summary = evaluate(small_plan, ResultsStore(folder))

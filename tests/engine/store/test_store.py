@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from davylamp.engine import ResultsStore, evaluate, load
-from davylamp.engine.store import store
+from davylamp.engine.store import choose_record, store
 from davylamp.engine.store.frames import list_damaged
 from davylamp.engine.store.sealed import seal_table
 from davylamp.engine.store.store import Damaged
@@ -146,7 +146,7 @@ def test_a_file_that_may_not_be_read_is_not_taken_for_damaged(written, monkeypat
     def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(store, "read_whole", refuse)
+    monkeypatch.setattr(choose_record, "read_whole", refuse)
     with pytest.raises(Unavailable, match=r"could not read .*Permission denied"):
         written[0].read("cells", "abc")
 

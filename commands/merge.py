@@ -1,0 +1,70 @@
+"""The command that puts results folders together, and how others read several of them, or bundles, as one."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Json
+
+Results = Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`, or BUNDLE.zip")]
+ManyResults = Annotated[
+    list[Path], typer.Argument(help="a results folder or BUNDLE.zip; several are read as one that holds them all")
+]
+
+
+def open_sources(context: typer.Context, sources: Sequence[Path]) -> Path:
+    """The folder to read: the one that was given, or a temporary one, which goes when the command ends."""
+    from ..engine.sharing.opening import open_results
+
+    return context.with_resource(open_results(*sources))
+
+
+def open_named(
+    context: typer.Context, results: Path, against: str | None
+) -> tuple[Path, str | None, Callable[[str], str]]:
+    """The folders to read where bundles were given, and a title's text with what was given in place of them."""
+    from ..engine.sharing.opening import is_bundle
+
+    folder = open_sources(context, [results]) if is_bundle(results) else results
+    names = {str(folder): str(results)}
+    if against is not None and is_bundle(against):
+        names[str(place := open_sources(context, [Path(against)]))] = against
+        against = str(place)
+
+    def titles(text: str) -> str:
+        for place, name in names.items():
+            text = text.replace(place, name)
+        return text
+
+    return folder, against, titles
+
+
+def merge_results(
+    context: typer.Context,
+    folders: Annotated[list[Path], typer.Argument(help="results folders or bundles, at least two")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="a new folder")],
+    prefer: Annotated[
+        str | None, typer.Option(help="where they disagree: one of the folders, or newest; else that is refused")
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="share the files on the disk instead of copying them")] = False,
+    as_json: Json = False,
+) -> None:
+    """Put results folders together into a new one: whole or not at all, and every disagreement named."""
+    from ..engine.sharing.merge import merge_folders
+    from ..report.text.console import make_console
+
+    opened = [open_sources(context, [folder]) for folder in folders]
+    places = {str(folder): place for folder, place in zip(folders, opened, strict=True)}
+    whose = None if prefer is None else places.get(prefer, prefer)
+    merged = merge_folders(opened, out, prefer=whose, link=link)
+    if as_json:
+        print(json.dumps({"folder": str(out), "records": merged.records, "notes": merged.notes}, indent=2))  # noqa: T201
+        return
+    console = make_console()
+    for line in merged.notes:
+        console.print(f"- {line}", highlight=False, markup=False)
+    counts = ", ".join(f"{count} {kind}" for kind, count in merged.records.items())
+    console.print(f"{out}: {counts} of {len(folders)} folders", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Results folders handed on: put together, packed into one file, described for other programs."""

@@ -1,0 +1,45 @@
+"""The kept images of results folders as files: listed, checked, compared; nothing in them is ever unpickled."""
+
+import os
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from ..store.files import read_whole
+
+
+def list_images(folder: Path) -> dict[str, Path]:
+    """The files of kept images by name, `KEY-SHARD`."""
+    place = folder / "images"
+    try:
+        names = sorted(os.listdir(place))  # noqa: PTH208 - names alone, of thousands of files
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return {name.removesuffix(".npz"): place / name for name in names if name.endswith(".npz") and name[0] != "."}
+
+
+def why_unreadable(path: Path) -> str:
+    """Why a file holds no arrays of images; "" if it does."""
+    try:
+        if not path.is_file():
+            return "it is no regular file"
+        return "" if "inputs" in _read(path) else "it holds no images"
+    except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        return f"{type(error).__name__}: {str(error)[:100]}"
+
+
+def same_images(one: Path, other: Path) -> bool:
+    """Whether two sound files hold the same arrays."""
+    if one.stat().st_size == other.stat().st_size and read_whole(one) == read_whole(other):
+        return True
+    mine, theirs = _read(one), _read(other)
+    return mine.keys() == theirs.keys() and all(
+        mine[name].dtype == theirs[name].dtype and np.array_equal(mine[name], theirs[name]) for name in mine
+    )
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}

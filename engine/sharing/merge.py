@@ -1,0 +1,193 @@
+"""Results folders put together into one: whole or not at all, every disagreement named, nothing chosen silently."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from filelock import FileLock, Timeout
+
+from ...adapters.models.remote.merge_answers import FILE as ANSWERS
+from ...adapters.models.remote.merge_answers import merge_answers
+from ...errors import InvalidInput, Unavailable
+from ..store.files import expand_path, read_whole, replace_file
+from ..store.store import FORMAT, ResultsStore
+from .gather import NEWEST, Gathered, gather
+
+_SHOWN = 8  # disagreements or damaged files that a message names
+
+
+class Merged(NamedTuple):
+    """What a merge made.
+
+    Args:
+        folder: the results folder.
+        records: how many files it has of each kind.
+        notes: what was chosen and left out.
+    """
+
+    folder: Path
+    records: dict[str, int]
+    notes: list[str]
+
+
+class FoldersDisagree(InvalidInput):
+    """Folders with other contents under the same key."""
+
+
+def merge_folders(
+    folders: Sequence[str | Path], out: str | Path, *, prefer: str | Path | None = None, link: bool = False
+) -> Merged:
+    """Put results folders together into a new one.
+
+    It is filled beside its place and moved there when it is whole; what a killed merge has left there is taken up
+    by the next one. The folders are only read.
+
+    Args:
+        folders: at least two, or bundles opened by `open_results`.
+        out: a new folder, or an empty one.
+        prefer: as for `gather`.
+        link: share the files with the folders (hard links) where the disk can; their bytes are on it once.
+
+    Raises:
+        FoldersDisagree: if two folders say different things of one key, and `prefer` does not say whose counts.
+        InvalidInput: if a file is damaged, or `out` is one of the folders.
+        Unavailable: if a folder cannot be read, or `out` not be written or is not empty.
+    """
+    if len(folders) < 2:
+        raise InvalidInput(f"expected at least two results folders to merge, got {len(folders)}")
+    _check_preference(folders, prefer)
+    if any(expand_path(out).resolve() == expand_path(folder).resolve() for folder in folders):
+        raise InvalidInput(f"expected another folder than those that are merged, got {out}")
+    target = check_target(out)
+    gathered = check_gathered(gather(folders, prefer))
+    draft = target.with_name(f".{target.name}.merging")
+    lock = FileLock(target.with_name(f".{target.name}.merging.lock"), thread_local=False)
+    try:
+        with lock.acquire(timeout=0):
+            notes = _fill(draft, gathered, link_file if link else copy_file)
+            if target.is_dir():
+                target.rmdir()  # empty, or this fails; Windows moves no folder onto another
+            draft.rename(target)
+        Path(lock.lock_file).unlink(missing_ok=True)
+    except Timeout as error:
+        raise Unavailable(f"another process is merging into {target}; wait for it") from error
+    except OSError as error:
+        if isinstance(error, Unavailable):
+            raise
+        raise Unavailable(f"could not write {target} ({error}); free space and run it again: it resumes") from error
+    return Merged(target, count_records(gathered), [*gathered.notes, *notes])
+
+
+def check_gathered(gathered: Gathered) -> Gathered:
+    """What was gathered, if it can stand together.
+
+    Raises:
+        InvalidInput: with every damaged file.
+        FoldersDisagree: with every disagreement.
+    """
+    if gathered.damaged:
+        advice = "`davylamp evaluate` computes them again; or move them away"
+        raise InvalidInput(
+            f"expected sound files, got {len(gathered.damaged)} damaged: {_join(gathered.damaged)}: {advice}"
+        )
+    if gathered.conflicts:
+        lines = _join([each.line for each in gathered.conflicts])
+        count = len(gathered.conflicts)
+        raise FoldersDisagree(
+            f"expected folders that agree, got {count} record{'s' * (count > 1)} with other contents: {lines}; "
+            f"`davylamp merge --prefer FOLDER` or `--prefer {NEWEST}` says whose count"
+        )
+    return gathered
+
+
+def place_files(draft: Path, gathered: Gathered, place: Callable[[Path, Path], object]) -> None:
+    """Put every file that counts into a folder that is there, with the mark of a results folder.
+
+    A file that an earlier, killed merge has placed stays; whatever else it has left goes.
+    """
+    for old in sorted(draft.rglob("*")):
+        name = old.relative_to(draft).as_posix()
+        if old.is_file() and not (name in gathered.files and _is_same(gathered.files[name], old)):
+            old.unlink()
+    for name, source in gathered.files.items():
+        path = draft / name
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, lambda new, source=source: place(source, new))
+    text = json.dumps({"format": FORMAT}) + "\n"
+    replace_file(draft / "davylamp.json", lambda path: path.write_text(text, encoding="utf-8"))
+    if gathered.failed:
+        table = pa.table({"cell": pa.array([], pa.string()), "spec": pa.array([], pa.string())})
+        meta = {"key": "failed", "kind": "plan", "status": "failed", "reason": "", "failed": gathered.failed}
+        ResultsStore(draft).write("plans", "failed", table, meta)
+
+
+def copy_file(source: Path, new: Path) -> None:
+    """A file of its own with the same bytes."""
+    shutil.copyfile(source, new)
+
+
+def link_file(source: Path, new: Path) -> None:
+    """The same bytes on the disk once, where the disk can; else a copy."""
+    try:
+        os.link(source, new)
+    except OSError:
+        shutil.copyfile(source, new)
+
+
+def count_records(gathered: Gathered) -> dict[str, int]:
+    """How many files there are of each kind."""
+    counts: dict[str, int] = {}
+    for name in gathered.files:
+        kind = name.partition("/")[0]
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _fill(draft: Path, gathered: Gathered, place: Callable[[Path, Path], object]) -> list[str]:
+    """Everything into the draft; a line for each server's payments that were added up."""
+    draft.mkdir(exist_ok=True)
+    place_files(draft, gathered, place)
+    answers = [folder / ANSWERS for folder in gathered.folders if (folder / ANSWERS).is_file()]
+    return merge_answers(answers, draft / ANSWERS) if answers else []
+
+
+def _check_preference(folders: Sequence[str | Path], prefer: str | Path | None) -> None:
+    if prefer is None or prefer == NEWEST:
+        return
+    there = [folder for folder in map(expand_path, folders) if folder.exists()]
+    wanted = expand_path(prefer)
+    if not wanted.exists() or not any(folder.samefile(wanted) for folder in there):
+        names = ", ".join(map(str, folders))
+        raise InvalidInput(f"expected --prefer {NEWEST} or one of the folders ({names}), got {prefer}")
+
+
+def check_target(out: str | Path) -> Path:
+    """The path of a new folder, if it can be made.
+
+    Raises:
+        Unavailable: if something is there, or the folder that it would be in is not.
+    """
+    target = expand_path(out).resolve()
+    if target.is_dir() and not any(target.iterdir()):
+        return target
+    if target.exists() or target.is_symlink():
+        raise Unavailable(f"expected a new or an empty folder, got {out}; choose another with -o")
+    if not target.parent.is_dir():
+        raise Unavailable(f"could not make {out} ({target.parent} is no folder); make it first")
+    return target
+
+
+def _is_same(source: Path, placed: Path) -> bool:
+    if placed.is_symlink() or source.stat().st_size != placed.stat().st_size:
+        return False
+    return source.samefile(placed) or read_whole(source) == read_whole(placed)
+
+
+def _join(lines: Sequence[str]) -> str:
+    more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    return "; ".join(lines[:_SHOWN]) + more
