@@ -27,6 +27,7 @@ _CONTEXT: Mapping[str, Any] = {
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "extract": "cr:extract",
     "field": "cr:field",
@@ -46,6 +47,7 @@ _CONTEXT: Mapping[str, Any] = {
     "regex": "cr:regex",
     "repeated": "cr:repeated",
     "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
     "separator": "cr:separator",
     "source": "cr:source",
@@ -156,6 +158,7 @@ def croissant_of(shared: Shared) -> dict[str, Any]:
         document["license"] = licence_url(terms.licence)
     if terms.creator:
         document["creator"] = {"@type": "sc:Person", "name": terms.creator}
+        document["citeAs"] = f"{terms.creator}: {shared.name}. {shared.written[:4]}".strip()
     document["distribution"] = [
         {
             "@type": "cr:FileObject",
