@@ -168,7 +168,7 @@ def test_no_bundle_and_no_place_are_one_line(bundle, small_folder, tmp_path):
     (tmp_path / "text.zip").write_text("no zip", encoding="utf-8")
     (tmp_path / "cut.zip").write_bytes(bundle.read_bytes()[:-400])
     for name in ("text.zip", "cut.zip"):
-        with pytest.raises(InvalidInput, match="expected a bundle|refused: "):
+        with pytest.raises(InvalidInput, match=r"expected a bundle|refused: "):
             unpack_bundle(tmp_path / name, tmp_path / "out")
     with pytest.raises(Unavailable, match="expected a bundle"):
         unpack_bundle(tmp_path / "none.zip", tmp_path / "out")
