@@ -3,20 +3,23 @@
 import json
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import InvalidInput
+from .merge import open_sources
 from .options import Json
 
-WHOSE = ("attackbench",)
+WHOSE = ("attackbench", "robustbench")
 
 
 class Form(str, Enum):
     """What a folder is written as."""
 
     attackbench = "attackbench"
+    every_eval_ever = "every-eval-ever"
+    hugging_face = "hugging-face"
 
 
 DataAgain = Annotated[
@@ -25,7 +28,7 @@ DataAgain = Annotated[
 
 
 def import_results(
-    what: Annotated[str, typer.Argument(help="BUNDLE.zip; or whose results: attackbench")],
+    what: Annotated[str, typer.Argument(help="BUNDLE.zip; or whose results: attackbench, robustbench")],
     out: Annotated[Path, typer.Option("--out", "-o", help="bundle: a new folder; else a results folder")],
     path: Annotated[Path | None, typer.Argument(help="of another program: its file, or a folder of them")] = None,
     model: Annotated[
@@ -43,11 +46,19 @@ def import_results(
         return
     if path is None:
         raise InvalidInput(f"expected the files of {what}: davylamp import {what} PATH -o FOLDER")
+    if what == "robustbench":
+        if model is not None or data is not None:
+            raise InvalidInput("expected robustbench without --model and --data: its rows are about its own models")
+        _import_robustbench(path, out, as_json=as_json)
+        return
     _import_attackbench(path, out, model, data, as_json=as_json)
 
 
 def export_results(  # noqa: PLR0913, PLR0917 - one argument per option
-    what: Annotated[str, typer.Argument(help="a results folder; or the format: attackbench")],
+    context: typer.Context,
+    what: Annotated[
+        str, typer.Argument(help="a results folder; or the format: attackbench, every-eval-ever, hugging-face")
+    ],
     where: Annotated[Path, typer.Argument(help="BUNDLE.zip to write; with a format: the results folder")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="with a format: a folder for its files")] = None,
     licence: Annotated[str, typer.Option(help="of the results, an SPDX identifier as CC-BY-4.0")] = "",
@@ -57,22 +68,37 @@ def export_results(  # noqa: PLR0913, PLR0917 - one argument per option
     images: Annotated[bool, typer.Option(help="bundle: with the adversarial images that were kept")] = True,
     data: DataAgain = None,
 ) -> None:
-    """Pack a folder into one file with tables, card, licence and checksums; or write it in another program's format."""
+    """Pack a folder into one file with tables, card, licence and checksums; or write another program's format."""
     from ..engine.sharing.describe import Terms
 
     terms = Terms(licence, creator, name, description)
     if what not in {form.value for form in Form}:
         if out is not None or data is not None:
             raise InvalidInput("expected davylamp export FOLDER BUNDLE.zip without -o and --data")
-        _export_bundle(Path(what), where, terms, images=images)
+        _export_bundle(open_sources(context, [Path(what)]), where, terms, images=images)
         return
     if out is None:
         raise InvalidInput(f"expected -o with a format: davylamp export {what} FOLDER -o FILES")
     if out.resolve() == where.resolve():
         raise InvalidInput(f"expected another folder than the results, got {out}")
-    if terms != Terms() or not images:
-        raise InvalidInput(f"expected {what} without --licence, --creator, --name, --description and --no-images")
-    _export_attackbench(where, out, data)
+    _refuse_terms(Form(what), terms, images=images, data=data)
+    folder = open_sources(context, [where])
+    if what == Form.hugging_face:
+        _export_data_folder(folder, out, terms)
+    elif what == Form.every_eval_ever:
+        _export_evaluations(folder, out, creator)
+    else:
+        _export_attackbench(folder, out, data)
+
+
+def _refuse_terms(form: Form, terms: Any, *, images: bool, data: str | None) -> None:
+    """Refuse options that a format has no place for."""
+    taken = {Form.hugging_face: ("licence", "creator", "name", "description"), Form.every_eval_ever: ("creator",)}
+    given = [name for name in ("licence", "creator", "name", "description") if getattr(terms, name)]
+    wrong = [f"--{name}" for name in given if name not in taken.get(form, ())] + ([] if images else ["--no-images"])
+    wrong += ["--data"] if data is not None and form is not Form.attackbench else []
+    if wrong:
+        raise InvalidInput(f"expected {form.value} without {', '.join(wrong)}")
 
 
 def _import_bundle(path: Path, out: Path, *, as_json: bool) -> None:
@@ -90,15 +116,15 @@ def _import_bundle(path: Path, out: Path, *, as_json: bool) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _export_bundle(folder: Path, path: Path, terms: object, *, images: bool) -> None:
+def _export_bundle(folder: Path, path: Path, terms: Any, *, images: bool) -> None:
     from ..engine.sharing.bundle import write_bundle
     from ..report.text.console import make_console
 
-    bundled = write_bundle(folder, path, terms=terms, images=images)  # type: ignore[arg-type]
+    bundled = write_bundle(folder, path, terms=terms, images=images)
     console = make_console()
     for line in bundled.notes:
         console.print(f"- {line}", highlight=False, markup=False)
-    if not terms.licence:  # type: ignore[attr-defined]
+    if not terms.licence:
         console.print(
             "- no licence is stated, and the bundle says so: --licence CC-BY-4.0", highlight=False, markup=False
         )
@@ -131,6 +157,49 @@ def _import_attackbench(path: Path, out: Path, model: str | None, data: str | No
     console.print(f"- `davylamp table {out} --references` sets them beside ours", highlight=False, markup=False)
     for line in refused:
         print_error(f"- refused: {line}")
+
+
+def _import_robustbench(path: Path, out: Path, *, as_json: bool) -> None:
+    from ..engine.exchange.robustbench import boards_of, import_robustbench
+    from ..report.text.console import make_console, print_error, print_table
+
+    done = import_robustbench(path, out)
+    lines = [*boards_of(done)]
+    columns = ("data", "norm", "models", "images")
+    if as_json:
+        boards = [dict(zip(columns, line, strict=True)) for line in lines]
+        print(json.dumps({"imported": boards, "refused": done.refused}, indent=2))  # noqa: T201
+        return
+    print_table(f"RobustBench, published rows in {out}", columns, [list(line) for line in lines])
+    text = (
+        f"not judged by davylamp, no answers to single images: `davylamp table {out} --published` sets them beside ours"
+    )
+    make_console().print(f"- {text}", highlight=False, markup=False)
+    for line in done.refused:
+        print_error(f"- refused: {line}")
+
+
+def _export_data_folder(folder: Path, out: Path, terms: Any) -> None:
+    from ..engine.sharing.data_folder import write_data_folder
+    from ..report.text.console import make_console
+
+    console = make_console()
+    for file in write_data_folder(folder, out, terms=terms):
+        console.print(str(file), highlight=False, markup=False, soft_wrap=True)
+    if not terms.licence:
+        text = "no licence is stated, and the card says so: --licence CC-BY-4.0"
+        console.print(f"- {text}", highlight=False, markup=False)
+
+
+def _export_evaluations(folder: Path, out: Path, creator: str) -> None:
+    from ..engine.exchange.every_eval_ever import export_every_eval_ever
+    from ..report.text.console import make_console
+
+    exported, console = export_every_eval_ever(folder, out, creator=creator), make_console()
+    for file in exported.files:
+        console.print(str(file), highlight=False, markup=False, soft_wrap=True)
+    for line in exported.notes:
+        console.print(f"- {line}", highlight=False, markup=False)
 
 
 def _export_attackbench(folder: Path, out: Path, data: str | None) -> None:

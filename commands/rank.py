@@ -296,8 +296,9 @@ def _rank_folder(
     options: dict[str, Any],
 ) -> Ranked:
     """Per image: load, rank, look at the items."""
-    from ..engine import load
+    from ..engine import ResultsStore, load
     from ..engine.store.frames import OUTCOMES
+    from ..engine.store.published import published_note
     from ..engine.store.shown_examples import choose_examples
     from ..scoring import (
         build_responses,
@@ -321,6 +322,7 @@ def _rank_folder(
         responses = complete_items(responses)
     failed = len(results.attrs["failed"])
     notes = (f"{failed} cells failed: their responses are missing",) if failed else ()
+    notes += tuple(published_note(ResultsStore(folder, create=False))) if subjects is Subjects.models else ()
     notes += (way,) if subjects is Subjects.defences and way else ()
     library = more["library"]
     if library is not None:

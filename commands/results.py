@@ -44,6 +44,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks")] = None,
     mixed: Annotated[bool, typer.Option("--mixed", help="models: one row for each, over all threat models")] = False,
     references: Annotated[bool, typer.Option("--references", help="beside imported rows and their envelope")] = False,
+    published: Annotated[bool, typer.Option("--published", help="beside published rows, as RobustBench's")] = False,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     as_csv: Csv = False,
@@ -61,12 +62,21 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     form = one_format(asked)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     plain = not (defence or metric or pooled or knowledge or mixed) and by is By.attacks
-    if (transfer and not plain) or (references and (transfer or not plain)):
-        option, others = ("--references", " and --transfer") if references else ("--transfer", "")
+    sides = {"--published": published, "--references": references, "--transfer": transfer}
+    chosen_sides = [name for name, given in sides.items() if given]
+    if chosen_sides and (len(chosen_sides) > 1 or not plain):
+        first, *rest = chosen_sides
+        others = f" and {rest[0]}" if rest else ""
         options = "--by, --metric, --pooled, --knowledge, --mixed, --defence"
-        raise InvalidInput(f"expected {option} without {options}{others}")
+        raise InvalidInput(f"expected {first} without {options}{others}")
+    if published and as_latex:
+        raise InvalidInput("expected --published without --latex: the best of rows over other images is no best")
     folder = open_sources(context, folders)
-    if references:
+    if published:
+        from ..engine.tables.published_table import build_published
+
+        table = build_published(folder, **drawing)
+    elif references:
         from ..engine.tables.reference_table import build_references
 
         table = build_references(folder, **drawing)

@@ -50,7 +50,7 @@ ROOMS = {
         "plan": {"", "attack"},
         "probes": {"", "statistics", "store", "attack"},
         "tables": {"", "statistics", "store"},
-        "exchange": {"", "store"},
+        "exchange": {"", "store", "tables"},
         "sharing": {"", "store"},
         "checks": {"", "statistics", "store"},
         "run": {"", "store", "attack", "plan", "probes"},

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -181,7 +182,7 @@ def _check_arrays(path: Path, title: str, left: int) -> int:
     return total
 
 
-def _check_header(file: object, entry: zipfile.ZipInfo, title: str) -> None:
+def _check_header(file: Any, entry: zipfile.ZipInfo, title: str) -> None:
     major, _ = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)

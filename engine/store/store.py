@@ -21,7 +21,17 @@ from .sealed import FORMAT, Conflict, Damaged, Record, content_of, seal
 __all__ = ["FORMAT", "KINDS", "Conflict", "Damaged", "Kind", "Record", "ResultsStore", "expand_path"]
 
 Kind = Literal[
-    "clean", "cells", "parts", "transfer", "fits", "checks", "plans", "corruptions", "references", "detections"
+    "clean",
+    "cells",
+    "parts",
+    "transfer",
+    "fits",
+    "checks",
+    "plans",
+    "corruptions",
+    "references",
+    "detections",
+    "published",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _MARK_BYTES = 1 << 16
@@ -34,7 +44,8 @@ class ResultsStore:
     of cells under way, `fits/` what attacks that learn once have learned, `transfer/` the same examples on other
     models, `checks/` what running a cell again on a few images gave, `corruptions/` predictions on corrupted images,
     `detections/` what trained detectors score the examples, `images/` adversarial images, `plans/` what is still to be
-    run, `references/` what another program reports of the same images, `locks/` who is at work on what.
+    run, `references/` what another program reports of the same images, `published/` rows of leaderboards as their
+    makers publish them, `locks/` who is at work on what.
 
     A record is `KIND/KEY.CONTENT.parquet`, where CONTENT is a hash over what was found, without the times (davylamp
     0.1.0: `KEY.parquet`). So a copy never replaces a record by one that says something else: both are there then, and

@@ -42,6 +42,7 @@ _MEANS = {
     "pairs": "attack x model",
     "defence": "defended minus original",
     "references": "against the envelope of the imported rows",
+    "published": "ours and published ones, over other images and attacks",
 }
 
 
@@ -72,7 +73,7 @@ def print_results(table: Table, console: Console | None = None) -> None:
     console, first = console or make_console(), True
     blocks: dict[str, list[str]] = {}
     for symbol in table.symbols:
-        block = "Side by side" if table.by == "references" else _block(symbol)
+        block = "Side by side" if table.by in ("references", "published") else _block(symbol)
         blocks.setdefault(block, []).append(symbol)
     shown = shown_labels(table)
     for block, symbols in (blocks or {"Cells": []}).items():

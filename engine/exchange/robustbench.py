@@ -1,0 +1,141 @@
+"""RobustBench's leaderboards: one JSON file a model, read into a results folder as what it is, published numbers."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...adapters.parameters import parse_number
+from ...errors import InvalidInput, Unavailable
+from ..store.files import expand_path, read_whole
+from ..store.published import PublishedRow, write_published
+from ..store.store import ResultsStore
+
+SOURCE = "RobustBench"
+NORMS = {"Linf": "linf", "L2": "l2", "corruptions": "corruptions"}
+IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # of its test sets, as its README runs them
+_LARGEST = 1 << 20
+_TEXTS = {"title": "name", "architecture": "architecture", "venue": "venue", "authors": "authors", "link": "link"}
+_PLACE = "model_info/DATASET/Linf|L2|corruptions/MODEL.json"
+
+
+class PublishedImport(NamedTuple):
+    """What was read: how many models of each leaderboard, by (data set, norm), and a line for each refused file."""
+
+    boards: dict[tuple[str, str], int]
+    refused: list[str]
+
+
+def import_robustbench(path: str | Path, folder: str | Path) -> PublishedImport:
+    """Read RobustBench's JSON files into a results folder; nothing of ours changes, and nothing is judged.
+
+    Norm and data set are the names of the file's folders, as in RobustBench's repository (some files name another data
+    set, which the row's note says). Robust accuracy is its column "best
+    known": `external` where there is one, else AutoAttack's; under corruptions, the mean over them.
+
+    Args:
+        path: a JSON file, or a folder with any number of them below (`model_info` of its repository).
+        folder: a results folder; made if it is not there.
+
+    Raises:
+        InvalidInput: if there is no such file below the path, or none can be read.
+        Unavailable: if the path is not there, or the folder cannot be written.
+    """
+    place = expand_path(path)
+    if not place.exists():
+        raise Unavailable(f"expected a JSON file of {SOURCE}, or a folder of them ({_PLACE}), got {path}")
+    rows, refused = [], []
+    for file in sorted(place.rglob("*.json")) if place.is_dir() else [place]:
+        try:
+            rows.append(read_model(file))
+        except InvalidInput as error:
+            refused.append(str(error))
+    if not rows:
+        why = f": {refused[0]}" if refused else ""
+        raise InvalidInput(f"expected JSON files of {SOURCE} ({_PLACE}), found none in {path}{why}")
+    write_published(ResultsStore(folder), rows, {"licence": "MIT, its authors"})
+    boards: dict[tuple[str, str], int] = {}
+    for row in rows:
+        boards[row.data, row.norm] = boards.get((row.data, row.norm), 0) + 1
+    return PublishedImport(boards, refused)
+
+
+def read_model(file: Path) -> PublishedRow:
+    """A model as its file says.
+
+    Raises:
+        InvalidInput: if it says something else than such a file.
+    """
+    try:
+        content = json.loads(read_whole(file, _LARGEST).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"expected JSON of {SOURCE} in {file}, which failed ({str(error)[:80]})") from error
+    norm = NORMS.get(file.resolve().parent.name)
+    if norm is None:
+        raise InvalidInput(f"expected {_PLACE}, whose folder says the norm, got {file}")
+    if not isinstance(content, dict) or not isinstance(content.get("dataset"), str) or "clean_acc" not in content:
+        raise InvalidInput(f"expected a model of {SOURCE} (dataset, clean_acc, ...) in {file}, got something else")
+    shares = {
+        name: _share(content, name, file) for name in ("clean_acc", "autoattack_acc", "external", "corruptions_acc")
+    }
+    known = [shares["corruptions_acc"]] if norm == "corruptions" else [shares["external"], shares["autoattack_acc"]]
+    robust = next((share for share in known if not math.isnan(share)), math.nan)
+    if math.isnan(robust):
+        raise InvalidInput(f"expected a robust accuracy of {SOURCE} in {file}, got none")
+    place, stated_data = file.resolve().parent.parent.name, content["dataset"]
+    data = place if place in IMAGES else stated_data  # RobustBench goes by the folder, too
+    aside = "" if data == stated_data else f"its file says {stated_data}"
+    return PublishedRow(
+        source=SOURCE,
+        model=file.stem,
+        data=data,
+        norm=norm,
+        epsilon=math.nan if norm == "corruptions" else _radius(content.get("eps"), file),
+        images=IMAGES.get(data, 0),
+        clean=shares["clean_acc"],
+        robust=robust,
+        autoattack=shares["autoattack_acc"],
+        unreliable=content.get("unreliable") is True,
+        additional_data=content.get("additional_data") is True,
+        note=" ".join(filter(None, (_text(content.get("footnote")), _text(aside)))),
+        **{name: _text(content.get(theirs)) for name, theirs in _TEXTS.items()},
+    )
+
+
+def _share(content: Mapping[str, Any], name: str, file: Path) -> float:
+    """A percentage as a share; NaN where there is none."""
+    value = content.get(name)
+    if value is None or value == "":
+        return math.nan
+    try:
+        share = float(value) / 100
+    except (TypeError, ValueError):
+        share = math.nan
+    if isinstance(value, bool) or not 0 <= share <= 1:
+        raise InvalidInput(f"expected {name} from 0 to 100 in {file}, got {str(value)[:40]!r}")
+    return share
+
+
+def _radius(value: object, file: Path) -> float:
+    """A radius as "8/255", "0.5" or a number."""
+    try:
+        radius = parse_number(str(value), "eps")
+    except InvalidInput as error:
+        raise InvalidInput(f"expected eps as 8/255 or 0.5 in {file}, got {str(value)[:40]!r}") from error
+    if not 0 < radius < math.inf:
+        raise InvalidInput(f"expected eps as 8/255 or 0.5 in {file}, got {str(value)[:40]!r}")
+    return radius
+
+
+def _text(value: object) -> str:
+    """A text without markup and control characters."""
+    text = re.sub(r"<[^>]*>", " ", value) if isinstance(value, str) else ""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())[:500]
+
+
+def boards_of(done: PublishedImport) -> Iterator[tuple[str, str, int, str]]:
+    """A line of a table for each leaderboard: data set, norm, models, images of the test set."""
+    for (data, norm), count in done.boards.items():
+        yield data, norm, count, str(IMAGES.get(data, "unknown"))
