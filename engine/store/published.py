@@ -115,7 +115,7 @@ def _row_of(line: dict[str, Any]) -> PublishedRow:
     values = {}
     for each in fields(PublishedRow):
         value = line[each.name]
-        if not isinstance(value, {"str": str, "float": (float, int), "int": int, "bool": bool}[str(each.type)]):
+        if type(value) is not each.type:
             raise TypeError(each.name)
         values[each.name] = value
     return PublishedRow(**values)

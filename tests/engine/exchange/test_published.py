@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 
@@ -10,7 +11,7 @@ from davylamp.engine.exchange.every_eval_ever import export_every_eval_ever
 from davylamp.engine.exchange.robustbench import import_robustbench
 from davylamp.engine.sharing.data_folder import write_data_folder
 from davylamp.engine.sharing.describe import Terms
-from davylamp.engine.store.published import read_published
+from davylamp.engine.store.published import published_note, read_published
 from davylamp.engine.tables.published_table import build_published
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, Unsupported
@@ -81,8 +82,6 @@ def test_what_is_no_such_file_is_refused_and_the_others_are_read(write, tmp_path
 
 
 def test_theirs_stand_beside_ours_with_who_says_so_and_n(small_folder, write, tmp_path, run):
-    import shutil
-
     folder = tmp_path / "results"
     shutil.copytree(small_folder, folder)
     with pytest.raises(Unsupported, match="import robustbench"):
@@ -142,9 +141,7 @@ def test_a_data_folder_is_what_hugging_face_reads(small_folder, tmp_path):
         assert (tmp_path / "set" / each["contentUrl"]).is_file()
 
 
-def test_a_ranking_says_that_published_rows_are_not_in_it(small_folder, write, tmp_path):
-    from davylamp.engine.store.published import published_note
-
+def test_a_ranking_says_that_published_rows_are_not_in_it(write, tmp_path):
     store = ResultsStore(tmp_path / "board")
     assert published_note(store) == []
     import_robustbench(write(), store.folder)
