@@ -56,6 +56,10 @@ class AttackFailed(DavylampError, RuntimeError):
     """The attack library crashed; its error is the cause (`__cause__`)."""
 
 
+class AttackDied(AttackFailed):
+    """The process that a user's attack runs in ended, took too long, or sent what is no answer."""
+
+
 class TrainingFailed(DavylampError, RuntimeError):
     """A training went to where no number is; what was kept before stays."""
 

@@ -20,6 +20,7 @@ from .adapters import run_attack as run_row
 from .adapters.catalogue.customary import choose_threat_model
 from .adapters.catalogue.lookup import ATTACKS, find_library, row_of
 from .adapters.data.datasets import Data, corrupt, load_data
+from .adapters.libraries.user.apart import attacks_apart
 from .adapters.models.borrowed import borrowed
 from .adapters.models.ensemble import ensemble_of
 from .adapters.models.images import check_images
@@ -334,6 +335,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
             if name not in (known := [field.name for field in fields(Config) if field.name != "attacks"]):
                 raise UnknownName("setting", name, known, meant="measures" if name in ("metric", "metrics") else "")
         config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
+        stack.enter_context(attacks_apart(config.isolation))
         check_one_norm(choices, config.libraries, repaired=config.repaired)
         store = ResultsStore(out)
         transport = config.transport(store.folder / ANSWERS, workers)

@@ -8,7 +8,7 @@ import typer
 
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .input_options import InputOptions
-from .loading import LOADING, default_isolate
+from .loading import LOADING, default_isolate, settle_attacks
 from .options import (
     Data,
     Json,
@@ -92,6 +92,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
     form = one_format({"csv": as_csv, "json": as_json})
     among = {**among, "libraries": split_list("--library", among["libraries"])}
+    settle_attacks(how)
     rows = choose_rows(attack, among["libraries"], repaired=among["repaired"])
     beside = split_list("--with", beside)
     rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=among["repaired"])]

@@ -11,7 +11,7 @@ from ..errors import DavylampError, InvalidInput
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .detectors import detections_document, print_detections
 from .input_options import InputOptions
-from .loading import default_isolate
+from .loading import default_isolate, settle_attacks
 from .newcomers import BaselineOptions, evaluate_newcomers
 from .options import Json, all_failed, read_parameters, say_assumed, split_list
 from .progress import show_progress
@@ -85,7 +85,9 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
         fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config, detector))
         code = evaluate_newcomers(values, fixed, against, out, run, as_json=as_json)
         raise typer.Exit(2 if code and strict else 0)
+    settle_attacks(values)
     settings, named = _start_from(config, values.pop("preset"))
+    settle_attacks(values, settings if "isolate" in named else None)
     settings, given = _apply(settings, values, threat)
     settings = _add_defences(_add_input(settings, seen), defence or [])
     if "isolate" not in named | given:

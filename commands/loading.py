@@ -19,8 +19,25 @@ def default_isolate() -> Any:
     return _DEFAULT_ISOLATE
 
 
+def settle_attacks(values: Given, stated: Any = None) -> None:
+    """Say where attacks of files run, before any of them is looked for; what is wrong is said where it is read.
+
+    Args:
+        values: of the options.
+        stated: a config that options win over.
+    """
+    from ..adapters.libraries.user.apart import keep_attacks_apart
+    from ..adapters.models.room.isolating import Isolation
+
+    said = {"isolate": None, "time_limit": None, "memory_limit": None}
+    said = {word: values.get(word) if values.get(word) is not None else getattr(stated, word, None) for word in said}
+    isolate = said["isolate"] or default_isolate()
+    keep_attacks_apart(Isolation(isolate, said["time_limit"] or Isolation.seconds, said["memory_limit"]))
+
+
 def loading_settings(values: Given) -> Given:
     """Fields of `Config`, as the options say; files' models run in a process of their own unless they say otherwise."""
+    settle_attacks(values)
     return read_settings({**values, "isolate": values.get("isolate") or default_isolate()})
 
 

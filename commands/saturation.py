@@ -9,7 +9,7 @@ import typer
 from ..errors import DavylampError, InvalidInput, Unsupported
 from .derived import Given
 from .input_options import InputOptions
-from .loading import LOADING, loading_from, say_traffic
+from .loading import LOADING, loading_from, say_traffic, settle_attacks
 from .options import Data, Json, Libraries, Model, choose_rows, read_parameters, say_defaults, split_list
 from .progress import show_progress
 
@@ -40,6 +40,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..adapters.parameters import parse_number
     from ..adapters.running.access import check_any_access
 
+    settle_attacks(how)
     given = read_parameters({}, param or [], [attack])
     radii = [parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None
     rows = choose_rows(attack, split_list("--library", library), repaired=repaired)

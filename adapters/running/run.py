@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import AttackFailed, InvalidInput, ModelDied, ModelFailed, Unsupported
+from ...errors import AttackDied, AttackFailed, InvalidInput, ModelDied, ModelFailed, Unsupported
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of, check_settings, load_class, row_of
 from ..models.classifier import Classifier
@@ -200,7 +200,7 @@ def _attack_all(
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call)
                 calls, error = calls + 1, call.error or error
-                if isinstance(call.error, ModelDied):  # nothing is left to ask
+                if isinstance(call.error, (AttackDied, ModelDied)):  # nothing is left to ask
                     raise call.error
                 watch.note(rows, call.error)
                 evidence.merge(rows, call, classifier, first=restart == 0)

@@ -12,6 +12,7 @@ from ...adapters.catalogue.lookup import LIBRARIES, find_implementation, row_of
 from ...adapters.catalogue.step_size import is_relative
 from ...adapters.models.classifier import DRAWS
 from ...adapters.models.remote.transport import REQUEST_SIZE, TIMEOUT, Transport, read_rate
+from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.room.isolating import SECONDS, Isolate, Isolation
 from ...adapters.models.zoo.load import known_models, match_models
 from ...adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
@@ -191,14 +192,16 @@ class Config:
     def __post_init__(self) -> None:
         values = dict(vars(self))
         if isinstance(self.attacks, (list, tuple)):
-            values["attacks"] = tuple(
-                choice if isinstance(choice, AttackChoice) else choice_from(choice, f"attacks[{place}]")
-                for place, choice in enumerate(self.attacks)
-            )
+            with attacks_apart(_isolation_of(values)):
+                values["attacks"] = tuple(
+                    choice if isinstance(choice, AttackChoice) else choice_from(choice, f"attacks[{place}]")
+                    for place, choice in enumerate(self.attacks)
+                )
         elif isinstance(self.attacks, Mapping):
             raise InvalidInput("attacks: expected a list of tables, each under [[attacks]], got one table")
         _store(self, check_record(Config, values))
         self.transport()
+        _refuse_files(self)
         for place, measure in enumerate(self.measures):
             if is_file_name(measure) and not is_group(measure):
                 find_metric(measure)
@@ -219,6 +222,28 @@ class Config:
         rate, unit = _prefixed("rate", read_rate, self.rate)
         rate, kept = rate and rate / workers, "" if self.no_answers else str(answers)
         return Transport(rate, unit, self.cost, self.token, self.timeout, self.request_size, answers=kept)
+
+
+def _isolation_of(values: Mapping[str, Any]) -> Isolation:
+    """How attacks of files are kept apart, from values that are not checked yet."""
+    given = values["isolate"], values["time_limit"], values["memory_limit"]
+    if all(value is None or type(value) in (int, float) for value in given[1:]):
+        return Isolation(*given)
+    return Isolation(given[0])
+
+
+def _refuse_files(config: Config) -> None:
+    """Refuse what would run a stranger's file in this process."""
+    files = [("measures", each) for each in config.measures if is_file_name(each) and not is_group(each)]
+    files += [(word, name) for word in ("data", "profile", "fit_data") if is_file_name(name := getattr(config, word))]
+    if config.isolate == "strict" and files:
+        word, name = files[0]
+        error = InvalidInput(
+            f"{word}: expected nothing that runs in this process with --isolate strict, got {name}: only models, "
+            "defences and attacks of files run in a process of their own"
+        )
+        error.path = word  # type: ignore[attr-defined]
+        raise error
 
 
 def read_config(path: str | Path) -> Config:

@@ -1,10 +1,11 @@
 """From a config to cells: models loaded and hashed, attacks spread over the libraries, parameters resolved."""
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 
@@ -12,6 +13,7 @@ from ...adapters import Classifier, Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
+from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.identity.digest import ModelIdentity, digest_data, identify_model
 from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
 from ...adapters.models.remote.transport import Transport, check_token
@@ -109,6 +111,21 @@ class Plan:
         return sum(subject.images for subject in (*tasks, *(cell.subject for cell in self.cells)))
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _attacks_apart(function: _Function) -> _Function:
+    """The function of a config, with its attacks of files where the config says that they run."""
+
+    @wraps(function)
+    def call(config: Config, *arguments: Any, **named: Any) -> Any:
+        with attacks_apart(config.isolation):
+            return function(config, *arguments, **named)
+
+    return call  # type: ignore[return-value]
+
+
+@_attacks_apart
 def make_plan(
     config: Config,
     *,
@@ -220,6 +237,7 @@ def drawn_of(config: Config, classifier: Classifier, surrogate: bool | None) -> 
     return {**drawn, "eot": config.eot} if is_drawn else drawn
 
 
+@_attacks_apart
 def check_config(config: Config) -> None:
     """Refuse what no model and no images could make right, before any of them is loaded.
 

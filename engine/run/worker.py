@@ -16,6 +16,7 @@ from ...adapters.data.streaming import describe_files, load_blocks
 from ...adapters.models.ensemble import members_of
 from ...adapters.models.identity.digest import digest_data, identify_model
 from ...adapters.models.remote.traffic import remote_parts, take_traffic
+from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.room.isolated import renew
 from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack
@@ -77,11 +78,12 @@ class Workbench(LastLoaded):
         """
         start = time.perf_counter()
         try:
-            classifier, data = self._load(task)
-            renew(classifier)
-            with classifier.frozen(), seeded(0) if classifier.random else nullcontext():
-                outcome = self._do(task, classifier, data, progress)
-                _check_unchanged(task, classifier)
+            with attacks_apart(task.model.loading.isolation):
+                classifier, data = self._load(task)
+                renew(classifier)
+                with classifier.frozen(), seeded(0) if classifier.random else nullcontext():
+                    outcome = self._do(task, classifier, data, progress)
+                    _check_unchanged(task, classifier)
         except Exception as error:  # the boundary of a cell: the reason is stored, and the next cell runs
             reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
             return TaskResult(

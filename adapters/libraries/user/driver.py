@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ...threat_model import ThreatModel
 from ...user_code import descriptor_diverted
+from .described import GivenApart
 from .given import Given
 
 
@@ -26,7 +27,7 @@ class _Call(NamedTuple):
 
 
 def run(
-    given: Given,
+    given: Given | GivenApart,
     model: nn.Module,
     inputs: Tensor,
     labels: Tensor,
@@ -51,6 +52,8 @@ def run(
     Raises:
         TypeError: if it returns no images.
     """
+    if isinstance(given, GivenApart):
+        return given.run(model, (inputs, labels, threat_model, targets), kwargs)
     # What it prints is for the user to see, but standard output is our caller's.
     with given.surroundings, redirect_stdout(sys.stderr), descriptor_diverted():
         returned = _CALLS[given.form](given, _Call(model, inputs, labels, threat_model, targets, kwargs))

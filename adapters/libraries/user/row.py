@@ -11,9 +11,12 @@ from typing import Any, Literal, NamedTuple, get_args
 from ....errors import InvalidInput
 from ...attack import Attack, Implementation, Kind, Knowledge, Parameter
 from ...models.identity.source_files import state_of_code
+from ...models.room.isolating import Isolation
 from ...parameters import FOREIGN, PARAMETERS, SUPPLIED
 from ...threat_model import NORMS, Norm
 from ...user_file import split_file_name
+from .apart import isolation_of_attacks
+from .described import GivenApart
 from .given import Given, take, take_from_file
 
 RADIUS = ("epsilon", *(word for word, meant in FOREIGN.items() if meant == "epsilon"))
@@ -68,18 +71,33 @@ def implementation_from_file(name: str) -> Implementation:
         InvalidInput: if it holds no attack there.
     """
     path = split_file_name(name)[0].resolve()
-    return _from_file(name, path, state_of_code(path))
+    return _from_file(name, path, state_of_code(path), isolation_of_attacks())
 
 
 @lru_cache(maxsize=64)
-def _from_file(name: str, path: Path, state: Any) -> Implementation:
+def _from_file(name: str, path: Path, state: Any, isolation: Isolation | None) -> Implementation:
     del state  # another one is other code
+    if isolation is None:
+        return row_in_file(path, name)
+    from .visit import row_apart  # loads what models are run with
+
+    return row_apart(name, path, isolation)
+
+
+def row_in_file(path: Path, name: str) -> Implementation:
+    """The row of the attack in a file, which is loaded in this process; `name` as messages name it.
+
+    Raises:
+        DavylampError: as `implementation_from_file`.
+    """
     file, _, called = name.rpartition(":")
     return _row(take_from_file(path, name), file, called, {})
 
 
 def stated_epsilon(row: Implementation) -> float | None:
     """The radius that an instance was set up with; None if it has none, or is a class or a function."""
+    if isinstance(row.given, GivenApart):
+        return row.given.epsilon
     thing = row.given.thing if isinstance(row.given, Given) else None
     if thing is None or isinstance(thing, type) or row.given.form == "function":
         return None
@@ -89,6 +107,8 @@ def stated_epsilon(row: Implementation) -> float | None:
 
 def stated_defaults(row: Implementation) -> dict[str, Any]:
     """The defaults of a user's attack, by parameter."""
+    if isinstance(row.given, GivenApart):
+        return dict(row.given.defaults)
     words = {word: each.default for word, each in {**_settings(row.given), **_call(row.given)}.items()}
     defaults = {name: words.get(word) for name, word in row.params.items() if name not in SUPPLIED}
     return {name: value for name, value in defaults.items() if type(value) in (bool, int, float, str)}

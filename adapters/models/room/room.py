@@ -20,7 +20,7 @@ from .channel import receive_message, send_message
 from .facts import checked_facts
 from .isolating import Isolation, packages_of, read_files
 from .sandbox import visible_parts
-from .server_process import ServerProcess, server_for
+from .server_process import RoomLimits, ServerProcess, server_for
 from .shared_bytes import SharedBytes, bytes_of
 
 _ANSWER_BYTES = 1 << 20  # beside what a gradient takes
@@ -215,8 +215,8 @@ class Room:
             raise ModelDied(self.died)
         strict = self.isolation.isolate == "strict"
         self._server = server_of(self.name, self.isolation)
-        allowed = _bytes_allowed(self.isolation, self.device)
-        self._wire, self._number = self._server.open_room(allowed, packages_of(self.name))
+        allowed = bytes_allowed(self.isolation, self.device)
+        self._wire, self._number = self._server.open_room(RoomLimits(allowed), packages_of(self.name))
         self._opened += 1
         self._forgotten = []
         if self._states is None:
@@ -253,7 +253,7 @@ class Room:
             if memory is not None:
                 memory.close()
         self._inward = self._outward = None
-        self.died = f"the model {self.name} {reason or _describe_end(status)}"
+        self.died = f"the model {self.name} {reason or describe_end(status)}"
         return ModelDied(self.died)
 
 
@@ -301,7 +301,8 @@ def _error_of(answer: Mapping[str, Any]) -> _Raised:
     return _Raised(error)
 
 
-def _describe_end(status: int | None) -> str:
+def describe_end(status: int | None) -> str:
+    """How a process has ended, from its exit code (below 0: a signal); None: nobody knows."""
     if status is None:
         return "ended its process"
     if status >= 0:
@@ -311,7 +312,7 @@ def _describe_end(status: int | None) -> str:
     return f"was killed (signal {-status}, {name}{memory})"
 
 
-def _bytes_allowed(isolation: Isolation, device: str) -> int:
+def bytes_allowed(isolation: Isolation, device: str) -> int:
     """Of memory that a room may ask for; 0: as many as there are, for a GPU, whose driver reserves its whole range."""
     if not device.startswith("cpu"):
         return 0

@@ -63,7 +63,9 @@ def find_sandbox() -> Sandbox:
     return Sandbox(program)
 
 
-def sandboxed(program: str, command: Sequence[str], *, strict: bool, visible: Sequence[Path]) -> list[str]:
+def sandboxed(
+    program: str, command: Sequence[str], *, strict: bool, visible: Sequence[Path], devices: bool = True
+) -> list[str]:
     """A command inside of the sandbox.
 
     Args:
@@ -71,8 +73,9 @@ def sandboxed(program: str, command: Sequence[str], *, strict: bool, visible: Se
         command: what is run, with a socket as its standard input.
         strict: only Python, the system's libraries and `visible` can be read; else every file can be.
         visible: files and folders.
+        devices: GPUs can be used.
     """
-    return [program, *_arguments(strict=strict, visible=visible), *command]
+    return [program, *_arguments(strict=strict, visible=visible, devices=devices), *command]
 
 
 def environment(*, strict: bool) -> dict[str, str]:
@@ -99,15 +102,18 @@ def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
     return tuple(sorted({_TEMPORARY / part for part in parts}))
 
 
-def _arguments(*, strict: bool, visible: Sequence[Path]) -> list[str]:
+def _arguments(*, strict: bool, visible: Sequence[Path], devices: bool = True) -> list[str]:
     isolated = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     scratch = ["--size", str(_SCRATCH_BYTES), "--tmpfs", str(_TEMPORARY), "--setenv", "TMPDIR", str(_TEMPORARY)]
     scratch += [word for name in _WRITERS for word in ("--setenv", name, f"{_TEMPORARY}/{name.lower()}")]
-    devices = ["--dev", "/dev", *_devices(), "--proc", "/proc"]
+    special = ["--dev", "/dev", *(_devices() if devices else ()), "--proc", "/proc"]
+    # These live in memory, of which they could fill half.
+    limited = ["--size", str(_SCRATCH_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    limited += ["--remount-ro", "/"] if strict else []
     paths = [*map(Path, _SYSTEM), *_python(), *visible] if strict else visible
     bound = [word for path in dict.fromkeys(paths) for word in ("--ro-bind-try", str(path), str(path))]
     everything = [] if strict else ["--ro-bind", "/", "/"]
-    return [*isolated, *everything, *devices, *scratch, *bound]
+    return [*isolated, *everything, *special, *scratch, *bound, *limited]
 
 
 def _python() -> list[Path]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 from ....errors import Unavailable, Unsupported
 from ...user_code import one_line
@@ -22,11 +23,26 @@ _START_SECONDS = 120
 _END_SECONDS = 10
 _MOST_SHOWN = 1 << 16  # bytes of what rooms print
 _MOST_KEPT = 3  # servers without a room: each is some 300 MB with what it has imported
+_SERVE_MODEL = f"{__package__}.resident:serve_model"
 _PROGRAM = """
 import importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
 importlib.import_module(sys.argv[2]).serve_rooms()
 """
+
+
+class RoomLimits(NamedTuple):
+    """What a room may use; 0: as much as there is, or the usual.
+
+    Args:
+        bytes: of memory that it may ask for.
+        file: bytes of the largest file that it may write.
+        processes: how many it may have, where it has a sandbox to itself.
+    """
+
+    bytes: int = 0
+    file: int = 0
+    processes: int = 0
 
 
 class ServerProcess:
@@ -35,16 +51,18 @@ class ServerProcess:
     Args:
         strict: in a sandbox that shows nothing but Python and `visible`.
         visible: files and folders.
+        guest: the file whose code its rooms run, one after the other and no others; "": any models'. A guest sees no GPU.
     """
 
-    def __init__(self, strict: bool, visible: tuple[Path, ...]):
-        self.strict, self.visible = strict, visible
+    def __init__(self, strict: bool, visible: tuple[Path, ...], guest: str = ""):
+        self.strict, self.visible, self.guest = strict, visible, guest
+        self.turn = threading.RLock()  # held by a guest's room as long as it is open
         self._lock = threading.Lock()
         self._starting: socket.socket | None = None
         self._wire: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._shown = 0
-        self._last_words = ""
+        self._last_words = self.ended_for = ""
         self._numbers = count()
         self._rooms: dict[int, int] = {}  # those that are open, by number: their processes as the server counts
 
@@ -54,12 +72,15 @@ class ServerProcess:
             if self._wire is None and self._starting is None:
                 self._begin()
 
-    def open_room(self, size: int, packages: Sequence[str] = ()) -> tuple[socket.socket, int]:
+    def open_room(
+        self, limits: RoomLimits = RoomLimits(), packages: Sequence[str] = (), serve: str = _SERVE_MODEL
+    ) -> tuple[socket.socket, int]:
         """A new room: the socket that leads there, and its number, which no other room of this server ever has.
 
         Args:
-            size: bytes of memory that it may ask for; 0: as many as there are.
+            limits: what it may use.
             packages: that the model needs and that are slow to import; loaded once for all rooms.
+            serve: "module:function" of ours that is called with the socket in there.
 
         Raises:
             Unavailable: if no process can be started.
@@ -72,7 +93,8 @@ class ServerProcess:
                 ours, theirs = socket.socketpair()
                 try:
                     assert self._wire is not None
-                    send_message(self._wire, {"do": "open", "bytes": size, "packages": [*packages]}, [theirs.fileno()])
+                    how = {"packages": [*packages], "serve": serve, **limits._asdict()}
+                    send_message(self._wire, {"do": "open", **how}, [theirs.fileno()])
                     answer = receive_message(self._wire, time.monotonic() + _START_SECONDS)
                     number = next(self._numbers)
                     self._rooms[number] = int(answer["process"])
@@ -89,15 +111,16 @@ class ServerProcess:
     def end_room(self, number: int, *, kill: bool) -> int | None:
         """End a room; its exit code, below 0 the signal that ended it, or None if nobody knows.
 
-        A room of an earlier process of this server is gone with it; another may have its process number by now.
+        `ended_for` is why it was ended before, "" if it was not. A room of an earlier process of this server is gone with it; another may have its process number by now.
         """
         with self._lock:
-            process = self._rooms.pop(number, None)
+            process, self.ended_for = self._rooms.pop(number, None), ""
             if self._wire is None or process is None:
                 return None
             try:
                 send_message(self._wire, {"do": "end", "process": process, "kill": kill})
-                status = receive_message(self._wire, time.monotonic() + _END_SECONDS)["status"]
+                answer = receive_message(self._wire, time.monotonic() + _END_SECONDS)
+                status, self.ended_for = answer["status"], one_line(answer.get("why", ""))
                 return status if type(status) is int else None
             except (OSError, EOFError, ValueError, KeyError):
                 self._stop()  # with every room in it
@@ -115,7 +138,8 @@ class ServerProcess:
         if self.strict and not sandbox.program:
             raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.reason}")
         if sandbox.program:
-            command = sandboxed(sandbox.program, command, strict=self.strict, visible=self.visible)
+            how = {"strict": self.strict, "visible": self.visible, "devices": not self.guest}
+            command = sandboxed(sandbox.program, command, **how)
         ours, theirs = socket.socketpair()
         started = threading.Event()
         # bubblewrap ends with the thread that started it: that is the one that stays for what it prints.
@@ -185,17 +209,18 @@ class ServerProcess:
         self._rooms.clear()
 
 
-def server_for(process: int, strict: bool, visible: tuple[Path, ...]) -> ServerProcess:
+def server_for(process: int, strict: bool, visible: tuple[Path, ...], guest: str = "") -> ServerProcess:
     """The server of a process for one kind of room; a forked child has none of its parent's.
 
     Args:
         process: ours.
         strict: see `ServerProcess`.
         visible: see there.
+        guest: see there.
     """
-    key = process, strict, visible
+    key = process, strict, visible, guest
     with _LOCK:
-        server = _SERVERS.pop(key, None) or ServerProcess(strict, visible)
+        server = _SERVERS.pop(key, None) or ServerProcess(strict, visible, guest)
         idle = [each for (of, *_), each in _SERVERS.items() if of == process][: max(0, len(_SERVERS) + 1 - _MOST_KEPT)]
         _SERVERS[key] = server  # the last one used
     for each in idle:
@@ -204,4 +229,4 @@ def server_for(process: int, strict: bool, visible: tuple[Path, ...]) -> ServerP
 
 
 _LOCK = threading.Lock()
-_SERVERS: dict[tuple[int, bool, tuple[Path, ...]], ServerProcess] = {}
+_SERVERS: dict[tuple[int, bool, tuple[Path, ...], str], ServerProcess] = {}

@@ -444,13 +444,13 @@ def test_servers_without_a_room_do_not_pile_up(tmp_path):
         pytest.skip("there is no sandbox here")
     servers = [server_for(os.getpid(), True, (tmp_path / str(place),)) for place in range(6)]
     for server in servers:
-        room, number = server.open_room(0)
+        room, number = server.open_room()
         room.close()
         server.end_room(number, kill=True)
         server_for(os.getpid(), True, server.visible)  # used again, and the longest unused ones end
     assert [server._wire is not None for server in servers[-2:]] == [True, True]
     assert sum(server._wire is not None for server in servers) <= 4
-    room, number = servers[0].open_room(0)  # starts anew
+    room, number = servers[0].open_room()  # starts anew
     room.close()
     assert servers[0].end_room(number, kill=True) is not None
 
@@ -458,10 +458,10 @@ def test_servers_without_a_room_do_not_pile_up(tmp_path):
 def test_the_end_of_a_room_whose_server_has_died_ends_no_other():
     """In a sandbox every server counts its processes from the beginning: theirs are the same numbers."""
     server = ServerProcess(False, ())
-    first, of_first = server.open_room(0)
+    first, of_first = server.open_room()
     first.close()
     server._stop()  # as if it had been killed
-    second, of_second = server.open_room(0)
+    second, of_second = server.open_room()
     assert server.end_room(of_first, kill=True) is None
     second.setblocking(False)
     with pytest.raises(BlockingIOError):  # it waits for a question

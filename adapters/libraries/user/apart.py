@@ -1,0 +1,35 @@
+"""Whether the attacks of files run in a process of their own: said once for this process, as a name alone cannot say it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...models.room.isolating import NOT_ISOLATED, Isolation
+
+_APART = ("yes", "strict")
+
+
+def isolation_of_attacks() -> Isolation | None:
+    """How attacks of files are kept apart from this process now; None: they run in it."""
+    return _said[-1] if _said[-1].isolate in _APART else None
+
+
+def keep_attacks_apart(isolation: Isolation) -> None:
+    """Say for the rest of this process, or until it is said otherwise, how attacks of files are run.
+
+    Args:
+        isolation: "yes" and "strict" are for attacks, too; "no" and "auto" run them in this process.
+    """
+    _said[-1] = isolation
+
+
+@contextmanager
+def attacks_apart(isolation: Isolation) -> Iterator[None]:
+    """Say for a block how attacks of files are run; where it says nothing, it stays as it was said before."""
+    _said.append(isolation if isolation.isolate in _APART else _said[-1])
+    try:
+        yield
+    finally:
+        _said.pop()
+
+
+_said = [NOT_ISOLATED]
