@@ -1,4 +1,4 @@
-"""Whether the attacks of files run in a process of their own: said once for this process, as a name alone cannot say it."""
+"""Whether attacks of files run in a process of their own: said for this whole process, as a name cannot say it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -138,10 +138,8 @@ def _check(facts: Any) -> None:
     right = all(facts[word] in choices for word, choices in _CHOICES.items() if isinstance(facts[word], (str, bool)))
     right &= all(isinstance(facts[word], (str, bool)) for word in _CHOICES)
     right &= all(isinstance(facts[word], str) for word in _TEXTS)
-    right &= all(
-        isinstance(facts[word], list) and len(facts[word]) <= _MOST and all(isinstance(each, str) for each in facts[word])
-        for word in _LISTS
-    )
+    right &= all(isinstance(facts[word], list) and len(facts[word]) <= _MOST for word in _LISTS)
+    right = right and all(isinstance(each, str) for word in _LISTS for each in facts[word])
     right &= all(isinstance(facts[word], dict) and len(facts[word]) <= _MOST for word in _MAPPINGS)
     right &= facts["epsilon"] is None or type(facts["epsilon"]) is float
     right = right and len(facts["digest"]) == 20 and all(c in "0123456789abcdef" for c in facts["digest"])

@@ -1,4 +1,4 @@
-"""Our end of an attack's room: it gets images, asks about others through us, and hands images back; nothing is believed."""
+"""Our end of an attack's room: it gets images, asks about others through us, hands images back; nothing is believed."""
 
 import os
 import re
@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from .... import errors
 from ....errors import AttackDied, AttackFailed, DavylampError, ModelFailed, Unsupported
@@ -23,6 +22,7 @@ from ...models.room.sandbox import visible_parts
 from ...models.room.server_process import RoomLimits, server_for
 from ...models.room.shared_bytes import SharedBytes, bytes_of
 from ...user_code import one_line
+from .answering import Answering
 from .described import GivenApart, row_described
 
 _ROOM = f"{__package__}.guest"
@@ -33,9 +33,8 @@ _SLOW: Mapping[str, tuple[str, ...]] = {  # what a file mentions -> what is impo
     "torchvision": ("torchvision",),
 }
 _LARGEST_QUESTION = 1 << 30  # bytes of images that are asked about at once
-_LARGEST_FILE = 1 << 28
+_LARGEST_FILE = 1 << 27
 _PROCESSES = 32
-_MOST_ANSWERS = 4096  # whose gradients may still be asked for
 _LINE = re.compile(r"[A-Za-z_]\w{0,60}")
 _Answering = Callable[[dict[str, Any], list[Tensor]], tuple[dict[str, Any], list[Tensor]]]
 
@@ -85,7 +84,7 @@ def attack_apart(
     values |= {"dtype": str(dtype).removeprefix("torch."), "classes": int(getattr(model, "num_classes", 0))}
     values["states"] = random_states.read_states()
     with Visit(given.where, given.path, given.isolation) as visit:
-        answers = _Answers(model, inputs, visit)
+        answers = Answering(model, inputs, visit, bytes_allowed(given.isolation, "cpu") // 2)
         _, returned = visit.ask("attack", tensors, answers.answer, most=4 * bytes_of(cpu[:1]) + (1 << 16), **values)  # type: ignore[arg-type]
         if len(returned) != 1:
             raise visit.refuse(f"expected images, got {len(returned)} tensors")
@@ -240,64 +239,6 @@ class Visit:
         for memory in self._memory.values():
             memory.close()
         return self._server.end_room(self._number, kill=True)
-
-
-class _Answers:
-    """The model's answers to what an attack in a room asks, and those whose gradients it may still ask for."""
-
-    def __init__(self, model: nn.Module, inputs: Tensor, visit: Visit):
-        self._model, self._inputs, self._visit = model, inputs, visit
-        self._graphs: dict[int, tuple[Tensor, Tensor, int]] = {}
-        self._count, self._held = 0, 0
-        self._most_rows = max(1024, 64 * len(inputs))
-        self._most_held = bytes_allowed(visit._isolation, "cpu") // 2
-
-    def answer(self, question: dict[str, Any], tensors: list[Tensor]) -> tuple[dict[str, Any], list[Tensor]]:
-        """Logits, or a gradient."""
-        forget = question.get("forget")
-        for number in forget if isinstance(forget, list) else ():
-            if type(number) is int and number in self._graphs:
-                self._held -= self._graphs.pop(number)[2]
-        if len(tensors) != 1 or not tensors[0].is_floating_point():
-            raise self._visit.refuse("expected one tensor of real numbers with a question")
-        (tensor,) = tensors
-        if question["do"] == "backward":
-            return {}, self._gradient(question.get("graph"), tensor)
-        if tensor.ndim != 4 or not tensor.numel():
-            raise AttackFailed(f"expected images (rows, C, H, W) in a question, got {tuple(tensor.shape)}")
-        return self._logits(tensor.to(self._inputs.device), wants_gradient=question.get("gradients") is True)
-
-    def _logits(self, asked: Tensor, *, wants_gradient: bool) -> tuple[dict[str, Any], list[Tensor]]:
-        if not wants_gradient:
-            with torch.no_grad():
-                return {}, [self._model(asked).detach().cpu()]
-        if len(asked) > self._most_rows:
-            raise AttackFailed(f"expected at most {self._most_rows} rows with a gradient at once, got {len(asked)}")
-        size = 0
-
-        def measure(tensor: Tensor) -> Tensor:
-            nonlocal size
-            size += 0 if tensor.is_leaf else tensor.numel() * tensor.element_size()
-            return tensor
-
-        with torch.enable_grad(), saved_tensors_hooks(measure, lambda tensor: tensor):
-            logits = self._model(asked.requires_grad_(True))
-        if not logits.requires_grad:
-            return {}, [logits.detach().cpu()]
-        self._count, self._held = self._count + 1, self._held + size
-        self._graphs[self._count] = asked, logits, size
-        if len(self._graphs) > _MOST_ANSWERS or self._held > self._most_held:
-            raise AttackFailed("kept more answers to ask their gradients than there is memory for")
-        return {"graph": self._count}, [logits.detach().cpu()]
-
-    def _gradient(self, number: Any, gradient: Tensor) -> list[Tensor]:
-        if type(number) is not int or number not in self._graphs:
-            raise self._visit.refuse("expected the number of an answer")
-        asked, logits, _ = self._graphs[number]
-        if gradient.shape != logits.shape:
-            raise self._visit.refuse(f"expected a gradient of shape {tuple(logits.shape)}")
-        (result,) = torch.autograd.grad(logits, asked, gradient.to(logits), retain_graph=True, allow_unused=True)
-        return [] if result is None else [result.cpu()]
 
 
 def _packages_in(path: Path) -> list[str]:

@@ -23,7 +23,7 @@ _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
 _CRASHED = 70
 _LARGEST_FILE = 1 << 33  # bytes that a room may write to one file
 _LOOK_SECONDS = 0.05
-_SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108 - of the sandbox, in memory
+_SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # of the sandbox, in memory
 
 
 def serve_rooms() -> None:
@@ -71,7 +71,7 @@ class _Crowd:
     def watch_until_asked(self, wire: socket.socket) -> None:
         """Wait for the next message; end every process if they are too many before it comes."""
         while self._most and not select.select([wire], [], [], _LOOK_SECONDS)[0]:
-            count = sum(name.isdigit() for name in os.listdir("/proc")) - 2
+            count = sum(each.name.isdigit() for each in Path("/proc").iterdir()) - 2
             if count > self._most:
                 self._why = f"started more than {self._most} processes"
                 _end_everything()
@@ -99,20 +99,19 @@ def _end_everything() -> None:
         os.kill(-1, signal.SIGKILL)
 
 
-def _clear(folder: str) -> None:
+def _clear(folder: Path) -> None:
     """Remove what lies in a folder; other file systems in it stay as they are."""
     with suppress(OSError):
-        device, folders = os.lstat(folder).st_dev, []
-        for place, inner, files in os.walk(folder):
-            inner[:] = [name for name in inner if os.lstat(os.path.join(place, name)).st_dev == device]
-            folders += [os.path.join(place, name) for name in inner]
-            for name in files:
-                with suppress(OSError):
-                    if os.lstat(file := os.path.join(place, name)).st_dev == device:
-                        os.unlink(file)
-        for each in reversed(folders):
+        device = folder.lstat().st_dev
+        for each in [*folder.iterdir()]:
             with suppress(OSError):
-                os.rmdir(each)
+                if each.lstat().st_dev != device:
+                    continue
+                if each.is_dir() and not each.is_symlink():
+                    _clear(each)
+                    each.rmdir()
+                else:
+                    each.unlink()
 
 
 def _load(names: list[str]) -> None:

@@ -22,8 +22,9 @@ class Isolation:
     """How models are kept apart from our process.
 
     Args:
-        isolate: "no": not at all. "auto": those that a Python file makes. "yes": every model that is loaded by name.
-            "strict": as "auto", in a sandbox that shows Python and the model's folder only, or not at all.
+        isolate: "no": not at all. "auto": those that a Python file makes. "yes": every model that is loaded by name,
+            and attacks of files. "strict": as "auto", and attacks of files, in a sandbox that shows Python and the
+            folder of the file only, or not at all.
         seconds: that one answer, or loading, may take; what takes longer is killed.
         gibibytes: of memory that the process may ask for, on a CPU; None: four fifths of the machine's.
     """

@@ -15,6 +15,7 @@ from ...user_code import one_line
 
 _TEMPORARY = Path("/tmp")
 _SCRATCH_BYTES = 1 << 30
+_GUEST_BYTES = 1 << 28
 _WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # name folders that libraries write to
 _PACKAGE = Path(__file__).resolve().parents[3]
 _SYSTEM = (
@@ -64,7 +65,7 @@ def find_sandbox() -> Sandbox:
 
 
 def sandboxed(
-    program: str, command: Sequence[str], *, strict: bool, visible: Sequence[Path], devices: bool = True
+    program: str, command: Sequence[str], *, strict: bool, visible: Sequence[Path], guest: bool = False
 ) -> list[str]:
     """A command inside of the sandbox.
 
@@ -73,9 +74,9 @@ def sandboxed(
         command: what is run, with a socket as its standard input.
         strict: only Python, the system's libraries and `visible` can be read; else every file can be.
         visible: files and folders.
-        devices: GPUs can be used.
+        guest: it runs a stranger's attack, which needs no GPU and little scratch.
     """
-    return [program, *_arguments(strict=strict, visible=visible, devices=devices), *command]
+    return [program, *_arguments(strict=strict, visible=visible, guest=guest), *command]
 
 
 def environment(*, strict: bool) -> dict[str, str]:
@@ -102,13 +103,14 @@ def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
     return tuple(sorted({_TEMPORARY / part for part in parts}))
 
 
-def _arguments(*, strict: bool, visible: Sequence[Path], devices: bool = True) -> list[str]:
+def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) -> list[str]:
     isolated = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    scratch = ["--size", str(_SCRATCH_BYTES), "--tmpfs", str(_TEMPORARY), "--setenv", "TMPDIR", str(_TEMPORARY)]
+    size = str(_GUEST_BYTES if guest else _SCRATCH_BYTES)
+    scratch = ["--size", size, "--tmpfs", str(_TEMPORARY), "--setenv", "TMPDIR", str(_TEMPORARY)]
     scratch += [word for name in _WRITERS for word in ("--setenv", name, f"{_TEMPORARY}/{name.lower()}")]
-    special = ["--dev", "/dev", *(_devices() if devices else ()), "--proc", "/proc"]
+    special = ["--dev", "/dev", *(() if guest else _devices()), "--proc", "/proc"]
     # These live in memory, of which they could fill half.
-    limited = ["--size", str(_SCRATCH_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    limited = ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     limited += ["--remount-ro", "/"] if strict else []
     paths = [*map(Path, _SYSTEM), *_python(), *visible] if strict else visible
     bound = [word for path in dict.fromkeys(paths) for word in ("--ro-bind-try", str(path), str(path))]

@@ -45,13 +45,16 @@ class RoomLimits(NamedTuple):
     processes: int = 0
 
 
+_ANY = RoomLimits()
+
+
 class ServerProcess:
     """A process that forks rooms; started by the first that asks, and again if it has died.
 
     Args:
         strict: in a sandbox that shows nothing but Python and `visible`.
         visible: files and folders.
-        guest: the file whose code its rooms run, one after the other and no others; "": any models'. A guest sees no GPU.
+        guest: the file whose code its rooms run, one after the other and no others; "": any models'. It sees no GPU.
     """
 
     def __init__(self, strict: bool, visible: tuple[Path, ...], guest: str = ""):
@@ -73,7 +76,7 @@ class ServerProcess:
                 self._begin()
 
     def open_room(
-        self, limits: RoomLimits = RoomLimits(), packages: Sequence[str] = (), serve: str = _SERVE_MODEL
+        self, limits: RoomLimits = _ANY, packages: Sequence[str] = (), serve: str = _SERVE_MODEL
     ) -> tuple[socket.socket, int]:
         """A new room: the socket that leads there, and its number, which no other room of this server ever has.
 
@@ -111,7 +114,8 @@ class ServerProcess:
     def end_room(self, number: int, *, kill: bool) -> int | None:
         """End a room; its exit code, below 0 the signal that ended it, or None if nobody knows.
 
-        `ended_for` is why it was ended before, "" if it was not. A room of an earlier process of this server is gone with it; another may have its process number by now.
+        `ended_for` is why it was ended before, "" if it was not.
+        A room of an earlier process of this server is gone with it; another may have its process number by now.
         """
         with self._lock:
             process, self.ended_for = self._rooms.pop(number, None), ""
@@ -138,7 +142,7 @@ class ServerProcess:
         if self.strict and not sandbox.program:
             raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.reason}")
         if sandbox.program:
-            how = {"strict": self.strict, "visible": self.visible, "devices": not self.guest}
+            how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
             command = sandboxed(sandbox.program, command, **how)
         ours, theirs = socket.socketpair()
         started = threading.Event()

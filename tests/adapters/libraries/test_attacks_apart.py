@@ -1,4 +1,4 @@
-"""A user's attack in a room gives what it gives here, and whatever else it does is one line: the judge sees to the rest."""
+"""A user's attack in a room gives what it gives here, and whatever else it does is one line of a failed cell."""
 
 import os
 from pathlib import Path
@@ -11,11 +11,11 @@ from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_
 from davylamp.adapters.libraries.user.apart import attacks_apart
 from davylamp.adapters.models.room.isolating import Isolation
 from davylamp.adapters.models.room.sandbox import find_sandbox
-from davylamp.errors import InvalidInput, ModelFailed, UnknownName
+from davylamp.errors import AttackDied, InvalidInput, UnknownName
 
 pytestmark = pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
 STRICT = Isolation("strict", 20.0, 4.0)
-EPSILON = 0.3
+EPSILON = 0.5
 FILE = '''
 import os, signal, socket, sys, time
 
@@ -37,7 +37,8 @@ def by_gradient(model, inputs, labels, epsilon, steps: int = 4, share: float = 0
     for _ in range(steps):
         images.requires_grad_(True)
         (gradient,) = torch.autograd.grad(cross_entropy(model(images), labels), images)
-        images = (images.detach() + share * epsilon * gradient.sign()).clamp(inputs - epsilon, inputs + epsilon).clamp(0, 1)
+        images = images.detach() + share * epsilon * gradient.sign()
+        images = images.clamp(inputs - epsilon, inputs + epsilon).clamp(0, 1)
     return images
 
 
@@ -102,8 +103,8 @@ def forks(model, inputs, labels, epsilon):
 def fills_the_disk(model, inputs, labels, epsilon):
     for number in range(100):
         with open(f"/tmp/{number}", "wb") as file:
-            while file.tell() < 1 << 27:
-                file.write(bytes(1 << 24))
+            while file.tell() < 1 << 25:
+                file.write(bytes(1 << 23))
 
 
 @hostile
@@ -210,12 +211,6 @@ def kills_its_parent(model, inputs, labels, epsilon):
 
 
 @hostile
-def kills_everybody(model, inputs, labels, epsilon):
-    os.kill(-1, signal.SIGKILL)
-    time.sleep(100)
-
-
-@hostile
 def leaves_a_ghost(model, inputs, labels, epsilon):
     if os.fork() == 0:
         os.setsid()
@@ -257,6 +252,9 @@ def hands_in_other_images(model, inputs, labels, epsilon):
     return inputs.roll(1, 0)
 
 
+hands_in_other_images.kind = "minimum-norm"
+
+
 @hostile
 def asks_behind_the_count(model, inputs, labels, epsilon):
     for _ in range(3):
@@ -287,10 +285,8 @@ FAILURES = {
     "blames_the_model": "attack.py:blames_the_model crashed",
     "sends_garbage": "sent something that is no answer (expected a message, got other bytes) and was killed",
     "asks_for_what_is_not_there": "sent something that is no answer",
-    "never_answers": "took more than 2 seconds by itself and was killed (--time-limit)",
     "leaves": "was killed (signal 11, SIGSEGV)",
     "kills_its_parent": "ended its process",
-    "kills_everybody": "ended its process",
     "leaves_a_ghost": "ValueError: ghost",
     "finds_a_ghost": "ValueError: 3",
     "looks_at_its_callers": "ValueError: nobody",
@@ -353,8 +349,7 @@ def test_the_row_is_the_same(file):
         assert apart.given.identity == here.given.identity
 
 
-def test_what_cannot_be_loaded_is_said_as_here(file, tmp_path):
-    (tmp_path / "broken.py").write_text("1 / 0\n\ndef attack(model, inputs, labels): ...")
+def test_what_cannot_be_loaded_is_said_as_here(file):
     for name, kind in (("is_no_atack", UnknownName), ("is_no_attack", InvalidInput)):
         said = []
         for isolation in (Isolation(), STRICT):
@@ -362,8 +357,6 @@ def test_what_cannot_be_loaded_is_said_as_here(file, tmp_path):
                 find_implementation(f"{file}:{name}")
             said.append(str(caught.value))
         assert said[0] == said[1]
-    with attacks_apart(STRICT), pytest.raises(ModelFailed, match=r"ZeroDivisionError.*line 1 of broken.py"):
-        find_implementation(f"{tmp_path / 'broken.py'}:attack")
 
 
 @pytest.fixture(scope="module")
@@ -371,18 +364,17 @@ def evaluated(file, digits, tmp_path_factory):
     """Every hostile attack and a good one, in one evaluation."""
     folder = tmp_path_factory.mktemp("out")
     names = [f"{file}:{name}" for name in ("by_gradient", *FAILURES, "by_scores")]
-    limits = {"isolate": "strict", "time_limit": 2.0, "memory_limit": 4.0, "measures": ("effect", "distance")}
+    limits = {"isolate": "strict", "time_limit": 60.0, "memory_limit": 4.0, "measures": ("effect", "distance")}
     inputs, labels = digits.inputs[:6], digits.labels[:6]
     net = {"net": digits.module}
-    done = davylamp.evaluate(net, inputs, labels, attacks=names, norm="linf", epsilon=EPSILON, out=folder, **limits)
-    return done
+    return davylamp.evaluate(net, inputs, labels, attacks=names, norm="linf", epsilon=EPSILON, out=folder, **limits)
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_hostile_attacks_fail_with_a_line(evaluated, name):
-    (line,) = (reason for cell, reason in evaluated.summary.failed.items() if f":{name} " in f"{cell} ")
+    (line,) = (reason for reason in evaluated.summary.failed.values() if f"attack.py:{name} " in reason)
     assert FAILURES[name] in line
-    assert "\n" not in line and "\x1b" not in line
+    assert not {"\n", "\x1b"} & set(line)
 
 
 def test_the_other_cells_are_unharmed(evaluated, attack, file):
@@ -390,7 +382,8 @@ def test_the_other_cells_are_unharmed(evaluated, attack, file):
     assert set(frame["implementation"]) == {f"{file}:by_gradient", f"{file}:by_scores"}
     assert len(evaluated.summary.failed) == len(FAILURES)
     assert frame["success"].sum() > 0
-    assert not (file.parent / "written").exists() and not Path("/written").exists()
+    assert not (file.parent / "written").exists()
+    assert not Path("/written").exists()
 
 
 def test_nobody_outlives_a_visit(evaluated):
@@ -403,6 +396,12 @@ def test_nobody_outlives_a_visit(evaluated):
             except OSError:
                 continue
     assert not any(inside)
+
+
+def test_one_that_never_answers_is_killed(attack):
+    attack("asks_behind_the_count", STRICT)  # the server is up
+    with pytest.raises(AttackDied, match=r"never_answers took more than 1 seconds by itself and was killed"):
+        attack("never_answers", Isolation("strict", 1.0, 4.0))
 
 
 def test_the_judge_cannot_be_patched(attack):
@@ -418,7 +417,7 @@ def test_what_leaves_the_ball_is_clipped_and_named(attack, digits):
 
 
 def test_other_images_are_no_examples(attack):
-    result = attack("hands_in_other_images", STRICT, 0.9)
+    result = attack("hands_in_other_images", STRICT, None)
     assert all("another-image" in each for each in result.violations)
 
 
