@@ -48,7 +48,7 @@ def row_apart(name: str, path: Path, isolation: Isolation) -> Implementation:
     """
     if not path.is_file():
         raise errors.Unavailable(f"expected a Python file with an attack, found none at {path}")
-    with Visit(name, path, isolation) as visit:
+    with AttackVisit(name, path, isolation) as visit:
         answer, _ = visit.ask("describe", path=str(path), where=name, folder=str(Path.cwd()))
         try:
             return row_described(answer.get("facts"), name, path, isolation)
@@ -83,7 +83,7 @@ def attack_apart(
     dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
     values |= {"dtype": str(dtype).removeprefix("torch."), "classes": int(getattr(model, "num_classes", 0))}
     values["states"] = random_states.read_states()
-    with Visit(given.where, given.path, given.isolation) as visit:
+    with AttackVisit(given.where, given.path, given.isolation) as visit:
         answers = Answering(model, inputs, visit, bytes_allowed(given.isolation, "cpu") // 2)
         _, returned = visit.ask("attack", tensors, answers.answer, most=4 * bytes_of(cpu[:1]) + (1 << 16), **values)  # type: ignore[arg-type]
         if len(returned) != 1:
@@ -91,7 +91,7 @@ def attack_apart(
     return returned[0].to(inputs.device)
 
 
-class Visit:
+class AttackVisit:
     """One use of an attack in a new process, which is gone afterwards with all that it has started.
 
     Args:
@@ -108,7 +108,7 @@ class Visit:
         self._memory: dict[str, SharedBytes] = {}
         self._left = isolation.seconds
 
-    def __enter__(self) -> "Visit":
+    def __enter__(self) -> "AttackVisit":
         self._server.turn.acquire()
         try:
             limits = RoomLimits(bytes_allowed(self._isolation, "cpu"), _LARGEST_FILE, _PROCESSES)
@@ -144,7 +144,7 @@ class Visit:
             **values: plain values.
 
         Raises:
-            AttackDied: see `Visit`.
+            AttackDied: see `AttackVisit`.
             AttackFailed, DavylampError: what was raised in there.
         """
         self._send({"do": do, "values": values}, tensors)
