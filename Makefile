@@ -4,7 +4,7 @@ export PYTHONDONTWRITEBYTECODE := # what is compiled is kept: tests start many p
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check bench clean
+.PHONY: quickstart test check docs wheel bench clean
 
 quickstart: $(VENV)/all
 	$(BIN)/davylamp quickstart
@@ -17,6 +17,14 @@ check: $(VENV)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The site, in docs/_build/html, and what its tutorials claim.
+docs: $(VENV)/docs
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
+	$(BIN)/python -m pytest -q -m tutorial tests/test_tutorials.py
+
+wheel: $(VENV)/wheel
+	rm -rf dist && $(BIN)/python -m build --no-isolation -o dist && $(BIN)/python -m twine check --strict dist/*
 
 # QUICK=--quick shows that everything runs, and writes nothing.
 bench: $(VENV)/peers
@@ -38,10 +46,18 @@ $(VENV)/test: pyproject.toml | $(VENV)/all
 	$(BIN)/python -m pip install --quiet --editable ".[all,test]"
 	@touch $@
 
+$(VENV)/docs: pyproject.toml | $(VENV)/test
+	$(BIN)/python -m pip install --quiet --editable ".[all,test,docs]"
+	@touch $@
+
+$(VENV)/wheel: | $(VENV)/test
+	$(BIN)/python -m pip install --quiet "build>=1.2" "twine>=6.1" "setuptools>=77" wheel
+	@touch $@
+
 # Only measured beside: without what they depend on, which would hold back versions of everything else.
 $(VENV)/peers: | $(VENV)/test
 	$(BIN)/python -m pip install --quiet --no-deps canary-sefi==2.1.2 py-irt==0.7.1 attackbenchlib==2.0.2 ordered-set toml opencv-python-headless
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build docs/generated *.egg-info .pytest_cache .ruff_cache

@@ -1,5 +1,9 @@
 """The pages in docs/ are true: every folder has its line, every path exists, and what a page builds works."""
 
+import ast
+import importlib
+import importlib.util
+import inspect
 import json
 import os
 import re
@@ -11,11 +15,12 @@ import pytest
 import torch
 
 import davylamp
+from davylamp import cli
 from davylamp.adapters import find_implementation
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.defences.names import read_defence
 from davylamp.benchmarks import Options, PaperTable
-from davylamp.benchmarks.reproductions import find_table
+from davylamp.benchmarks.reproductions import find_table, list_tables
 from davylamp.benchmarks.shared.paper_numbers import load_rows
 
 ROOT = Path(__file__).parent.parent
@@ -42,14 +47,83 @@ def test_every_room_is_on_the_page_with_its_own_first_line():
 
 
 def test_every_path_that_a_page_names_exists():
-    for page in DOCS.glob("*.md"):
+    for page in (*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         named = {name for name in re.findall(r"`([\w/]+(?:/|\.py))`", text) if "/" in name}
-        written = {name.partition("/")[0] for name in blocks(page.name)}
+        written = {name.partition("/")[0] for name in blocks(str(page.relative_to(DOCS)))}
         missing = [name for name in named if not (ROOT / name).exists() and name.partition("/")[0] not in written]
         assert missing == [], page.name
         links = re.findall(r"\]\(([\w./-]+)\)", text)
-        assert [link for link in links if not (DOCS / link).exists()] == [], page.name
+        assert [link for link in links if not (page.parent / link).exists()] == [], page.name
+
+
+def test_every_page_is_on_the_site():
+    listed = set()
+    for index in (DOCS / "index.md", DOCS / "tutorials" / "index.md"):
+        for tree in re.findall(r"```{toctree}\n(.*?)```", index.read_text(encoding="utf-8"), re.DOTALL):
+            names = [line for line in tree.splitlines() if line and not line.startswith(":")]
+            listed |= {(index.parent / f"{name}.md").relative_to(DOCS).as_posix() for name in names}
+    written = {path.relative_to(DOCS).as_posix() for path in (*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md"))}
+    assert {name for name in listed if not name.startswith("generated/")} == written - {"index.md"}
+    faces = {"davylamp", "davylamp.adapters", "davylamp.engine", "davylamp.metrics", "davylamp.scoring"}
+    lists = {"commands", "attacks/index", "metrics/index", "reproductions"}
+    made = lists | {f"api/{face}" for face in faces}
+    assert {name for name in listed if name.startswith("generated/")} == {f"generated/{name}.md" for name in made}
+
+
+def test_the_python_of_every_page_compiles_and_finds_what_it_imports():
+    for page in (*DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        files = {Path(name).stem for name in re.findall(r"`([\w/]+\.py)`", text)}
+        for code in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            for node in ast.walk(ast.parse(code)):
+                if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[-1] not in files:
+                    module = importlib.import_module("." * node.level + node.module, "davylamp.metrics")
+                    missing = [name.name for name in node.names if not hasattr(module, name.name)]
+                    assert missing == [], (page.name, node.module)
+                elif isinstance(node, ast.Import):
+                    assert all(importlib.util.find_spec(name.name) for name in node.names), page.name
+
+
+@pytest.fixture
+def generator(monkeypatch):
+    """The modules that make pages, as the site's settings import them."""
+    monkeypatch.syspath_prepend(str(DOCS / "generate"))
+    return importlib.import_module
+
+
+def test_an_attacks_page_says_what_the_libraries_say(generator):
+    rows = [find_implementation("foolbox:pgd"), find_implementation("torchattacks:pgd")]
+    page = generator("attack_pages").render("pgd", rows)
+    assert "| `torchattacks:pgd` | `PGD`, `PGDL2` | linf, l2 |" in page
+    import foolbox
+    import torchattacks
+
+    theirs = {"foolbox": foolbox.attacks.LinfPGD, "torchattacks": torchattacks.PGD}
+    steps = {name: inspect.signature(made.__init__).parameters["steps"].default for name, made in theirs.items()}
+    (line,) = [line for line in page.splitlines() if line.startswith("| `steps` |")]
+    assert f"| foolbox: `steps` = {steps['foolbox']} (linf), " in line
+    assert line.endswith(f"<br>torchattacks: `steps` = {steps['torchattacks']} |")
+    known = find_implementation("foolbox:cw")
+    page = generator("attack_pages").render("cw", [known])
+    assert all(f"- `foolbox:cw`: **{finding}**: " in page for finding in known.findings)
+    assert known.repairs[0] in page
+
+
+def test_there_is_a_page_for_every_metric_and_a_line_for_every_option(generator):
+    from davylamp.metrics import METRICS
+
+    pages = generator("metric_pages").render_all()
+    assert {f"metrics/{symbol}.md" for symbol in METRICS} <= set(pages)
+    for symbol, metric in METRICS.items():
+        assert metric.formula in pages[f"metrics/{symbol}.md"]
+    text = generator("command_page").render()
+    assert re.search(r"^\| `--epsilon` \| list\[str\] \| radius, as 4/255", text, re.MULTILINE)
+    assert set(re.findall(r"^## `davylamp ([\w-]+)`", text, re.MULTILINE)) == {
+        command.name for command in cli.app.registered_commands
+    }
+    reproduced = generator("reproduction_page").render()
+    assert all(f"`davylamp reproduce {name}`" in reproduced for name in list_tables() if name != "checks")
 
 
 def write(page: str, folder: Path) -> None:

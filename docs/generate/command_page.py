@@ -1,0 +1,41 @@
+"""The command reference: every command with its arguments and options, as `--help` has them."""
+
+from typing import Any
+
+import typer
+from markdown import table
+
+from davylamp import cli
+
+
+def render() -> str:
+    """The page."""
+    commands: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    text = "# Commands\n\n`davylamp COMMAND --help` prints the same. Repeatable options also take a list with commas.\n"
+    for name, listed in commands.items():
+        command = listed.make_context(name, [], resilient_parsing=True).command
+        shown = [parameter for parameter in command.params if parameter.name != "help"]
+        lines = [[_name(each), _type(each), (each.help or "").strip(), _default(each)] for each in shown]
+        text += f"\n## `davylamp {name}`\n\n{(command.help or '').strip()}\n\n"
+        text += table(["option", "value", "meaning", "default"], lines)
+    return text
+
+
+def _name(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{(parameter.metavar or parameter.name).upper()}`"
+    return ", ".join(f"`{option}`" for option in (*parameter.opts, *parameter.secondary_opts))
+
+
+def _type(parameter: Any) -> str:
+    if getattr(parameter, "is_flag", False):
+        return ""
+    if hasattr(parameter, "bare_type"):  # Typer 0.20 and later
+        return parameter.bare_type()
+    several = parameter.multiple if parameter.param_type_name == "option" else parameter.nargs != 1
+    return f"list[{parameter.type.name}]" if several else parameter.type.name
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    return "" if value in (None, False, "", ()) or callable(value) else f"`{value}`"

@@ -1,0 +1,14 @@
+"""Pieces of a page."""
+
+from collections.abc import Sequence
+
+ORPHAN = "---\norphan: true\n---\n\n"  # in no table of contents: an index lists it, and the sidebar stays short
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A Markdown table; bars in cells are escaped."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += [
+        "| " + " | ".join(str(cell).replace("|", r"\|").replace("\n", " ") for cell in row) + " |" for row in rows
+    ]
+    return "\n".join(lines) + "\n"
