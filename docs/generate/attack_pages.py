@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from markdown import ORPHAN, table
+from page_parts import ORPHAN, table
 
 from davylamp.adapters import ATTACKS, IMPLEMENTATIONS, PARAMETERS, Implementation
 from davylamp.adapters.catalogue.findings import FINDINGS

@@ -3,7 +3,7 @@
 from typing import Any
 
 import typer
-from markdown import table
+from page_parts import table
 
 from davylamp import cli
 

@@ -1,6 +1,6 @@
 """A page for every metric: what it is, its formula, direction, range, source, and the command that gives it."""
 
-from markdown import ORPHAN, table
+from page_parts import ORPHAN, table
 
 from davylamp.metrics import METRICS, NOTATION
 from davylamp.report.text.metrics import describe_metric

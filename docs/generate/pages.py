@@ -12,7 +12,7 @@ import command_page
 import metric_pages
 import notebooks
 import reproduction_page
-from markdown import ORPHAN
+from page_parts import ORPHAN
 
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent

@@ -1,6 +1,6 @@
 """What is computed again of the five papers: every table and figure that is registered, by paper."""
 
-from markdown import table
+from page_parts import table
 
 from davylamp.benchmarks.reproductions import PAPERS, list_tables
 from davylamp.benchmarks.shared.paper_numbers import load_rows
