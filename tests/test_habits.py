@@ -45,3 +45,29 @@ def test_every_page_that_contributing_names_exists():
     links = re.findall(r"\]\(([\w./-]+)\)", text)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_forms_for_issues_ask_something():
+    forms = [path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
+    assert len(forms) == 3
+    for path in forms:
+        form = read(path.relative_to(ROOT))
+        assert {"name", "description", "body"} <= set(form), path.name
+        named = [part["id"] for part in form["body"]]
+        assert len(set(named)) == len(named)
+        assert all(part["type"] in ("textarea", "input") and part["attributes"]["label"] for part in form["body"])
+
+
+def test_the_version_is_said_once():
+    assert read("CITATION.cff")["version"] == davylamp.__version__
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'version = { attr = "davylamp.__version__" }' in text
+    assert not re.search(r'^version = "', text, re.MULTILINE)
+
+
+def test_ci_builds_the_site_and_the_wheel():
+    steps = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"make docs", "make wheel", "make test"} <= set(steps)
+    assert "sphinx -b html -W --keep-going" in makefile
+    assert "twine check --strict" in makefile

@@ -11,6 +11,7 @@ import torch
 import typer
 from torch import nn
 
+import davylamp
 from davylamp import cli
 from davylamp.adapters import IMPLEMENTATIONS
 from davylamp.adapters.data.datasets import Data
@@ -91,8 +92,9 @@ def test_the_python_runs(tmp_path, monkeypatch, capsys):
         scope = dict(names)
         exec(block.replace("[0.485, 0.456, 0.406]", "[0.0] * 3").replace("[0.229, 0.224, 0.225]", "[1.0] * 3"), scope)
         if "my_attack" in scope:
-            moved = scope["my_attack"](model, inputs.clone(), labels, 0.1) - inputs
-            assert torch.allclose(moved.abs(), torch.tensor(0.1))
+            mine = davylamp.as_implementation(scope["my_attack"], norm="linf")
+            beside = davylamp.compare("fgsm", model, inputs, labels, libraries=["torchattacks"], beside=[mine])
+            assert [pair.verdict for pair in beside.pairs] == ["identical"]
     assert "torchattacks:pgd" in capsys.readouterr().out
     assert "AED" in METRICS
 

@@ -95,7 +95,11 @@ def test_ranking(small, run):
 @pytest.mark.tutorial
 def test_reproducing(small, run):
     _, printed = perform(page_of("reproduce"), run)
-    assert "Spearman" in printed["reproduce canary-table9"]
+    said = re.findall(r"^Spearman (0\.\d+)", printed["reproduce canary-table9"], re.MULTILINE)
+    readme = " ".join((DOCS.parent / "README.md").read_text(encoding="utf-8").split())
+    assert "Spearman {} (white-box) and {} (black-box)".format(*said) in readme
+    shown = (DOCS / "rank.md").read_text(encoding="utf-8")
+    assert printed["reproduce canary-table9"].partition("CANARY Table 9, black-box")[0] in shown
 
 
 def test_writing_an_attack(small, run):
