@@ -95,7 +95,7 @@ class TaskResult(NamedTuple):
     `probes` are those of the model, for "clean"; `gpu` is the name of the one that was used, if one was; `fitted` is
     what an attack has learned once, in this task or before it; `saturation` how the radius of an attack at saturation
     was found; `traffic` what servers of remote models were asked; `outputs` what the model gives, where that is not
-    logits, and `output_note` how its output was read, where there was a choice.
+    logits, and `output_note` how its output was read, where there was a choice; `class_names` those of the model.
     """
 
     task: Task
@@ -112,3 +112,4 @@ class TaskResult(NamedTuple):
     traffic: Mapping[str, Any] | None = None
     outputs: str = ""
     output_note: str = ""
+    class_names: tuple[str, ...] = ()

@@ -156,7 +156,8 @@ class Workbench(LastLoaded):
             inputs, labels = data.inputs.to(classifier.device), data.labels.to(classifier.device)
             logits, drawn = clean_draws(classifier, inputs, labels)
             table = clean_table(classifier, inputs, labels, data.names, logits, drawn)
-            return TaskResult(task, table, probes=probe_model(classifier, inputs, labels, logits))
+            probes, named = probe_model(classifier, inputs, labels, logits), tuple(classifier.class_names)
+            return TaskResult(task, table, probes=probes, class_names=named)
         if task.kind == "transfer":
             return TaskResult(task, _transfer(task, classifier, data.labels))
         if task.kind == "fit":

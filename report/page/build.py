@@ -18,6 +18,7 @@ from ...engine.tables.table import build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported
 from ..parts.blocks import Section
+from ..parts.headline import order_models
 from ..parts.reading import read_folder
 from ..sections.agreement import judge_all, write_agreement
 from ..sections.challenge import write_challenges
@@ -90,6 +91,7 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
             _or_why(lambda: build_curves(outcomes, **drawing)),
             _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),
             build_distance_curves(outcomes) if has_curves(outcomes) else None,
+            order=order_models(outcomes),
         ),
         *([] if corrupted is None else [corrupted]),
         write_transfer(_or_why(lambda: build_transfer(outcomes, **drawing))),
@@ -153,6 +155,7 @@ def _environment() -> Any:
     made.filters["prose"] = lambda text: Markup(
         _keep_together(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
     )
+    made.filters["breaks"] = lambda text: Markup(re.sub(r"([_:./-])(?=\w)", r"\1<wbr>", str(escape(text))))
     made.globals["asset"] = lambda name: Markup(load(name))
     return made
 

@@ -3,17 +3,18 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...adapters.words import threat_text
 from ...engine.cell import Cell
 from ...engine.store.plans import find_missing
 from ...engine.store.store import Damaged, ResultsStore, expand_path
 from ...errors import Unavailable
-from ..parts.blocks import Section, Text, badge, make_table
+from ..parts.blocks import Meter, Section, Text, badge, make_table
 from .build import list_sections, render, render_blocks
+from .pace import Spent, estimate_left, judge_pulse, read_spent, say_left
 from .serving import Names, listen, require_server, run_server
 
 _SHARE = 5  # a page is made again at most every so many times what making it took
@@ -48,7 +49,7 @@ class LiveReport:
         self.folder, self._names = expand_path(folder), Names(host, names)
         self._store = ResultsStore(folder, create=False)
         self._lock = threading.Lock()
-        self._seen: dict[tuple[str, int], tuple[str, Cell | None, str]] = {}
+        self._seen: dict[tuple[str, int], _State] = {}
         self._made: tuple[str, list[Section]] = ("", [])
         self._spent, self._when = 0.0, -1e9
 
@@ -94,30 +95,33 @@ class LiveReport:
     def _progress(self) -> tuple[str, list[Any]]:
         """Which cells are finished, as a text that changes with them; and what to show of all cells."""
         states = [self._state("cells", key) for key in self._store.keys("cells")]
-        parts = Counter(key.rpartition("-")[0] for key in self._store.keys("parts"))
-        running = [self._state("parts", f"{key}-{self._first_part(key)}") for key in parts]
-        working = len(list((self.folder / "locks").glob("*.lock")))
-        counts = Counter(state for state, _, _ in states)
-        shown = counts + Counter(waiting=len(set(find_missing(self._store)) - set(parts)))
+        keys = self._store.keys("parts")
+        parts = Counter(key.rpartition("-")[0] for key in keys)
+        pieces = [self._state("parts", key) for key in keys]
+        running = {state.cell.key: state for state in pieces if state.cell is not None}
+        counts = Counter(state.status for state in states)
+        missing = find_missing(self._store)
+        shown = counts + Counter(waiting=len(set(missing) - set(parts)))
         summary = ", ".join(f"{shown[name]} {name}" for name in ("done", "failed", "damaged", "waiting") if shown[name])
-        claimed = f"; {working} pieces of work claimed by runs (under way, or killed)" if working else ""
-        blocks: list[Any] = [Text(f"{summary or 'No cell is finished'}{claimed}.", "lead")]
+        claimed = self._store.claimed()
+        started = {state.cell.key: state.cell for state in running.values() if state.cell is not None}
+        blocks: list[Any] = [self._pulse([*states, *pieces], missing | started, claimed)]
+        blocks.append(Text(f"{summary or 'No cell is finished'}.", "lead"))
+        held = {name.rpartition("-")[0] for name in claimed}
         rows = [
             (
-                badge("unknown", "running"),
-                cell.subject.model,
-                cell.title,
-                threat_text(cell.threat_model),
-                f"{parts[cell.key]} of {cell.shards}",
+                badge("unknown", "running") if key in held else badge("warn", "interrupted"),
+                *_name(state.cell),
+                f"{parts[key]} of {state.cell.shards}",
                 "",
             )
-            for _, cell, _ in running
-            if cell is not None
+            for key, state in running.items()
+            if state.cell is not None
         ]
         rows += [
-            (badge("fail", state), cell.subject.model, cell.title, threat_text(cell.threat_model), "", reason)
-            for state, cell, reason in states
-            if state == "failed" and cell is not None
+            (badge("fail", state.status), *_name(state.cell), "", state.reason)
+            for state in states
+            if state.status == "failed" and state.cell is not None
         ]
         if rows:
             columns = ("state", "model", "implementation", "threat model", "pieces", "reason")
@@ -125,22 +129,54 @@ class LiveReport:
         transfers = len(self._store.keys("transfer"))
         return f"{len(states)} {transfers} {sorted(counts.items())}", blocks
 
-    def _first_part(self, key: str) -> str:
-        return min(name.rpartition("-")[2] for name in self._store.keys("parts") if name.startswith(f"{key}-"))
+    def _pulse(self, states: Sequence["_State"], missing: Mapping[str, Cell], claimed: Collection[str]) -> Meter:
+        """Alive or not, the share that is done, the time that is left."""
+        known = [(state.cell, state.spent) for state in states if state.cell is not None and state.spent.images]
+        done: Counter[str] = Counter()
+        for cell, spent in known:
+            done[cell.key] += spent.images
+        unfinished = [(cell, max(0, cell.subject.images - done[key])) for key, cell in missing.items()]
+        left = estimate_left(known, unfinished, len(claimed))
+        newest = max((state.written for state in states if state.written), default=None)
+        said = judge_pulse(len(claimed), len(missing), newest)
+        images, rest = sum(done.values()), sum(images for _, images in unfinished)
+        share = images / (images + rest) if images + rest else 0.0
+        if not missing:
+            return Meter(1.0 if states else 0.0, said, "" if not states else "All images have a result")
+        text = f"{share:.0%} of the images of all cells have a result"
+        return Meter(share, said, f"{text}. {say_left(left)}" if claimed or said.state != "fail" else text)
 
-    def _state(self, kind: Any, key: str) -> tuple[str, Cell | None, str]:
-        """State, cell and reason of a file, which is read once as long as it stays the same."""
+    def _state(self, kind: Any, key: str) -> "_State":
+        """State, cell and costs of a file, which is read once as long as it stays the same."""
         path = self._store.path(kind, key)
         try:
-            stamp = (str(path), path.stat().st_mtime_ns)
+            written = path.stat().st_mtime_ns
+            stamp = (str(path), written)
             if stamp not in self._seen:
-                meta = self._store.read(kind, key).meta
-                self._seen[stamp] = (str(meta["status"]), Cell.from_record(meta), str(meta["reason"]))
+                record = self._store.read(kind, key)
+                cell, spent = Cell.from_record(record.meta), read_spent(record)
+                self._seen[stamp] = _State(
+                    str(record.meta["status"]), cell, str(record.meta["reason"]), spent, written / 1e9
+                )
             return self._seen[stamp]
         except Damaged as damage:
-            return "damaged", None, str(damage)
+            return _State("damaged", None, str(damage))
         except FileNotFoundError:  # the run has just put the parts together
-            return "gone", None, ""
+            return _State("gone", None)
+
+
+class _State(NamedTuple):
+    """A file of a cell or of a part of one: its status, what it is about, what it cost and when it was written."""
+
+    status: str
+    cell: Cell | None
+    reason: str = ""
+    spent: Spent = Spent()
+    written: float = 0.0
+
+
+def _name(cell: Cell) -> tuple[str, str, str]:
+    return cell.subject.model, cell.title, threat_text(cell.threat_model)
 
 
 def serve(

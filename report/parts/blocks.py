@@ -119,6 +119,16 @@ class Questions:
     kind: str = "answers"
 
 
+@dataclass(frozen=True)
+class Meter:
+    """How far a run is: a share, whether somebody is at work on it, and what is known of the rest."""
+
+    share: float
+    said: Said
+    text: str
+    kind: str = "meter"
+
+
 class Bar(NamedTuple):
     """A value with its interval: all as shares of the axis; `text` is written beside it, `mark` is a second value."""
 
@@ -195,7 +205,10 @@ class Heat:
 
 @dataclass(frozen=True)
 class Picture:
-    """An example under attack: `clean` names its clean image in the gallery, `uris` hold the rest."""
+    """An example under attack: `clean` names its clean image in the gallery, `uris` hold the rest.
+
+    `change` says by how much the picture of the change is amplified, or why there is none.
+    """
 
     model: str
     attack: str
@@ -204,6 +217,7 @@ class Picture:
     clean: str
     uris: dict[str, str]
     lines: tuple[str, ...]
+    change: str = "change"
 
     @property
     def style(self) -> Markup:

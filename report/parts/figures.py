@@ -6,8 +6,10 @@ shortened here) against 907 KB for Vega inlined once, which is blank without one
 
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from html import escape
 from typing import Any, NamedTuple
 
@@ -22,6 +24,8 @@ from .blocks import Figure
 # Stand-ins for the page's variables: a drawing is made once and is right in light and in dark.
 _INK, _FAINT, _PAPER = "#010101", "#020202", "#030303"
 SERIES = tuple(f"#0a0a{place:02x}" for place in range(16, 24))
+_WHOLE = 4.9  # inches of every drawing: it can be read on a phone, and two stand beside each other on a desk
+_LABELLED = 7  # lines that have their names at their ends
 _MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)), (0, (1, 1)))
 _VARIABLES: Mapping[str, str] = {
@@ -68,8 +72,11 @@ class Cross(NamedTuple):
 
 def draw_item_map(name: str, ranking: Ranking, difficulties: Mapping[str, np.ndarray], *, caption: str) -> Figure:
     """Abilities and the difficulties of the items of each kind, on one axis."""
+    ranking = replace(ranking, subjects=tuple(map(_short, ranking.subjects)))
+    difficulties = {_short(kind): values for kind, values in difficulties.items()}
     rows, labels = len(ranking.subjects) + len(difficulties) + 0.5, (*ranking.subjects, *difficulties)
-    with _axes(5.6, 0.2 + 0.3 * rows, left=0.25 + 0.085 * max(map(len, labels))) as (figure, axes):
+    left = 0.25 + 0.085 * max(map(len, labels))
+    with _axes(_WHOLE + 0.4 - left, 0.2 + 0.3 * rows, left=left) as (figure, axes):
         tips = plot_item_map(axes, ranking, difficulties, name=name)
         return Figure(name, _to_svg(figure, name, caption, tips), caption)
 
@@ -84,30 +91,80 @@ def draw_curves(
     log: bool = False,
     shares: bool = True,
 ) -> Figure:
-    """Shares between 0 and 1, or other numbers, against a budget: steps with bands, points with intervals, a legend."""
-    tips: dict[str, str] = {}
-    with _axes(6.0, 3.2, below=0.55 + _legend_height(len(lines))) as (figure, axes):
+    """Shares between 0 and 1, or other numbers, against a budget: steps with bands, points with intervals, names.
+
+    Each line has its name at its right end; above `_LABELLED` lines a legend has them.
+    """
+    lines = _above_zero(lines) if log else lines
+    labelled, tips = len(lines) <= _LABELLED, {}
+    legend = 0.0 if labelled else _legend_height(len(lines))
+    right = 0.2 + 0.066 * max(len(_short(line.label)) for line in lines) if labelled else 0.2
+    with _axes(_WHOLE - 0.65 - right, 2.3, below=0.55 + legend, right=right) as (figure, axes):
         for place, line in enumerate(lines):
-            colour, style = SERIES[line.series % len(SERIES)], _DASHES[line.dash % len(_DASHES)]
-            tip = f"{name}-{place}"
-            look: dict[str, Any] = {"drawstyle": "steps-post", "linestyle": style, "linewidth": 1.8}
-            if line.steps:
-                axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.13, step="post", linewidth=0)
-            else:
-                look = {"marker": _MARKERS[line.dash % 8], "linestyle": "none"}
-                axes.vlines(line.x, line.low, line.high, color=colour, alpha=0.5, linewidth=1.8)
-            axes.plot(line.x, line.y, color=colour, label=line.label, gid=tip, **look)
-            tips[tip] = line.label
+            tips[f"{name}-{place}"] = line.label
+            _draw_line(axes, line, f"{name}-{place}")
         if log:
-            axes.set_xscale("symlog", linthresh=1)
-            axes.set_xlim(0, max(max(line.x) for line in lines) * 1.1)
+            axes.set_xscale("log")
+            few = 1.0 if any(line.steps for line in lines) else 1.4  # points do not stand on the edge
+            axes.set_xlim(min(min(line.x) for line in lines) / few, max(max(line.x) for line in lines) * 1.1 * few)
             _plain_ticks(axes)
         axes.set_ylim(*((-0.02, 1.02) if shares else (0, None)))
         axes.set_xlabel(x_axis)
         axes.set_ylabel(y_axis)
         axes.grid()
-        _add_legend(figure)
+        if labelled:
+            _label_ends(axes, lines)
+        else:
+            _add_legend(figure)
         return Figure(name, _to_svg(figure, name, caption, tips), caption)
+
+
+def _draw_line(axes: Any, line: Line, tip: str) -> None:
+    colour, style = SERIES[line.series % len(SERIES)], _DASHES[line.dash % len(_DASHES)]
+    look: dict[str, Any] = {"drawstyle": "steps-post", "linestyle": style, "linewidth": 1.8}
+    if line.steps:
+        axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.13, step="post", linewidth=0)
+    else:
+        look = {"marker": _MARKERS[line.dash % 8], "linestyle": "none"}
+        axes.vlines(line.x, line.low, line.high, color=colour, alpha=0.5, linewidth=1.8)
+    axes.plot(line.x, line.y, color=colour, label=line.label, gid=tip, **look)
+
+
+def _above_zero(lines: Sequence[Line]) -> list[Line]:
+    """What a logarithmic axis can show: steps begin a little left of the first budget, points at 0 are left out."""
+    first = min((x for line in lines for x in line.x if x > 0), default=1.0) / 1.3
+    shown = []
+    for line in lines:
+        places = [place for place, x in enumerate(line.x) if x > 0 or line.steps]
+        columns = ([column[place] for place in places] for column in (line.y, line.low, line.high))
+        y, low, high = columns
+        shown.append(line._replace(x=[max(line.x[place], first) for place in places], y=y, low=low, high=high))
+    return [line for line in shown if line.x]
+
+
+def _label_ends(axes: Any, lines: Sequence[Line]) -> None:
+    """The name of each line right of the axes at the height of its end, moved apart where ends are close."""
+    to_axes = (axes.transData + axes.transAxes.inverted()).transform
+    ends = [(line, to_axes((line.x[-1], line.y[-1]))) for line in lines]
+    ends.sort(key=lambda each: -each[1][1])
+    gap = 0.062
+    heights = [min(max(float(end[1]), 0.0), 1.0) for _, end in ends]
+    for place in range(1, len(heights)):
+        heights[place] = min(heights[place], heights[place - 1] - gap)
+    for place in reversed(range(len(heights))):  # what fell below the axis pushes the others up again
+        heights[place] = max(heights[place], gap * (len(heights) - 1 - place) - 0.02)
+    for (line, end), height in zip(ends, heights, strict=True):
+        colour = SERIES[line.series % len(SERIES)]
+        run = {"transform": axes.transAxes, "color": _FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}
+        axes.plot([min(float(end[0]), 1.0), 1.025], [float(end[1]), height], clip_on=False, **run)
+        place = {"transform": axes.transAxes, "va": "center", "fontsize": 8.5, "color": colour}
+        axes.text(1.035, height, _short(line.label), **place)
+
+
+def _short(name: str, most: int = 25) -> str:
+    """A name that fits beside a drawing; what is left out is in the middle."""
+    half = (most - 1) // 2
+    return name if len(name) <= most else f"{name[:half]}\N{HORIZONTAL ELLIPSIS}{name[-half:]}"
 
 
 def draw_dots(
@@ -115,7 +172,7 @@ def draw_dots(
 ) -> Figure:
     """Points with names; `series` are named by the legend; the best points are filled and joined by a line."""
     tips: dict[str, str] = {}
-    with _axes(6.0, 3.0, below=0.55 + _legend_height(len(series))) as (figure, axes):
+    with _axes(_WHOLE - 0.85, 2.6, below=0.55 + _legend_height(len(series))) as (figure, axes):
         front = sorted((dot.x, dot.y) for dot in dots if dot.best)
         axes.step([x for x, _ in front], [y for _, y in front], where="post", color=_FAINT, linewidth=1, zorder=1)
         for place, dot in enumerate(dots):
@@ -137,17 +194,46 @@ def draw_dots(
         axes.set_xscale("log")
         axes.set_xlim(min(dot.x for dot in dots) / 1.3, max(dot.x for dot in dots) * 1.3)
         _plain_ticks(axes)
-        axes.set_ylim(-0.04, 1.06)
+        axes.set_ylim(-0.06, 1.1)
         axes.set_xlabel(x_axis)
         axes.set_ylabel(y_axis)
         axes.grid()
+        _name_dots(axes, dots)
         return Figure(name, _to_svg(figure, name, caption, tips), caption)
+
+
+def _name_dots(axes: Any, dots: Sequence[Dot]) -> None:
+    """Names beside the points where there is room, the best first; the others say theirs under the pointer only."""
+    point = axes.get_figure().dpi / 72
+    places = {dot: axes.transData.transform((dot.x, dot.y)) / point for dot in dots}
+    (left, below), (right, above) = axes.transAxes.transform([(0, 0), (1, 1)]) / point
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.values()]
+    alike = Counter((dot.x, dot.y) for dot in places)
+    for dot in sorted(places, key=lambda each: not each.best):
+        others = alike.pop((dot.x, dot.y), 0) - 1
+        if others < 0:  # it was named with another that stands at the same place
+            continue
+        label = f"{dot.label} and {others} more" if others else dot.label
+        (x, y), width = places[dot], 4.6 * len(label)
+        for dx, dy, side in ((0, 9, "center"), (0, -9, "center"), (7, 0, "left"), (-7, 0, "right")):
+            start = x + dx - {"left": 0, "right": width, "center": width / 2}[side]
+            box = (start, y + dy - 5, start + width, y + dy + 5)
+            outside = box[0] < left or box[2] > right or box[1] < below or box[3] > above
+            if not outside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                look = {"ha": side, "va": "center", "fontsize": 8, "textcoords": "offset points"}
+                axes.annotate(label, (dot.x, dot.y), (dx, dy), **look)
+                break
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def draw_crosses(name: str, crosses: Sequence[Cross], *, x_axis: str, y_axis: str, caption: str) -> Figure:
     """Points with intervals in both directions, each named by the legend; both axes run from 0 to 1."""
     tips: dict[str, str] = {}
-    with _axes(4.4, 3.4, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):
+    with _axes(_WHOLE - 0.85, 3.0, below=0.55 + 0.1 + 0.21 * len(crosses)) as (figure, axes):
         for place, cross in enumerate(crosses):
             colour, tip = SERIES[place % len(SERIES)], f"{name}-{place}"
             (x, left, right), (y, low, high) = cross.x, cross.y
@@ -169,7 +255,7 @@ def draw_crosses(name: str, crosses: Sequence[Cross], *, x_axis: str, y_axis: st
 def draw_counts(name: str, counts: Sequence[int], *, x_axis: str, y_axis: str, caption: str) -> Figure:
     """A bar for each count, from 0 upwards."""
     tips = {}
-    with _axes(6.0, 1.9) as (figure, axes):
+    with _axes(_WHOLE - 0.85, 1.7) as (figure, axes):
         for place, count in enumerate(counts):
             tip = f"{name}-{place}"
             axes.bar([place], [count], color=SERIES[0], width=0.8)[0].set_gid(tip)

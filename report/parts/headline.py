@@ -12,7 +12,7 @@ from ...engine.tables.groups import model_names
 from ...intervals import share_interval
 from .blocks import Said
 from .percent import percent_range, percent_text
-from .standings import ModelPlace, Standing, right_of
+from .standings import ModelPlace, Standing, list_standings, right_of
 
 _REASONS = 3  # that are shown of failed cells
 _NAMED = 3  # models that a sentence names
@@ -57,6 +57,12 @@ def judge_first_places(outcomes: Outcomes, standings: Sequence[Standing]) -> lis
     return [_judge_first(each, others) for each in standings]
 
 
+def order_models(outcomes: Outcomes) -> list[str]:
+    """Names of the models, the most robust under the first threat model before the others."""
+    standings = list_standings(outcomes, find_chance(outcomes))
+    return list(dict.fromkeys(place.model for each in standings for place in each.places))
+
+
 def _judge_first(standing: Standing, others: int) -> Said:
     if not standing.places:
         return Said(f"{standing.threat}: every model with a result is at chance when clean: there is no first place.")
@@ -65,8 +71,7 @@ def _judge_first(standing: Standing, others: int) -> Said:
         value = f"keeps {percent_text(first.value)} of its {first.images} images right under every attack"
         known = f"95 % interval {percent_range(first.low, first.high)}"
     else:
-        ends = [radius_text(norm, float(f"{end:.3g}")) for end in (first.low, first.high)]
-        known = "too few images for an interval" if math.isnan(first.low) else f"95 % interval {ends[0]} to {ends[1]}"
+        known = _range(norm, first)
         median = "no attack fools half of them" if math.isinf(first.value) else f"median {_value(first, norm)}"
         value = f"needs the largest change over its {first.images} images: {median}"
     shared = any(not place.apart and not math.isnan(place.p) for place in standing.places[1:])
@@ -77,6 +82,16 @@ def _judge_first(standing: Standing, others: int) -> Said:
     else:
         proof = _compare(standing) + ("" if standing.even else " Not the same attacks have a result on all of them.")
     return Said(text, lead=first.model, proof=proof)
+
+
+def _range(norm: str, place: ModelPlace) -> str:
+    """The interval of a median; what is infinite is more than any attack found."""
+    if math.isnan(place.low):
+        return "too few images for an interval"
+    low, high = (radius_text(norm, float(f"{end:.3g}")) for end in (place.low, place.high))
+    if math.isinf(place.low):
+        return "more than any attack found, with 95 % confidence"
+    return f"95 % interval {low} upwards" if math.isinf(place.high) else f"95 % interval {low} to {high}"
 
 
 def _compare(standing: Standing) -> str:

@@ -18,6 +18,7 @@ from ...intervals import share_interval
 from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, make_table, plain
 from ..parts.reading import Folder
 
+_ACROSS = 6  # models that stand beside each other
 _SAID = 2  # pairs that differ, on the first screen
 _SAME = 1e-6  # distances and probabilities this close are the same number up to float32 rounding
 _STATE: Mapping[Verdict, str] = {
@@ -55,6 +56,7 @@ def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping
     summary = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
     bundles = list(shared_attacks(folder.outcomes.done))
     blocks: list[Any] = [Text(f"{len(pairs)} pairs: {summary}.", "lead"), _matrix(folder, pairs)]
+    blocks.append(Fold("How a verdict is reached", (Text(_note(pairs), "note"),)))
     blocks.append(Fold("Every implementation in numbers", (_rows_table(folder, bundles, about),)))
     blocks.append(Fold("Every pair, image by image", (_pairs_table(folder, pairs),)))
     blocks += _defaults(bundles, about)
@@ -150,16 +152,19 @@ def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
     for pair in pairs:
         key = (pair.a.cell.attack, pair.b.cell.attack, threat_text(pair.a.cell.threat_model))
         by_attack.setdefault(key, {}).setdefault(folder.model(pair.a), []).append(pair)
+    if len(models) > _ACROSS:
+        heads = ("model", *(f"{a} / {b}, {threat}" for a, b, threat in by_attack))
+        rows = [(model, *(_verdicts(each.get(model, [])) for each in by_attack.values())) for model in models]
+        return make_table("agreement-pairs", "Verdict on each pair", heads, rows)
     rows = [(*key, *(_verdicts(verdicts.get(model, [])) for model in models)) for key, verdicts in by_attack.items()]
-    return make_table(
-        "agreement-pairs", "Verdict on each pair", ("a", "b", "threat model", *models), rows, note=_note(pairs)
-    )
+    return make_table("agreement-pairs", "Verdict on each pair", ("a", "b", "threat model", *models), rows)
 
 
 def _note(pairs: Sequence[PairVerdict]) -> str:
     """The rule, and what these numbers of images can show."""
-    power = dict.fromkeys(pair.judgement.power for pair in pairs)
-    return f"{RULE} Here: {'; '.join(power)}."
+    power = sorted({pair.judgement.power for pair in pairs}, key=len)
+    more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
+    return f"{RULE} Here: {'; '.join(power[:_SAID])}{more}."
 
 
 def _verdicts(pairs: Sequence[PairVerdict]) -> Entry:

@@ -13,7 +13,7 @@ from ...engine.tables.corrupted_models import CorruptedModel, read_corrupted_mod
 from ...engine.tables.corruption_table import ErrorCurve, build_corruptions, build_error_curves
 from ...engine.tables.table import Table
 from ...errors import Unavailable
-from ..parts.blocks import Column, Fold, PageTable, PictureGrid, Section, Shown, Text, make_table
+from ..parts.blocks import Column, Fold, PageTable, Panels, PictureGrid, Section, Shown, Text, make_table
 from ..parts.figures import Line, draw_curves
 
 SIDE = 96  # pixels of a small picture
@@ -49,7 +49,7 @@ def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     figures = _figures(curves)
     blocks: list[Any] = [_page_table("corruption-models", "Means over the corruptions", means), *figures[:1]]
     if figures[1:]:
-        blocks.append(Fold("A curve for each corruption", tuple(figures[1:])))
+        blocks.append(Fold("A curve for each corruption", (Panels(tuple(figures[1:]), shown=len(figures)),)))
     blocks += [_page_table("corruption-each", "Each corruption", each), *_pictures(models)]
     lead = "Errors on corrupted images, which nobody chose to fool the model: severity 0 is the clean image."
     notes = tuple(Text(note, "note") for note in means.notes)

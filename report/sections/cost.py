@@ -9,7 +9,7 @@ from ...adapters.models.remote.traffic import read_traffic
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.words import threat_text
 from ...engine.store.outcomes import Outcome
-from ..parts.blocks import Column, PageTable, Section, Text, make_table
+from ..parts.blocks import Column, PageTable, Panels, Section, Text, make_table
 from ..parts.figures import Dot, draw_dots
 from ..parts.reading import Folder
 
@@ -33,20 +33,20 @@ def write_cost(folder: Folder) -> Section:
         if outcome.columns["attacked"].any():
             bundles.setdefault((folder.model(outcome), threat_text(outcome.cell.threat_model)), []).append(outcome)
     fronts = {key: mark_front([_price(outcome) for outcome in cells]) for key, cells in bundles.items()}
-    blocks: list[Any] = []
+    drawn: list[Any] = []
     rows = []
     for (model, threat), prices in fronts.items():
         rows += [_row(folder, model, threat, price) for price in prices]
-        if len(prices) > 2 and len(blocks) < _DRAWN:
+        if len(prices) > 2 and len(drawn) < _DRAWN:
             libraries = sorted({outcome.cell.row.library for outcome in folder.outcomes.done})
             dots = [
                 Dot(p.outcome.cell.title, p.passes, p.success, libraries.index(p.outcome.cell.row.library), p.front)
                 for p in prices
             ]
             caption = f"{model}, {threat}: success against queries; filled: on the Pareto front"
-            blocks.append(
+            drawn.append(
                 draw_dots(
-                    f"cost-{len(blocks)}",
+                    f"cost-{len(drawn)}",
                     dots,
                     libraries,
                     x_axis="passes per image",
@@ -54,6 +54,7 @@ def write_cost(folder: Folder) -> Section:
                     caption=caption,
                 )
             )
+    blocks: list[Any] = [Panels(tuple(drawn), shown=4)] if drawn else []
     columns = (
         "model", "threat model", "implementation", Column("MR", "share of the attacked images that are fooled"),
         Column("forwards", "mean per attacked image"), Column("backwards", "mean per attacked image"),

@@ -1,8 +1,9 @@
 """Accuracy against epsilon and against queries, with bands, and what sums a curve up."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -10,9 +11,12 @@ from ...adapters.words import radius_text
 from ...engine.tables.budget_curves import Curves
 from ...engine.tables.curve_points import Curve
 from ...engine.tables.distance_curves import DistanceCurve, DistanceCurves
-from ..parts.blocks import Column, PageTable, Section, Text, make_table
+from ..parts.blocks import Column, PageTable, Panels, Section, Text, make_table
 from ..parts.figures import Line, draw_curves
 
+AnyCurve = TypeVar("AnyCurve", Curve, DistanceCurve)
+_DRAWN = 8  # drawings of each kind
+_PLAIN = "pixel range"
 _WHAT: Mapping[str, str] = {
     "epsilon": "from distances of attacks that look for the smallest change, or one point for each radius that was run",
     "queries": "forward plus backward passes when the attack on an image ended, an upper bound of what it needed; one "
@@ -20,16 +24,29 @@ _WHAT: Mapping[str, str] = {
 }
 
 
-def write_curves(epsilon: Curves | str, queries: Curves | str, distances: DistanceCurves | None = None) -> Section:
-    """Both kinds of curves, a text says why there are none; and of distances, where the folder has them."""
+def write_curves(
+    epsilon: Curves | str,
+    queries: Curves | str,
+    distances: DistanceCurves | None = None,
+    *,
+    order: Sequence[str] = (),
+) -> Section:
+    """Both kinds of curves, a text says why there are none; and of distances, where the folder has them.
+
+    Args:
+        epsilon: against the radius.
+        queries: against the passes.
+        distances: against the passes, of distances.
+        order: of the models: those that are drawn where not all can be.
+    """
     blocks: list[Any] = []
     for curves, against in ((epsilon, "epsilon"), (queries, "queries")):
         if isinstance(curves, str):
             blocks.append(Text(f"Against {against}: {curves}", "note"))
             continue
-        blocks += _figures(curves)
-        blocks.append(_table(curves))
-    blocks += [] if distances is None else [*_distance_figures(distances), _distance_table(distances)]
+        blocks += [*_panels(_figures(curves, order)), _table(curves)]
+    if distances is not None:
+        blocks += [*_panels(_distance_figures(distances, order)), _distance_table(distances)]
     lead = (
         "Robust accuracy as the budget grows; bands and bars are 95 % intervals over the images. Points stand where an "
         "attack was run; between them nothing was measured."
@@ -37,29 +54,51 @@ def write_curves(epsilon: Curves | str, queries: Curves | str, distances: Distan
     return Section("curves", "Curves", lead, tuple(blocks))
 
 
-def _figures(curves: Curves) -> list[Any]:
-    panels: dict[tuple[str, str], list[Curve]] = {}
-    for curve in curves.curves:
-        panels.setdefault((curve.labels["norm"], curve.labels["model"]), []).append(curve)
+def _panels(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The first drawings beside each other, and how many are left out: a page of 40 models must stay small."""
+    if not jobs:
+        return []
+    blocks: list[Any] = [Panels(tuple(draw() for draw in jobs[:_DRAWN]), shown=4)]
+    if len(jobs) > _DRAWN:
+        text = f"The first {_DRAWN} of {len(jobs)} are drawn, the most robust models first; the table has all."
+        blocks.append(Text(text, "note"))
+    return blocks
+
+
+def _figures(curves: Curves, order: Sequence[str]) -> list[Callable[[], Any]]:
+    panels = _by_panel(curves.curves, order)
     names = list(dict.fromkeys(_name(curve) for curve in curves.curves))
-    figures = []
+    jobs = []
     for place, ((norm, model), in_panel) in enumerate(panels.items()):
-        lines = [_line(curve, names.index(_name(curve))) for curve in in_panel if len(curve.budgets) > 1]
+        unit, log = curves.unit.get(norm, ""), curves.against == "queries"
+        levels = norm == "linf" and unit == _PLAIN
+        lines = [
+            _line(curve, names.index(_name(curve)), scale=255 if levels else 1)
+            for curve in in_panel
+            if len(curve.budgets) > (1 if curve.kind == "distances" or log else 2)  # one radius alone is no curve
+        ]
         if lines:
             caption = f"{model}: accuracy against {curves.against}{f' ({norm})' if norm else ''}"
-            unit = curves.unit.get(norm, "")
             axis = f"{curves.against}{f', {unit}' if unit else ''}"
-            log = curves.against == "queries"
-            figures.append(draw_curves(f"curve-{curves.against}-{place}", lines, x_axis=axis, caption=caption, log=log))
-    return figures
+            axis = "linf radius, in 1/255" if levels else "passes per image" if log else axis
+            name = f"curve-{curves.against}-{place}"
+            jobs.append(partial(draw_curves, name, lines, x_axis=axis, caption=caption, log=log))
+    return jobs
 
 
-def _distance_figures(curves: DistanceCurves) -> list[Any]:
-    panels: dict[tuple[str, str], list[DistanceCurve]] = {}
-    for curve in curves.curves:
+def _by_panel(curves: Sequence[AnyCurve], order: Sequence[str]) -> dict[tuple[str, str], list[AnyCurve]]:
+    """Curves by norm and model, the models in this order."""
+    ranks = {model: rank for rank, model in enumerate(order)}
+    panels: dict[tuple[str, str], list[AnyCurve]] = {}
+    for curve in sorted(curves, key=lambda each: ranks.get(each.labels["model"], len(ranks))):
         panels.setdefault((curve.labels["norm"], curve.labels["model"]), []).append(curve)
+    return panels
+
+
+def _distance_figures(curves: DistanceCurves, order: Sequence[str]) -> list[Callable[[], Any]]:
+    panels = _by_panel(curves.curves, order)
     names = list(dict.fromkeys(_name(curve) for curve in curves.curves))
-    figures = []
+    jobs = []
     for place, ((norm, model), in_panel) in enumerate(panels.items()):
         lines = []
         for curve in in_panel:
@@ -67,19 +106,15 @@ def _distance_figures(curves: DistanceCurves) -> list[Any]:
             if not known.any():
                 continue
             ends = [np.where(np.isfinite(each), each, curve.median)[known].tolist() for each in (curve.low, curve.high)]
-            series = names.index(_name(curve))
-            label = f"{_name(curve)} ({curve.n} images)"
-            lines.append(
-                Line(
-                    label, curve.passes[known].tolist(), curve.median[known].tolist(), *ends, series=series, dash=series
-                )
-            )
+            series, x, y = names.index(_name(curve)), curve.passes[known].tolist(), curve.median[known].tolist()
+            lines.append(Line(_short_name(curve), x, y, *ends, series=series, dash=series))
         if lines:
             unit = "l2" if norm == "unrestricted" else norm
             words = {"x_axis": "forward plus backward passes", "y_axis": f"median distance, {unit}", "log": True}
-            caption = f"{model}: median distance of the nearest adversarial point against passes ({norm})"
-            figures.append(draw_curves(f"curve-passes-{place}", lines, caption=caption, shares=False, **words))
-    return figures
+            images = f"{in_panel[0].n} images" if len({curve.n for curve in in_panel}) == 1 else "images"
+            caption = f"{model}: median distance of the nearest adversarial point against passes ({norm}, {images})"
+            jobs.append(partial(draw_curves, f"curve-passes-{place}", lines, caption=caption, shares=False, **words))
+    return jobs
 
 
 def _distance_table(curves: DistanceCurves) -> PageTable:
@@ -97,14 +132,14 @@ def _distance_table(curves: DistanceCurves) -> PageTable:
     return make_table("curves-passes", "Median distance against passes", columns, rows, note=note.strip())
 
 
-def _line(curve: Curve, place: int) -> Line:
-    x, *rest = curve.budgets, curve.accuracy, curve.low, curve.high
+def _line(curve: Curve, place: int, *, scale: float) -> Line:
+    x, *rest = curve.budgets * scale, curve.accuracy, curve.low, curve.high
     if curve.kind == "distances":  # only where something changes
         moves = np.any([np.diff(values, prepend=math.nan) != 0 for values in rest], axis=0)
         moves[[0, -1]] = True
         x, rest = x[moves], [values[moves] for values in rest]
     return Line(
-        _name(curve),
+        _short_name(curve),
         *(column.tolist() for column in (x, *rest)),
         steps=curve.kind == "distances",
         series=place,
@@ -133,6 +168,11 @@ def _table(curves: Curves) -> PageTable:
         columns.append(Column("half at", "passes at which the accuracy has halved"))
     notes = " ".join((f"Budgets: {_WHAT[curves.against]}.", *curves.notes))
     return make_table(f"curves-{curves.against}", f"Accuracy against {curves.against}", columns, rows, note=notes)
+
+
+def _short_name(curve: Curve | DistanceCurve) -> str:
+    """Its name in a drawing that says the norm."""
+    return _name(curve).replace(f" {curve.labels['norm']}", "", 1)
 
 
 def _share(value: Any) -> float:

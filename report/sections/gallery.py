@@ -13,6 +13,7 @@ from ...adapters.words import radius_text, threat_text
 from ...engine.store.outcomes import Outcome
 from ...engine.store.pictures import Example
 from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
+from ..parts.class_names import class_names, class_text
 from ..parts.reading import Folder
 from .agreement import PairVerdict
 from .learned import show_learned
@@ -51,9 +52,11 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
     note = f"{left} more examples are left out to keep the page small." if left else ""
     lead = (
         "The first images of the data, at thumbnail size. The change is amplified until its largest value is visible; "
-        "one below a grey level cannot be, and says so. Bright areas are what the class activation map of the "
+        "one below a grey level cannot be, and says so instead. Bright areas are what the class activation map of the "
         "prediction rests on."
     )
+    if not all(map(class_names, folder.outcomes.clean.values())):
+        lead += " Classes are numbers where the model and the data give no names (`--labels FILE` gives them)."
     blocks: list[Any] = [Gallery(tuple(pictures), clean, note)]
     return Section("gallery", title, lead, (*blocks, *learned, *_only_one(folder, pairs)))
 
@@ -66,27 +69,27 @@ def _picture(folder: Folder, outcome: Outcome, example: Example) -> Picture | No
         return None
     clean, adv = _pixels(before.picture), _pixels(example.picture)
     amplified, factor = amplify(clean, adv)
-    place = int(row[0])
-    uris = {"adv": _thumbnail(adv), "change": _thumbnail(amplified, nearest=True)}
+    place, names = int(row[0]), class_names(known)
+    uris = {"adv": _thumbnail(adv)} | ({} if factor is None else {"change": _thumbnail(amplified, nearest=True)})
     if example.cam is not None:
         uris["cam"] = _spotlight(example.cam)
     lines = (
-        f"label {example.label}",
-        f"{_said(before)} becomes {_said(example)}",
+        f"label {class_text(names, example.label)}",
+        f"{_said(before, names)} becomes {_said(example, names)}",
         f"{threat_text(outcome.cell.threat_model)}; {_distances(outcome, place)}",
         f"{outcome.columns['forwards'][place]} forward, {outcome.columns['backwards'][place]} backward passes",
         f"{outcome.cell.row.library} {outcome.cell.version}; {_change_text(outcome, place, factor)}".strip(),
     )
     key = f"{outcome.cell.subject.key}-{example.place}"
-    return Picture(
-        folder.model(outcome), folder.title(outcome), example.image, _outcome(outcome, place), key, uris, lines
-    )
+    where = folder.model(outcome), folder.title(outcome), example.image, _outcome(outcome, place)
+    below = "no change" if float(outcome.columns["linf"][place]) == 0 else "below one grey level"
+    return Picture(*where, key, uris, lines, below if factor is None else f"change x {factor:.3g}")
 
 
-def _said(example: Example) -> str:
+def _said(example: Example, names: Sequence[str]) -> str:
     """The prediction, and how sure of it the model is, if it says so."""
-    sure = "" if math.isnan(example.confidence) else f" ({example.confidence:.0%})"
-    return f"{example.predicted}{sure}"
+    sure = "" if math.isnan(example.confidence) else f", {example.confidence:.0%}"
+    return f"{class_text(names, example.predicted)}{sure}"
 
 
 def amplify(clean: np.ndarray, adv: np.ndarray) -> tuple[np.ndarray, float | None]:
@@ -121,6 +124,9 @@ def _outcome(outcome: Outcome, place: int) -> str:
 
 def _distances(outcome: Outcome, place: int) -> str:
     values = {name: float(outcome.columns[name][place]) for name in ("l2", "linf")}
+    levels = values["linf"] * 255
+    if abs(levels - np.round(levels)) < 1e-3:  # whole grey levels up to float32 rounding
+        values["linf"] = float(np.round(levels)) / 255
     return ", ".join(f"{name} {radius_text(name, value)}" for name, value in values.items())
 
 

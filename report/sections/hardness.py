@@ -1,11 +1,13 @@
 """Which images nothing fools, and which everything does."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..parts.blocks import Column, Section, Text, make_table
+from ..parts.blocks import Column, Entry, Section, Text, make_table
+from ..parts.class_names import class_names, class_text
 from ..parts.figures import draw_counts
 from ..parts.reading import Folder
 
@@ -29,12 +31,20 @@ def write_hardness(folder: Folder) -> Section:
             "image", "label", Column("survived", "cells in which it is right and robust"), "cells",
             Column("share", "of the cells"), Column("wrong when clean", "cells whose model errs without an attack"),
         )  # fmt: skip
+        names = _names_of(folder, str(data))
+        shown = shown.assign(label=[Entry(class_text(names, label), label) for label in shown["label"]])
         rows = shown[["image", "label", "survived", "cells", "share", "wrong"]].itertuples(index=False)
         what = f"The {_SHOWN} easiest to fool and the {_SHOWN} hardest" if rest else "All images"
         blocks.append(make_table(f"hard-images-{place}", f"{what} ({data})", columns, [tuple(row) for row in rows]))
         if rest:
             blocks.append(Text(f"{rest} images between them are left out; davylamp.engine.load has them all.", "note"))
     return Section("images", title, lead, tuple(blocks))
+
+
+def _names_of(folder: Folder, data: str) -> Sequence[str]:
+    """The names of the classes of some data, if all models that saw them agree on them."""
+    known = {tuple(class_names(clean)) for clean in folder.outcomes.clean.values() if clean.subject.data == data}
+    return known.pop() if len(known) == 1 else ()
 
 
 def count_survivals(folder: Folder) -> pd.DataFrame:

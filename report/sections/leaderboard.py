@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...adapters.words import labels_text
@@ -12,6 +13,9 @@ from ..parts.blocks import Column, Entry, Fold, Heat, PageTable, Section, Text, 
 from ..parts.reading import RATE, Folder
 
 FIRST = "RA"
+_CELLS = 5000  # of the table of every pair
+_ACROSS = 6  # models that stand beside each other
+_USUAL = {"CA", "MR", "RA", "RA_worst", "ACAC", "AMD", "AED", "QNC_F", "QNC_B", "seconds", "R8", "OTR"}
 _OF_CURVES = ("D_half", "OPT")
 _LABELS = {"targeted": "targeted", "knowledge": "knowledge", "setting": "setting"}
 _COUNTS = ("models", "attacks", "cells", "failed", "images", "violations")
@@ -37,13 +41,18 @@ def write_leaderboard(pairs: Table) -> Section:
         by_attack.setdefault(_attack_name(row), {})[row.labels["model"]] = row
     shown = [symbol for symbol in pairs.symbols if symbol not in ("CA", "CC", "CF")]
     first = FIRST if FIRST in shown else shown[0]
+    down = len(models) > max(_ACROSS, len(by_attack))  # many models stand below each other: they are what is compared
+    grid = [[(attack, model) for attack in by_attack] for model in models]
+    grid = grid if down else [[(attack, model) for model in models] for attack in by_attack]
+    names = models if down else [*by_attack]
     rows = [
-        (Entry(name, name), *(_heat_entry(by_model.get(model), first) for model in models))
-        for name, by_model in by_attack.items()
+        (Entry(name, name), *(_heat_entry(by_attack[attack].get(model), first) for attack, model in line))
+        for name, line in zip(names, grid, strict=True)
     ]
-    table = make_table("leaderboard-table", "Every attack on every model", ("attack", *models), rows)
+    heads = ("model", *by_attack) if down else ("attack", *models)
+    table = make_table("leaderboard-table", "Every attack on every model", heads, rows)
     values = {
-        symbol: [[_number(by_model.get(model), symbol) for model in models] for by_model in by_attack.values()]
+        symbol: [[_number(by_attack[attack].get(model), symbol) for attack, model in line] for line in grid]
         for symbol in shown
     }
     data = {"first": first, "values": plain(values), "about": {symbol: _direction(symbol) for symbol in shown}}
@@ -54,16 +63,19 @@ def write_leaderboard(pairs: Table) -> Section:
 def write_metrics(attacks: Table, models: Table, pairs: Table, folder: Folder) -> Section:
     """CANARY's tables of attacks and models, everything by pair, and what every symbol means."""
     notes = [Text(note, "note") for note in dict.fromkeys((*attacks.notes, *models.notes))]
+    more = f"Only the usual metrics of {len(pairs.rows)} rows are here: `davylamp table FOLDER --by pairs` has all."
+    left = [] if _narrow(pairs) is pairs else [Text(more, "note")]
     blocks: list[Any] = [
         _metric_table("metrics-models", "Models: mean over the attacks of one threat model", models),
         _metric_table("metrics-attacks", "Attacks: mean over the models", attacks),
-        Fold("Every attack on every model", (_metric_table("metrics-pairs", "Attack by model", pairs),)),
+        Fold("Every attack on every model", (_metric_table("metrics-pairs", "Attack by model", _narrow(pairs)), *left)),
         Fold("What the symbols mean", (_definitions(pairs, folder),)),
         *notes,
     ]
     lead = (
         "All metrics that the folder can give, with 95 % intervals: of shares by Clopper and Pearson, with the "
-        "effective number of images where they repeat; of other means by bootstrap over the images."
+        "effective number of images where they repeat; of other means by bootstrap over the images. Few columns are "
+        "shown at first: choose others with Columns."
     )
     return Section("metrics", "Metrics", lead, tuple(blocks))
 
@@ -93,7 +105,7 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
     labels = [label for label in table.labels if label not in _COUNTS and label not in ("norm", "epsilon", "targeted")]
     labels = [label for label in labels if any(row.labels[label] != "" for row in table.rows)]
     counts = [label for label in table.labels if label in _COUNTS]
-    columns = [*labels, "threat model", *counts, *(Column(symbol, _tooltip(symbol)) for symbol in table.symbols)]
+    columns = [*labels, "threat model", *counts, *(_symbol_column(symbol, table) for symbol in table.symbols)]
     rows = [
         (
             *(row.labels[label] for label in labels),
@@ -104,6 +116,19 @@ def _metric_table(name: str, caption: str, table: Table) -> PageTable:
         for row in table.rows
     ]
     return make_table(name, caption, columns, rows)
+
+
+def _narrow(pairs: Table) -> Table:
+    """The table with the usual metrics alone where all of them would make the page heavy."""
+    if len(pairs.rows) * len(pairs.symbols) <= _CELLS:
+        return pairs
+    return replace(pairs, symbols=tuple(symbol for symbol in pairs.symbols if symbol in _USUAL))
+
+
+def _symbol_column(symbol: str, table: Table) -> Column:
+    """Few of many metrics are shown until the reader asks for the others."""
+    spare = symbol not in _USUAL and len(table.symbols) > len(_USUAL) and symbol in {*METRICS, *MEASUREMENTS}
+    return Column(symbol, _tooltip(symbol), spare)
 
 
 def _definitions(pairs: Table, folder: Folder) -> PageTable:

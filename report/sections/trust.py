@@ -8,6 +8,7 @@ from ...engine.checks.check_folder import STATES, Check
 from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, badge, make_table
 
 _SHOWN_IMAGES = 6
+_QUIET = 400  # checks that did not fire, in a table
 _SAID = 4  # indicators that fired, on the first screen
 
 
@@ -21,10 +22,12 @@ def write_trust(checks: Sequence[Check]) -> Section:
         first: Any = _table("trust-fired", "Indicators that fired", fired)
     else:
         first = Text("No indicator fired. That is no proof: only what was checked is known.", "lead")
+    more = f"{len(quiet) - _QUIET} more are left out: `davylamp check FOLDER` has all."
+    left = (Text(more, "note"),) if len(quiet) > _QUIET else ()
     blocks = (
         first,
         _overview(checks),
-        Fold(f"Passed or unknown ({len(quiet)})", (_table("trust-quiet", "The rest", quiet),)),
+        Fold(f"Passed or unknown ({len(quiet)})", (_table("trust-quiet", "The rest", quiet[:_QUIET]), *left)),
     )
     lead = (
         f"Can these numbers be believed? {summary}. Indicators of a broken evaluation, named as in Pintor et al. 2022 "

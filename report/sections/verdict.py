@@ -87,7 +87,7 @@ def _bar(place: ModelPlace, standing: Standing, top: float) -> Bar:
     norm, ends = standing.norm, None if math.isnan(place.low) else (place.low, place.high)
     if norm:
         text = "not found" if math.isinf(place.value) else radius_text(norm, float(f"{place.value:.3g}"))
-        said = text if ends is None else f"{text}, {radius_text(norm, ends[0])} to {radius_text(norm, ends[1])}"
+        said = text if ends is None else f"{text}, 95 % interval {ends[0]:.3g} to {ends[1]:.3g}"
     else:
         text = f"{percent_text(place.value)} ({percent_range(place.low, place.high)})"
         said = f"{text}, clean {percent_text(place.clean)}"
@@ -128,6 +128,8 @@ def _counts(folder: Folder) -> str:
 
 
 def _table(table: Table, groups: Sequence[Group]) -> PageTable:
+    bounded = [row for row in table.rows if row.labels["cells"] and not math.isnan(row.labels["epsilon"])]
+    bounded.sort(key=lambda row: (_threat_of(groups, row.labels), -row.metrics["RA_worst"].value))
     rows = [
         (
             row.labels["model"],
@@ -138,8 +140,7 @@ def _table(table: Table, groups: Sequence[Group]) -> PageTable:
             row.labels["failed"],
             row.labels["violations"],
         )
-        for row in table.rows
-        if row.labels["cells"] and not math.isnan(row.labels["epsilon"])
+        for row in bounded
     ]
     columns = (
         "model",

@@ -200,6 +200,7 @@ def test_tables_copy_as_csv_markdown_and_latex(synthetic, folder):
         assert shown == list(estimate[:3])
     lines = copied(synthetic, "metrics-models", "Markdown").splitlines()
     assert len({line.count("|") for line in lines}) == 1
+    synthetic.execute_script("document.querySelector('#metrics-attacks .menu button').click()")  # all columns
     latex = copied(synthetic, "metrics-attacks", "LaTeX")
     assert "ACAMC\\_A" in latex
     assert latex.count("\\\\\n") == len(build_table(folder, by="attacks", bootstrap=10).rows) + 1
@@ -255,15 +256,72 @@ def test_light_dark_and_the_toggle(browser, synthetic):
         browser.execute_script("arguments[0].click()", toggle)
 
 
-def test_a_phone_scrolls_in_one_direction_only(browser, opened):
+CLIPPED = """
+const outside = [];
+const scrolls = (node) => node.closest('.scroll, .canvas, pre, .cards-of-pictures, .skip, option, [hidden]');
+for (const node of document.querySelectorAll('body *')) {
+  const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+  if (!own || scrolls(node) || !node.checkVisibility()) continue;
+  const box = node.getBoundingClientRect();
+  const where = node.outerHTML.slice(0, 90);
+  if (box.width && (box.left < -1 || box.right > innerWidth + 1)) outside.push(['outside', where]);
+  const hides = ['hidden', 'clip'].includes(getComputedStyle(node).overflowX);
+  if (hides && node.scrollWidth > node.clientWidth + 1) outside.push(['cut', where]);
+}
+for (const drawing of document.querySelectorAll('.plot svg')) {
+  const frame = drawing.getBoundingClientRect();
+  if (!frame.width) continue;
+  for (const label of drawing.querySelectorAll('text')) {
+    const box = label.getBoundingClientRect();
+    if (box.left < frame.left - 2 || box.right > frame.right + 2) outside.push(['cut', label.textContent]);
+  }
+}
+return [document.documentElement.scrollWidth - document.documentElement.clientWidth, outside.slice(0, 5)];
+"""
+
+
+def test_no_width_cuts_a_text_or_scrolls_the_page_sideways(browser, opened):
+    browser.execute_script("document.querySelectorAll('details:not(.menu)').forEach((fold) => { fold.open = true; })")
+    for width in (1400, 768, 390):
+        for theme in ("light", "dark"):
+            look(browser, theme, width)
+            assert browser.execute_script(CLIPPED) == [0, []], (width, theme)
+
+
+def test_wide_tables_keep_their_first_column_and_say_that_they_scroll(browser, synthetic):
     look(browser, "light", 390)
-    width = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
-    assert width[0] <= width[1]
+    seen = """const box = document.getElementById('metrics-models');
+        const frame = box.querySelector('.frame');
+        const row = box.querySelector('tbody th').getBoundingClientRect();
+        return [frame.dataset.more, Math.round(row.left - frame.getBoundingClientRect().left)];"""
+    assert browser.execute_script(seen) == ["right", 1]
+    browser.execute_script("document.querySelector('#metrics-models .scroll').scrollLeft = 150")
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert browser.execute_script(seen) == ["left right", 1]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(browser, synthetic, theme):
-    look(browser, theme, 1280)
+def test_columns_are_chosen_and_what_is_shown_is_copied(browser, synthetic):
+    def heads():
+        return browser.execute_script(
+            """return [...document.querySelectorAll('#metrics-attacks thead th')]
+            .filter((head) => head.checkVisibility()).map((head) => head.textContent.trim());"""
+        )
+
+    before = heads()
+    assert "MR" in before
+    assert "ACAMC_A" not in before
+    press = """[...document.querySelectorAll('#metrics-attacks .menu label')].find(
+        (label) => label.textContent === arguments[0]).querySelector('input').click();"""
+    browser.execute_script(press, "ACAMC_A")
+    browser.execute_script(press, "MR")
+    assert set(heads()) == {*before, "ACAMC_A"} - {"MR"}
+    head = copied(browser, "metrics-attacks", "CSV").splitlines()[0].split(",")
+    assert [name for name in head if not name.endswith((" low", " high"))] == heads()
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
+def test_axe_finds_nothing(browser, synthetic, theme, width):
+    look(browser, theme, width)
     browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
     browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     browser.set_script_timeout(120)

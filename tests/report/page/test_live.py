@@ -80,6 +80,27 @@ def test_it_shows_what_is_under_way_and_why_cells_failed(ask, store):
     assert "1 of 3" in text
 
 
+def test_a_run_that_is_alive_is_told_from_one_that_is_dead(ask, store):
+    import os
+
+    _, record = next(iter(store.read_all("cells")))
+    waiting = Cell.from_spec({**record.meta["spec"], "seed": 5})
+    note_plan(store, [waiting])
+    for path in store.folder.rglob("*.parquet"):
+        os.utime(path, (1e9, 1e9))
+    (store.folder / "locks").mkdir(exist_ok=True)
+    (store.folder / "locks" / f"{waiting.key}-0.lock").touch()  # what a killed run leaves
+    dead = ask("/progress")[1]
+    assert "<strong>Stopped:</strong> no process is at work on the 1 unfinished cells" in dead
+    assert "left, by measured" not in dead
+    lock = store.claim(f"{waiting.key}-0")
+    alive = ask("/progress")[1]
+    store.release(f"{waiting.key}-0", lock)
+    assert "Running: 1 piece of work in hand;" in alive
+    assert 'aria-valuenow="67"' in alive  # 12 of 18 images
+    assert "About 60 s left, by measured seconds per pass" in alive  # 6 images, as a cell of 6 took 60 s
+
+
 def test_news_are_told_once_and_the_report_is_made_again_then_only(ask, store):
     first = ask()[1]
     assert 'data-version="2 0' in first

@@ -46,4 +46,5 @@ def test_curves_begin_with_the_clean_images(corrupted):
     kinds = [block.kind for block in section.blocks]
     assert kinds[:4] == ["table", "figure", "fold", "table"]
     assert "pictures" in kinds
-    assert len(section.blocks[2].blocks) == 2
+    (panels,) = section.blocks[2].blocks
+    assert len(panels.figures) == 2
