@@ -12,7 +12,7 @@ from ...engine.cell import Cell
 from ...engine.store.plans import find_missing
 from ...engine.store.store import Damaged, ResultsStore, expand_path
 from ...errors import Unavailable
-from ..parts.blocks import Meter, Section, Text, badge, make_table
+from ..parts.blocks import RunBar, Section, Text, badge, make_table
 from .build import list_sections, render, render_blocks
 from .pace import Spent, estimate_left, judge_pulse, read_spent, say_left
 from .serving import Names, listen, require_server, run_server
@@ -129,7 +129,7 @@ class LiveReport:
         transfers = len(self._store.keys("transfer"))
         return f"{len(states)} {transfers} {sorted(counts.items())}", blocks
 
-    def _pulse(self, states: Sequence["_State"], missing: Mapping[str, Cell], claimed: Collection[str]) -> Meter:
+    def _pulse(self, states: Sequence["_State"], missing: Mapping[str, Cell], claimed: Collection[str]) -> RunBar:
         """Alive or not, the share that is done, the time that is left."""
         known = [(state.cell, state.spent) for state in states if state.cell is not None and state.spent.images]
         done: Counter[str] = Counter()
@@ -142,9 +142,9 @@ class LiveReport:
         images, rest = sum(done.values()), sum(images for _, images in unfinished)
         share = images / (images + rest) if images + rest else 0.0
         if not missing:
-            return Meter(1.0 if states else 0.0, said, "" if not states else "All images have a result")
+            return RunBar(1.0 if states else 0.0, said, "" if not states else "All images have a result")
         text = f"{share:.0%} of the images of all cells have a result"
-        return Meter(share, said, f"{text}. {say_left(left)}" if claimed or said.state != "fail" else text)
+        return RunBar(share, said, f"{text}. {say_left(left)}" if claimed or said.state != "fail" else text)
 
     def _state(self, kind: Any, key: str) -> "_State":
         """State, cell and costs of a file, which is read once as long as it stays the same."""

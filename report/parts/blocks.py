@@ -120,7 +120,7 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Meter:
+class RunBar:
     """How far a run is: a share, whether somebody is at work on it, and what is known of the rest."""
 
     share: float
