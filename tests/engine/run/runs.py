@@ -2,25 +2,28 @@
 
     python runs.py MODEL DATA FOLDER MODE...
 
-All libraries are loaded before the forks; nothing is run there, because where there is a GPU torch can compute no
-gradients in the child of a process that has. An undisturbed run is FOLDER/whole. A child logs each piece of work as it
-starts on it, so that what is run twice shows. MODE is `steps` (killed before each single change of a file), `moments`
-(killed after random times), `pair` (two at once), `space` (no file may pass a size) or `orphans` (workers whose driver
-is killed).
+What the attack needs is loaded before the forks; nothing is run there, because where there is a GPU torch can compute
+no gradients in the child of a process that has. An undisturbed run is FOLDER/whole. A child logs each piece of work as
+it starts on it, so that what is run twice shows. MODE is `steps` (left as before each single change of a file),
+`moments` (killed after random times), `pair` (two at once), `space` (no file may pass a size) or `orphans` (workers
+whose driver is killed).
 """
 
 import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import time
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 
 import torch
 
+from davylamp.adapters import LIBRARIES
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.run import worker as work
 from davylamp.engine.run.processes import LocalWorkers
@@ -44,17 +47,17 @@ def log_work(folder: Path) -> None:
     work.attack_shard = logged
 
 
-def die_before(step: int, folder: Path) -> None:
-    """Kill this process right before it changes a folder for the n-th time."""
-    left = [step]
+def copy_before_changes(folder: Path) -> None:
+    """Copy a folder to root/step1, ... right before each change: what a process that is killed there leaves."""
+    numbers = count()
 
     def look(event: str, arguments: tuple) -> None:
         changes = event in ("os.rename", "os.remove", "os.mkdir")
         changes = changes or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
-        if changes and str(folder) in str(arguments[0]):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        if changes and Path(os.fsdecode(arguments[0])).is_relative_to(folder):
+            copy = root / f"step{next(numbers)}"
+            if folder.exists():
+                shutil.copytree(folder, copy)
 
     sys.addaudithook(look)
 
@@ -102,11 +105,10 @@ def resumed(folder: Path) -> dict:
 
 
 def steps():
-    for step in range(1, 1000):
-        folder = root / f"step{step}"
-        if run(folder, lambda step=step, folder=folder: die_before(step, folder)) == 0:
-            return
-        yield resumed(folder)
+    yield resumed(root / "step0")  # before there was anything
+    folder = root / "copied"
+    assert run(folder, lambda: copy_before_changes(folder)) == 0
+    yield from (resumed(root / f"step{number}") for number in range(1, len(list(root.glob("step*[0-9]")))))
 
 
 def moments():
@@ -161,7 +163,8 @@ def orphans():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if modes != ["orphans"]:
-        import_module("davylamp.engine.run.preload")
+        for name in LIBRARIES["torchattacks"].preload:
+            import_module(name)
         make_plan(config)
         assert run(root / "whole") == 0
     print(json.dumps({mode: list(globals()[mode]()) for mode in modes}))
