@@ -13,7 +13,7 @@ from ..components.blobs import clean_uploads
 from ..components.seeds import seed_components
 from ..folder import ServerFolder
 from .application import make_application
-from .protecting import Patient
+from .protecting import HEADER_BYTES, Patient
 
 _CONNECTIONS = 400
 _AGAIN_SECONDS = 2.0
@@ -112,7 +112,7 @@ def serve_tasks(
             limit_concurrency=_CONNECTIONS,
             timeout_keep_alive=10,
             timeout_graceful_shutdown=5,
-            h11_max_incomplete_event_size=16 << 10,
+            h11_max_incomplete_event_size=HEADER_BYTES,
             server_header=False,
         )
         with workers:

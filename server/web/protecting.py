@@ -14,6 +14,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+HEADER_BYTES = 16 << 10
 _FORM_BYTES = 1 << 20
 _CHUNK_SECONDS = 20.0  # that a client may take for the next piece of a body
 _HEADER_SECONDS = 10.0  # that a client may take for its first request
@@ -57,6 +58,9 @@ class Protected:
             await _refuse(
                 send, int(status[:3]), "expected a request to this machine by its own name (--allow-host NAME)"
             )
+            return
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes of headers")
             return
         limit = self.largest if self.takes_files(scope["path"]) else _FORM_BYTES
         stated = headers.get(b"content-length", b"0")
@@ -111,7 +115,8 @@ class _GuardedAnswer:
         if message["type"] == "http.response.start":
             self.has_begun = True
             status = self.body.refused or message["status"]  # what reads a form takes a refusal for a wrong form
-            message = {**message, "status": status, "headers": _with_headers(message.get("headers", []))}
+            hang_up = [(b"connection", b"close")] if self.body.refused else []
+            message = {**message, "status": status, "headers": _with_headers([*message.get("headers", []), *hang_up])}
         await self.send(message)
 
 

@@ -1,0 +1,119 @@
+"""A server that listens: huge headers, slow and silent clients, half requests; it answers others all the while."""
+
+import json
+import socket
+import time
+from urllib.request import urlopen
+
+import pytest
+
+from davylamp.server.accounts.audit import Origin
+from davylamp.server.accounts.sessions import make_token
+from davylamp.server.accounts.users import sign_in
+from davylamp.server.client.http_client import ServerClient
+from davylamp.server.folder import ServerFolder
+from davylamp.server.tasks.work import TaskWorker, Working
+from davylamp.server.web import protecting
+
+from .conftest import ATTACK
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Patience of a fraction of a second."""
+    monkeypatch.setattr(protecting, "_HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(protecting, "_CHUNK_SECONDS", 0.3)
+
+
+def connect(address):
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=5)
+
+
+def answer(connection):
+    """All that comes until the server hangs up."""
+    received = b""
+    try:
+        while piece := connection.recv(1 << 16):
+            received += piece
+    except (ConnectionResetError, TimeoutError):
+        pass
+    return received
+
+
+def test_clients_that_are_huge_or_slow_are_sent_away_and_others_are_served(short, address):
+    begins = b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+    posts = b"POST /sign-in HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/x-www-form-urlencoded\r\n"
+    with connect(address) as silent, connect(address) as half, connect(address) as huge, connect(address) as slow:
+        start = time.monotonic()
+        half.sendall(begins + b"x-slow: ")
+        slow.sendall(posts + b"content-length: 1000\r\n\r\nname=a")
+        huge.sendall(begins + b"x-huge: " + b"x" * 40_000 + b"\r\n\r\n")
+        assert urlopen(f"{address}/healthy", timeout=5).read() == b"ok"
+        assert answer(huge)[:12] in (b"HTTP/1.1 431", b"HTTP/1.1 400")
+        assert answer(silent) == b""
+        assert answer(half) == b""
+        assert answer(slow)[:12] == b"HTTP/1.1 408"
+        assert time.monotonic() - start < 4
+    with connect(address) as foreign:
+        foreign.sendall(b"GET / HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n")
+        assert answer(foreign)[:12] == b"HTTP/1.1 403"
+    with connect(address) as upload:
+        head = posts.replace(b"/sign-in", b"/components/new")
+        upload.sendall(head + b"content-length: 99999999999\r\n\r\n")
+        assert answer(upload)[:12] == b"HTTP/1.1 413"
+
+
+@pytest.fixture
+def token(folder, users):
+    with folder.database.writing() as session:
+        return make_token(session, users["alice"], "verbs", frozenset(["read", "submit"]))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_the_verbs_of_the_command_line(address, folder, token, embedded, tmp_path, monkeypatch, run):
+    monkeypatch.setenv("DAVYLAMP_SERVER", address)
+    (tmp_path / "step.py").write_text(ATTACK)
+    code, _, err = run("submit", "attack", "step.py", "--entry", "sign_step")
+    assert (code, "scope submit" in err) == (1, True)
+    monkeypatch.setenv("DAVYLAMP_TOKEN", token)
+    code, out, err = run("submit", "attack", "step.py", "--entry", "sign_step", "--json")
+    assert code == 0, err
+    number = json.loads(out)["id"]
+    settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "limit": 3}
+    lines = [f"{name} = {value}" for name, value in settings.items()]
+    lines += ["[[attacks]]", f"component = {number}", 'epsilon = "0.2"']
+    (tmp_path / "task.toml").write_text("\n".join(lines))
+    code, out, err = run("submit", "task", "task.toml", "--name", "mine", "--public")
+    assert (code, out.split()[:2]) == (0, ["task", "1:"]), err
+    TaskWorker(folder, Working(trust=True)).run_one()
+    code, out, _ = run("tasks", "--json")
+    assert [(task["id"], task["state"], task["title"]) for task in json.loads(out)] == [(1, "done", "mine")]
+    assert "done" in run("tasks", "1")[1]
+    assert run("fetch", "1")[0] == 0
+    assert run("fetch", f"component:{number}", "-o", "again.py")[0] == 0
+    assert (tmp_path / "again.py").read_text() == ATTACK
+    key = ServerClient().ask("GET", "/me")["public_key"]
+    assert run("verify", "task-1.zip", "--key", key)[0] == 0
+    code, _, err = run("verify", "task-1.zip", "--key", "0" * 64)
+    assert (code, "to be signed by" in err) == (1, True)
+    monkeypatch.setenv("DAVYLAMP_SERVER", "http://lab.example")
+    code, _, err = run("tasks")
+    assert (code, "plain HTTP" in err) == (1, True)
+    monkeypatch.setenv("DAVYLAMP_SERVER", "")
+    assert run("tasks")[0] == 1
+
+
+def test_users_are_added_from_the_command_line_with_a_password_that_is_shown_once(tmp_path, run):
+    place = str(tmp_path / "lab")
+    code, out, err = run("users", "add", "root", place, "--admin")
+    assert code == 0, err
+    password = out.split()[-1]
+    opened = ServerFolder(place)
+    assert sign_in(opened.database, opened.hasher, Origin("root"), password).role == "admin"
+    assert run("users", "lock", "root", place)[0] == 0
+    assert sign_in(opened.database, opened.hasher, Origin("root"), password) is None
+    assert "root" in run("users", "list", place)[1]
+    assert run("users", "add", "root", place)[0] == 1
+    assert run("users", "remove", "root", place)[0] == 1
+    opened.database.close()
