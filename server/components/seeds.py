@@ -42,9 +42,12 @@ def seed_components(session: Session) -> int:
         system = UserRow(name=SYSTEM, password="", role="user", active=False, created=time.time())
         session.add(system)
         session.flush()
-    texts: dict[Kind, dict[str, str]] = {"attack": _ATTACKS, "defence": _DEFENCES}
-    texts["model"] = {f"demo:{name}": text for name, text in _MODELS.items()}
-    texts["data"] = {f"demo:{name}": text for name, text in _DATA.items()}
+    texts: dict[Kind, dict[str, str]] = {
+        "model": {f"demo:{name}": text for name, text in _MODELS.items()},
+        "data": {f"demo:{name}": text for name, text in _DATA.items()},
+        "attack": _ATTACKS,
+        "defence": _DEFENCES,
+    }
     wanted = [(kind, entry, text) for kind, given in texts.items() for entry, text in given.items()]
     here = {(row.kind, row.entry) for row in session.scalars(select(ComponentRow).filter_by(creator_id=system.id))}
     count = 0

@@ -118,12 +118,12 @@ def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process):
     worker = threading.Thread(target=TaskWorker(folder, Working(lease=1.0, trust=True)).run_one)
     worker.start()
     seen = []
-    for _ in range(600):
+    for _ in range(240):
         state = browser.execute_script("return document.querySelector('#state').textContent")
         seen += [state] if state not in seen else []
         if state == "done":
             break
-        time.sleep(0.05)
+        time.sleep(0.25)
     worker.join()
     assert seen[0] == "waiting"
     assert seen[-1] == "done"
