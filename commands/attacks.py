@@ -12,11 +12,14 @@ from .loading import LOADING, default_isolate, settle_attacks
 from .options import (
     Data,
     Json,
+    Latex,
+    LatexWords,
     Libraries,
     Model,
     all_failed,
     choose_rows,
     given_options,
+    latex_style,
     one_format,
     read_parameters,
     say_assumed,
@@ -87,10 +90,13 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     how: Annotated[Given, LOADING] = {},  # noqa: B006
     defaults: Annotated[bool, typer.Option("--defaults", help="each library with its defaults")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
+    as_latex: Latex = False,
+    latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
-    form = one_format({"csv": as_csv, "json": as_json})
+    form = one_format({"csv": as_csv, "latex": as_latex, "json": as_json})
+    style = latex_style(latex_words)
     among = {**among, "libraries": split_list("--library", among["libraries"])}
     settle_attacks(how)
     rows = choose_rows(attack, among["libraries"], repaired=among["repaired"])
@@ -104,7 +110,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     )
     classifier, comparison, chosen = _run_comparison(config, rows)
     _say_chosen(chosen, config, given_options(context))
-    _print_in(form, comparison, config, chosen)
+    _print_in(form, comparison, config, chosen, style)
     _say_hints(classifier, comparison, config)
     if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
         raise typer.Exit(1)
@@ -145,13 +151,17 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     return classifier, comparison, chosen_of(asked, asked.attack, threat_model, only_targeted=only)
 
 
-def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any]) -> None:
+def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], style: Any) -> None:
     """Print a comparison in the format that was asked for."""
     from ..report.text.comparison import comparison_csv, comparison_json
 
     asked, model = config.attacks[0], config.models[0]
     if form == "json":
         print(comparison_json(comparison, model, config.data, chosen))  # noqa: T201
+    elif form == "latex":
+        from ..report.text.latex_comparison import comparison_latex
+
+        print(comparison_latex(comparison, model, config.data, style), end="")  # noqa: T201
     elif form == "csv":
         print(comparison_csv(comparison), end="")  # noqa: T201
     else:

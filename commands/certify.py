@@ -8,7 +8,7 @@ import typer
 from .derived import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_from, say_traffic
-from .options import Data, Json, split_list
+from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_list
 from .progress import show_progress
 
 
@@ -24,6 +24,8 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     seed: Annotated[int, typer.Option(min=0, help="of the noise")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    as_latex: Latex = False,
+    latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Certify a model behind randomized smoothing (Cohen et al. 2019): prediction and l2 radius of each image."""
@@ -31,6 +33,7 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..adapters.parameters import parse_number
     from ..engine.certify import certified_accuracy, certify, split_smoothed
 
+    form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     name, sigma = split_smoothed(seen.of(model))
     radii = tuple(parse_number(text, "radius") for text in split_list("--radius", radius) or [])
     classifier = loading_from(how, [name]).load(name, device)
@@ -56,7 +59,12 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     for row in rows:
         row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
     settings = {"model": model, "data": data, "sigma": sigma, "first": first, "draws": draws, "alpha": alpha}
-    if as_json:
+    if form == "latex":
+        from ..report.text.latex_documents import certified_latex
+
+        print(certified_latex(settings, lines, style), end="")  # noqa: T201 - the product
+        return
+    if form == "json":
         accuracy = [line._asdict() for line in lines]
         document = {**settings, "seed": seed, "images": rows, "certified_accuracy": accuracy}
         print(json.dumps(document, indent=2))  # noqa: T201 - the product

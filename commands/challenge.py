@@ -9,7 +9,7 @@ import typer
 from .derived import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_from
-from .options import Data, Json, split_list
+from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_list
 
 
 def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -32,6 +32,8 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder, with challenge.html")] = Path(
         "challenge"
     ),
+    as_latex: Latex = False,
+    latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a defence by attacks that adapt to it, until it falls or stands; with a verdict and a page."""
@@ -43,6 +45,7 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.challenge import attempt_text, print_challenge
     from ..report.text.console import print_error
 
+    form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     others = split_list("--surrogate", surrogate) or []
     names = (seen.of(model), *filter(None, [original]), *others)
     given = {"steps": steps, "queries": queries, "eot": eot, "draws": draws}
@@ -64,7 +67,11 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     )
     page = write_file(build_report(out), expand_path(out) / "challenge.html")
     document: dict[str, Any] = document_of(done)
-    if as_json:
+    if form == "latex":
+        from ..report.text.latex_documents import challenge_latex
+
+        print(challenge_latex(document, style), end="")  # noqa: T201 - the product
+    elif form == "json":
         print(json.dumps({**document, "page": str(page)}, indent=2))  # noqa: T201 - standard output is the product
     else:
         print_challenge(document, str(page))

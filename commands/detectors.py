@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from .derived import Given
 from .input_options import InputOptions
 from .loading import LOADING, LOADING_AT_FULL_RATE, loading_from, say_traffic
-from .options import Data, Json, Model, read_parameters, split_list
+from .options import Data, Json, Latex, LatexWords, Model, latex_style, one_format, read_parameters, split_list
 from .train import Lesson, is_attack, train_attack
 
 _FILE = Path("detector.pt")
@@ -119,7 +119,7 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
         make_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def detect_examples(
+def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option
     folder: Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate --keep-images`")],
     detector: Annotated[list[Path], typer.Option(help="file of a trained detector (repeatable)")],
     rate: Annotated[
@@ -127,6 +127,8 @@ def detect_examples(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING_AT_FULL_RATE] = {},  # noqa: B006 - a mark, filled in by `complete`
+    as_latex: Latex = False,
+    latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Measure detectors on kept examples: ROC AUC, detection at a rate of false alarms, what fools undetected."""
@@ -134,11 +136,16 @@ def detect_examples(
     from ..engine.detection.judging import RATES
     from ..engine.store.outcomes import outcomes_of
 
+    form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     rates = tuple(rate or RATES)
     detectors, outcomes = read_detectors(detector, rates), outcomes_of(folder)
     loading = loading_from(how, list_unscored(outcomes, detectors), folder=outcomes.store.folder)
     measured = measure_detectors(outcomes, detectors, rates=rates, device=device, loading=loading)
-    if as_json:
+    if form == "latex" and measured.rows:
+        from ..report.text.latex_documents import detections_latex
+
+        print(detections_latex(measured.rows, style), end="")  # noqa: T201 - the product
+    elif form == "json":
         print(json.dumps(detections_document(measured), indent=2))  # noqa: T201 - the product
     else:
         print_detections(measured)

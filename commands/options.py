@@ -23,6 +23,13 @@ Data = Annotated[
     ),
 ]
 Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]
+Latex = Annotated[
+    bool, typer.Option("--latex", help="a LaTeX table with caption, in the rules of booktabs, instead of tables")
+]
+LatexWords = Annotated[
+    str | None,
+    typer.Option("--latex-style", help="brackets, subscript, plus-minus or plain: the intervals; cite: with \\cite"),
+]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document instead of tables")]
 
 
@@ -66,6 +73,26 @@ def split_models(values: Sequence[str] | None) -> list[str] | None:
         else:
             joined.append(name)
     return joined
+
+
+def latex_style(words: str | None) -> Any:
+    """How a LaTeX table is set, from the words of `--latex-style`."""
+    from ..report.text.latex import LatexStyle
+
+    return LatexStyle.of(words)
+
+
+def versions_of(folder: Path) -> dict[str, str]:
+    """Of davylamp, torch and the attack libraries that made the results of a folder, for a caption."""
+    from ..adapters.catalogue.lookup import LIBRARIES
+    from ..engine.store.frames import list_cells
+    from ..report.citations.usage import libraries_of
+    from ..report.sections.provenance import collect_versions
+
+    states = list_cells(folder)
+    ran = {LIBRARIES[name].distribution for name in libraries_of(states) if name in LIBRARIES}
+    versions = collect_versions(states)
+    return {name: version for name, version in versions.items() if name in {"davylamp", "torch", *ran}}
 
 
 def read_whole(option: str, texts: Sequence[str] | None) -> list[int] | None:

@@ -12,7 +12,17 @@ import typer
 
 from ..errors import InvalidInput, UnknownName
 from .merge import open_named
-from .options import Json, Knowledge, given_options, one_format, say_defaults
+from .options import (
+    Json,
+    Knowledge,
+    Latex,
+    LatexWords,
+    given_options,
+    latex_style,
+    one_format,
+    say_defaults,
+    versions_of,
+)
 from .placement import PUBLISHED, check_norm, place_images, place_metrics
 
 
@@ -127,7 +137,7 @@ class Ranked:
         _print(self, items)
 
 
-def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
+def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     results: Annotated[
         Path, typer.Argument(help="a results folder, BUNDLE.zip, or a CSV table of CANARY's metrics, names first")
@@ -161,12 +171,15 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     propagate: Annotated[bool, typer.Option("--propagate", help="canary: both layers' uncertainty")] = False,
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
+    as_latex: Latex = False,
+    latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Rank models, attacks or implementations: ability with interval, rank interval, who cannot be told apart."""
     from ..adapters.parameters import parse_number
 
-    one_format({"csv": as_csv, "json": as_json})
+    one_format({"csv": as_csv, "latex": as_latex, "json": as_json})
+    style = latex_style(latex_words)
     given = given_options(context)
     folder, against, titles = open_named(context, results, against)
     of_metrics = _of_metrics(folder, method, against)
@@ -203,6 +216,9 @@ def rank_subjects(  # noqa: PLR0913, PLR0917 - one argument per option
     if subjects is Subjects.implementations or (subjects is Subjects.defences and method is Method.canary):
         unused.add("per")
     say_defaults(context, [name for name in ("subjects", "method", "per", "seed") if name not in unused])
+    if as_latex:
+        print(_latex(every, folder, style), end="")  # noqa: T201 - standard output is the product
+        return
     if as_json:
         print(json.dumps(_document(every), indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     elif as_csv:
@@ -272,6 +288,8 @@ def _refuse_of_responses(given: Collection[str], method: Method, unequal: Unequa
 
 def _refuse_against(given: Collection[str], method: Method, *, of_metrics: bool) -> None:
     """Refuse options that a placement among the subjects of a baseline would ignore, or that belong to one."""
+    if "against" in given and "as_latex" in given:
+        raise InvalidInput("expected --against without --latex: placements are no table of a ranking")
     chosen = [f"--{name}" for name in ("adaptive", "width", "batch") if name in given]
     if chosen and ("against" not in given or of_metrics):
         raise InvalidInput(f"expected {', '.join(chosen)} with --against and responses to images")
@@ -417,6 +435,14 @@ def _rank_layers(
         raise next(iter(wrong.values()))
     notes = tuple(f"no ranking by {layer} attacks: {error}" for layer, error in wrong.items())
     return [replace(ranked, notes=(*ranked.notes, *notes)) for ranked in every]
+
+
+def _latex(every: Sequence[Any], folder: Path, style: Any) -> str:
+    """A LaTeX table of each ranking."""
+    from ..report.text.latex_documents import ranking_latex
+
+    versions = {} if folder.suffix == ".csv" else versions_of(folder)
+    return "\n".join(ranking_latex(shown.ranking, shown.title, versions, style) for shown in every)
 
 
 def _frame(every: Sequence[Any]) -> Any:

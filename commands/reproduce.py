@@ -9,7 +9,7 @@ import typer
 from ..benchmarks.reproductions import collect_tables, find_table
 from ..benchmarks.shared.paper_table import Options
 from ..errors import InvalidInput, Unavailable
-from .options import Json
+from .options import Json, Latex, LatexWords, latex_style, one_format
 
 
 def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -22,11 +22,14 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Annotated[Path | None, typer.Option("--out", "-o", help="keep the results here and resume from them")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
+    as_latex: Latex = False,
+    latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Compute a published table again and set it beside the published numbers."""
     from ..report.text.console import make_console
 
+    form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     if name is None:
         _list_tables(as_json)
         return
@@ -41,7 +44,11 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     with make_console(stderr=True).status("starting") as status:
         options = Options(quick=quick, seed=seed, progress=lambda attack, _: status.update(attack), **given)
         result = table.run(options)
-    if as_json:
+    if form == "latex":
+        from ..report.text.latex_documents import reproduction_latex
+
+        print(reproduction_latex(result, style), end="")  # noqa: T201
+    elif form == "json":
         print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
     else:
         table.print(result, make_console())

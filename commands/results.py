@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .merge import ManyResults, open_sources
-from .options import Json, Knowledge, one_format, say_defaults, split_list
+from .options import Json, Knowledge, LatexWords, latex_style, one_format, say_defaults, split_list, versions_of
 
 Bootstrap = Annotated[int, typer.Option(min=0, help="replicates of the intervals; 0: none")]
 Seed = Annotated[int, typer.Option(min=0, help="of the resampling")]
@@ -52,14 +52,16 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     as_latex: Annotated[
         bool, typer.Option("--latex", help="a LaTeX table with caption, in the rules of booktabs")
     ] = False,
+    latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Show a results folder as the papers' tables: any metric, with n and a 95 % bootstrap interval over images."""
-    from ..report.text.latex import table_latex
+    from ..report.text.latex_metrics import table_latex
     from ..report.text.tables import FORMATS, print_results, print_transfer
 
     asked = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json}
     form = one_format(asked)
+    style = latex_style(latex_words)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     plain = not (defence or metric or pooled or knowledge or mixed) and by is By.attacks
     sides = {"--published": published, "--references": references, "--transfer": transfer}
@@ -94,7 +96,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     if not form:
         print_results(table)
         return
-    text = table_latex(table, _versions(folder)) if form == "latex" else FORMATS[form](table)
+    text = table_latex(table, versions_of(folder), style) if form == "latex" else FORMATS[form](table)
     print(text, end="" if form != "json" else "\n")  # noqa: T201 - the product
     if form != "json":
         _warn(table.notes)
@@ -187,14 +189,6 @@ def _build(
     from ..engine.tables.defence_table import build_defence
 
     return build_defence(folder, *defence, metrics=metric, **drawing)
-
-
-def _versions(folder: Path) -> dict[str, str]:
-    """Of the programs that made the results, for a caption."""
-    from ..engine.store.frames import list_cells
-    from ..report.sections.provenance import collect_versions
-
-    return collect_versions(list_cells(folder))
 
 
 def _warn(notes: Sequence[str]) -> None:

@@ -10,7 +10,20 @@ from ..errors import DavylampError, InvalidInput, Unsupported
 from .derived import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_from, say_traffic, settle_attacks
-from .options import Data, Json, Libraries, Model, choose_rows, read_parameters, say_defaults, split_list
+from .options import (
+    Data,
+    Json,
+    Latex,
+    LatexWords,
+    Libraries,
+    Model,
+    choose_rows,
+    latex_style,
+    one_format,
+    read_parameters,
+    say_defaults,
+    split_list,
+)
 from .progress import show_progress
 
 
@@ -32,6 +45,8 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    as_latex: Latex = False,
+    latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Find the smallest radius at which an attack fools as many images as at any (CANARY, 3.2.1), by library."""
@@ -40,6 +55,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..adapters.parameters import parse_number
     from ..adapters.running.access import check_any_access
 
+    form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     settle_attacks(how)
     given = read_parameters({}, param or [], [attack])
     radii = [parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None
@@ -67,7 +83,11 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
         raise Unsupported("; ".join(dict.fromkeys(failed.values())))
     say_traffic([classifier])
     say_defaults(context, ("model", "data", "threshold", "seed"))
-    if as_json:
+    if form == "latex":
+        from ..report.text.latex_documents import saturation_latex
+
+        print(saturation_latex(attack, model, data, norm, lines, style), end="")  # noqa: T201 - the product
+    elif form == "json":
         print(json.dumps({"norm": norm, "rows": lines, "failed": failed}, indent=2))  # noqa: T201 - the product
     else:
         _print(attack, model, data, norm, lines, failed)

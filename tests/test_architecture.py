@@ -61,8 +61,8 @@ ROOMS = {
     },
     "report": {
         "": set(),
-        "text": set(),
         "citations": set(),
+        "text": {"citations"},
         "parts": {"text"},
         "sections": {"parts"},
         "page": {"parts", "sections"},

@@ -1,11 +1,11 @@
 """What there is to cite: of a results folder, or of a name."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ...adapters import attack_of
+from ...adapters import Implementation, attack_of
 from ...adapters.catalogue.lookup import ATTACKS, IMPLEMENTATIONS, LIBRARIES
 from ...adapters.models.defences.names import is_defence, read_defence
 from ...adapters.models.defences.rows import ROWS as DEFENCES
@@ -59,6 +59,11 @@ def used_in(folder: str | Path) -> list[Used]:
     if (Path(folder) / CHALLENGES).is_file():
         used.append(Used("method", "challenge"))
     return list(dict.fromkeys(used))
+
+
+def libraries_of(states: Iterable[CellState]) -> set[str]:
+    """The attack libraries of some cells, by the names that they have here."""
+    return {row.library for state in states for row in _rows_of(state)}
 
 
 def davylamp_versions(folder: str | Path) -> list[str]:
@@ -118,13 +123,10 @@ def split_data(name: str) -> list[Used]:
 
 
 def _of_cell(state: CellState) -> Iterator[Used]:
-    cell = state.cell
-    try:
-        rows = rows_in(cell.row) if cell.is_portfolio else [cell.row]
-    except UnknownName:
-        rows = []
-    for row in rows:
-        versions = state.meta.get("versions", {})
+    cell, versions = state.cell, state.meta.get("versions", {})
+    if "torch" in versions:
+        yield Used("library", "torch", "", str(versions["torch"]))
+    for row in _rows_of(state):
         library = LIBRARIES.get(row.library)
         version = str(versions.get(library.distribution, "")) if library else ""
         yield Used("attack", row.attack, attack_of(row).source)
@@ -137,6 +139,14 @@ def _of_cell(state: CellState) -> Iterator[Used]:
         yield from split_data(cell.fitted_on.data)
     if cell.eot > 1:
         yield Used("method", "eot")
+
+
+def _rows_of(state: CellState) -> Sequence[Implementation]:
+    """The implementations of a cell; none where its attack is not known here."""
+    try:
+        return rows_in(state.cell.row) if state.cell.is_portfolio else [state.cell.row]
+    except UnknownName:
+        return []
 
 
 def _beside_cells(store: ResultsStore) -> Iterator[Used]:
@@ -187,7 +197,7 @@ def _called_data_or_model(name: str) -> Iterator[Used]:
     data = split_data(name)
     if entries_for("data", data[0].name):
         yield from data
-    if name.partition(":")[0] in PROVIDERS and name not in IMPLEMENTATIONS:
+    elif name.partition(":")[0] in PROVIDERS and name not in IMPLEMENTATIONS:
         yield from split_model(name)
 
 

@@ -1,135 +1,240 @@
-r"""A table as LaTeX for a paper: booktabs, aligned decimals, norms as $\ell_\infty$, the best value in bold."""
+r"""A table in LaTeX for a paper: booktabs, aligned decimals, intervals, what is best in bold, a caption and a label."""
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ... import __version__
-from ...adapters.catalogue.lookup import LIBRARIES
-from ...engine.parametrised import base_of
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.tables.table import Table, TableRow
-from ...metrics import METRICS
+from ...errors import InvalidInput, UnknownName
 from .console import format_cell, printable
-from .shown import is_given, shown_labels
 
 _ESCAPED = {character: f"\\{character}" for character in "&%$#_{}"}
 _ESCAPED |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
 _ESCAPED |= {"<": r"\textless{}", ">": r"\textgreater{}"}
-_NORMS = {"linf": r"$\ell_\infty$", "l0": r"$\ell_0$", "l1": r"$\ell_1$", "l2": r"$\ell_2$"}
-_HIGHER = ("RA", "RA_worst", "seconds", "forwards", "backwards", "l0", "l1", "l2", "linf")  # speaks for the model
-_THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that differ in these are not compared
-_OF_ATTACK = ("attacks", "pairs")
+NORMS: Mapping[str, str] = {"linf": r"$\ell_\infty$", "l0": r"$\ell_0$", "l1": r"$\ell_1$", "l2": r"$\ell_2$"}
+INTERVALS = ("brackets", "subscript", "plus-minus", "plain")
+# Bold digits may be wider than others: the box is that of the plain number, so that the decimals stay below each other.
+_BOLD = (
+    r"\providecommand{\davylampbold}[2]"
+    r"{\phantom{#1}\llap{\textbf{#1}}\rlap{\textbf{#2}}\phantom{#2}}"
+)
 _SIGNIFICANT, _DECIMALS = 3, 6
-_MANY = 8
+_WIDE, _WIDEST = 75, 95  # characters of a row from which a smaller font is needed
 
 
-def table_latex(table: Table, versions: Mapping[str, str] | None = None) -> str:
-    r"""A LaTeX table with caption and label, in the rules of booktabs (needs \usepackage{booktabs}).
+class Tex(str):
+    """A text that is LaTeX already."""
 
-    A metric takes a column for the value, right-aligned with the same decimals in every row, and one for its interval,
-    if there is any, with n as its index, unless n is the same everywhere. Bold is the best value among the rows of the
-    same threat model: for the attack where rows are attacks, else for the model.
+    __slots__ = ()
+
+
+Cell = str | int | float | Estimate | None
+
+
+@dataclass(frozen=True)
+class LatexStyle:
+    r"""How a table is set.
 
     Args:
-        table: of `build_table` or one of its kin.
-        versions: of the programs that made the results, by name, for the caption.
-
-    Returns:
-        The lines, with a comment on top that says what the preamble needs.
+        intervals: "brackets" beside the value, "subscript", "plus-minus", or "plain": the values alone.
+        cite: `\cite` behind the names of attacks, models, metrics and libraries, with the keys of `davylamp cite`.
     """
-    names, counts = _columns(table), _counts(table)
-    paired = [any(not math.isnan(row.metrics[symbol].low) for row in table.rows) for symbol in table.symbols]
-    split = len(counts) > 1
-    head = [*map(escape, names), *(_heading(s, two or split) for s, two in zip(table.symbols, paired, strict=True))]
-    columns = "l" * len(names) + "".join(r"r@{\,}l" if two or split else "r" for two in paired)
-    best = {symbol: _best(table, symbol) for symbol in table.symbols}
-    lines = [r"% needs \usepackage{booktabs}"]
-    if len(table.symbols) > _MANY:
-        lines.append(f"% {len(table.symbols)} metrics are wide for a page: choose some with --metric A,B")
-    lines += [r"\begin{table}", r"\centering", rf"\caption{{{_caption(table, counts, any(paired), versions or {})}}}"]
-    lines += [rf"\label{{tab:davylamp-{table.by.replace(' ', '-')}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
-    lines += [_line(head), r"\midrule"]
-    for place, row in enumerate(table.rows):
-        cells = [_label(row, name) for name in names]
-        for symbol, two in zip(table.symbols, paired, strict=True):
-            estimate, decimals = row.metrics[symbol], _decimals(table, symbol)
-            value = _number(estimate.value, decimals)
-            cells.append(rf"\textbf{{{value}}}" if place in best[symbol] else value)
-            cells += [_interval(estimate, decimals, n=split)] if two or split else []
-        lines.append(_line(cells))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+    intervals: str = "brackets"
+    cite: bool = False
+
+    @classmethod
+    def of(cls, text: str | None) -> "LatexStyle":
+        """The style that a list such as "subscript,cite" asks for; None: the usual one.
+
+        Raises:
+            UnknownName: if a word means nothing.
+            InvalidInput: if there are two kinds of intervals.
+        """
+        words = [word.strip() for word in (text or "").split(",") if word.strip()]
+        for word in words:
+            if word not in (*INTERVALS, "cite"):
+                raise UnknownName("style of LaTeX", word, (*INTERVALS, "cite"))
+        kinds = [word for word in words if word in INTERVALS]
+        if len(kinds) > 1:
+            raise InvalidInput(f"expected one of {', '.join(INTERVALS)}, got {' and '.join(kinds)}")
+        return cls(kinds[0] if kinds else "brackets", "cite" in words)
+
+
+@dataclass(frozen=True)
+class LatexTable:
+    """What a table holds, before it is set.
+
+    Args:
+        name: what the label begins with: "ranking".
+        columns: headings; `Tex` is taken as it is.
+        rows: a cell for each column: a text, a number, an estimate with its interval, or None: there is none.
+        caption: sentences in LaTeX.
+        interval: what the intervals are, in LaTeX: "95 % interval over images (Clopper--Pearson)".
+        unit: what n counts.
+        best: places (row, column) in bold.
+        rule: what bold means, a sentence; empty: nothing is said.
+        made: what made the numbers, a sentence.
+        comments: lines above the table.
+        decimals: of a column, by its place; all others have as many as give the largest number three digits.
+    """
+
+    name: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: Sequence[str] = ()
+    interval: str = ""
+    unit: str = "images"
+    best: frozenset[tuple[int, int]] = frozenset()
+    rule: str = ""
+    made: str = ""
+    comments: Sequence[str] = ()
+    decimals: Mapping[int, int] = field(default_factory=dict)
+
+    def column(self, place: int) -> list[Cell]:
+        """The cells of a column."""
+        return [row[place] for row in self.rows]
+
+    @property
+    def counts(self) -> list[int]:
+        """The different numbers that defined estimates rest on."""
+        cells = [cell for row in self.rows for cell in row if isinstance(cell, Estimate)]
+        return sorted({cell.n for cell in cells if cell.n and not math.isnan(cell.value)})
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any estimate has an interval."""
+        return any(isinstance(cell, Estimate) and not math.isnan(cell.low) for row in self.rows for cell in row)
+
+
+def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
+    r"""The lines of a table environment; what the preamble needs stands in a comment on top.
+
+    The label is made of what the table holds, so that two tables of one paper have different ones.
+
+    Args:
+        table: what it holds.
+        style: how it is set.
+    """
+    style = style or LatexStyle()
+    split = len(table.counts) > 1
+    kinds = [_kind(table.column(place), style, split=split) for place in range(len(table.columns))]
+    head = [_heading(column, kind) for column, kind in zip(table.columns, kinds, strict=True)]
+    body = [_line(head), r"\midrule"]
+    for number, row in enumerate(table.rows):
+        cells: list[str] = []
+        for place, (cell, kind) in enumerate(zip(row, kinds, strict=True)):
+            decimals = table.decimals.get(place, decimals_of(table.column(place)))
+            cells += _set(cell, kind, decimals, style, bold=(number, place) in table.best, split=split)
+        body.append(_line(cells))
+    columns = "".join({"text": "l", "number": "r", "pair": r"r@{\ }l"}[kind] for kind in kinds)
+    caption = " ".join(_caption(table, style))
+    label = f"tab:davylamp-{table.name}-{hashlib.sha256(chr(10).join([caption, *body]).encode()).hexdigest()[:6]}"
+    lines = [r"% needs \usepackage{booktabs}", *(f"% {line}" for line in table.comments)]
+    lines += [_BOLD] if table.best else []
+    widest = [max(len(line) for line in (head, *lines)) for head, *lines in zip(*_plain(table), strict=True)]
+    size = r"\footnotesize" if sum(widest) > _WIDEST else r"\small" if sum(widest) > _WIDE else ""
+    lines += [r"\begin{table}", rf"\centering{size}", rf"\caption{{{caption}}}", rf"\label{{{label}}}"]
+    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
 
 
 def escape(text: str) -> str:
     """The text so that TeX prints it, in one line."""
+    if isinstance(text, Tex):
+        return str(text)
     plain = printable(" ".join(text.split()))
     return "".join(_ESCAPED.get(character, character) for character in plain).replace("--", "-{}-")
 
 
-def _caption(table: Table, counts: Sequence[int], has_intervals: bool, versions: Mapping[str, str]) -> str:
-    symbols = [f"{escape(s)}: {escape(METRICS[base_of(s)].title)}" for s in table.symbols if base_of(s) in METRICS]
-    texts = [f"{'; '.join(symbols)}."] if symbols else []
-    if has_intervals:
-        index = ", its index the number of images $n$" if len(counts) > 1 else ""
-        kinds = "Clopper--Pearson for shares, percentile bootstrap for the rest"
-        texts.append(rf"In brackets the 95\,\% interval over images ({kinds}){index}.")
-    elif len(counts) > 1:
-        texts.append("The index is the number of images $n$.")
-    texts += [f"$n = {counts[0]}$ images."] if len(counts) == 1 else []
-    if any(_best(table, symbol) for symbol in table.symbols):
-        side = "attack" if table.by in _OF_ATTACK else "defence" if table.by == "defence" else "model"
-        among = " among rows of the same threat model" if set(_THREAT) & set(shown_labels(table)) else ""
-        texts.append(f"Bold: best value for the {side}{among}, which is no test of a difference.")
-    made = {"davylamp": __version__, **_used(table, versions)}
-    texts.append(f"Made with {', '.join(escape(f'{name} {version}') for name, version in made.items())}.")
-    return " ".join(texts)
+def radius_tex(norm: object, epsilon: float | None) -> Tex:
+    """A radius: grey levels of 255 for linf, where it is a whole number of them; a dash for none."""
+    if epsilon is None or math.isnan(epsilon):
+        return Tex("--")
+    levels = round(epsilon * 255)
+    grey = norm == "linf" and levels and math.isclose(levels / 255, epsilon, rel_tol=1e-6)
+    return Tex(f"${levels}/255$" if grey else f"{epsilon:.4g}")
 
 
-def _used(table: Table, versions: Mapping[str, str]) -> dict[str, str]:
-    """The versions of torch and of the attack libraries of the rows; all of them where rows are no attacks."""
-    if "implementation" not in table.labels:
-        return dict(versions)
-    libraries = {str(row.labels["implementation"]).rpartition("(")[2].partition(":")[0] for row in table.rows}
-    wanted = {"torch", *(LIBRARIES[name].distribution for name in libraries if name in LIBRARIES)}
-    return {name: version for name, version in versions.items() if name in wanted or name == "davylamp"}
+def highest(values: Iterable[float], decimals: int | None = None, *, sign: int = 1) -> set[int]:
+    """The places of the highest of some values as printed (the lowest with sign -1); none where all are equal."""
+    known = {place: value for place, value in enumerate(values) if not math.isnan(value)}
+    decimals = decimals_of(list(known.values())) if decimals is None else decimals
+    printed = {place: sign * round(value, decimals) for place, value in known.items()}
+    if len(set(printed.values())) < 2:
+        return set()
+    return {place for place, value in printed.items() if value == max(printed.values())}
 
 
-def _columns(table: Table) -> list[str]:
-    """The labels of the table without counts of models, attacks and cells that are the same in every row."""
-    shown = shown_labels(table)
-    same = [name for name in shown if len({str(row.labels[name]) for row in table.rows}) == 1]
-    return [name for name in shown if name not in ("models", "attacks", "cells") or name not in same]
+def _plain(table: LatexTable) -> list[list[str]]:
+    """Headings and rows as texts about as long as they are when they are set."""
+    rows = [[str(each) for each in table.columns]]
+    for row in table.rows:
+        rows.append(["0.000 [0.000]" if isinstance(each, Estimate) else str(each).split("~")[0] for each in row])
+    return [[text[:60] for text in row] for row in rows]
 
 
-def _counts(table: Table) -> list[int]:
-    """The different numbers of images of all defined values."""
-    return sorted({each.n for row in table.rows for each in row.metrics.values() if not math.isnan(each.value)})
+def _caption(table: LatexTable, style: LatexStyle) -> list[str]:
+    sentences = [sentence for sentence in table.caption if sentence]
+    counts, split = table.counts, len(table.counts) > 1
+    index = f", its index the number of {table.unit} $n$" if split else ""
+    if table.has_intervals and style.intervals != "plain" and table.interval:
+        where = {"brackets": "In brackets the", "subscript": "In the index the", "plus-minus": "Behind the value the"}
+        index = index.replace("its index", "behind it") if style.intervals != "brackets" else index
+        ends = ", as what is to be added" if style.intervals == "plus-minus" else ""
+        sentences.append(f"{where[style.intervals]} {table.interval}{ends}{index}.")
+    elif split:
+        sentences.append(f"The index is the number of {table.unit} $n$.")
+    sentences += [f"$n = {counts[0]}$ {table.unit}."] if len(counts) == 1 else []
+    sentences += [table.rule] if table.best and table.rule else []
+    return [*sentences, *([table.made] if table.made else [])]
 
 
-def _heading(symbol: str, paired: bool) -> str:
-    text = _NORMS.get(symbol) or escape(symbol)
-    return rf"\multicolumn{{2}}{{c}}{{{text}}}" if paired else rf"\multicolumn{{1}}{{c}}{{{text}}}"
+def _kind(cells: Sequence[Cell], style: LatexStyle, *, split: bool) -> str:
+    """What a column is: "pair" of a value and its interval or n, "number", or "text"."""
+    estimates = [cell for cell in cells if isinstance(cell, Estimate)]
+    if estimates:
+        shown = style.intervals != "plain" and any(not math.isnan(cell.low) for cell in estimates)
+        return "pair" if shown or split else "number"
+    return "number" if any(_is_number(c) for c in cells) and all(c is None or _is_number(c) for c in cells) else "text"
 
 
-def _label(row: TableRow, name: str) -> str:
-    value: Any = row.labels[name]
-    if name == "norm" and value in _NORMS:
-        return _NORMS[value]
-    if name == "epsilon" and isinstance(value, float) and is_given(value):
-        levels = round(value * 255)
-        grey = row.labels.get("norm") == "linf" and levels and math.isclose(levels / 255, value, rel_tol=1e-6)
-        return f"${levels}/255$" if grey else f"{value:.4g}"
-    return escape(f"{value:.4g}" if isinstance(value, float) and is_given(value) else format_cell(value))
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, (int, float)) and not isinstance(cell, bool)
 
 
-def _decimals(table: Table, symbol: str) -> int:
-    """Decimals of a column: as many as give its largest value three digits; a share has three."""
-    values = [abs(row.metrics[symbol].value) for row in table.rows]
-    largest = max((value for value in values if math.isfinite(value) and value), default=1.0)
+def decimals_of(cells: Sequence[Cell]) -> int:
+    """Decimals of a column: as many as give its largest value three digits; a share has three, whole numbers none."""
+    numbers = [cell.value if isinstance(cell, Estimate) else cell for cell in cells]
+    if all(isinstance(number, (int, str)) or number is None for number in numbers):
+        return 0
+    values = [abs(float(n)) for n in numbers if isinstance(n, (int, float)) and math.isfinite(n) and n]
+    largest = max(values, default=1.0)
+    if largest > 1 and all(value.is_integer() for value in values):
+        return 0
     if 0.1 <= largest <= 1:
         return _SIGNIFICANT
     return max(0, min(_DECIMALS, _SIGNIFICANT - 1 - math.floor(math.log10(largest))))
+
+
+def _set(cell: Cell, kind: str, decimals: int, style: LatexStyle, *, bold: bool, split: bool) -> list[str]:
+    """The cells of the tabular that a cell becomes."""
+    if kind == "text":
+        text = cell if isinstance(cell, str) else "--" if cell is None else format_cell(cell)
+        return [rf"\textbf{{{escape(text)}}}" if bold else escape(text)]
+    value: Any = math.nan if cell is None else cell.value if isinstance(cell, Estimate) else cell
+    number = _number(float(value), decimals)
+    shown = [_bold(number) if bold else number]
+    if kind == "number":
+        return shown
+    return [*shown, _interval(cell, decimals, style, split=split) if isinstance(cell, Estimate) else ""]
+
+
+def _bold(number: str) -> str:
+    whole, point, rest = number.partition(".")
+    return rf"\davylampbold{{{whole}}}{{{point}{rest}}}"
 
 
 def _number(value: float, decimals: int) -> str:
@@ -141,29 +246,29 @@ def _number(value: float, decimals: int) -> str:
     return f"$-${text[1:]}" if text.startswith("-") else text
 
 
-def _interval(estimate: Estimate, decimals: int, *, n: bool) -> str:
+def _interval(estimate: Estimate, decimals: int, style: LatexStyle, *, split: bool) -> str:
     if math.isnan(estimate.value):
         return ""
-    ends = "" if math.isnan(estimate.low) else ", ".join(_number(e, decimals) for e in (estimate.low, estimate.high))
-    index = f"$_{{{estimate.n}}}$" if n else ""
-    return rf"{{\scriptsize [{ends}]}}{index}" if ends else index
+    index = f"$_{{{estimate.n}}}$" if split else ""
+    if math.isnan(estimate.low) or style.intervals == "plain":
+        return index
+    ends = ", ".join(_number(end, decimals) for end in (estimate.low, estimate.high))
+    if style.intervals == "brackets":
+        return rf"{{\scriptsize [{ends}]}}{index}"
+    beside = f" {{\\scriptsize ({estimate.n})}}" if split else ""
+    if style.intervals == "subscript":
+        return rf"\textsubscript{{[{ends}]}}{beside}"
+    value = round(estimate.value, decimals)
+    above, below = (f"{abs(round(end, decimals) - value):.{decimals}f}" for end in (estimate.high, estimate.low))
+    if above == below:
+        return rf"{{\scriptsize $\pm${above}}}{beside}"
+    return rf"$^{{+{above}}}_{{-{below}}}${beside}"
 
 
-def _best(table: Table, symbol: str) -> set[int]:
-    """The rows whose value is best among those of their threat model, as printed; none where all are equal."""
-    record = METRICS.get(base_of(symbol))
-    robust = "higher" if symbol in _HIGHER else record.robust_when if record else None
-    if robust is None:
-        return set()
-    sign = (1 if robust == "higher" else -1) * (-1 if table.by in _OF_ATTACK else 1)
-    rivals: dict[tuple[str, ...], dict[int, float]] = {}
-    for place, row in enumerate(table.rows):
-        value = row.metrics[symbol].value
-        if not math.isnan(value):
-            threat = tuple(str(row.labels[name]) for name in _THREAT if name in row.labels)
-            rivals.setdefault(threat, {})[place] = sign * round(value, _decimals(table, symbol))
-    groups = [group for group in rivals.values() if len(set(group.values())) > 1]
-    return {place for group in groups for place, value in group.items() if value == max(group.values())}
+def _heading(text: str, kind: str) -> str:
+    if kind == "text":
+        return escape(text)
+    return rf"\multicolumn{{{2 if kind == 'pair' else 1}}}{{c}}{{{escape(text)}}}"
 
 
 def _line(cells: Sequence[str]) -> str:

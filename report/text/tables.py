@@ -15,7 +15,7 @@ from ...engine.tables.table import Table, TableRow
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import METRICS
 from .console import format_cell, make_console, print_table, printable, to_csv
-from .latex import table_latex
+from .latex_metrics import table_latex
 from .shown import is_given, shown_labels
 
 _BLOCKS = {

@@ -1,0 +1,92 @@
+r"""A comparison of libraries in LaTeX: what each came to, and the verdict on each pair."""
+
+import math
+
+from ...engine.comparison.compare import Comparison
+from ...engine.statistics.bootstrap import Estimate
+from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, escape, highest, radius_tex, write_latex
+from .latex_sources import cited_name, data_tex, label_word, made_now, model_tex
+
+_CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
+_NO_TEST = "it says nothing of whether others differ from it"
+
+
+def comparison_latex(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
+    """Two tables: what each library's version came to, and the verdict on each pair."""
+    done = [row for row in comparison.rows if row.metrics]
+    rows: list[list[Cell]] = []
+    for row in comparison.rows:
+        numbers = row.metrics
+        name = cited_name(row.implementation.name, style)
+        if not numbers:
+            rows.append([name, None, None, None, None, None, None, None])
+            continue
+        share = Estimate(numbers["MR"], *numbers["MR_interval"], numbers["images"])
+        costs = [float(numbers[each]) for each in ("forwards_median", "backwards_median", "seconds_per_image")]
+        norm = comparison.threat_model.norm
+        distance = float(numbers.get(f"{norm}_median", math.nan)) if norm in NORMS else math.nan
+        rows.append([name, share, float(numbers["MR_8bit"]), distance, *costs, int(numbers["violations"])])
+    norm = NORMS.get(comparison.threat_model.norm, "distance")
+    best = highest([math.nan if r[1] is None else r[1].value for r in rows if isinstance(r[1], Estimate | None)], 3)
+    latex = LatexTable(
+        name=f"compare-{label_word(comparison.attack)}",
+        columns=(
+            "implementation",
+            "MR",
+            "8-bit",
+            Tex(f"{norm} median"),
+            "forwards",
+            "backwards",
+            "s/image",
+            "violations",
+        ),
+        rows=rows,
+        caption=[
+            _about_comparison(comparison, model, data, style),
+            "MR: share of the attacked images that are fooled.",
+        ],
+        interval=_CLOPPER,
+        best=frozenset((place, 1) for place in best),
+        rule=f"Bold: highest point estimate; {_NO_TEST}.",
+        made=made_now({row.implementation.library for row in comparison.rows}, style),
+    )
+    tables = [write_latex(latex, style)]
+    return "\n".join([*tables, *([_pairs_latex(comparison, style)] if comparison.pairs and done else [])])
+
+
+def _pairs_latex(comparison: Comparison, style: LatexStyle) -> str:
+    rows: list[list[Cell]] = []
+    for pair in comparison.pairs:
+        judged = pair.judgement
+        difference = Estimate(judged.difference.value, judged.difference.low, judged.difference.high, judged.images)
+        rows.append([pair.a, pair.b, judged.text, difference, judged.p_success, judged.p_distance])
+    power = dict.fromkeys(pair.judgement.power for pair in comparison.pairs if pair.judgement.power)
+    latex = LatexTable(
+        name=f"verdicts-{label_word(comparison.attack)}",
+        columns=("a", "b", "verdict", Tex("$a - b$"), Tex("$p$ success"), Tex("$p$ distance")),
+        rows=rows,
+        caption=[
+            f"{escape(comparison.attack)}: verdicts image by image (exact McNemar test on success, Wilcoxon's on "
+            r"distances of searches for the smallest change; 5\,\%, Bonferroni).",
+            *(f"{escape(line[:1].upper() + line[1:])}." for line in power),
+        ],
+        interval=r"90\,\% interval of the paired difference of success",
+        made=made_now({row.implementation.library for row in comparison.rows}, style),
+        decimals={3: 3, 4: 3, 5: 3},
+    )
+    return write_latex(latex, style)
+
+
+def _about_comparison(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
+    rules = comparison.threat_model
+    norm = NORMS.get(rules.norm, escape(rules.norm))
+    where = (
+        f"{norm} {radius_tex(rules.norm, rules.epsilon)}" if rules.epsilon is not None else f"{norm}, smallest change"
+    )
+    chosen = ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in comparison.parameters.items()
+    )
+    said = escape(chosen) or "each library's own parameters"
+    name = cited_name(comparison.attack, style)
+    return f"{name} on {model_tex(model, style)}, {data_tex(data, style)}; {where}; {said}; seed {comparison.seed}."

@@ -1,0 +1,219 @@
+r"""What the commands print, in LaTeX: rankings, challenges, reproductions, saturation, certificates, detectors."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...engine.challenge.attempts import PARTS
+from ...engine.statistics.bootstrap import Estimate
+from ...intervals import share_interval
+from ..citations.usage import split_data, split_model
+from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, escape, radius_tex, write_latex
+from .latex_sources import cited_name, cited_text, data_tex, label_word, made_now, made_with, model_tex
+
+_CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
+
+
+def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: LatexStyle) -> str:
+    """A ranking: score with its interval, the interval of the rank, P(first), groups that cannot be told apart.
+
+    Args:
+        ranking: of `davylamp.rank`.
+        title: what is ranked, by what.
+        versions: of the programs that made the results; empty: of a table of metrics.
+        style: how it is set.
+    """
+    frame = ranking.to_frame()
+    top = set(frame["group"][0])
+    rows: list[list[Cell]] = []
+    for line in frame.to_dict("records"):
+        score = Estimate(line["score"], line["low"], line["high"], 0)
+        ranks = Tex(f"{line['rank_low']}--{line['rank_high']}")
+        first, mean = float(line["first"]), float(line["mean"])
+        rows.append([int(line["rank"]), _subject(line["subject"], style), score, ranks, first, line["group"], mean])
+    together = {(place, 1) for place, group in enumerate(frame["group"]) if top & set(group)}
+    latex = LatexTable(
+        name="ranking",
+        columns=("rank", "subject", ranking.label, "ranks", "P(first)", "group", "mean"),
+        rows=rows,
+        caption=[f"{escape(title)}.", *_said_of_ranking(ranking)],
+        interval=r"95\,\% interval of the score",
+        best=frozenset(together) if len(together) < len(rows) else frozenset(),
+        rule="Bold: those that cannot be told apart from the first (95\\,\\%).",
+        made=made_with(None, versions, style),
+        decimals={2: 2, 4: 2, 6: 3},
+    )
+    return write_latex(latex, style)
+
+
+def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
+    """The attacks of a challenge and what each leaves, then the verdict in the caption."""
+    norm = document["norm"]
+    rows: list[list[Cell]] = []
+    called = {document["original"]: "undefended", document["model"]: "defended"}
+    for attempt in document["attempts"]:
+        share, name = attempt["accuracy"], cited_name(attempt["attack"], style)
+        head: list[Cell] = [
+            PARTS[attempt["part"]],
+            name,
+            _made_on(attempt, called),
+            radius_tex(norm, attempt["epsilon"]),
+        ]
+        rows.append([*head, None if share is None else _estimate(share), None if share is None else attempt["passes"]])
+    worst = _estimate(document["worst"])
+    rows.append(["worst case, image by image", "", "", radius_tex(norm, document["epsilon"]), worst, None])
+    model = cited_text(escape(document["model"]), split_model(document["model"]), style)
+    rules = f"{NORMS.get(norm, escape(norm))} {radius_tex(norm, document['epsilon'])}"
+    attacks = {str(attempt["attack"]).partition(":")[0] for attempt in document["attempts"]}
+    latex = LatexTable(
+        name="challenge",
+        columns=("attacker", "attack", "made on", "radius", "accuracy", "passes"),
+        rows=rows,
+        caption=[f"{model} challenged, {rules}: {escape(document['sentence'])}.".replace("..", ".")],
+        interval=_CLOPPER,
+        best=frozenset({(len(rows) - 1, 4)}),
+        rule="Bold: the worst case over all attacks.",
+        made=made_now(attacks, style),
+        decimals={5: 0},
+    )
+    return write_latex(latex, style)
+
+
+def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
+    """Ours beside the published numbers; of a result without such lines its rows as they are."""
+    if "lines" not in result:
+        parts = {"": result} if "rows" in result else {k: v for k, v in result.items() if isinstance(v, Mapping)}
+        tables = [_records_latex(name, part["rows"], style) for name, part in parts.items() if part.get("rows")]
+        return "\n".join(tables)
+    rows: list[list[Cell]] = []
+    for line in result["lines"]:
+        ends = [math.nan if line[name] is None else float(line[name]) for name in ("ours", "low", "high")]
+        published = None if line["published"] is None else f"{line['published']:.4g}"
+        why = line["no_difference"]
+        difference = why or ("--" if line["difference"] is None else f"{line['difference']:+.3f}")
+        beside = Tex(f"${difference}$") if difference[:1] in "+-" and difference != "--" else Tex(escape(difference))
+        rows.append([line["row"], line["symbol"], Estimate(*ends, line["n"]), published, beside, line["beside"]])
+    labels = f" ({escape(', '.join(result['labels']))})" if result["labels"] else ""
+    data = cited_text(escape(result["data"]), split_data(result["data"]), style)
+    latex = LatexTable(
+        name=f"reproduce-{label_word(str(result['table']))}",
+        columns=("row", "metric", "ours", "published", "difference", "published row"),
+        rows=rows,
+        caption=[
+            f"{escape(result['source'])}: ours beside theirs{labels}.",
+            f"{result['images']} images of {data}; budget: {escape(result['budget'])}.",
+        ],
+        interval=r"95\,\% interval over images (Clopper--Pearson for shares, percentile bootstrap for the rest)",
+        made=made_now(set(), style),
+        decimals={2: 3},
+    )
+    return write_latex(latex, style)
+
+
+def saturation_latex(
+    attack: str, model: str, data: str, norm: str, lines: Sequence[Mapping[str, Any]], style: LatexStyle
+) -> str:
+    """The share fooled at each radius, by library, in bold where it stops growing."""
+    budgets = lines[0]["budgets"]
+    rows = [
+        [cited_name(line["implementation"], style), line["attacked"], *map(float, line["ratios"])] for line in lines
+    ]
+    best = {
+        (place, 2 + next(i for i, budget in enumerate(line["budgets"]) if math.isclose(budget, line["epsilon"])))
+        for place, line in enumerate(lines)
+        if line["epsilon"] is not None
+    }
+    n = min(int(line["attacked"]) for line in lines)
+    low, high = share_interval(n // 2, n)
+    latex = LatexTable(
+        name=f"saturation-{label_word(attack)}",
+        columns=("implementation", Tex("$n$"), *(radius_tex(norm, budget) for budget in budgets)),
+        rows=rows,
+        caption=[
+            f"{escape(attack)} on {model_tex(model, style)}, {data_tex(data, style)}: share of $n$ images that are "
+            f"fooled at each radius of {NORMS.get(norm, escape(norm))}.",
+            rf"With {n} images the 95\,\% interval (Clopper--Pearson) of a share of {n // 2 / n:.2f} is "
+            f"{low:.2f} to {high:.2f}.",
+        ],
+        best=frozenset(best),
+        rule="Bold: the smallest radius that loses nothing against the best one; no test of a difference.",
+        made=made_now({str(line["implementation"]).partition(":")[0] for line in lines}, style),
+        decimals=dict.fromkeys(range(2, 2 + len(budgets)), 3),
+    )
+    return write_latex(latex, style)
+
+
+def certified_latex(settings: Mapping[str, Any], lines: Sequence[Any], style: LatexStyle) -> str:
+    """Certified accuracy at each radius."""
+    model, data = model_tex(settings["model"], style), data_tex(settings["data"], style)
+    noise = f"noise $\\sigma = {settings['sigma']:g}$, {settings['first']} + {settings['draws']} draws"
+    latex = LatexTable(
+        name="certified",
+        columns=(Tex(r"$\ell_2$ radius"), "accuracy"),
+        rows=[[f"{line.radius:g}", Estimate(line.accuracy, line.low, line.high, line.n)] for line in lines],
+        caption=[
+            f"Certified accuracy of {model} on {data} by randomized smoothing: {noise}, each certificate wrong with a "
+            f"probability of at most {settings['alpha']:g}.",
+        ],
+        interval=_CLOPPER,
+        made=made_now(set(), style),
+    )
+    return write_latex(latex, style)
+
+
+def detections_latex(rows: Sequence[Any], style: LatexStyle) -> str:
+    """Detectors: area under the ROC curve, and what a rate of false alarms detects, raises and misses."""
+    cells: list[list[Cell]] = []
+    for row in rows:
+        head: list[Cell] = [row.name, row.cell.subject.model, cited_name(row.cell.title, style)]
+        area = Estimate(row.area.value, row.area.low, row.area.high, row.fooled)
+        for at in row.rates:
+            shares = [Estimate(s.value, s.low, s.high, s.n) for s in (at.detected, at.false_alarms, at.missed)]
+            cells.append([*head, area, f"{at.rate:g}", *shares])
+    latex = LatexTable(
+        name="detectors",
+        columns=("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected"),
+        rows=cells,
+        caption=[
+            "Detectors of adversarial images; rate: of false alarms on the images that the line was drawn by.",
+            "The attacks did not know the detector.",
+        ],
+        interval=r"95\,\% interval over images (Clopper--Pearson for shares)",
+        made=made_now({row.cell.row.library for row in rows}, style),
+    )
+    return write_latex(latex, style)
+
+
+def _made_on(attempt: Mapping[str, Any], called: Mapping[str, str]) -> str:
+    """What the examples of an attack were made on, in a word where it is one of the two models."""
+    name = str(attempt["made_on"])
+    return called.get(name, name)
+
+
+def _records_latex(name: str, records: Sequence[Mapping[str, Any]], style: LatexStyle) -> str:
+    """Records as they are: a column for each field."""
+    columns = list(records[0])
+    rows = [[record.get(column) for column in columns] for record in records]
+    title = f"Ours beside theirs: {escape(name)}." if name else "Ours beside theirs."
+    heads = [column.replace("_", " ") for column in columns]
+    latex = LatexTable(f"reproduce-{label_word(name) or 'rows'}", heads, rows, [title], made=made_now(set(), style))
+    return write_latex(latex, style)
+
+
+def _said_of_ranking(ranking: Any) -> list[str]:
+    """What a reader of the numbers has to know."""
+    lines = ["Ranks: their 95\\,\\% interval; subjects that share a letter cannot be told apart (95\\,\\%)."]
+    quality = ranking.diagnostics
+    if quality is not None and quality.problem:
+        lines.append(f"{escape(quality.problem)}.")
+    return lines
+
+
+def _subject(name: str, style: LatexStyle) -> Tex:
+    """A model, an attack or an implementation, with what it is cited by."""
+    attack = cited_name(name, style)
+    return attack if attack != escape(name) else Tex(model_tex(name, style))
+
+
+def _estimate(share: Mapping[str, Any]) -> Estimate:
+    return Estimate(*(float(share[name]) for name in ("value", "low", "high")), int(share["n"]))

@@ -1,0 +1,124 @@
+r"""A table of metrics in LaTeX: $\ell_\infty$, the best value in bold, n, intervals and versions in the caption."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ...engine.parametrised import base_of
+from ...engine.tables.table import Table, TableRow
+from ...metrics import METRICS
+from ..citations.usage import Used, split_model, used_metric
+from .console import format_cell
+from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, decimals_of, escape, highest, radius_tex, write_latex
+from .latex_sources import cited_name, cited_text, made_with
+from .shown import is_given, shown_labels
+
+_HIGHER = ("RA", "RA_worst", "seconds", "forwards", "backwards", "l0", "l1", "l2", "linf")  # speaks for the model
+_THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that differ in these are not compared
+_OF_ATTACK = ("attacks", "pairs")
+_MODELS = ("model", "made on", "tested on", "original", "defended")
+_MANY = 8
+
+
+def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: LatexStyle | None = None) -> str:
+    r"""A LaTeX table with caption and label, in the rules of booktabs (needs \usepackage{booktabs}).
+
+    A metric takes a column for the value, with the same decimals in every row, and one for its interval, if there is
+    any, with n as its index, unless n is the same everywhere. Bold is the best point estimate among the rows of the
+    same threat model: for the attack where rows are attacks, else for the model.
+
+    Args:
+        table: of `build_table` or one of its kin.
+        versions: of the programs that made the results, by name, for the caption.
+        style: how it is set.
+
+    Returns:
+        The lines, with a comment on top that says what the preamble needs.
+    """
+    style = style or LatexStyle()
+    names = _columns(table)
+    rows = [
+        (*(_label(row, name, style) for name in names), *(row.metrics[symbol] for symbol in table.symbols))
+        for row in table.rows
+    ]
+    places = {symbol: len(names) + place for place, symbol in enumerate(table.symbols)}
+    best = {(row, places[symbol]) for symbol in table.symbols for row in _best(table, symbol)}
+    many = f"{len(table.symbols)} metrics are wide for a page: choose some with --metric A,B"
+    latex = LatexTable(
+        name=table.by.replace(" ", "-"),
+        columns=(*names, *(Tex(NORMS[s]) if s in NORMS else s for s in table.symbols)),
+        rows=rows,
+        caption=[_titles(table, style)],
+        interval=r"95\,\% interval over images (Clopper--Pearson for shares, percentile bootstrap for the rest)",
+        best=frozenset(best),
+        rule=_rule(table),
+        made=made_with(_libraries(table), versions or {}, style),
+        comments=[many] if len(table.symbols) > _MANY else [],
+    )
+    return write_latex(latex, style)
+
+
+def _titles(table: Table, style: LatexStyle) -> str:
+    texts = []
+    for symbol in table.symbols:
+        if base_of(symbol) in METRICS:
+            title = f"{escape(symbol)}: {escape(METRICS[base_of(symbol)].title)}"
+            texts.append(cited_text(title, [used_metric(symbol)], style))
+    return f"{'; '.join(texts)}." if texts else ""
+
+
+def _rule(table: Table) -> str:
+    side = "attack" if table.by in _OF_ATTACK else "defence" if table.by == "defence" else "model"
+    among = " among rows of the same threat model" if set(_THREAT) & set(shown_labels(table)) else ""
+    return f"Bold: best point estimate for the {side}{among}; it says nothing of whether others differ from it."
+
+
+def _libraries(table: Table) -> set[str] | None:
+    """The attack libraries of the rows; None where rows are no attacks."""
+    if "implementation" not in table.labels:
+        return None
+    return {str(row.labels["implementation"]).rpartition("(")[2].partition(":")[0] for row in table.rows}
+
+
+def _columns(table: Table) -> list[str]:
+    """The labels of the table without counts of models, attacks and cells that are the same in every row."""
+    shown = shown_labels(table)
+    same = [name for name in shown if len({str(row.labels[name]) for row in table.rows}) == 1]
+    return [name for name in shown if name not in ("models", "attacks", "cells") or name not in same]
+
+
+def _label(row: TableRow, name: str, style: LatexStyle) -> Cell:
+    value: Any = row.labels[name]
+    if name == "norm" and value in NORMS:
+        return Tex(NORMS[value])
+    if name == "epsilon" and isinstance(value, float) and is_given(value):
+        return radius_tex(row.labels.get("norm"), value)
+    if name == "implementation":
+        return cited_name(str(value), style)
+    if name in _MODELS and isinstance(value, str):
+        used: list[Used] = split_model(value)
+        return Tex(cited_text(escape(value), used, style))
+    if type(value) is int:
+        return value
+    text = f"{value:.4g}" if isinstance(value, float) and is_given(value) else format_cell(value)
+    return Tex("--") if text == "-" else text
+
+
+def _best(table: Table, symbol: str) -> set[int]:
+    """The rows whose value is best among those of their threat model, as printed; none where all are equal."""
+    record = METRICS.get(base_of(symbol))
+    robust = "higher" if symbol in _HIGHER else record.robust_when if record else None
+    if robust is None:
+        return set()
+    sign = (1 if robust == "higher" else -1) * (-1 if table.by in _OF_ATTACK else 1)
+    rivals: dict[tuple[str, ...], list[int]] = {}
+    for place, row in enumerate(table.rows):
+        threat = tuple(str(row.labels[name]) for name in _THREAT if name in row.labels)
+        rivals.setdefault(threat, []).append(place)
+    values = [row.metrics[symbol] for row in table.rows]
+    decimals = decimals_of(values)
+    chosen = set()
+    for places in rivals.values():
+        among = highest([values[place].value for place in places], decimals, sign=sign)
+        chosen |= {places[each] for each in among}
+    return {place for place in chosen if not math.isnan(values[place].value)}
