@@ -21,7 +21,8 @@ def comparison_latex(comparison: Comparison, model: str, data: str, style: Latex
         if not numbers:
             rows.append([name, None, None, None, None, None, None, None])
             continue
-        share = Estimate(numbers["MR"], *numbers["MR_interval"], numbers["images"])
+        low, high = numbers["MR_interval"]
+        share = Estimate(numbers["MR"], low, high, numbers["images"])
         costs = [float(numbers[each]) for each in ("forwards_median", "backwards_median", "seconds_per_image")]
         norm = comparison.threat_model.norm
         distance = float(numbers.get(f"{norm}_median", math.nan)) if norm in NORMS else math.nan

@@ -87,12 +87,14 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
         return "\n".join(tables)
     rows: list[list[Cell]] = []
     for line in result["lines"]:
-        ends = [math.nan if line[name] is None else float(line[name]) for name in ("ours", "low", "high")]
+        ours, low, high = (math.nan if line[name] is None else float(line[name]) for name in ("ours", "low", "high"))
         published = None if line["published"] is None else f"{line['published']:.4g}"
         why = line["no_difference"]
         difference = why or ("--" if line["difference"] is None else f"{line['difference']:+.3f}")
         beside = Tex(f"${difference}$") if difference[:1] in "+-" and difference != "--" else Tex(escape(difference))
-        rows.append([line["row"], line["symbol"], Estimate(*ends, line["n"]), published, beside, line["beside"]])
+        rows.append(
+            [line["row"], line["symbol"], Estimate(ours, low, high, line["n"]), published, beside, line["beside"]]
+        )
     labels = f" ({escape(', '.join(result['labels']))})" if result["labels"] else ""
     data = cited_text(escape(result["data"]), split_data(result["data"]), style)
     latex = LatexTable(
@@ -216,4 +218,4 @@ def _subject(name: str, style: LatexStyle) -> Tex:
 
 
 def _estimate(share: Mapping[str, Any]) -> Estimate:
-    return Estimate(*(float(share[name]) for name in ("value", "low", "high")), int(share["n"]))
+    return Estimate(float(share["value"]), float(share["low"]), float(share["high"]), int(share["n"]))
