@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from importlib.metadata import version
 
 import pytest
 from pybtex.database import parse_string
@@ -151,7 +152,8 @@ def test_a_folder_cites_what_it_used_and_says_what_has_no_entry(folder):
     assert keys["attack pgd"] == ("madry2018towards",)
     assert keys["attack deepfool"] == ("moosavidezfooli2016deepfool",)
     assert {use for use in keys if use.startswith("library ")} == {
-        f"library {name}" for name in ("art", "foolbox", "torchattacks")
+        *(f"library {name}" for name in ("art", "foolbox", "torchattacks")),
+        f"library torch {version('torch').partition('+')[0]}",
     }
     assert {use for use in keys if use.startswith("attack ")} == {"attack pgd", "attack deepfool"}
     assert "metric MR" in keys

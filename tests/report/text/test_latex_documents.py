@@ -104,9 +104,9 @@ def test_a_comparison_is_two_tables(digits, parse_latex):
     caption, _, rows = parse_latex(first)
     assert r"my\_net" in caption
     assert r"$\ell_\infty$ 0.1" in caption
-    for row, told in zip(rows, done.rows, strict=True):
-        assert row[0] == told.implementation.name
-        assert f"{told.metrics['MR']:.3f}" in row[1].replace("}{", "")
+    for row, ran in zip(rows, done.rows, strict=True):
+        assert row[0] == ran.implementation.name
+        assert f"{ran.metrics['MR']:.3f}" in row[1].replace("}{", "")
     caption, _, rows = parse_latex(second)
     assert [row[2] for row in rows] == [pair.judgement.text for pair in done.pairs]
     assert "McNemar" in caption
