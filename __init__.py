@@ -5,7 +5,7 @@
     davylamp.compare("pgd", model, inputs, labels, epsilon=8 / 255)
 
 The verbs (`run_attack`, `fit_attack`, `harden`, `compare`, `evaluate`, `challenge`, `place`, `best_effort`, `best_of`,
-`load`, `table`, `rank`, `report`, `cite`) and nouns are loaded when used: importing this package loads nothing. The
+`load`, `table`, `rank`, `report`, `cite`, `figure`) and nouns are loaded when used: importing loads nothing. The
 parts are `davylamp.adapters` (attacks and models), `davylamp.metrics` (measures, importable alone),
 `davylamp.engine` (comparisons and evaluations) and `davylamp.scoring` (rankings).
 """
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .errors import DavylampError
     from .memory import keep_freed_memory
     from .report.citations.cite import Bibliography, cite
+    from .report.figures.figure import figure
     from .scoring import Ranking
     from .verbs import (
         Evaluation,
@@ -72,6 +73,7 @@ _HOMES = {
     ".adapters.data.maite": ("from_maite", "to_maite"),
     ".engine": ("AttackChoice", "Comparison", "Config", "ResultsStore", "Table", "best_effort", "best_of", "load"),
     ".report.citations.cite": ("Bibliography", "cite"),
+    ".report.figures.figure": ("figure",),
     ".scoring": ("Ranking",),
     ".errors": ("DavylampError",),
     ".memory": ("keep_freed_memory",),
@@ -86,6 +88,7 @@ __all__ = [  # noqa: RUF022 - verbs first
     "compare",
     "corrupt",
     "evaluate",
+    "figure",
     "harden",
     "keep_freed_memory",
     "load",

@@ -1,14 +1,70 @@
-"""The commands for papers: BibTeX of what was used."""
+"""The commands for papers: BibTeX of what was used, and figures in the width of a column."""
 
 import json
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .options import Json, one_format
+from ..errors import InvalidInput
+from .evaluate import Folder
+from .options import Json, one_format, split_list
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="write a file: refs.bib; else to standard output")]
+
+
+class Kind(str, Enum):
+    """What is drawn."""
+
+    accuracy = "accuracy"
+    passes = "passes"
+    rates = "rates"
+    ranking = "ranking"
+    transfer = "transfer"
+
+
+class Style(str, Enum):
+    """Of the letters."""
+
+    sans = "sans"
+    serif = "serif"
+
+
+class RankedKind(str, Enum):
+    """What a ranking is of."""
+
+    models = "models"
+    attacks = "attacks"
+    implementations = "implementations"
+    defences = "defences"
+
+
+def draw_figures(  # noqa: PLR0913, PLR0917 - one argument per option
+    folder: Folder,
+    kinds: Annotated[list[Kind] | None, typer.Argument(help="which; without it all that the folder has")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="FILE.pdf, .svg or .png; several: FILE-KIND.pdf")] = Path(
+        "figure.pdf"
+    ),
+    width: Annotated[str, typer.Option(help="column (3.25 in), text (6.75 in), or 3.5in, 8.5cm, 246pt")] = "column",
+    style: Annotated[Style, typer.Option(help="of the letters: as Helvetica, or as Times")] = Style.sans,
+    norm: Annotated[str | None, typer.Option(help="only this one")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="accuracy, passes: only this one (repeatable)")] = None,
+    subjects: Annotated[RankedKind, typer.Option(help="of the ranking")] = RankedKind.models,
+) -> None:
+    """Draw figures for a paper, with intervals, embedded fonts and colours that are legible in grey."""
+    from ..report.figures.figure import write_figures
+    from ..report.text.console import make_console, print_error
+
+    if out.suffix.lower() not in (".pdf", ".svg", ".png"):
+        raise InvalidInput(f"expected a file that ends in .pdf, .svg or .png, got {out}")
+    options = {"width": width, "style": style.value, "norm": norm, "subjects": subjects.value}
+    asked = [kind.value for kind in kinds or []]
+    written, missing = write_figures(folder, asked, out, models=split_list("--model", model), **options)
+    for path in written:
+        make_console().print(str(path), highlight=False, markup=False, soft_wrap=True)
+    for kind, why in missing.items():
+        print_error(f"- no figure of {kind}: {why}")
 
 
 def cite_sources(

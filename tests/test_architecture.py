@@ -62,6 +62,7 @@ ROOMS = {
     "report": {
         "": set(),
         "citations": set(),
+        "figures": set(),
         "text": {"citations"},
         "parts": {"text"},
         "sections": {"parts"},

@@ -1,0 +1,178 @@
+"""Accuracy against the radius, and distance against passes: a panel for each model, nothing drawn that was not run."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...adapters.words import radius_text
+from ...engine.tables.budget_curves import Curves
+from ...engine.tables.curve_points import Curve
+from ...engine.tables.distance_curves import DistanceCurves
+from .canvas import COLOURS, LINES, MARKERS, NORM_NAMES
+
+_PANEL, _LINE = 1.55, 0.15  # inches of a panel's height and of a legend's line
+_CLEAN = "no attack"
+_APART = 4.0  # points between intervals at the same radius
+_WIDE = 5.0  # inches from which panels stand beside each other
+
+
+def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
+    """Accuracy against the radius: steps with their bands for searches, points with their intervals for balls.
+
+    Args:
+        make: `Figure` of Matplotlib.
+        width: inches.
+        curves: of `build_curves` against epsilon.
+    """
+    panels: dict[tuple[str, str], list[Curve]] = {}
+    for curve in curves.curves:
+        panels.setdefault((curve.labels["model"], curve.labels["norm"]), []).append(curve)
+    names = list(dict.fromkeys(curve_name(curve.labels) for curve in curves.curves))
+    several = len({norm for _, norm in panels}) > 1
+
+    def draw(axes: Any, key: tuple[str, str]) -> None:
+        for curve in panels[key]:
+            _draw_curve(axes, curve, names.index(curve_name(curve.labels)), _shift(curve, panels[key]))
+        clean = next((curve.accuracy[0] for curve in panels[key] if len(curve.accuracy)), math.nan)
+        axes.axhline(clean, color="#606060", linewidth=0.7, linestyle=(0, (1, 2)), zorder=0, label=_CLEAN)
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_xlim(0, 1.06 * max(float(curve.budgets.max()) for curve in panels[key]))
+        norm = key[1]
+        _scale_greys(axes, norm, panels[key])
+        unit = "" if norm == "linf" else f" ({curves.unit[norm]})"
+        axes.set_xlabel(f"{NORM_NAMES.get(norm, norm)} radius{unit}")
+
+    titles = {key: key[0] + (f", {NORM_NAMES.get(key[1], key[1])}" if several else "") for key in panels}
+    return _draw_panels(make, width, titles, "accuracy", [*names, _CLEAN], draw)
+
+
+def draw_passes(make: type, width: float, curves: DistanceCurves) -> Any:
+    """The median distance after so many passes, with its band where it is known.
+
+    Args:
+        make: `Figure` of Matplotlib.
+        width: inches.
+        curves: of `build_distance_curves`.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    panels: dict[tuple[str, str], list[Any]] = {}
+    for curve in curves.curves:
+        panels.setdefault((curve.labels["model"], curve.labels["norm"]), []).append(curve)
+    names = list(dict.fromkeys(curve_name(curve.labels) for curve in curves.curves))
+
+    def draw(axes: Any, key: tuple[str, str]) -> None:
+        for curve in panels[key]:
+            name = curve_name(curve.labels)
+            look = {**_look(names.index(name)), "label": name}
+            known = np.isfinite(curve.median)
+            passes, median = curve.passes[known], curve.median[known]
+            axes.step(passes, median, where="post", **look)
+            low, high = curve.low[known], curve.high[known]
+            banded = np.isfinite(low) & np.isfinite(high)
+            axes.fill_between(
+                passes, low, high, where=banded, step="post", color=look["color"], alpha=0.18, linewidth=0
+            )
+        axes.set_xscale("log")
+        most, least = (end(float(end(curve.passes)) for curve in panels[key]) for end in (max, min))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if most < 100 * least else (1,)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("forward + backward passes")
+        axes.set_ylabel(f"median {NORM_NAMES.get(key[1], key[1])} distance")
+
+    titles = {key: key[0] for key in panels}
+    return _draw_panels(make, width, titles, "", names, draw)
+
+
+def curve_name(labels: Mapping[str, Any]) -> str:
+    """What a legend calls a curve."""
+    epsilon = labels["epsilon"]
+    radius = "" if math.isnan(epsilon) else radius_text(labels["norm"], epsilon)
+    parts = (labels["implementation"], radius, labels["setting"], "targeted" if labels["targeted"] else "")
+    return ", ".join(filter(None, parts))
+
+
+def _draw_panels(
+    make: type,
+    width: float,
+    titles: Mapping[tuple[str, str], str],
+    label: str,
+    names: Sequence[str],
+    draw: Callable[[Any, tuple[str, str]], None],
+) -> Any:
+    """Panels with one legend below them."""
+    columns = min(len(titles), 3 if width >= _WIDE and len(titles) > 2 else 2 if width >= _WIDE else 1)
+    rows = -(-len(titles) // columns)
+    beside = max(1, int(width / (0.075 * max(map(len, names)) + 0.45)))
+    height = rows * _PANEL + 0.1 + _LINE * -(-len(names) // beside)
+    figure = make(figsize=(width, height), layout="constrained")
+    for place, (key, title) in enumerate(titles.items()):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        draw(axes, key)
+        axes.set_title(title, loc="left")
+        axes.grid(axis="y")
+        if label and place % columns == 0:
+            axes.set_ylabel(label)
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+    shown = [name for name in names if name in handles]
+    figure.legend([handles[name] for name in shown], shown, loc="outside lower center", ncols=beside)
+    return figure
+
+
+def _shift(curve: Curve, beside: Sequence[Curve]) -> float:
+    """Points to the side at which intervals at the same radius stand beside each other."""
+    points = [each for each in beside if each.kind == "points"]
+    if curve.kind != "points" or len(points) < 2:
+        return 0.0
+    return _APART * (next(i for i, each in enumerate(points) if each is curve) - (len(points) - 1) / 2)
+
+
+def _draw_curve(axes: Any, curve: Curve, place: int, shift: float) -> None:
+    look = _look(place)
+    look["label"] = curve_name(curve.labels)
+    if curve.kind == "points":
+        from matplotlib.transforms import ScaledTranslation
+
+        inside = curve.budgets > 0  # the clean accuracy is the dotted line
+        ends = np.nan_to_num([curve.accuracy - curve.low, curve.high - curve.accuracy]).clip(0)[:, inside]
+        del look["linestyle"]
+        marker = MARKERS[place % len(MARKERS)]
+        moved = axes.transData + ScaledTranslation(shift / 72, 0, axes.get_figure().dpi_scale_trans)
+        axes.errorbar(
+            curve.budgets[inside],
+            curve.accuracy[inside],
+            ends,
+            linestyle="none",
+            marker=marker,
+            markersize=3.5,
+            capsize=2,
+            elinewidth=0.8,
+            transform=moved,
+            **look,
+        )
+        return
+    axes.step(curve.budgets, curve.accuracy, where="post", **look)
+    axes.fill_between(curve.budgets, curve.low, curve.high, step="post", color=look["color"], alpha=0.18, linewidth=0)
+
+
+def _look(place: int) -> dict[str, Any]:
+    line = LINES[(place + place // len(COLOURS)) % len(LINES)]
+    return {"color": COLOURS[place % len(COLOURS)], "linestyle": line}
+
+
+def _scale_greys(axes: Any, norm: str, curves: Sequence[Curve]) -> None:
+    """Radii of linf as multiples of a grey level, where all points are whole ones."""
+    largest = max((float(curve.budgets.max()) for curve in curves), default=0.0)
+    if norm != "linf" or largest <= 0:
+        return
+    levels = largest * 255
+    step = next((each for each in (1, 2, 4, 8, 16, 32, 64) if levels / each <= 5.5), 64)
+    ticks = np.arange(0, levels + step / 2, step)
+    axes.set_xticks(ticks / 255, ["0", *(f"{round(level)}/255" for level in ticks[1:])])

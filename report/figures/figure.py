@@ -1,0 +1,133 @@
+"""The figures of a results folder by name, and a file for each."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...engine.store.outcomes import Outcomes, outcomes_of
+from ...engine.tables.budget_curves import build_curves
+from ...engine.tables.distance_curves import build_distance_curves
+from ...engine.tables.table import build_table
+from ...engine.tables.transfer_table import build_transfer
+from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
+from .canvas import drawing, read_width, write_figure
+from .drawn_curves import draw_accuracy, draw_passes
+from .drawn_ranking import draw_ranking
+from .drawn_rates import draw_rates
+from .drawn_transfer import draw_transfer
+
+Folder = str | Path
+
+
+def figure(
+    folder: Folder,
+    kind: str = "rates",
+    *,
+    width: str = "column",
+    style: str = "sans",
+    norm: str | None = None,
+    models: list[str] | None = None,
+    subjects: str = "models",
+) -> Any:
+    """A figure of a results folder, in the width of a paper's column.
+
+    Args:
+        folder: the results.
+        kind: "accuracy" against the radius, "passes" against the median distance, "rates" of each attack and library,
+            "ranking", or "transfer" between models.
+        width: "column" (3.25 in), "text" (6.75 in), or a length: "3.25in", "8.5cm", "246pt".
+        style: "sans" or "serif".
+        norm: only this one; of accuracy, passes, rates and ranking.
+        models: only these; of accuracy and passes.
+        subjects: of the ranking: "models", "attacks", "implementations", "defences".
+
+    Returns:
+        A figure of Matplotlib; `savefig` or `write_figure` saves it.
+
+    Raises:
+        UnknownName: if there is no such kind, style or model.
+        InvalidInput: if the width is none.
+        Unsupported: if the folder has nothing of that kind.
+        MissingLibrary: without Matplotlib.
+    """
+    if kind not in KINDS:
+        raise UnknownName("figure", kind, KINDS)
+    inches = read_width(width)
+    with drawing(style) as make:
+        return KINDS[kind](make, inches, folder, {"norm": norm, "models": models, "subjects": subjects})
+
+
+def write_figures(
+    folder: Folder, kinds: list[str], path: Path, **options: Any
+) -> tuple[list[Path], dict[str, DavylampError]]:
+    """Write figures: one file for one kind; of several NAME-KIND.pdf; without a kind all that the folder has.
+
+    Args:
+        folder: the results.
+        kinds: of `KINDS`; empty: all that there are.
+        path: of the file; its ending says the format.
+        **options: of `figure`.
+
+    Returns:
+        The files, and of the kinds that were not asked for by name why there is none.
+
+    Raises:
+        DavylampError: as `figure`; Unsupported if the folder has none at all.
+    """
+    written, missing = [], {}
+    for kind in kinds or KINDS:
+        try:
+            drawn = figure(folder, kind, **options)
+        except (UnknownName, InvalidInput, Unsupported) as error:
+            if kinds:
+                raise
+            missing[kind] = error
+            continue
+        name = path if len(kinds) == 1 else path.with_name(f"{path.stem}-{kind}{path.suffix}")
+        written.append(write_figure(drawn, name))
+    if not written:
+        raise Unsupported(f"expected results that can be drawn, got none: {next(iter(missing.values()))}")
+    return written, missing
+
+
+def _accuracy(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    return draw_accuracy(make, width, build_curves(folder, norm=chosen["norm"], models=chosen["models"]))
+
+
+def _passes(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    return draw_passes(make, width, build_distance_curves(folder, norm=chosen["norm"], models=chosen["models"]))
+
+
+def _rates(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    table = build_table(folder, metrics=["MR"])
+    rows = [row for row in table.rows if chosen["norm"] in (None, row.labels["norm"])]
+    return draw_rates(make, width, type(table)(table.by, table.labels, table.symbols, tuple(rows), table.notes))
+
+
+def _ranking(make: type, width: float, folder: Folder, chosen: Mapping[str, Any]) -> Any:
+    from ...engine import load
+    from ...engine.store.frames import OUTCOMES
+    from ...scoring import build_responses, choose_results, rank_matrix
+
+    try:
+        results = choose_results(load(folder, columns=OUTCOMES), chosen["norm"], None)
+        return draw_ranking(make, width, rank_matrix(build_responses(results, chosen["subjects"])))
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
+
+
+def _transfer(make: type, width: float, folder: Folder, _: Mapping[str, Any]) -> Any:
+    outcomes: Outcomes = outcomes_of(folder, ("OTR",))
+    tables = build_transfer(outcomes).tables
+    if not tables:
+        raise Unsupported("expected examples that were tried on other models (`evaluate --transfer full`), got none")
+    return draw_transfer(make, width, tables[0])
+
+
+KINDS: Mapping[str, Callable[[type, float, Folder, Mapping[str, Any]], Any]] = {
+    "accuracy": _accuracy,
+    "passes": _passes,
+    "rates": _rates,
+    "ranking": _ranking,
+    "transfer": _transfer,
+}

@@ -1,0 +1,148 @@
+"""Figures for a paper: what is drawn is what the tables say; fonts are embedded, widths kept, bytes repeat."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+import davylamp
+from davylamp.engine.statistics.bootstrap import Estimate
+from davylamp.engine.tables.budget_curves import build_curves
+from davylamp.engine.tables.distance_curves import DistanceCurve, DistanceCurves
+from davylamp.engine.tables.table import build_table
+from davylamp.engine.tables.transfer_table import TransferTable
+from davylamp.errors import InvalidInput, UnknownName, Unsupported
+from davylamp.report.figures.canvas import COLOURS, drawing, read_width, write_figure
+from davylamp.report.figures.drawn_curves import draw_passes
+from davylamp.report.figures.drawn_transfer import draw_transfer
+
+
+def texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+@pytest.mark.parametrize(
+    ("text", "inches"),
+    [("column", 3.25), ("text", 6.75), ("3.5in", 3.5), ("8.5cm", 8.5 / 2.54), ("246pt", 246 / 72.27)],
+)
+def test_a_width_is_a_name_or_a_length(text, inches):
+    assert read_width(text) == pytest.approx(inches)
+
+
+@pytest.mark.parametrize("text", ["wide", "0.1in", "nan", "-3in", ""])
+def test_another_width_is_refused(text):
+    with pytest.raises(InvalidInput, match="expected a width"):
+        read_width(text)
+
+
+def test_rates_are_those_of_the_table_with_their_intervals(folder):
+    drawn = davylamp.figure(folder, "rates")
+    (axes,) = drawn.axes
+    table = build_table(folder, metrics=["MR"])
+    rates = {row.labels["implementation"]: row.metrics["MR"] for row in table.rows}
+    names = [label.get_text().partition(",")[0] for label in axes.get_yticklabels()]
+    assert sorted(names) == sorted(rates)
+    for name, container in zip(names, axes.containers, strict=True):
+        point, _, (bars,) = container
+        (segment,) = bars.get_segments()
+        assert point.get_xdata()[0] == pytest.approx(rates[name].value)
+        assert segment[:, 0].tolist() == pytest.approx([rates[name].low, rates[name].high])
+
+
+def test_nothing_is_drawn_between_radii_that_were_run(folder):
+    drawn = davylamp.figure(folder, "accuracy", norm="linf")
+    curves = build_curves(folder, norm="linf").curves
+    assert {curve.kind for curve in curves} == {"points"}
+    for axes in drawn.axes:
+        mine = [curve for curve in curves if curve.labels["model"] == axes.get_title(loc="left")]
+        assert len(axes.containers) == len(mine) > 0
+        for curve, container in zip(mine, axes.containers, strict=True):
+            point = container[0]
+            assert point.get_linestyle() == "None"
+            assert point.get_ydata().tolist() == pytest.approx(curve.accuracy[1:].tolist())
+
+
+def test_a_search_is_a_step(folder):
+    drawn = davylamp.figure(folder, "accuracy", norm="l2", width="text")
+    steps = [line for axes in drawn.axes for line in axes.lines if len(line.get_xdata()) > 2]
+    assert steps
+    assert {line.get_drawstyle() for line in steps} == {"steps-post"}
+
+
+def test_a_ranking_has_the_best_above_and_its_letters(folder):
+    drawn = davylamp.figure(folder, "ranking", subjects="models")
+    ranking = davylamp.rank(folder)
+    (axes,) = drawn.axes
+    frame = ranking.to_frame()
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(frame["subject"])
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    assert texts(axes)[::2] == [*frame["group"], "group"]
+
+
+def test_a_matrix_has_its_numbers_and_no_diagonal():
+    nothing = Estimate(math.nan, math.nan, math.nan, 0)
+    rate = Estimate(0.25, 0.1, 0.5, 8)
+    rates = (((nothing, rate), (rate._replace(value=1.0), nothing)),)
+    labels = {"implementation": "foolbox:pgd", "norm": "linf", "epsilon": 8 / 255, "targeted": False, "setting": ""}
+    names = TransferTable.__dataclass_fields__
+    table = TransferTable(**dict.fromkeys(names, ()) | {"models": ("a", "b"), "attacks": (labels,), "rates": rates})
+    with drawing() as make:
+        (axes,) = draw_transfer(make, 3.25, table).axes
+    assert texts(axes) == ["\u2013", ".25", "1", "\u2013"]
+    assert axes.get_title(loc="left") == "foolbox:pgd 8/255"
+
+
+def test_distance_is_a_step_from_where_half_the_images_are_fooled():
+    labels = {"model": "m", "implementation": "foolbox:ddn", "norm": "l2", "epsilon": math.nan, "targeted": False}
+    passes, median = np.array([1, 2, 4]), np.array([math.inf, 0.5, 0.25])
+    curve = DistanceCurve(labels | {"setting": ""}, passes, median, median * math.nan, median, median, 9, 1)
+    with drawing() as make:
+        (axes,) = draw_passes(make, 3.25, DistanceCurves((curve,), (1,), ())).axes
+    (line,) = axes.lines
+    assert line.get_xdata().tolist() == [2, 4]
+    assert line.get_drawstyle() == "steps-post"
+
+
+def test_colours_differ_in_grey():
+    greys = sorted(0.299 * r + 0.587 * g + 0.114 * b for r, g, b in map(to_rgb, COLOURS[:3]))
+    assert min(np.diff(greys)) > 0.02
+
+
+def test_files_embed_their_fonts_repeat_and_have_the_width(folder, tmp_path):
+    for name in ("a.pdf", "b.pdf", "a.svg", "b.svg"):
+        write_figure(davylamp.figure(folder, "rates", style="serif"), tmp_path / name)
+    pdf, svg = (tmp_path / "a.pdf").read_bytes(), (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert pdf == (tmp_path / "b.pdf").read_bytes()
+    assert svg == (tmp_path / "b.svg").read_text(encoding="utf-8")
+    assert b"/Type3" not in pdf
+    assert b"/FontFile2" in pdf  # TrueType, embedded: Type 42
+    assert b"CreationDate" not in pdf
+    box = [float(each) for each in re.search(rb"/MediaBox \[([\d. ]+)\]", pdf)[1].split()]
+    assert box[2] == pytest.approx(3.25 * 72, abs=0.5)
+    assert f'width="{3.25 * 72:g}pt"' in svg
+    with pytest.raises(InvalidInput, match="ends in"):
+        write_figure(davylamp.figure(folder, "rates"), tmp_path / "a.bmp")
+
+
+def test_what_cannot_be_drawn_is_a_line(folder):
+    with pytest.raises(UnknownName, match="did you mean rates"):
+        davylamp.figure(folder, "rate")
+    with pytest.raises(UnknownName, match="serif"):
+        davylamp.figure(folder, "rates", style="comic")
+    with pytest.raises(Unsupported):
+        davylamp.figure(folder, "passes")
+
+
+def test_the_command_writes_what_there_is(run, folder, tmp_path):
+    code, out, err = run("figure", folder, "-o", "fig.pdf")
+    assert code == 0
+    assert {path.name for path in tmp_path.glob("fig*")} == {"fig-accuracy.pdf", "fig-rates.pdf", "fig-ranking.pdf"}
+    assert "no figure of passes" in err
+    code, out, _ = run("figure", folder, "rates", "-o", "one.svg", "--width", "8.5cm", "--style", "serif")
+    assert code == 0
+    assert "one.svg" in out
+    code, _, err = run("figure", folder, "transfer", "-o", "two.pdf")
+    assert code == 1
+    assert len(err.strip().splitlines()) == 1
