@@ -74,7 +74,7 @@ def mean_corruption_error(errors: Tensor, *, baseline_errors: Tensor | None = No
     between=(-INFINITE, INFINITE),
     unit="error rates, summed",
     source="AISafety (Liu et al. 2021), eq 13; after Hendrycks and Dietterich 2019",
-    formula="mean over corruptions c of the sum over severities s of E[c, s] - E_clean",
+    formula="mean over corruptions c of the sum over severities s of (E[c, s] - E_clean)",
     aliases=("relative mCE",),
 )
 def relative_corruption_error(
@@ -138,7 +138,7 @@ def flip_probability(frames: Tensor, *, against: Literal["previous", "first"] = 
     between=(0, INFINITE),
     unit="ratio to the reference model",
     source="AISafety (Liu et al. 2021), after eq 14; after Hendrycks and Dietterich 2019",
-    formula="mean over sequences c of FP_c / FP_c of the reference model",
+    formula="mean over corruptions c of FP_c / FP_c of the reference model",
 )
 def mean_flip_rate(flip_probabilities: Tensor, base_flip_probabilities: Tensor) -> Tensor:
     """Flip probability over that of a reference model, averaged over the corruptions.

@@ -21,7 +21,7 @@ IMAGES = 256  # that the model is given at once
     between=(0, INFINITE),
     unit="grey levels",
     source="AISafety (Liu et al. 2021), eq 20",
-    formula="mean of the least a with F(clip(x + a v)) != y for one of the random orthogonal directions v",
+    formula="mean of the least a of a grid with F(clip(x + a v / 255)) != y for a random orthogonal v, or the last",
 )
 def empirical_boundary_distance(
     model: Model,
@@ -72,7 +72,7 @@ def empirical_boundary_distance(
     between=(0, INFINITE),
     unit="steps",
     source="AISafety (Liu et al. 2021), EBD-2",
-    formula="mean number of steps of BIM (0.0005 each) until F != y",
+    formula="mean number of steps of BIM (0.0005 each) until F != y; none within 1000 steps: left out",
     aliases=("EBD-2",),
 )
 def boundary_steps(
@@ -124,7 +124,7 @@ def boundary_steps(
     between=(0, INFINITE),
     unit="nats per pixel range",
     source="AISafety (Liu et al. 2021), eq 21",
-    formula="mean over x and noisy m of |loss(x, y) - loss(m, y)| / ||x - m||_inf, ||x - m||_inf <= epsilon",
+    formula="mean over x and noisy m of |loss(x, y) - loss(m, y)| / ||x - m||_inf, 0 < ||x - m||_inf <= epsilon",
 )
 def noise_insensitivity(
     logits: Tensor, noisy_logits: Tensor, inputs: Tensor, noisy_inputs: Tensor, labels: Tensor, epsilon: float

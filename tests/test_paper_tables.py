@@ -120,6 +120,7 @@ def test_labels_say_what_is_not_the_papers(numbers, asked, tmp_path):
         ({"attacks": {"PGD": PGD}, "models": []}, "models: expected names, or the paper's names with ours, got"),
         ({"attacks": {"PGD": PGD}, "columns": {"M": "MR"}}, "unknown column of .*numbers.json 'M'; did you mean MR?"),
         ({"attacks": {"PGD": PGD}, "columns": {"MR": "RM"}}, "unknown metric 'RM'"),
+        ({"attacks": {"PGD": PGD}, "columns": {"MR": "AND"}}, "AND is AMD, AED, APCR: name one of them"),
         ({"attacks": {"PGD": PGD}, "default": {"image": 3}}, "unknown key in default 'image'; did you mean images?"),
         ({"attacks": {"PGD": PGD}, "quick": {"images": "3"}}, 'quick.images: expected a whole number, got "3"'),
         ({"attacks": {"PGD": PGD}, "config": {"pixel": True}}, "unknown key 'pixel'; did you mean pixels?"),

@@ -164,11 +164,14 @@ def _symbols(
             left_out[column] = "no metric is named for this column"
             continue
         try:
-            (chosen,) = choose_symbols([symbol], by)
+            chosen = choose_symbols([symbol], by)
         except Unsupported as error:
             left_out[column] = str(error)
+            continue
+        if len(chosen) == 1:
+            symbols[chosen[0]] = column
         else:
-            symbols[chosen] = column
+            left_out[column] = f"{symbol} is {', '.join(chosen)}: name one of them"
     if not symbols:
         reasons = "; ".join(f"{column}: {reason}" for column, reason in left_out.items()) or "no row has a number"
         raise InvalidInput(f"expected a column of {published} that a metric stands for, got none ({reasons})")
