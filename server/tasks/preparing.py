@@ -20,12 +20,16 @@ from .child import write_json
 
 
 class RunningOn(NamedTuple):
-    """Where the engine runs a task's pieces: an executor of `davylamp evaluate`."""
+    """Where the engine runs a task's pieces: an executor of `davylamp evaluate`.
+
+    With `trust` programs of users run in the task's process, else each in a sandbox.
+    """
 
     executor: str = "local"
     workers: int = 1
     address: str | None = None
     device: str = "cpu"
+    trust: bool = False
 
 
 class PreparedTask(NamedTuple):
@@ -65,14 +69,14 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: RunningO
         for name in ("given", "outcome.json", "keys.json", "progress.json"):
             (place / name).unlink(missing_ok=True)
         names = {row.id: _lay_out(folder, place / "room", row, creators[row.creator_id]) for row in rows.values()}
-        models, configs = _configs(settings, names, where)
+        is_foreign = any(row.form in FOREIGN for row in rows.values())
+        models, configs = _configs(settings, names, where, apart=is_foreign and not where.trust)
         running = {"executor": where.executor, "workers": where.workers, "address": where.address}
         # An attempt that its owner began tries again what failed; one after a death goes on.
         write_json(place / "job.json", {"configs": configs, "retry_failed": task.attempts <= 1, **running})
     except OSError as error:
         raise Unavailable(f"could not prepare task {number} ({error})") from error
     attacks = tuple(each["component"] for each in settings["attacks"])
-    is_foreign = any(row.form in FOREIGN for row in rows.values())
     return PreparedTask(task, place, is_foreign, models, attacks, tuple(settings["data"]))
 
 
@@ -88,7 +92,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _configs(
-    settings: Mapping[str, Any], names: Mapping[int, str], where: RunningOn
+    settings: Mapping[str, Any], names: Mapping[int, str], where: RunningOn, *, apart: bool
 ) -> tuple[dict[str, tuple[int, int | None]], list[dict[str, Any]]]:
     """The engine's names of the models, and a table for `config_from` for each data set."""
     models: dict[str, tuple[int, int | None]] = {}
@@ -103,6 +107,8 @@ def _configs(
     ]
     shared = {"models": list(models), "attacks": attacks, "seeds": settings["seeds"], "limit": settings["limit"]}
     shared |= {"pixels": settings["pixels"], "device": where.device}
+    if apart:
+        shared["isolate"] = "strict"
     if settings["max_queries"]:
         shared["max_queries"] = settings["max_queries"]
     return models, [{**shared, "data": names[number]} for number in settings["data"]]

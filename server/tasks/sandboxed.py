@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from ...adapters.models.room.sandbox import find_sandbox
+
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
 _LOG_BYTES = 1 << 20
@@ -32,8 +34,15 @@ class SandboxOutcome(NamedTuple):
 
 
 def why_not_isolated(*, trust: bool) -> str:
-    """Why the programs of users cannot be run here; "" if they can."""
-    return "" if trust else "this server runs no programs of users (start it with --trust to run them unprotected)"
+    """Why the programs of users cannot be run here; "" if they can.
+
+    They can in a sandbox of their own beside the task's process (`isolate = "strict"`), or if they are trusted.
+    """
+    sandbox = find_sandbox()
+    if trust or sandbox.program:
+        return ""
+    why = f"there is no sandbox here: {sandbox.reason}"
+    return f"this server runs no programs of users ({why}; start it with --trust to run them unprotected)"
 
 
 def run_sandboxed(
@@ -55,9 +64,10 @@ def run_sandboxed(
         limits: what it may use; only the seconds are enforced without a sandbox.
         watch: asked several times a second; a text is why the command is to be ended.
         environment: its variables.
-        foreign: whether it runs programs of users. Without a sandbox the caller has made sure that they are trusted.
+        foreign: whether programs of users take part. The command runs them in processes of their own, or the caller
+            has made sure that they are trusted.
     """
-    del foreign  # there is no sandbox here yet
+    del foreign  # the command itself is ours
     start = time.monotonic()
     with (scratch / "log.txt").open("ab") as log:
         process = subprocess.Popen(

@@ -70,13 +70,17 @@ class TaskWorker:
         watch = _TaskWatch(self.folder, lease, self.working, self.stopped)
         try:
             with self.folder.database.reading() as session:
-                prepared = prepare(session, self.folder, lease.task, self.working.where)
+                prepared = prepare(session, self.folder, lease.task, self._where)
             outcome = self._run(prepared, watch)
             self._end(prepared, lease, watch, outcome)
         except DavylampError as error:
             with self.folder.database.writing() as session:
                 end_task(session, lease, "failed", str(error))
         return True
+
+    @property
+    def _where(self) -> RunningOn:
+        return self.working.where._replace(trust=self.working.trust)
 
     def _run(self, prepared: PreparedTask, watch: "_TaskWatch") -> SandboxOutcome:
         if prepared.is_foreign and (why := why_not_isolated(trust=self.working.trust)):
