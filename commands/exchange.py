@@ -160,7 +160,7 @@ def _import_attackbench(path: Path, out: Path, model: str | None, data: str | No
 
 
 def _import_robustbench(path: Path, out: Path, *, as_json: bool) -> None:
-    from ..engine.exchange.robustbench import boards_of, import_robustbench
+    from ..engine.exchange.robustbench_import import boards_of, import_robustbench
     from ..report.text.console import make_console, print_error, print_table
 
     done = import_robustbench(path, out)

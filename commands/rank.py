@@ -316,7 +316,7 @@ def _rank_folder(
     """Per image: load, rank, look at the items."""
     from ..engine import ResultsStore, load
     from ..engine.store.frames import OUTCOMES
-    from ..engine.store.published import published_note
+    from ..engine.store.published_rows import published_note
     from ..engine.store.shown_examples import choose_examples
     from ..scoring import (
         build_responses,

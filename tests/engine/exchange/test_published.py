@@ -8,10 +8,10 @@ import pytest
 
 from davylamp.engine import ResultsStore
 from davylamp.engine.exchange.every_eval_ever import export_every_eval_ever
-from davylamp.engine.exchange.robustbench import import_robustbench
+from davylamp.engine.exchange.robustbench_import import import_robustbench
 from davylamp.engine.sharing.data_folder import write_data_folder
 from davylamp.engine.sharing.describe import Terms
-from davylamp.engine.store.published import published_note, read_published
+from davylamp.engine.store.published_rows import published_note, read_published
 from davylamp.engine.tables.published_table import build_published
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, Unsupported
