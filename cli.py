@@ -30,15 +30,17 @@ from .commands import (
     saturation,
     serve_model,
     server,
+    status,
 )
 from .commands.derived import DerivedCommand, unfinished
+from .commands.examples import epilog_of
 from .commands.failures import close_output, explain, open_output, refuse_empty
 from .memory import keep_freed_memory
 
 app = typer.Typer(
     help="Adversarial robustness of image classifiers: one attack, several libraries, one meaning for every parameter.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -58,43 +60,47 @@ def take_options(
     """Take the options that stand before a command."""
 
 
-app.command("attacks")(attacks.list_attacks)
-app.command("metrics")(metrics.list_metrics)
-app.command("defences")(defences.list_defences)
-app.command("corruptions")(corruptions.list_corruptions)
-app.command("corrupt-table", cls=DerivedCommand)(unfinished(corruptions.tabulate_corruptions))
-app.command("compare", cls=DerivedCommand)(unfinished(attacks.compare_libraries))
-app.command("saturation", cls=DerivedCommand)(unfinished(saturation.find_saturation))
-app.command("evaluate", cls=DerivedCommand)(unfinished(evaluate.evaluate_models))
-app.command("challenge", cls=DerivedCommand)(unfinished(challenge.challenge_defence))
-app.command("certify", cls=DerivedCommand)(unfinished(certify.certify_smoothed))
-app.command("status")(evaluate.show_status)
-app.command("table")(results.show_table)
-app.command("curve")(results.show_curves)
-app.command("check", cls=DerivedCommand)(unfinished(check.check_results))
-app.command("contract")(contract.check_promises)
-app.command("conformance")(conformance.check_rows)
-app.command("rank")(rank.rank_subjects)
-app.command("reproduce")(reproduce.reproduce)
-app.command("harden", cls=DerivedCommand)(unfinished(harden.harden_model))
-app.command("merge")(merge.merge_results)
-app.command("import")(exchange.import_results)
-app.command("export")(exchange.export_results)
-app.command("detectors")(detectors.list_detectors)
-app.command("train", cls=DerivedCommand)(unfinished(detectors.train_beside))
-app.command("detect", cls=DerivedCommand)(unfinished(detectors.detect_examples))
-app.command("report")(report.report_results)
-app.command("figure")(papers.draw_figures)
-app.command("cite")(papers.cite_sources)
-app.command("serve")(report.serve_results)
-app.command("serve-model", cls=DerivedCommand)(unfinished(serve_model.serve_model))
-app.command("work")(server.work)
-app.command("users")(server.change_users)
-app.command("submit")(server.submit)
-app.command("tasks")(server.list_tasks)
-app.command("fetch")(server.fetch)
-app.command("verify")(server.verify)
-app.command("quickstart")(attacks.quickstart)
+COMMANDS = {
+    "attacks": attacks.list_attacks,
+    "metrics": metrics.list_metrics,
+    "defences": defences.list_defences,
+    "corruptions": corruptions.list_corruptions,
+    "corrupt-table": corruptions.tabulate_corruptions,
+    "compare": attacks.compare_libraries,
+    "saturation": saturation.find_saturation,
+    "evaluate": evaluate.evaluate_models,
+    "challenge": challenge.challenge_defence,
+    "certify": certify.certify_smoothed,
+    "status": status.show_status,
+    "table": results.show_table,
+    "curve": results.show_curves,
+    "check": check.check_results,
+    "contract": contract.check_promises,
+    "conformance": conformance.check_rows,
+    "rank": rank.rank_subjects,
+    "reproduce": reproduce.reproduce,
+    "harden": harden.harden_model,
+    "merge": merge.merge_results,
+    "import": exchange.import_results,
+    "export": exchange.export_results,
+    "detectors": detectors.list_detectors,
+    "train": detectors.train_beside,
+    "detect": detectors.detect_examples,
+    "report": report.report_results,
+    "figure": papers.draw_figures,
+    "cite": papers.cite_sources,
+    "serve": report.serve_results,
+    "serve-model": serve_model.serve_model,
+    "work": server.work,
+    "users": server.change_users,
+    "submit": server.submit,
+    "tasks": server.list_tasks,
+    "fetch": server.fetch,
+    "verify": server.verify,
+    "quickstart": attacks.quickstart,
+}
+for _name, _function in COMMANDS.items():
+    app.command(_name, cls=DerivedCommand, epilog=epilog_of(_name))(unfinished(_function))
 
 
 def main() -> None:

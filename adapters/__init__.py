@@ -5,26 +5,54 @@ from davylamp.adapters import Classifier, ThreatModel, run_attack
 result = run_attack("foolbox:pgd", Classifier(model), inputs, labels, ThreatModel("linf", 8 / 255), steps=40)
 """
 
-from .attack import Attack, Implementation
-from .catalogue.lookup import (
-    ATTACKS,
-    IMPLEMENTATIONS,
-    LIBRARIES,
-    attack_of,
-    find_attack,
-    find_implementation,
-    implementations_of,
-    library_defaults,
-)
-from .libraries import Finding, Library
-from .libraries.user.row import as_implementation
-from .models.classifier import Classifier
-from .models.defences.defend import defend
-from .parameters import PARAMETERS
-from .result import AttackResult, Distances
-from .running.queries import QueryCounter
-from .running.run import run_attack
-from .threat_model import ThreatModel
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .attack import Attack, Implementation
+    from .catalogue.lookup import (
+        ATTACKS,
+        IMPLEMENTATIONS,
+        LIBRARIES,
+        attack_of,
+        find_attack,
+        find_implementation,
+        implementations_of,
+        library_defaults,
+    )
+    from .libraries import Finding, Library
+    from .libraries.user.row import as_implementation
+    from .models.classifier import Classifier
+    from .models.defences.defend import defend
+    from .parameters import PARAMETERS
+    from .result import AttackResult, Distances
+    from .running.queries import QueryCounter
+    from .running.run import run_attack
+    from .threat_model import ThreatModel
+
+_HOMES = {
+    ".attack": ("Attack", "Implementation"),
+    ".catalogue.lookup": (
+        "ATTACKS",
+        "IMPLEMENTATIONS",
+        "LIBRARIES",
+        "attack_of",
+        "find_attack",
+        "find_implementation",
+        "implementations_of",
+        "library_defaults",
+    ),
+    ".libraries": ("Finding", "Library"),
+    ".libraries.user.row": ("as_implementation",),
+    ".models.classifier": ("Classifier",),
+    ".models.defences.defend": ("defend",),
+    ".parameters": ("PARAMETERS",),
+    ".result": ("AttackResult", "Distances"),
+    ".running.queries": ("QueryCounter",),
+    ".running.run": ("run_attack",),
+    ".threat_model": ("ThreatModel",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ATTACKS",
@@ -49,3 +77,15 @@ __all__ = [
     "library_defaults",
     "run_attack",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'davylamp.adapters' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

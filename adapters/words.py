@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from . import ThreatModel
+if TYPE_CHECKING:
+    from . import ThreatModel
 
 
-def threat_text(threat_model: ThreatModel, target: str = "") -> str:
+def threat_text(threat_model: "ThreatModel", target: str = "") -> str:
     """A threat model in words: "linf 4/255", "l2, smallest change", "l0 20, targeted (least-likely)", "unrestricted".
 
     Args:
@@ -25,6 +26,8 @@ def threat_text(threat_model: ThreatModel, target: str = "") -> str:
 
 def labels_text(labels: Mapping[str, Any]) -> str:
     """The same from the labels of a table's row: `norm`, `epsilon` (NaN: none), `targeted`."""
+    from . import ThreatModel  # which loads torch
+
     epsilon = None if math.isnan(labels["epsilon"]) else labels["epsilon"]
     return threat_text(ThreatModel(labels["norm"], epsilon, labels["targeted"]))
 

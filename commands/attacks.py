@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import UnknownName
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .input_options import InputOptions
 from .loading import LOADING, default_isolate, settle_attacks
@@ -27,28 +28,66 @@ from .options import (
     split_list,
 )
 from .progress import show_progress
+from .table_options import FITTING, TableOptions
 
 
 def list_attacks(
     attack: Annotated[str | None, typer.Argument(help="only this attack, with its parameters explained")] = None,
     library: Libraries = None,
+    view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
-    """List every implementation: class, norms, knowledge, kind, targeted, status, defaults, known findings."""
-    from ..adapters.catalogue.findings import FINDINGS
-    from ..adapters.catalogue.lookup import REFUSED_LIBRARIES, describe
-    from ..adapters.parameters import PARAMETERS
-    from ..report.text.catalogue import catalogue_json, print_catalogue
-    from ..report.text.console import print_error
+    """List the attacks and who has them; one attack with its parameters, defaults and known findings by library."""
+    from ..report.text.catalogue import SHORT, catalogue_json, print_attacks, print_catalogue
 
-    chosen = choose_rows(attack, split_list("--library", library), repaired=True)
+    view.check("json" if as_json else "")
+    libraries = split_list("--library", library)
+    if attack is None and not as_json and not view.wide and {*view.chosen} <= {*SHORT}:
+        with view.open() as console:
+            print_attacks(_list_attacks(libraries), console)
+        _say_refused()
+        return
+    from ..adapters.catalogue.findings import FINDINGS
+    from ..adapters.catalogue.lookup import describe
+    from ..adapters.parameters import PARAMETERS
+
+    chosen = choose_rows(attack, libraries, repaired=True)
     rows = [describe(row) for row in chosen]
     if as_json:
         print(catalogue_json(rows))  # noqa: T201 - standard output is the product
     else:
         known = {**PARAMETERS, **{name: parameter for row in chosen for name, parameter in row.more.items()}}
-        print_catalogue(rows, FINDINGS, {name: parameter.meaning for name, parameter in known.items()})
-    for name, reason in REFUSED_LIBRARIES.items():
+        meanings = {name: parameter.meaning for name, parameter in known.items()}
+        with view.open() as console:
+            print_catalogue(rows, FINDINGS, meanings, console)
+    _say_refused()
+
+
+def _list_attacks(libraries: list[str] | None) -> list[dict[str, Any]]:
+    """A record for each attack: what is known of it without a look into its libraries, nor torch."""
+    from ..adapters.catalogue.joined import catalogue
+
+    known_libraries = catalogue().libraries
+    for name in libraries or []:
+        if name not in known_libraries:
+            raise UnknownName("library", name, known_libraries)
+    listed: dict[str, dict[str, Any]] = {}
+    for row in catalogue().implementations.values():
+        if libraries and row.library not in libraries:
+            continue
+        attack = catalogue().attacks[row.attack]
+        known = {"attack": row.attack, "title": attack.title, "knowledge": attack.knowledge, "kind": attack.kind}
+        record = listed.setdefault(row.attack, {**known, "norms": [], "libraries": []})
+        record["norms"] += [norm for norm in row.classes if norm not in record["norms"]]
+        record["libraries"] += [row.library] if row.library not in record["libraries"] else []
+    return list(listed.values())
+
+
+def _say_refused() -> None:
+    from ..adapters.catalogue.joined import catalogue
+    from ..report.text.console import print_error
+
+    for name, reason in catalogue().refused.items():
         print_error(f"the library {name} is left out: {reason}")
 
 
@@ -89,6 +128,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     batch: Annotated[Given, FromConfig(("batch_size", "draws", "eot"))] = {},  # noqa: B006
     how: Annotated[Given, LOADING] = {},  # noqa: B006
     defaults: Annotated[bool, typer.Option("--defaults", help="each library with its defaults")] = False,
+    view: TableOptions = FITTING,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
@@ -97,6 +137,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     """Run one attack through every library that has it, with matched parameters, and judge each pair."""
     form = one_format({"csv": as_csv, "latex": as_latex, "json": as_json})
     style = latex_style(latex_words)
+    view.check(form)
     among = {**among, "libraries": split_list("--library", among["libraries"])}
     settle_attacks(how)
     rows = choose_rows(attack, among["libraries"], repaired=among["repaired"])
@@ -110,7 +151,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     )
     classifier, comparison, chosen = _run_comparison(config, rows)
     _say_chosen(chosen, config, given_options(context))
-    _print_in(form, comparison, config, chosen, style)
+    _print_in(form, comparison, config, chosen, style, view)
     _say_hints(classifier, comparison, config)
     if all_failed([row.error for row in comparison.rows if row.error], len(comparison.rows), "implementations"):
         raise typer.Exit(1)
@@ -121,6 +162,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     from ..adapters.data.datasets import load_data_for
     from ..adapters.models.zoo.load import load_model
     from ..engine import compare
+    from ..engine.expected_passes import expected_passes
     from ..engine.plan.choices import threat_model_of
     from ..engine.plan.chosen import chosen_of
 
@@ -131,7 +173,9 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
     _warn_before(rows, asked, threat_model, config.eot if classifier.random else 1)
     limits = {"max_queries": config.max_queries, "batch_size": config.batch_size}
-    with show_progress(len(rows) * len(images.labels)) as progress:
+    passes = {row.name: expected_passes(row, asked.parameters, threat_model.norm) for row in rows}
+    work = {name: (len(images.labels), each) for name, each in passes.items()}
+    with show_progress(len(rows) * len(images.labels), work) as progress:
         comparison = compare(
             asked.attack,
             classifier,
@@ -151,7 +195,9 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     return classifier, comparison, chosen_of(asked, asked.attack, threat_model, only_targeted=only)
 
 
-def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], style: Any) -> None:
+def _print_in(
+    form: str, comparison: Any, config: Any, chosen: dict[str, Any], style: Any, view: TableOptions
+) -> None:
     """Print a comparison in the format that was asked for."""
     from ..report.text.comparison import comparison_csv, comparison_json
 
@@ -165,7 +211,9 @@ def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], s
     elif form == "csv":
         print(comparison_csv(comparison), end="")  # noqa: T201
     else:
-        _print_comparison(comparison, f"{asked.attack} on {model}, {config.data}", defaults=asked.defaults)
+        title = f"{asked.attack} on {model}, {config.data}"
+        with view.open() as console:
+            _print_comparison(comparison, title, console, defaults=asked.defaults)
 
 
 def _warn_before(rows: list[Any], asked: Any, threat_model: Any, eot: int) -> None:
@@ -255,7 +303,7 @@ def quickstart(
         done = list(run_quickstart(classifier, images, seed=seed, progress=progress))
     say_defaults(context, ("seed", "device"))
     for trial, comparison in done:
-        _print_comparison(comparison, trial.title)
+        _print_comparison(comparison, trial.title, console)
     errors = [row.error for _, comparison in done for row in comparison.rows]
     if all_failed([error for error in errors if error], len(errors), "implementations"):
         raise typer.Exit(1)
@@ -281,13 +329,11 @@ def _keep_quickstart(out: Path, done: list[Any], classifier: Any, images: Any, n
     return write_file(build_report(out), out / "report.html")
 
 
-def _print_comparison(comparison: Any, title: str, *, defaults: bool = False) -> None:
+def _print_comparison(comparison: Any, title: str, console: Any, *, defaults: bool = False) -> None:
     from ..adapters.catalogue.findings import FINDINGS
     from ..adapters.catalogue.lookup import library_defaults
     from ..report.text.comparison import notes, print_comparison, print_defaults
-    from ..report.text.console import make_console
 
-    console = make_console()
     print_comparison(comparison, title, console)
     if defaults:
         norm = comparison.threat_model.norm

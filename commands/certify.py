@@ -10,6 +10,7 @@ from .input_options import InputOptions
 from .loading import LOADING, loading_from, say_traffic
 from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_list
 from .progress import show_progress
+from .table_options import FITTING, TableOptions
 
 
 def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -24,6 +25,7 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     seed: Annotated[int, typer.Option(min=0, help="of the noise")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    view: TableOptions = FITTING,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,
@@ -34,6 +36,7 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..engine.certify import certified_accuracy, certify, split_smoothed
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
+    view.check(form)
     name, sigma = split_smoothed(seen.of(model))
     radii = tuple(parse_number(text, "radius") for text in split_list("--radius", radius) or [])
     classifier = loading_from(how, [name]).load(name, device)
@@ -69,13 +72,13 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
         document = {**settings, "seed": seed, "images": rows, "certified_accuracy": accuracy}
         print(json.dumps(document, indent=2))  # noqa: T201 - the product
         return
-    _print(settings, rows, lines)
+    with view.open() as console:
+        _print(settings, rows, lines, console)
 
 
-def _print(settings: dict[str, Any], rows: list[dict[str, Any]], lines: list[Any]) -> None:
-    from ..report.text.console import make_console, print_table
+def _print(settings: dict[str, Any], rows: list[dict[str, Any]], lines: list[Any], console: Any) -> None:
+    from ..report.text.console import print_table
 
-    console = make_console()
     shown = [
         [
             row["image"],

@@ -10,6 +10,7 @@ from .derived import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_from
 from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_list
+from .table_options import FITTING, TableOptions
 
 
 def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -32,6 +33,7 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Annotated[Path, typer.Option("--out", "-o", help="the results folder, with challenge.html")] = Path(
         "challenge"
     ),
+    view: TableOptions = FITTING,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,
@@ -46,6 +48,7 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.console import print_error
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
+    view.check(form)
     others = split_list("--surrogate", surrogate) or []
     names = (seen.of(model), *filter(None, [original]), *others)
     given = {"steps": steps, "queries": queries, "eot": eot, "draws": draws}
@@ -74,4 +77,5 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     elif form == "json":
         print(json.dumps({**document, "page": str(page)}, indent=2))  # noqa: T201 - standard output is the product
     else:
-        print_challenge(document, str(page))
+        with view.open() as console:
+            print_challenge(document, str(page), console)

@@ -9,8 +9,9 @@ import typer
 from ..errors import Unavailable
 from .derived import Given
 from .loading import LOADING, loading_from
-from .options import Json
+from .options import Json, split_models
 from .progress import show_progress
+from .table_options import FITTING, TableOptions
 
 _COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
 
@@ -23,6 +24,7 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps; for --run")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if an indicator fails")] = False,
+    view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
     """Run failure indicators on a results folder: masked gradients, weak or broken attacks, wrong models."""
@@ -31,8 +33,10 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
 
     from ..engine.checks.check_folder import STATES, check_folder
     from ..engine.store.outcomes import read_outcomes
-    from ..report.text.console import make_console, print_table
+    from ..report.text.console import print_table
 
+    view.check("json" if as_json else "")
+    model = split_models(model)
     outcomes = read_outcomes(folder, ["OTR"])
     probed = _probe(outcomes, model, images, device, how) if run else None
     notes = probed.notes if probed else []
@@ -42,11 +46,11 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
         document = {"counts": {state: counts[state] for state in STATES}, "checks": [asdict(check) for check in checks]}
         print(json.dumps({**document, "notes": notes}, indent=2))  # noqa: T201 - standard output is the product
     else:
-        console = make_console()
         title = ", ".join(f"{counts[state]} {state}" for state in ("pass", "warn", "fail", "unknown"))
-        print_table(f"{folder}: {title}", _COLUMNS, _rows(checks), console)
-        for note in (*notes, *filter(None, [probed.traffic.line] if probed else [])):
-            console.print(f"- {note}", highlight=False, markup=False)
+        with view.open() as console:
+            print_table(f"{folder}: {title}", _COLUMNS, _rows(checks), console, keys=3, rest="blocks")
+            for note in (*notes, *filter(None, [probed.traffic.line] if probed else [])):
+                console.print(f"- {note}", highlight=False, markup=False)
     if probed is not None and notes and not probed.done + probed.kept:
         raise Unavailable(f"expected cells that can be run again, got none: {notes[0]}")
     if strict and counts["fail"]:

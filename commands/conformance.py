@@ -7,6 +7,7 @@ import typer
 
 from ..errors import UnknownName
 from .options import Json, Libraries, choose_rows, read_parameters
+from .table_options import FITTING, TableOptions
 
 
 def check_rows(
@@ -15,6 +16,7 @@ def check_rows(
     plant: Annotated[list[str] | None, typer.Option(help="only this planted model (repeatable)")] = None,
     first_norm: Annotated[bool, typer.Option("--first-norm", help="one norm of each row instead of all")] = False,
     param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable), for the rows that have it")] = None,
+    view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
     """Run rows on models planted to make them lie (NaN, saturated, random...); exit code 1 if a false result comes."""
@@ -22,6 +24,7 @@ def check_rows(
     from ..adapters.contract.conformance import PLANTS, check_conformance
     from ..report.text.console import make_console, print_table
 
+    view.check("json" if as_json else "")
     for name in plant or []:
         if name not in PLANTS:
             raise UnknownName("planted model", name, PLANTS)
@@ -44,7 +47,9 @@ def check_rows(
         shown = [finding for finding in findings if rows or finding.complaint]
         lines = [(f.implementation, f.norm, f.plant, f.complaint or "correct", f.outcome) for f in shown]
         if lines:
-            print_table("", ("row", "norm", "planted model", "verdict", "outcome"), lines)
+            with view.open() as shown_on:
+                columns = ("row", "norm", "planted model", "verdict", "outcome")
+                print_table("", columns, lines, shown_on, keys=3, rest="blocks")
         runs, names = len(findings), len({finding.implementation for finding in findings})
         print(f"{names} rows, {runs} runs: {len(wrong)} false results")  # noqa: T201
     if wrong:

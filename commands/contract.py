@@ -8,6 +8,7 @@ import typer
 
 from ..errors import InvalidInput, UnknownName
 from .options import Json, choose_rows, read_parameters, say_assumed
+from .table_options import FITTING, TableOptions
 
 
 def check_promises(
@@ -15,6 +16,7 @@ def check_promises(
     param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable), in place of quick ones")] = None,
     norm: Annotated[list[str] | None, typer.Option(help="only in this norm (repeatable): linf, l2, l1, l0")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="without the models planted to make it lie")] = False,
+    view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
     """Hold attacks to their contract, on a model whose answers are known and on models planted to make them lie.
@@ -27,6 +29,7 @@ def check_promises(
     from ..adapters.threat_model import NORMS
     from ..report.text.console import make_console, print_table
 
+    view.check("json" if as_json else "")
     for each in norm or []:
         if each not in NORMS:
             raise UnknownName("norm", each, NORMS)
@@ -58,7 +61,9 @@ def check_promises(
     if as_json:
         print(json.dumps([promise._asdict() for promise in promises], indent=1))  # noqa: T201 - the product
     else:
-        print_table("", ("row", "norm", "promise", "state", "detail"), promises)
+        with view.open() as console:
+            columns = ("row", "norm", "promise", "state", "detail")
+            print_table("", columns, promises, console, keys=3, order=("state", "detail"), rest="blocks")
         counts = Counter(promise.state for promise in promises)
         summary = ", ".join(f"{count} {state}" for state, count in counts.items())
         print(f"{len(rows)} attacks: {summary}")  # noqa: T201

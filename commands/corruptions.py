@@ -14,6 +14,7 @@ from .loading import LOADING, loading_from, say_traffic
 from .options import Json, all_failed, one_format, read_whole, split_list, split_models
 from .progress import show_progress
 from .results import Bootstrap, Csv
+from .table_options import FITTING, TableOptions
 
 
 class CorruptionRows(str, Enum):
@@ -25,13 +26,14 @@ class CorruptionRows(str, Enum):
 
 def list_corruptions(
     corruption: Annotated[str | None, typer.Argument(help="only this one")] = None,
+    view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
     """List every corruption: DATA+NAME:severity is the data with it; severities are 1 to 5. Then the sequences."""
     from ..adapters.data.corruptions.published import CORRUPTIONS, find_corruption
     from ..adapters.data.corruptions.sequences import SEQUENCES
-    from ..report.text.console import make_console, print_table
 
+    view.check("json" if as_json else "")
     rows = list(CORRUPTIONS.values()) if corruption is None else [find_corruption(corruption)]
     sequences = [] if corruption is not None else list(SEQUENCES.values())
     if as_json:
@@ -39,7 +41,13 @@ def list_corruptions(
         listed = {"corruptions": [row._asdict() for row in rows], "sequences": frames}
         print(json.dumps(listed, indent=2))  # noqa: T201 - the product
         return
-    console = make_console()
+    with view.open() as console:
+        _print_listed(rows, sequences, console)
+
+
+def _print_listed(rows: list[Any], sequences: list[Any], console: Any) -> None:
+    from ..report.text.console import print_table
+
     lines = [[row.name, row.title, row.kind, row.alexnet, "no" if row.coloured else "yes"] for row in rows]
     print_table("", ("corruption", "title", "kind", "AlexNet's error", "grey images"), lines, console)
     text = "AlexNet's error: published, top-1 on ImageNet-C, mean of the five severities; -: no part of the mean"
@@ -73,6 +81,7 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     seed: Annotated[int, typer.Option(min=0, help="of the corruptions and of the resampling")] = 0,
+    view: TableOptions = FITTING,
     bootstrap: Bootstrap = 1000,
     as_csv: Csv = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
@@ -87,6 +96,7 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.tables import FORMATS, print_corruptions
 
     form = one_format({"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json})
+    view.check(form)
     names = split_models(models) or []
     if names and baseline not in ("", ALEXNET, *names):
         names.append(baseline)
@@ -108,7 +118,8 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
         for each in chosen
     ]
     if not form:
-        print_corruptions(tables)
+        with view.open() as console:
+            print_corruptions(tables, console)
         return
     print(FORMATS[form](tables[0]), end="" if form != "json" else "\n")  # noqa: T201 - the product
     if form != "json":

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from .options import Json
+from .table_options import FITTING, TableOptions
 
 
 def list_defences(
     defence: Annotated[str | None, typer.Argument(help="only this one, with its parameters explained")] = None,
+    view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
     """List every defence in front of a model (MODEL+NAME:key=value), and every method of `davylamp harden`."""
@@ -17,8 +19,8 @@ def list_defences(
     from ..adapters.models.defences.rows import LEFT_OUT, ROWS
     from ..engine.training.methods import METHODS, describe_method
     from ..errors import UnknownName
-    from ..report.text.console import make_console, print_table
 
+    view.check("json" if as_json else "")
     chosen = [row for row in ROWS if defence in (None, row.name, row.full_name)]
     training = [row for row in METHODS.values() if defence in (None, row.name)]
     if not chosen and not training:
@@ -28,22 +30,30 @@ def list_defences(
         document = {"defences": rows, "training": methods, "left_out": dict(LEFT_OUT)}
         print(json.dumps(document, indent=2))  # noqa: T201 - the product
         return
-    console = make_console()
-    if rows:
-        shown = ("defence", "title", "defaults", "gradients", "random", "source")
-        print_table("", shown, [[row[name] for name in shown] for row in rows], console)
-    if methods:
-        print_methods(methods, console, explained=defence is not None)
-    for row in rows:
-        for finding in row["findings"]:
-            console.print(f"{row['defence']}: finding: {finding}", highlight=False, markup=False)
-    if rows and defence is not None:
-        meanings = {name: parameter.meaning for row in chosen for name, (parameter, _) in row.params.items()}
-        print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
+    with view.open() as console:
+        _print_defences(rows, methods, console, chosen=chosen if defence else [])
     if defence is not None:
         return
     for name, reason in LEFT_OUT.items():
         console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
+
+
+def _print_defences(rows: list[Any], methods: list[Any], console: Any, *, chosen: list[Any]) -> None:
+    """Defences and methods of training; the chosen ones with their parameters explained."""
+    from ..report.text.console import print_table
+
+    if rows:
+        shown = ("defence", "title", "defaults", "gradients", "random", "source")
+        cells = [[row[name] for name in shown] for row in rows]
+        print_table("", shown, cells, console, rest="blocks" if chosen else "drop")
+    if methods:
+        print_methods(methods, console, explained=bool(chosen) or not rows)
+    for row in rows:
+        for finding in row["findings"]:
+            console.print(f"{row['defence']}: finding: {finding}", highlight=False, markup=False)
+    if chosen:
+        meanings = {name: parameter.meaning for row in chosen for name, (parameter, _) in row.params.items()}
+        print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
 
 
 def print_methods(methods: list[dict[str, Any]], console: Any, *, explained: bool) -> None:

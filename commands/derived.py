@@ -4,6 +4,7 @@ A command is listed without them: `davylamp --help` loads neither torch nor the 
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
@@ -14,9 +15,13 @@ import typer
 from typer.core import TyperCommand
 
 from ..errors import DavylampError, UnknownName
+from .describing import describe
 from .options import read_whole, split_list, split_models
+from .source_options import options_in_source
+from .synonyms import with_usual_names
 
 Given = dict[str, Any]
+COMPLETING = "_DAVYLAMP_COMPLETE"  # set by a shell that asks what could come next
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,14 @@ class FromConfig:
 
 
 class DerivedCommand(TyperCommand):
-    """A command that gets its options when it is run or explained."""
+    """A command that gets its options when it is run or explained, and takes each under its usual names."""
 
-    def make_context(self, *arguments: Any, **more: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *arguments: Any, **more: Any) -> Any:
         """The context of the complete command."""
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command(self.name)(complete(self.callback.unfinished))  # type: ignore[union-attr]
-        return typer.main.get_command(app).make_context(*arguments, **more)
+        app.command(self.name, epilog=self.epilog)(complete(self.callback.unfinished))  # type: ignore[union-attr]
+        command = typer.main.get_command(app)
+        return command.make_context(info_name, with_usual_names(args, command), *arguments, **more)
 
 
 def unfinished(function: Callable[..., Any]) -> Callable[[], None]:
@@ -72,6 +78,8 @@ def complete(function: Callable[..., Any]) -> Callable[..., Any]:
         if twice := added.keys() & parameters.keys():
             raise ValueError(f"{function.__name__} has {', '.join(sorted(twice))} twice")
         parameters |= added
+
+    parameters = describe(parameters)
 
     def command(**values: Any) -> Any:
         for name, inside in groups.items():
@@ -139,6 +147,9 @@ def _hints() -> dict[str, Any]:
 
 def _options_of_config(names: tuple[str, ...] | None, taken: set[str]) -> dict[str, inspect.Parameter]:
     """Parameters for fields of `Config` that have an option; None: for those that are not taken."""
+    if COMPLETING in os.environ:
+        listed = {name: _parameter(name, *each) for name, each in options_in_source().items()}
+        return {name: listed[name] for name in names or listed if name not in taken or names}
     from ..engine.plan.config import Config
     from ..engine.plan.schema import option_of_field
 

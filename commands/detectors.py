@@ -13,6 +13,7 @@ from .derived import Given
 from .input_options import InputOptions
 from .loading import LOADING, LOADING_AT_FULL_RATE, loading_from, say_traffic
 from .options import Data, Json, Latex, LatexWords, Model, latex_style, one_format, read_parameters, split_list
+from .table_options import FITTING, TableOptions
 from .train import Lesson, is_attack, train_attack
 
 _FILE = Path("detector.pt")
@@ -31,26 +32,35 @@ class AskedAttack:
 
 def list_detectors(
     detector: Annotated[str | None, typer.Argument(help="only this one, with its parameters explained")] = None,
+    view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
     """List every detector of adversarial images: what it learns, its defaults, whether an attack can go around it."""
     from ..adapters.models.detectors.detector_rows import LEFT_OUT, ROWS, find_detector
-    from ..report.text.console import make_console, print_table
 
+    view.check("json" if as_json else "")
     chosen = ROWS if detector is None else [find_detector(detector)]
     rows = [_describe(row) for row in chosen]
     if as_json:
         print(json.dumps({"detectors": rows, "left_out": dict(LEFT_OUT)}, indent=2))  # noqa: T201 - the product
         return
-    console = make_console()
+    with view.open() as console:
+        _print_detectors(rows, list(chosen) if detector is not None else [], console)
+        for name, reason in {} if detector is not None else LEFT_OUT.items():
+            console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
+
+
+def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
+    """Detectors; the chosen one with its parameters explained."""
+    from ..report.text.console import print_table
+
     shown = ("detector", "title", "learns", "defaults", "differentiable", "source")
-    print_table("", shown, [[row[name] for name in shown] for row in rows], console)
-    if detector is not None:
+    print_table(
+        "", shown, [[row[name] for name in shown] for row in rows], console, rest="blocks" if chosen else "drop"
+    )
+    if chosen:
         meanings = {name: parameter.meaning for row in chosen for name, (parameter, _) in row.params.items()}
         print_table("Parameters", ("name", "meaning"), list(meanings.items()), console)
-        return
-    for name, reason in LEFT_OUT.items():
-        console.print(f"not here: {name}: {reason}", highlight=False, markup=False)
 
 
 def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -116,28 +126,32 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
         f"- davylamp detect FOLDER --detector {out}: on examples of other images, kept by --keep-images",
     ]
     for line in lines:
-        make_console().print(line, highlight=False, markup=False, soft_wrap=True)
+        make_console().print(line, highlight=False, markup=False)
 
 
 def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option
     folder: Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate --keep-images`")],
     detector: Annotated[list[Path], typer.Option(help="file of a trained detector (repeatable)")],
     rate: Annotated[
-        list[float] | None, typer.Option(help="of false alarms, 0.01 and 0.05 without it (repeatable)")
+        list[str] | None, typer.Option("--false-alarms", help="rates of them; 0.01,0.05 without it")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING_AT_FULL_RATE] = {},  # noqa: B006 - a mark, filled in by `complete`
+    view: TableOptions = FITTING,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
     """Measure detectors on kept examples: ROC AUC, detection at a rate of false alarms, what fools undetected."""
+    from ..adapters.parameters import parse_number
     from ..engine.detection.detect import list_unscored, measure_detectors, read_detectors
     from ..engine.detection.judging import RATES
     from ..engine.store.outcomes import outcomes_of
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
-    rates = tuple(rate or RATES)
+    view.check(form)
+    texts = split_list("--false-alarms", rate) or []
+    rates = tuple(parse_number(text, "false-alarms") for text in texts) or RATES
     detectors, outcomes = read_detectors(detector, rates), outcomes_of(folder)
     loading = loading_from(how, list_unscored(outcomes, detectors), folder=outcomes.store.folder)
     measured = measure_detectors(outcomes, detectors, rates=rates, device=device, loading=loading)
@@ -148,7 +162,8 @@ def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option
     elif form == "json":
         print(json.dumps(detections_document(measured), indent=2))  # noqa: T201 - the product
     else:
-        print_detections(measured)
+        with view.open() as console:
+            print_detections(measured, console)
     if not measured.rows:
         why = next(iter(measured.notes), "no finished cell; evaluate with --keep-images")
         raise InvalidInput(f"expected examples in {folder} that the detectors can be measured on, got none: {why}")
@@ -159,14 +174,15 @@ def detections_document(measured: Any) -> dict[str, Any]:
     return {"detections": [_as_json(row) for row in measured.rows], "notes": _notes(measured)}
 
 
-def print_detections(measured: Any) -> None:
+def print_detections(measured: Any, console: Any = None) -> None:
     """What detectors came to, as a table and notes."""
     from ..report.text.console import make_console, print_table
 
-    console = make_console()
+    console = console or make_console()
     lines = [line for row in measured.rows for line in _lines(row)]
     columns = ("detector", "model", "attack", "AUC", "rate", "detected", "false alarms", "fooled, not detected")
-    print_table("Detectors; value [95 % interval] (images)", columns, lines, console)
+    order = ("AUC", "rate", "detected", "false alarms", "fooled, not detected")
+    print_table("Detectors; value [95 % interval] (images)", columns, lines, console, keys=3, order=order, rest="stack")
     unknowing = "the attacks here did not know the detector: MODEL+detector:FILE is attacked together with it"
     for note in (*_notes(measured), unknowing):
         console.print(f"- {note}", highlight=False, markup=False)

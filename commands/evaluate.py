@@ -10,6 +10,7 @@ import typer
 from ..errors import DavylampError, InvalidInput
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .detectors import detections_document, print_detections
+from .ending import say_result
 from .input_options import InputOptions
 from .loading import default_isolate, settle_attacks
 from .newcomers import BaselineOptions, evaluate_newcomers
@@ -221,6 +222,7 @@ def _run(
     from ..adapters.paths import expand_path
     from ..engine.attack.reach import list_unreachable
     from ..engine.detection.detect import check_beside
+    from ..engine.expected_passes import expected_work
     from ..engine.plan.chosen import chosen_line
     from ..engine.plan.make import make_plan
     from ..engine.plan.presets import describe_preset
@@ -243,7 +245,7 @@ def _run(
         print_error(f"- {note}")
     rerun = {"retry_failed": run.retry_failed, "trust_unknown": run.trust_unknown}
     try:
-        with show_progress(plan.images) as progress:
+        with show_progress(plan.images, expected_work(plan)) as progress:
             summary = evaluate(plan, store, executor=executor, progress=progress, **rerun)
     except KeyboardInterrupt:
         print_error(f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there")
@@ -266,6 +268,8 @@ def _run(
             print_detections(measured)
     _say_radii(store, plan)
     _say_hints(store, plan)
+    if not as_json and len(summary.failed) < len(plan.cells):
+        say_result(plan, store, out)
     reasons = [*summary.failed.values(), *plan.failed.values()]
     if all_failed(reasons, len(plan.cells) + len(plan.failed), "cells"):
         return 2
@@ -345,44 +349,3 @@ def _say_hints(store: Any, plan: Any) -> None:
         predictions = clean_predictions(store, subject)
         if predictions is not None and (hint := explain_accuracy(*predictions)):
             print_error(f"- {subject.model}: {hint}")
-
-
-def show_status(folder: Folder, as_json: Json = False) -> None:
-    """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
-    from collections import Counter
-
-    from ..adapters.models.remote.kept_answers import spent_lines
-    from ..adapters.paths import expand_path
-    from ..engine.store.frames import list_cells, list_damaged, list_left_out
-    from ..engine.store.outcomes import remedy
-    from ..report.text.console import make_console, print_table
-
-    states, damaged, left_out = list_cells(folder), list_damaged(folder), list_left_out(folder)
-    rows = [
-        {
-            "cell": state.key,
-            "model": state.cell.subject.model,
-            "attack": state.cell.title,
-            "norm": state.cell.threat_model.norm,
-            "epsilon": state.cell.threat_model.epsilon,
-            "images": state.cell.subject.images,
-            "seed": state.cell.seed,
-            "status": state.status,
-            "seconds": state.meta.get("seconds"),
-            "reason": state.reason,
-        }
-        for state in states
-    ]
-    if as_json:
-        print(json.dumps({"cells": rows, "damaged": damaged, "left_out": left_out}, indent=2))  # noqa: T201
-        return
-    console = make_console()
-    counts = Counter(state.status for state in states)
-    title = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
-    print_table(f"{folder}: {title}", list(rows[0]) if rows else [], [list(row.values()) for row in rows], console)
-    for name, reason in left_out.items():
-        console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)
-    for line in spent_lines(expand_path(folder)):
-        console.print(f"- {line}", highlight=False, markup=False)
-    for line in damaged:
-        console.print(f"- {line}{remedy(line)}", highlight=False, markup=False)

@@ -209,7 +209,7 @@ def _export_attackbench(folder: Path, out: Path, data: str | None) -> None:
     exported = export_attackbench(folder, out, data=data)
     console = make_console()
     for file in exported.files:
-        console.print(str(file), highlight=False, markup=False, soft_wrap=True)
+        console.print(str(file), highlight=False, markup=False)
     for line in exported.notes:
         console.print(f"- {line}", highlight=False, markup=False)
     console.print(f"- {len(exported.files)} files for attackbench", highlight=False, markup=False)

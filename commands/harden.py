@@ -110,4 +110,4 @@ def _print_card(card: dict[str, Any], out: Path) -> None:
         f"- one attack is no proof; davylamp evaluate --models {out} --attacks best --epsilon ... tries several"
     )
     for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False)

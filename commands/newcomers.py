@@ -88,7 +88,9 @@ def evaluate_newcomers(
     if as_json:
         print(json.dumps(placed.document, indent=1, allow_nan=False))  # noqa: T201 - standard output is the product
     else:
-        placed.print(0)
+        from ..report.text.console import make_console
+
+        placed.print(0, make_console())
     return int(any(note.startswith("failed: ") for each in placements for note in each.notes))
 
 

@@ -13,13 +13,15 @@ from ..errors import InvalidInput
 Model = Annotated[
     str,
     typer.Option(
-        help="demo:efficientnet-lite0|1|2, torchvision:NAME, timm:NAME, hf:ORG/NAME, onnx:FILE, FILE.py:FACTORY"
+        help="demo:efficientnet-lite0, -lite1, -lite2; torchvision:NAME, timm:NAME, hf:ORG/NAME, onnx:FILE, "
+        "FILE.py:FACTORY, http://HOST:PORT/v2/models/NAME"
     ),
 ]
 Data = Annotated[
     str,
     typer.Option(
-        help="demo:imagenet|tiny-imagenet|cifar10|mnist, imagefolder:PATH, npz:PATH, torchvision:cifar10, hf:ORG/NAME"
+        help="demo:imagenet, demo:tiny-imagenet, demo:cifar10, demo:mnist, imagefolder:PATH, npz:PATH, "
+        "torchvision:cifar10, hf:ORG/NAME"
     ),
 ]
 Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]

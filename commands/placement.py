@@ -35,11 +35,8 @@ class Placed:
         placements = [each.to_dict() for each in self.placements]
         return {"title": self.title, "notes": list(self.notes), "placements": placements}
 
-    def print(self, _: int) -> None:
+    def print(self, _: int, console: Any) -> None:
         """For each newcomer its notes, and a table in which it stands among the subjects of the baseline."""
-        from ..report.text.console import make_console
-
-        console = make_console()
         for note in self.notes:
             console.print(note, highlight=False, markup=False)
         for placed in self.placements:
@@ -161,7 +158,7 @@ def _print_one(title: str, placed: Any, console: Any) -> None:
         )
         for row in placed.to_frame().to_dict("records")
     ]
-    print_table(f"{placed.newcomer} of {title}: {placed.ranking.method}", columns, rows, console)
+    print_table(f"{placed.newcomer} of {title}: {placed.ranking.method}", columns, rows, console, keys=2)
     low, high = placed.rank_interval
     ranks = f"rank {low}" if low == high else f"ranks {low} to {high}"
     line = f"{placed.newcomer}: {ranks} of {len(rows)} (95 %); means are over what it answered"

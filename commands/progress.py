@@ -1,78 +1,101 @@
 """How far a command is, on standard error: a bar on a terminal, now and then a line where that is a file or a pipe."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
+
+from .time_left import TimeLeft, duration
 
 _EVERY = 60.0  # seconds between two lines
-_ALL = 1e9  # seconds: speed is the mean over the whole command, as a single attack may take hours
+_OFTEN = 0.1  # seconds between two looks at the bar
 
 
 @contextmanager
-def show_progress(total: int) -> Iterator[Callable[[str, int], object]]:
+def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = None) -> Iterator["Advance"]:
     """Yield what to call with a name and the images just done; without a name they were there already.
 
     Args:
         total: images, those that are there included.
+        work: name -> its images and the passes that one of them is expected to cost; None: every image costs the same.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..report.text.console import make_console, printable
 
-    console = make_console(stderr=True)
+    console, pace = make_console(stderr=True), TimeLeft(total, work or {})
     if not console.is_terminal:
-        yield ProgressLines(total, lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)).add
+        yield Advance(pace, ProgressLines(pace, lambda line: console.print(line, highlight=False, markup=False)).look)
         return
-    times = (TimeElapsedColumn(), TimeRemainingColumn())
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), *times)
-    with Progress(*columns, console=console, transient=True, speed_estimate_period=_ALL) as bar:
-        task = bar.add_task("starting", total=total)
+    fields = "{task.fields[count]}", "{task.fields[left]}"
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn(fields[0]))
+    with Progress(*columns, TimeElapsedColumn(), TextColumn(fields[1]), console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=total, count="", left="")
+        last = -_OFTEN
 
-        def advance(name: str, images: int) -> None:
-            if name:
-                bar.update(task, description=printable(name), advance=images)
-            else:  # they say nothing about the speed
-                bar.update(task, total=(bar.tasks[0].total or 0) - images)
+        def look(name: str) -> None:
+            nonlocal last
+            if time.monotonic() - last < _OFTEN and pace.done < pace.total:
+                return
+            last, seconds = time.monotonic(), pace.seconds_left
+            left = "" if seconds is None else f"about {duration(seconds)} left"
+            what: dict[str, Any] = {"description": printable(name)} if name else {}
+            count = f"{pace.done}/{pace.total}"
+            bar.update(task, total=pace.total, completed=pace.done + pace.partly, count=count, left=left, **what)
 
-        yield advance
+        yield Advance(pace, look)
+
+
+class Advance:
+    """What a command reports to: called with a name and the images just done, 0 where it begins with something.
+
+    Args:
+        pace: what is known of the speed.
+        look: called with the name whenever something has changed.
+    """
+
+    def __init__(self, pace: TimeLeft, look: Callable[[str], object]):
+        self._pace, self._look = pace, look
+
+    def __call__(self, name: str, images: int) -> None:
+        """Note images that are done; without a name they need not be."""
+        if name:
+            self._pace.add(name, images)
+        else:
+            self._pace.skip("", images)
+        self._look(name)
+
+    def skip(self, name: str, images: int) -> None:
+        """Note images of a name that need not be done: they say nothing about the speed."""
+        self._pace.skip(name, images)
+
+    def asked(self, name: str, passes: int) -> None:
+        """Note passes that were just made for the images that are next of this name."""
+        self._pace.ask(name, passes)
+        self._look(name)
 
 
 class ProgressLines:
     """A line a minute, if there is something new to say.
 
     Args:
-        total: images, those that are there already included.
+        pace: what is known of the speed.
         write: called with each line.
         clock: seconds since some moment.
     """
 
-    def __init__(self, total: int, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic):
-        self._left, self._done = total, 0
-        self._write, self._clock = write, clock
+    def __init__(self, pace: TimeLeft, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic):
+        self._pace, self._write, self._clock = pace, write, clock
         self._start = self._last = clock()
+        self._said = 0.0
 
-    def add(self, name: str, images: int) -> None:
-        """Note images that are done; without a name they were there already."""
-        self._left -= images
-        if not name or not images:
+    def look(self, name: str) -> None:
+        """Say how far it is, if that is worth a line."""
+        pace, now = self._pace, self._clock()
+        so_far = pace.done + pace.partly
+        if not name or now - self._last < _EVERY or so_far <= self._said:
             return
-        self._done += images
-        now = self._clock()
-        if now - self._last >= _EVERY:
-            self._last, spent = now, now - self._start
-            pace = f"{self._done} of {self._done + self._left} images in {duration(spent)}"
-            self._write(f"{pace}, about {duration(spent / self._done * self._left)} left; {name}")
-
-
-def duration(seconds: float) -> str:
-    """A time to two digits: "45 s", "12 min", "3.5 h"."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        self._last, self._said = now, so_far
+        seconds = pace.seconds_left
+        left = "" if seconds is None else f", about {duration(seconds)} left"
+        self._write(f"{pace.done} of {pace.total} images in {duration(now - self._start)}{left}; {name}")

@@ -24,6 +24,7 @@ from .options import (
     versions_of,
 )
 from .placement import PUBLISHED, check_norm, place_images, place_metrics
+from .table_options import FITTING, TableOptions
 
 
 class Subjects(str, Enum):
@@ -132,9 +133,9 @@ class Ranked:
             document["sentences"] = list(self.sentences)
         return document
 
-    def print(self, items: int) -> None:
+    def print(self, items: int, console: Any) -> None:
         """Notes first, then tables; of the items this many of the hardest and the easiest."""
-        _print(self, items)
+        _print(self, items, console)
 
 
 def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
@@ -153,7 +154,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     batch: Annotated[int, typer.Option(min=1, help="adaptive: images chosen at once")] = 8,
     subjects: Annotated[Subjects, typer.Option(help="what is ranked")] = Subjects.models,
     method: Annotated[Method, typer.Option(help="irt: per image; canary: as published, from metrics")] = Method.irt,
-    model: Annotated[Model, typer.Option(help="of the items; auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
+    item_model: Annotated[Model, typer.Option(help="auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
     fit: Annotated[Fit, typer.Option(help="svi: for what is too large to sample; nuts: the slow reference")] = Fit.auto,
     norm: Annotated[str | None, typer.Option(help="only the results of this norm")] = None,
     budget: Annotated[str | None, typer.Option(help="largest distance that counts as fooled, as 4/255")] = None,
@@ -170,6 +171,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     stability: Annotated[bool, typer.Option("--stability", help="again by a quarter and a half of the images")] = False,
     propagate: Annotated[bool, typer.Option("--propagate", help="canary: both layers' uncertainty")] = False,
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
+    view: TableOptions = FITTING,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
@@ -178,13 +180,17 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     """Rank models, attacks or implementations: ability with interval, rank interval, who cannot be told apart."""
     from ..adapters.parameters import parse_number
 
-    one_format({"csv": as_csv, "latex": as_latex, "json": as_json})
+    view.check(one_format({"csv": as_csv, "latex": as_latex, "json": as_json}))
     style = latex_style(latex_words)
     given = given_options(context)
     folder, against, titles = open_named(context, results, against)
     of_metrics = _of_metrics(folder, method, against)
     _refuse(given, folder, subjects, method, unequal, against)
-    unprinted = [f"--{name}" for name in ("library", "sensitivity", "items") if name in given] if as_csv else []
+    unprinted = (
+        [f"--{name.replace('_', '-')}" for name in ("library", "sensitivity", "items") if name in given]
+        if as_csv
+        else []
+    )
     if unprinted:
         raise InvalidInput(f"expected --json or a table with {', '.join(unprinted)}: CSV is the ranking alone")
     chosen: dict[str, Any] = {"norm": norm, "knowledge": None if knowledge is None else knowledge.value}
@@ -193,7 +199,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     try:
         radius = None if budget is None else parse_number(budget, "budget")
         if against is not None:
-            options: dict[str, Any] = {"model": model.value, "method": fit.value, "seed": seed}
+            options: dict[str, Any] = {"model": item_model.value, "method": fit.value, "seed": seed}
             options |= {"adaptive": adaptive, "width": width, "batch": batch}
             more = {**chosen, "unequal": unequal.value, "examples": way}
             every: list[Any] = [
@@ -205,7 +211,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
             chosen["examples"] = way
             every = _rank_layers(folder, subjects, chosen, sensitivity=sensitivity, propagate=propagate, seed=seed)
         else:
-            options = {"scoring": method.value, "model": model.value, "method": fit.value, "seed": seed}
+            options = {"scoring": method.value, "model": item_model.value, "method": fit.value, "seed": seed}
             chosen["unequal"] = unequal.value
             more = {"library": library, "sensitivity": sensitivity, "stability": stability, "examples": way}
             every = [_rank_folder(folder, subjects, chosen, radius, more, options)]
@@ -228,8 +234,9 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
         for note in dict.fromkeys(note for shown in every for note in shown.lines):
             print_error(f"- {note}")
     else:
-        for shown in every:
-            shown.print(items)
+        with view.open() as console:
+            for shown in every:
+                shown.print(items, console)
 
 
 def _of_metrics(folder: Path, method: Method, against: str | None) -> bool:
@@ -246,10 +253,10 @@ def _refuse(
     _refuse_against(given, method, of_metrics=_of_metrics(folder, method, against))
     if _of_metrics(folder, method, against):
         is_file = folder.suffix == ".csv" and (against is None or Path(against).suffix == ".csv")
-        ignored = ["budget", "library", "unequal", "model", "fit", "items", "stability"]
+        ignored = ["budget", "library", "unequal", "item_model", "fit", "items", "stability"]
         ignored += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored += ["method"] if method in (Method.mean, Method.borda) else []
-        wrong = [f"--{name}" for name in ignored if name in given]
+        wrong = [f"--{name.replace('_', '-')}" for name in ignored if name in given]
         if wrong:
             what = "a CSV table" if is_file else "--method canary"
             what = "a table of metrics" if method is not Method.canary and not is_file else what
@@ -281,7 +288,7 @@ def _refuse_of_responses(given: Collection[str], method: Method, unequal: Unequa
         return
     if unequal is Unequal.keep:
         raise InvalidInput(f"expected --unequal common with --method {method.value}: a mean has no missing items")
-    wrong = [f"--{name}" for name in ("model", "fit", "items") if name in given]
+    wrong = [f"--{name.replace('_', '-')}" for name in ("item_model", "fit", "items") if name in given]
     if wrong:
         raise InvalidInput(f"expected {', '.join(wrong)} with --method irt, got --method {method.value}")
 
@@ -290,7 +297,7 @@ def _refuse_against(given: Collection[str], method: Method, *, of_metrics: bool)
     """Refuse options that a placement among the subjects of a baseline would ignore, or that belong to one."""
     if "against" in given and "as_latex" in given:
         raise InvalidInput("expected --against without --latex: placements are no table of a ranking")
-    chosen = [f"--{name}" for name in ("adaptive", "width", "batch") if name in given]
+    chosen = [f"--{name.replace('_', '-')}" for name in ("adaptive", "width", "batch") if name in given]
     if chosen and ("against" not in given or of_metrics):
         raise InvalidInput(f"expected {', '.join(chosen)} with --against and responses to images")
     if chosen and "adaptive" not in given:
@@ -300,7 +307,11 @@ def _refuse_against(given: Collection[str], method: Method, *, of_metrics: bool)
     if method in (Method.mean, Method.borda):
         line = f"expected --against without --method {method.value}: means over different images are no ranking"
         raise InvalidInput(line)
-    ignored = [f"--{name}" for name in ("library", "items", "sensitivity", "stability", "propagate") if name in given]
+    ignored = [
+        f"--{name.replace('_', '-')}"
+        for name in ("library", "items", "sensitivity", "stability", "propagate")
+        if name in given
+    ]
     if ignored:
         raise InvalidInput(f"expected --against without {', '.join(ignored)}: the items are the baseline's")
 
@@ -460,11 +471,10 @@ def _document(every: Sequence[Any]) -> dict[str, Any]:
     return first.document | {other.layer: other.document for other in others}
 
 
-def _print(ranked: Ranked, count: int) -> None:
+def _print(ranked: Ranked, count: int, console: Any) -> None:
     """Notes first, then tables."""
-    from ..report.text.console import make_console, print_table
+    from ..report.text.console import print_table
 
-    console = make_console()
     ranking = ranked.ranking
     for note in (*ranking.notes, *ranked.notes):
         console.print(note, highlight=False, markup=False)
@@ -486,7 +496,7 @@ def _print(ranked: Ranked, count: int) -> None:
     if console.is_terminal and console.width >= WIDTH + WIDE + max(map(len, ranking.subjects)):
         columns = (*columns, "")
         rows = [(*row, bar) for row, bar in zip(rows, _bars(ranking.to_frame()), strict=True)]
-    print_table(ranked.title, columns, rows, console)
+    print_table(ranked.title, columns, rows, console, keys=2)
     for line in (*_closing(ranking), *ranked.sentences):
         console.print(line, highlight=False, markup=False)
     if ranked.items is not None and count:

@@ -10,6 +10,7 @@ from ..benchmarks.reproductions import collect_tables, find_table
 from ..benchmarks.shared.paper_table import Options
 from ..errors import InvalidInput, Unavailable
 from .options import Json, Latex, LatexWords, latex_style, one_format
+from .table_options import FITTING, TableOptions
 
 
 def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -22,6 +23,7 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Annotated[Path | None, typer.Option("--out", "-o", help="keep the results here and resume from them")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps")] = None,
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
+    view: TableOptions = FITTING,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,
@@ -30,8 +32,9 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.console import make_console
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
+    view.check(form)
     if name is None:
-        _list_tables(as_json)
+        _list_tables(as_json, view)
         return
     table = find_table(name)
     if quick and full:
@@ -41,6 +44,7 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     if given and not table.runs_models:
         option = next(iter(given))
         raise InvalidInput(f"expected {name} without --{option}, got it: {name} runs no model")
+
     with make_console(stderr=True).status("starting") as status:
         options = Options(quick=quick, seed=seed, progress=lambda attack, _: status.update(attack), **given)
         result = table.run(options)
@@ -51,13 +55,14 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     elif form == "json":
         print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
     else:
-        table.print(result, make_console())
+        with view.open() as console:
+            table.print(result, console)
     failed = [note for note in result.get("notes", ()) if str(note).startswith("failed")]
     if failed and not result.get("lines"):
         raise Unavailable(f"expected results of {name}, got none: {failed[0]}")
 
 
-def _list_tables(as_json: bool) -> None:
+def _list_tables(as_json: bool, view: TableOptions) -> None:
     from ..report.text.console import make_console, print_table
 
     tables, refused = collect_tables()
@@ -65,6 +70,7 @@ def _list_tables(as_json: bool) -> None:
     if as_json:
         print(json.dumps(titles, indent=1))  # noqa: T201 - standard output is the product
     else:
-        print_table("", ("name", "what"), list(titles.items()), make_console())
+        with view.open() as console:
+            print_table("", ("name", "what"), list(titles.items()), console)
     for package, reason in refused.items():
         make_console(stderr=True).print(f"left out: {package}: {reason}", highlight=False, markup=False)

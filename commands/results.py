@@ -9,7 +9,18 @@ import typer
 
 from ..errors import InvalidInput
 from .merge import ManyResults, open_sources
-from .options import Json, Knowledge, LatexWords, latex_style, one_format, say_defaults, split_list, versions_of
+from .options import (
+    Json,
+    Knowledge,
+    LatexWords,
+    latex_style,
+    one_format,
+    say_defaults,
+    split_list,
+    split_models,
+    versions_of,
+)
+from .table_options import FITTING, TableOptions
 
 Bootstrap = Annotated[int, typer.Option(min=0, help="replicates of the intervals; 0: none")]
 Seed = Annotated[int, typer.Option(min=0, help="of the resampling")]
@@ -47,6 +58,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     published: Annotated[bool, typer.Option("--published", help="beside published rows, as RobustBench's")] = False,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
+    view: TableOptions = FITTING,
     as_csv: Csv = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
     as_latex: Annotated[
@@ -62,6 +74,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     asked = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json}
     form = one_format(asked)
     style = latex_style(latex_words)
+    view.check(form)
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     plain = not (defence or metric or pooled or knowledge or mixed) and by is By.attacks
     sides = {"--published": published, "--references": references, "--transfer": transfer}
@@ -87,14 +100,16 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
 
         rates = build_transfer(folder, **drawing)
         if not form:
-            print_transfer(rates)
+            with view.open() as console:
+                print_transfer(rates, console)
             return
         table = transfer_rows(rates)
     else:
         chosen = {"pooled": pooled, "mixed": mixed, "knowledge": None if knowledge is None else knowledge.value}
         table = _build(folder, by, split_list("--metric", metric), defence, chosen, **drawing)
     if not form:
-        print_results(table)
+        with view.open() as console:
+            print_results(table, console)
         return
     text = table_latex(table, versions_of(folder), style) if form == "latex" else FORMATS[form](table)
     print(text, end="" if form != "json" else "\n")  # noqa: T201 - the product
@@ -114,6 +129,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="draw them: FILE.svg, .png or .pdf")] = None,
+    view: TableOptions = FITTING,
     as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:
@@ -123,19 +139,20 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..report.text.tables import curves_csv, curves_json, print_curves
 
     form = one_format({"csv": as_csv, "json": as_json})
+    view.check(form)
     folder = open_sources(context, folders)
     if against is Against.passes:
         if out is not None or budget:
             raise InvalidInput(
                 "expected --csv or --json with --against passes, got -o or --budget: the report draws them"
             )
-        _show_distances(folder, norm, model, form)
+        _show_distances(folder, norm, split_models(model), form, view)
         return
     curves = build_curves(
         folder,
         against=against.value,
         norm=norm,
-        models=model,
+        models=split_models(model),
         budgets=[parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None,
         bootstrap=bootstrap,
         seed=seed,
@@ -151,10 +168,11 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
         print(curves_csv(curves), end="")  # noqa: T201
         _warn(curves.notes)
     else:
-        print_curves(curves)
+        with view.open() as console:
+            print_curves(curves, console)
 
 
-def _show_distances(folder: Path, norm: str | None, models: list[str] | None, form: str) -> None:
+def _show_distances(folder: Path, norm: str | None, models: list[str] | None, form: str, view: TableOptions) -> None:
     """The median distance after so many passes."""
     from ..engine.tables.distance_curves import build_distance_curves
     from ..report.text.distances import distances_csv, distances_json, print_distances
@@ -166,7 +184,8 @@ def _show_distances(folder: Path, norm: str | None, models: list[str] | None, fo
         print(distances_csv(curves), end="")  # noqa: T201
         _warn(curves.notes)
     else:
-        print_distances(curves)
+        with view.open() as console:
+            print_distances(curves, console)
 
 
 def _build(

@@ -25,6 +25,7 @@ from .options import (
     split_list,
 )
 from .progress import show_progress
+from .table_options import FITTING, TableOptions
 
 
 def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
@@ -45,6 +46,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
+    view: TableOptions = FITTING,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,
@@ -56,6 +58,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..adapters.running.access import check_any_access
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
+    view.check(form)
     settle_attacks(how)
     given = read_parameters({}, param or [], [attack])
     radii = [parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None
@@ -90,7 +93,8 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     elif form == "json":
         print(json.dumps({"norm": norm, "rows": lines, "failed": failed}, indent=2))  # noqa: T201 - the product
     else:
-        _print(attack, model, data, norm, lines, failed)
+        with view.open() as console:
+            _print(f"{attack} on {model}, {data}", norm, lines, failed, console)
 
 
 def _line(
@@ -108,18 +112,17 @@ def _line(
     return {"implementation": row.name, **saturation._asdict()}
 
 
-def _print(attack: str, model: str, data: str, norm: str, lines: list[dict[str, Any]], failed: dict[str, str]) -> None:
+def _print(title: str, norm: str, lines: list[dict[str, Any]], failed: dict[str, str], console: Any) -> None:
     from ..adapters.words import radius_text
     from ..engine import share_interval
-    from ..report.text.console import make_console, print_table
+    from ..report.text.console import print_table
 
-    console = make_console()
     columns = ("implementation", "n", "at", *(radius_text(norm, budget) for budget in lines[0]["budgets"]))
     rows = []
     for line in lines:
         at = "-" if line["epsilon"] is None else radius_text(norm, line["epsilon"])
         rows.append([line["implementation"], line["attacked"], at, *(f"{ratio:.3f}" for ratio in line["ratios"])])
-    print_table(f"{attack} on {model}, {data}: share fooled at each {norm} radius", columns, rows, console)
+    print_table(f"{title}: share fooled at each {norm} radius", columns, rows, console, rest="stack")
     n = lines[0]["attacked"]
     low, high = share_interval(n, n)
     note = "at: the smallest radius that loses nothing against the best one"

@@ -117,4 +117,4 @@ def _print(out: Path, learned: dict[str, Any], names: dict[str, str]) -> None:
     console = make_console()
     for key, each in learned.items():
         text = f"failed: {names[key]}: {each}" if isinstance(each, str) else str(each)
-        console.print(f"{out}/fits/{key}: {text}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{out}/fits/{key}: {text}", highlight=False, markup=False)

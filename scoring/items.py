@@ -54,6 +54,12 @@ def describe_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) 
     return table.sort_values("difficulty", ascending=False, kind="stable").reset_index()
 
 
+def _short_radius(match: re.Match[str]) -> str:
+    """A radius in four digits, or as a multiple of 1/255."""
+    levels = float(match[0]) * 255
+    return f"{levels:.4g}/255" if abs(levels - round(levels, 2)) < 1e-6 else f"{float(match[0]):.4g}"
+
+
 def kinds_of(responses: Responses) -> tuple[str, ...]:
     """What each item is beside its image: the attack and its threat model, or the model that was attacked.
 
@@ -65,7 +71,7 @@ def kinds_of(responses: Responses) -> tuple[str, ...]:
     """
     pairs = zip(responses.items, responses.images, strict=True)
     texts = [item.removeprefix(f"{image} x ").replace(" nan", "") for item, image in pairs]
-    rounded = {text: re.sub(r"\b\d+\.\d{5,}\b", lambda radius: f"{float(radius[0]):.4g}", text) for text in set(texts)}
+    rounded = {text: re.sub(r"\b\d+\.\d{5,}\b", _short_radius, text) for text in set(texts)}
     if len(set(rounded.values())) == len(rounded):
         texts = [rounded[text] for text in texts]
     words = {text: text.split(" ") for text in dict.fromkeys(texts)}

@@ -62,10 +62,13 @@ def test_attacks_as_json_lists_every_row_with_its_defaults(run):
 
 
 def test_attacks_as_a_table_and_one_attack_in_detail(run):
-    code, out, _ = run("attacks", "--library", "art")
+    code, out, _ = run("attacks", "--library", "art", "--wide")
     assert code == 0
     assert "art:pgd" in out
     assert "foolbox:" not in out
+    code, out, _ = run("attacks", "--library", "art,foolbox")
+    (line,) = (line for line in out.splitlines() if line.startswith("pgd "))
+    assert line.split()[:4] == ["pgd", "art,", "foolbox", "linf,"]
     code, out, _ = run("attacks", "pgd")
     assert code == 0
     assert "step_size" in out

@@ -1,72 +1,29 @@
-"""The catalogue: every implementation by name, joined from the libraries' records; a library is loaded when used."""
+"""The catalogue: every implementation by name, what it takes, and its class; a library is loaded when used."""
 
 import importlib
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
 from ...errors import InvalidInput, MissingLibrary, UnknownName, Unsupported
 from ..attack import Attack, Implementation
-from ..libraries import collect_libraries
-from ..libraries.common_findings import COMMON
 from ..libraries.library import Library, absolute_path
 from ..libraries.user import LIBRARY as USER
 from ..libraries.user.row import as_implementation, implementation_from_file, stated_defaults
-from ..parameters import PARAMETERS, SUPPLIED, Parameter, check_parameter, find_parameter
+from ..parameters import SUPPLIED, Parameter, check_parameter, find_parameter
 from ..threat_model import ThreatModel
 from ..user_file import is_file_name
-from .attacks import ATTACKS as CANONICAL
+from .joined import catalogue
 from .lazy import LazyMapping
 
-
-def _why_unusable(library: Library, known: Mapping[str, Attack], findings: set[str]) -> str:
-    """What in a record has no meaning here, or another one than it has already; "" if nothing."""
-    introduced = {attack.name: attack for attack in library.introduces}
-    for name, attack in introduced.items():
-        if known.get(name, attack) != attack:
-            return f"it introduces the attack {name}, which there is already, in another way"
-    for row in library.attacks:
-        if row.attack not in known and row.attack not in introduced:
-            return f"{row.name}: unknown attack; a record introduces what the catalogue does not have"
-        if strange := set(row.params) - {*PARAMETERS, *SUPPLIED}:
-            return f"{row.name}: unknown parameter {', '.join(sorted(strange))}; see davylamp.adapters.PARAMETERS"
-        if strange := set(row.findings) - {*library.findings, *findings}:
-            return f"{row.name}: unknown finding {', '.join(sorted(strange))}"
-    return ""
-
-
-class _Catalogue(NamedTuple):
-    libraries: Mapping[str, Library]
-    attacks: Mapping[str, Attack]
-    implementations: Mapping[str, Implementation]
-    refused: Mapping[str, str]
-
-
-@cache
-def _catalogue() -> _Catalogue:
-    """What the built-in records and those of other packages come to."""
-    records, refused = collect_libraries()
-    libraries: dict[str, Library] = {}
-    attacks = dict(CANONICAL)
-    for name, library in records.items():
-        if why := _why_unusable(library, attacks, set(COMMON)):
-            refused[name] = why
-        else:
-            libraries[name] = library
-            attacks |= {attack.name: attack for attack in library.introduces}
-    rows = {row.name: row for library in libraries.values() for row in library.attacks}
-    return _Catalogue(libraries, attacks, rows, refused)
-
-
-LIBRARIES: Mapping[str, Library] = LazyMapping(lambda: _catalogue().libraries)
-ATTACKS: Mapping[str, Attack] = LazyMapping(lambda: _catalogue().attacks)
-IMPLEMENTATIONS: Mapping[str, Implementation] = LazyMapping(lambda: _catalogue().implementations)
-REFUSED_LIBRARIES: Mapping[str, str] = LazyMapping(lambda: _catalogue().refused)
+LIBRARIES: Mapping[str, Library] = LazyMapping(lambda: catalogue().libraries)
+ATTACKS: Mapping[str, Attack] = LazyMapping(lambda: catalogue().attacks)
+IMPLEMENTATIONS: Mapping[str, Implementation] = LazyMapping(lambda: catalogue().implementations)
+REFUSED_LIBRARIES: Mapping[str, str] = LazyMapping(lambda: catalogue().refused)
 
 # What Foolbox and adversarial-library call a step size in radii.
 _RELATIVE_STEPS = ("rel_stepsize", "relative_step_size")

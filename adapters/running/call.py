@@ -69,10 +69,14 @@ class Returned(NamedTuple):
 
 
 class Meter(NamedTuple):
-    """What a call is held to: the queries that each image may still cost, shape (n,), or None; a trace, or None."""
+    """What a call is held to: the queries that each image may still cost, shape (n,), or None; a trace, or None.
+
+    `asked` is called with the number of passes that were just made, so that somebody who waits can be told.
+    """
 
     allowance: Tensor | None = None
     trace: TraceOfCall | None = None
+    asked: Callable[[int], object] | None = None
 
 
 class _Probabilities(nn.Module):
@@ -122,6 +126,7 @@ def call_library(
         needs_gradients=attack_of(row).knowledge == "white-box",
         scores=_scores_of(row),
         trace=meter.trace,
+        asked=meter.asked,
     )
     has_start = torch.ones_like(batch.labels, dtype=torch.bool)
     returned, error, started = batch.inputs, None, time.perf_counter()

@@ -39,6 +39,7 @@ class QueryCounter(nn.Module):
         needs_gradients: the attack is a white-box one: a model without gradients is refused (`NoGradients`).
         scores: what a score-based attack makes of the logits, noted in `seen`; None: it sees none.
         trace: notes the nearest example of each image; None: nobody wants to know.
+        asked: called with the number of passes that were just made; None: nobody waits for it.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -54,11 +55,13 @@ class QueryCounter(nn.Module):
         needs_gradients: bool = False,
         scores: Callable[[Tensor], Tensor] | None = None,
         trace: TraceOfCall | None = None,
+        asked: Callable[[int], object] | None = None,
     ):
         super().__init__()
         self.classifier = classifier
         self._images = inputs.detach()
         self._order, self._needs_gradients, self._scores, self._trace = order, needs_gradients, scores, trace
+        self._asked = asked
         self._draws = classifier.eot if classifier.random else 1
         # Calls on the whole batch are counted in plain integers: nothing to allocate, nothing to wait for on a GPU.
         self._whole = {"forwards": 0, "backwards": 0}
@@ -182,6 +185,8 @@ class QueryCounter(nn.Module):
             self._whole[kind] += self._draws
         else:  # a bincount waits for the GPU
             self._single[kind].index_add_(0, owners, torch.full_like(owners, self._draws))
+        if self._asked is not None:
+            self._asked(self._draws * (len(self._images) if owners is None else len(owners)))
 
     def _owners(self, inputs: Tensor) -> Tensor | None:
         if self._rows is None:

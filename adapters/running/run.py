@@ -77,7 +77,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             it gets wrong counts as fooled if what comes back does so still and is not the clean image.
         fitted: what the row has learned (`fit_attack`), with its parameters: it is applied, and the classifier is asked
             nothing, unless the row asks with what it has learned (`Implementation.learned`).
-        progress: called with the number of images done after each library call.
+        progress: called with the number of images done after each library call; its method `asked`, if it has one,
+            with the number of passes just made.
         watch: called with what each library call gave back, right after it and before it is judged.
         trace: notes the nearest example of each image among all that the model is asked about, whatever the attack
             makes of it; of these images in this order. The passes of `spent` are counted in.
@@ -136,7 +137,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
                 progress(len(call.adv_inputs))
 
         steady = classifier.random or is_steady(classifier, inputs, logits, seed)
-        _attack_all(classifier, evidence, attacked, settings, seed, places, note)
+        asked = getattr(progress, "asked", None)
+        _attack_all(classifier, evidence, attacked, settings, seed, places, note, asked)
         adv_logits, success, rounded = evidence.conclude(classifier, attacked, None if steady else seed)
         return AttackResult(
             implementation=row.name,
@@ -165,7 +167,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         )
 
 
-def _attack_all(
+def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what that knows
     classifier: Classifier,
     evidence: Evidence,
     attacked: Tensor,
@@ -173,6 +175,7 @@ def _attack_all(
     seed: int,
     places: Tensor,
     note: Callable[[Returned], object],
+    asked: Callable[[int], object] | None,
 ) -> None:
     row, fitted, remaining = evidence.row, evidence.fitted, dict(settings)
     batch_size = remaining.pop("batch_size", DEFAULT_BATCH_SIZE)
@@ -196,7 +199,7 @@ def _attack_all(
                     call = apply_fitted(row, fitted, evidence.images.pick(rows), rules)
                 else:
                     words = pick_words(kwargs, rows, classifier.device) | learned
-                    meter = evidence.meter(rows, remaining.get("max_queries"))
+                    meter = evidence.meter(rows, remaining.get("max_queries"))._replace(asked=asked)
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call)
                 calls, error = calls + 1, call.error or error

@@ -7,6 +7,7 @@ import numpy as np
 
 from ...adapters.result import allowed_radius
 from ...adapters.running.judge import KINDS, RULES, UNCHANGED
+from ...adapters.words import radius_text
 from ..cell import is_iterated
 from ..statistics.paired_tests import mcnemar
 from ..statistics.verdict import SIGNIFICANT, TOO_MANY_VIOLATIONS
@@ -162,12 +163,16 @@ def _judge_steps(_: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]
     return state, f"{times} times the steps fool {len(new)} more of {count} images ({len(base)} before)", new
 
 
+def _radius_of(outcome: Outcome, probe: Mapping[str, Any]) -> str:
+    return radius_text(outcome.cell.threat_model.norm, probe["radius"])
+
+
 def _judge_unbounded(
     outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str, Any]
 ) -> tuple[State, str, list[int]]:
     left = [place for place in probes["images"] if place not in probe["fooled"]]
     state: State = "pass" if not left else "fail" if is_iterated(outcome.cell) else "warn"
-    radius = "without a radius" if probe["radius"] is None else f"within {probe['radius']:.4g}"
+    radius = "without a radius" if probe["radius"] is None else f"within {_radius_of(outcome, probe)}"
     count = len(probes["images"])
     return state, f"{count - len(left)} of {count} images are fooled {radius}", left
 
@@ -179,9 +184,8 @@ def _judge_noise(outcome: Outcome, probes: Mapping[str, Any], probe: Mapping[str
     p = mcnemar([i in noise for i in images], [i in base for i in images])
     white = outcome.cell.knowledge == "white-box"
     state: State = "pass" if not only else "fail" if white or p < SIGNIFICANT else "warn"
-    detail = (
-        f"{probe['draws']} random changes of size {probe['radius']:.4g} fool {len(noise)} of {len(images)} images, "
-    )
+    drawn = f"{probe['draws']} random changes of size {_radius_of(outcome, probe)}"
+    detail = f"{drawn} fool {len(noise)} of {len(images)} images, "
     return state, detail + f"{len(only)} of which the attack does not fool", only
 
 
@@ -191,7 +195,7 @@ def _judge_active(outcome: Outcome, _: Mapping[str, Any], probe: Mapping[str, An
     state: State = "pass" if not missed else "warn" if len(missed) == 1 and count > 1 else "fail"
     if state == "fail" and not is_iterated(outcome.cell):
         state = "warn"  # one step or a budget of queries may be too little for it: the paper tests optimisers
-    detail = f"found {count - len(missed)} of {count} planted examples within {probe['radius']:.4g}"
+    detail = f"found {count - len(missed)} of {count} planted examples within {_radius_of(outcome, probe)}"
     if probe["easy"]:
         detail += f"; {len(probe['easy'])} more left out, which random noise finds"
     return state, detail, missed

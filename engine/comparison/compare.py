@@ -34,6 +34,7 @@ from ...adapters.words import threat_text
 from ...errors import AttackFailed, MissingLibrary, ModelFailed, Unsupported
 from ...intervals import share_interval
 from ...metrics import euclidean_distortion, maximum_distortion
+from ..run.in_process import Count
 from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
 
 
@@ -188,7 +189,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         for row in fitting:
             given_to_all: dict[str, Any] = {"targets": targets, "seed": seed, "logits": logits}
             given_to_all |= {"draws": draws, "eot": eot}
-            given_to_all["progress"] = partial(progress, row.name) if progress else None
+            given_to_all["progress"] = Count(row.name, progress) if progress else None
             run = partial(run_attack, row, classifier, inputs, labels, threat_model, **given_to_all)
             lines.append(_line(row, threat_model.norm, inputs, shared, run))
     pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))

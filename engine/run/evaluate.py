@@ -17,7 +17,7 @@ from ..store.examples import read_examples
 from ..store.fits import fitted_of
 from ..store.plans import forget_plan, note_failed, note_plan
 from ..store.store import Record, ResultsStore
-from .executor import Executor, Progress
+from .executor import Executor, Progress, label_of
 from .in_process import ThisProcess
 from .ledger import Ledger
 from .task import Task, TaskResult
@@ -195,7 +195,7 @@ class _Evaluation:
                 if not self.ledger.has(task):
                     tasks.append(task)
                 else:
-                    self.progress("", task.images)
+                    self._skip(task)
                     self.waited |= {task.cell.key} if task.cell else set()
             if tasks:
                 time.sleep(_POLL_SECONDS)
@@ -203,14 +203,14 @@ class _Evaluation:
     def _claimed(self, tasks: list[Task], taken: list[Task]) -> Iterator[Task]:
         for task in tasks:
             if self.ledger.has(task):
-                self.progress("", task.images)
+                self._skip(task)
                 continue
             lock = self.store.claim(task.name)
             if lock is None:
                 taken.append(task)
             elif self.ledger.has(task):  # another process finished it between the look and the claim
                 self.store.release(task.name, lock)
-                self.progress("", task.images)
+                self._skip(task)
             else:
                 self.locks[task.name] = lock
                 try:
@@ -218,9 +218,17 @@ class _Evaluation:
                 except (DavylampError, ValueError) as error:  # images that are damaged: this task alone waits for them
                     self.ledger.damaged.append(str(error))
                     self.store.release(task.name, self.locks.pop(task.name))
-                    self.progress("", task.images)
+                    self._skip(task)
                 else:
                     yield equipped
+
+    def _skip(self, task: Task) -> None:
+        """Report images that nobody has to wait for; by name to whom it makes a difference."""
+        skip = getattr(self.progress, "skip", None)
+        if skip is None:
+            self.progress("", task.images)
+        else:
+            skip(label_of(task), task.images)
 
     def _transfer_tasks(self) -> list[Task]:
         """Every cell's examples on the other models that see the same images; a failed cell has none."""

@@ -45,7 +45,10 @@ def unsendable(task: Task, error: BaseException) -> InvalidInput:
 
 def label_of(task: Task) -> str:
     """What a progress bar calls a task."""
-    return task.cell.attack if task.cell else task.subject.model
+    if task.cell is None:
+        return f"clean predictions of {task.subject.model}"
+    before = {"transfer": "transfer of ", "fit": "what is learned by "}.get(task.kind, "")
+    return f"{before}{task.cell.attack}"
 
 
 def work_here(task: Task) -> TaskResult:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...adapters.words import radius_text
 from ...errors import Unsupported
 from ...metrics import transfer_by_source, transfer_by_target, transfer_of_attack
 from ..cell import ModelOnData
@@ -171,7 +172,7 @@ def _gaps(table: TransferTable) -> list[str]:
     for labels, rates in zip(table.attacks, table.rates, strict=True):
         have = sum(not math.isnan(estimate.value) for line in rates for estimate in line)
         if have < pairs:
-            radius = "" if math.isnan(labels["epsilon"]) else f" {labels['epsilon']:.4g}"
+            radius = "" if math.isnan(labels["epsilon"]) else f" {radius_text(labels['norm'], labels['epsilon'])}"
             name = " ".join(
                 part for part in (labels["implementation"], labels["norm"] + radius, labels["setting"]) if part
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...adapters.words import radius_text
 from ...engine.store.files import write_whole
 from ...engine.tables.budget_curves import Curves
 from ...engine.tables.curve_points import Curve
@@ -80,7 +81,7 @@ def _draw(axes: Any, curve: Curve, place: int, *, queries: bool) -> None:
 def _name(labels: Mapping[str, Any]) -> str:
     parts = [
         labels["implementation"],
-        "" if math.isnan(labels["epsilon"]) else f"epsilon {labels['epsilon']:.4g}",
+        "" if math.isnan(labels["epsilon"]) else f"epsilon {radius_text(labels['norm'], labels['epsilon'])}",
         labels["setting"],
     ]
     return ", ".join(part for part in (*parts, "targeted" if labels["targeted"] else "") if part)

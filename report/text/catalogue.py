@@ -4,8 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .console import format_cell, make_console, print_table
+from rich.console import Console
 
+from ...adapters.words import radius_text
+from .console import format_cell, print_table
+
+SHORT = ("attack", "libraries", "norms", "knowledge", "kind", "title")
 _COLUMNS = (
     "attack", "implementation", "class", "norms", "knowledge", "kind", "targeted", "status", "defaults", "findings",
 )  # fmt: skip
@@ -16,8 +20,20 @@ def catalogue_json(rows: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps([_plain(dict(row)) for row in rows], indent=2, allow_nan=False)
 
 
+def print_attacks(attacks: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print the attacks, a line each: who has it, in which norms; without a look into the libraries.
+
+    Args:
+        attacks: a record each: attack, title, norms, knowledge, kind, libraries.
+        console: where to.
+    """
+    print_table("", SHORT, [[attack[column] for column in SHORT] for attack in attacks], console)
+    ending = "`davylamp attacks NAME`: parameters, defaults and findings of an attack; --wide: every implementation"
+    console.print(f"\n{len(attacks)} attacks. {ending}")
+
+
 def print_catalogue(
-    rows: Sequence[Mapping[str, Any]], findings: Mapping[str, str], parameters: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]], findings: Mapping[str, str], parameters: Mapping[str, str], console: Console
 ) -> None:
     """Print the implementations; for few of them also what repairs, findings and parameters mean.
 
@@ -25,11 +41,13 @@ def print_catalogue(
         rows: a record per implementation, see `adapters.describe`.
         findings: id -> sentence.
         parameters: canonical name -> meaning.
+        console: where to.
     """
-    console = make_console()
-    cells = [[row[column] for column in _COLUMNS] for row in rows]
-    print_table("", _COLUMNS, cells, console)
-    if len({row["attack"] for row in rows}) > 1:
+    several = len({row["attack"] for row in rows}) > 1
+    columns = _COLUMNS if several else tuple(name for name in ("implementation", *_COLUMNS[2:-1]))
+    cells = [[_cell(row, column) for column in columns] for row in rows]
+    print_table("", columns, cells, console, keys=2 if several else 1, rest="blocks")
+    if several:
         shown = sorted({key for row in rows for key in row["findings"]})
         console.print("\nKnown findings (the row runs as the library ships it):", style="bold")
         for key in shown:
@@ -43,6 +61,31 @@ def print_catalogue(
             console.print(f"{row['implementation']}: broken: {row['broken']}", highlight=False, markup=False)
     names = dict.fromkeys(name for row in rows for name in row["parameters"])
     print_table("Parameters", ("name", "meaning"), [(name, parameters[name]) for name in names], console)
+
+
+def _cell(row: Mapping[str, Any], column: str) -> Any:
+    """A cell; defaults by norm with a norm in front of each group."""
+    value = row[column]
+    if column == "defaults" and isinstance(value, Mapping):
+        value = _with_radii(value)
+    if (
+        column == "defaults"
+        and isinstance(value, Mapping)
+        and any(isinstance(each, Mapping) for each in value.values())
+    ):
+        return "; ".join(f"{norm}: {format_cell(each)}" for norm, each in value.items())
+    return value
+
+
+def _with_radii(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults, by parameter or by norm and parameter, with step sizes as a radius is written."""
+    shown: dict[str, Any] = {}
+    for name, value in defaults.items():
+        if isinstance(value, Mapping):
+            shown[name] = _with_radii(value)
+        else:
+            shown[name] = radius_text("linf", value) if name == "step_size" and isinstance(value, float) else value
+    return shown
 
 
 def _plain(value: Any) -> Any:

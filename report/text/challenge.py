@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from rich.console import Console
+
 from ...adapters.words import radius_text
 from ...engine.challenge.attempts import PARTS, Attempt
 from ...engine.challenge.ruling import share_text
-from .console import make_console, print_table
+from .console import print_table
 
 COLUMNS = ("attacker", "attack", "made on", "gradients", "radius", "accuracy", "95 % interval", "passes", "violations")
 
@@ -50,10 +52,10 @@ def verdict_lines(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def print_challenge(document: dict[str, Any], page: str) -> None:
+def print_challenge(document: dict[str, Any], page: str, console: Console) -> None:
     """The attacks, the verdict, and where the page is."""
-    console = make_console()
     rows = [attempt_row(attempt, document["norm"]) for attempt in document["attempts"]]
-    print_table(f"{document['model']} challenged", COLUMNS, rows, console)
+    order = ("accuracy", "95 % interval", "radius", "passes", "made on")
+    print_table(f"{document['model']} challenged", COLUMNS, rows, console, keys=2, order=order)
     for line in (*verdict_lines(document), f"page: {page}"):
         console.print(line, highlight=False, markup=False)

@@ -15,7 +15,7 @@ from .console import format_cell, make_console, print_table, to_csv
 
 _ROW_COLUMNS = (
     "implementation", "n", "MR", "95 % interval", "8-bit", "l0", "l1", "l2 median", "l2 mean", "linf median",
-    "forwards", "(max)", "backwards", "(max)", "s/image", "violations", "known findings",
+    "forwards", "forwards max", "backwards", "backwards max", "s/image", "violations", "known findings",
 )  # fmt: skip
 _NUMBERS = (
     "images", "MR", "MR_interval", "MR_8bit", "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
@@ -64,8 +64,12 @@ def comparison_csv(comparison: Comparison) -> str:
 
 def print_comparison(comparison: Comparison, title: str, console: Console | None = None) -> None:
     """Print the rows, the verdicts and what a reader must know about either."""
-    print_table(title, _ROW_COLUMNS, [_row_cells(row) for row in comparison.rows], console)
     console = console or make_console()
+    broken = any(row.metrics.get("violations", 1) for row in comparison.rows)
+    norm = comparison.threat_model.norm
+    order = ["n", "MR", "95 % interval", *(["violations"] if broken else [])]
+    order += [f"{norm} median", "forwards", "backwards", "s/image", "8-bit", "l2 median", "linf median", "violations"]
+    print_table(title, _ROW_COLUMNS, [_row_cells(row) for row in comparison.rows], console, order=order)
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     console.print(
         f"{threat_text(comparison.threat_model)}; {chosen}; seed {comparison.seed}",
@@ -74,9 +78,14 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
     )
     if comparison.pairs:
         columns = ("a", "b", "verdict", "n", "a - b", "90 %", "p success", "p distance", "largest pixel difference")
-        print_table("", columns, [_pair_cells(pair) for pair in comparison.pairs], console)
+        console.print("")
+        print_table("", columns, [_pair_cells(pair) for pair in comparison.pairs], console, keys=2)
         for line in verdict_notes(comparison):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, highlight=False, markup=False)
+    legend = (
+        "MR: misclassification ratio, the share of the n images that were fooled; forwards, backwards: median passes"
+    )
+    console.print(f"{legend} of an image; a - b: difference of MR (`davylamp metrics NAME`)", highlight=False)
 
 
 def verdict_notes(comparison: Comparison) -> list[str]:
@@ -97,7 +106,7 @@ def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: Console |
     names = list(dict.fromkeys(name for parameters in defaults.values() for name in parameters))
     rows = [(name, *(parameters.get(name) for parameters in defaults.values())) for name in names]
     differing = [row for row in rows if len({str(value) for value in row[1:]}) > 1]
-    print_table("Defaults that differ", ("parameter", *defaults), differing, console)
+    print_table("Defaults that differ", ("parameter", *defaults), differing, console, rest="stack")
 
 
 def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
@@ -124,7 +133,7 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
 def _row_cells(row: Row) -> list[Any]:
     numbers = row.metrics
     if not numbers:
-        return [row.implementation.name, *["-"] * (len(_ROW_COLUMNS) - 3), "failed", ""]
+        return [row.implementation.name, "-", "failed", *["-"] * (len(_ROW_COLUMNS) - 5), "-", ""]
     low, high = numbers["MR_interval"]
     return [
         row.implementation.name,

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...adapters.words import labels_text, radius_text
 from ...engine.parametrised import base_of
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import Curves
@@ -14,7 +15,7 @@ from ...engine.tables.curve_points import Curve
 from ...engine.tables.table import Table, TableRow
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import METRICS
-from .console import format_cell, make_console, print_table, printable, to_csv
+from .console import format_cell, interval_text, make_console, print_table, printable, to_csv
 from .latex_metrics import table_latex
 from .shown import is_given, shown_labels
 
@@ -36,6 +37,7 @@ _MEASURED = {"seconds": "Cost", "forwards": "Cost", "backwards": "Cost"} | dict.
     ("l0", "l1", "l2", "linf"), "Distortion"
 )
 _COUNTED = ("knowledge", "models", "attacks", "cells", "failed", "images", "violations")
+_NAMES = ("model", "attack", "implementation", "examples", "setting of the defence")
 _MEANS = {
     "attacks": "mean over models",
     "models": "mean over attacks",
@@ -70,19 +72,24 @@ def table_markdown(table: Table) -> str:
 
 def print_results(table: Table, console: Console | None = None) -> None:
     """Print a table in the papers' blocks: capability, effect, cost, distortion."""
-    console, first = console or make_console(), True
+    console, first, printed = console or make_console(), True, []
     blocks: dict[str, list[str]] = {}
     for symbol in table.symbols:
         block = "Side by side" if table.by in ("references", "published") else _block(symbol)
         blocks.setdefault(block, []).append(symbol)
     shown = shown_labels(table)
+    keys = sum(name in _NAMES for name in shown) or 1
+    heading = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
     for block, symbols in (blocks or {"Cells": []}).items():
         labels = shown if first else [name for name in shown if name not in _COUNTED]
         rows = [[*_label_cells(row, labels), *(_text(row.metrics[symbol]) for symbol in symbols)] for row in table.rows]
-        heading = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
-        print_table(f"{block}: {_MEANS[table.by]}; {heading}", [*labels, *symbols], rows, console)
+        broken = any(is_given(row.labels.get(name)) for row in table.rows for name in ("failed", "violations"))
+        order = [name for name in labels if name not in _COUNTED]
+        order += [*(["failed", "violations"] if broken else []), *symbols]
+        title = f"{block}: {_MEANS[table.by]}; {heading}"
+        printed += print_table(title, [*labels, *symbols], rows, console, keys=keys, order=order)
         first = False
-    print_notes(table.notes, console)
+    print_notes([*_legend(printed), *table.notes], console)
 
 
 def print_corruptions(tables: Sequence[Table], console: Console | None = None) -> None:
@@ -93,6 +100,7 @@ def print_corruptions(tables: Sequence[Table], console: Console | None = None) -
         what = "Means over the corruptions" if table.by == "corruption models" else "Each corruption"
         heading = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
         print_table(f"{what}; {heading}", columns, rows, console)
+    print_notes(_legend(tables[0].symbols if tables else ()), console)
     print_notes(list(dict.fromkeys(note for table in tables for note in table.notes)), console)
 
 
@@ -101,16 +109,20 @@ def print_transfer(transfer: Transfer, console: Console | None = None) -> None:
     console = console or make_console()
     for table in transfer.tables:
         for place, labels in enumerate(table.attacks):
-            threat = ", ".join(
-                format_cell(labels[name]) for name in ("norm", "epsilon", "setting") if is_given(labels[name])
-            )
-            title = f"{labels['implementation']}, {threat}{', targeted' if labels['targeted'] else ''}"
+            setting = f", {labels['setting']}" if is_given(labels["setting"]) else ""
+            title = f"{labels['implementation']}, {labels_text(labels)}{setting}"
             rows = [
                 [name, *map(_text, table.rates[place][i]), _text(table.by_source[place][i])]
                 for i, name in enumerate(table.models)
             ]
             rows.append(["mean", *map(_text, table.by_target[place]), _text(table.of_attack[place])])
-            print_table(f"Transfer of {title}", ["made on / tested on", *table.models, "mean (OTR)"], rows, console)
+            print_table(
+                f"Transfer of {title}",
+                ["made on / tested on", *table.models, "mean (OTR)"],
+                rows,
+                console,
+                rest="stack",
+            )
         _print_threat(table, console)
     print_notes(transfer.notes, console)
 
@@ -121,11 +133,12 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
     for norm, budgets in curves.shown.items():
         mine = [curve for curve in curves.curves if curve.labels["norm"] == norm]
         points = {float(budget) for curve in mine if curve.kind == "points" for budget in curve.budgets}
-        shown = sorted({*budgets, *points})
+        known = {budget for curve in mine for budget in curve.budgets.tolist()}
+        shown = sorted({*budgets, *points} & known) or sorted(budgets)
         names = ["model", "implementation", "epsilon", "targeted", "setting", "images", "violations"]
         names = [name for name in names if any(is_given(curve.labels[name]) for curve in mine)]
-        columns = [*names, *(f"{budget:.4g}" for budget in shown)]
         queries = curves.against == "queries"
+        columns = [*names, *(f"{each:.4g}" if queries else radius_text(norm, each) for each in shown)]
         columns += ["half at"] if queries else ["half at", "D_half", "R^2", "OPT"]
         beside = any(not curve.judged for curve in mine)
         columns += ["OPT of imported"] if beside else []
@@ -133,8 +146,9 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         if beside:
             rows = [[*row, _text(curve.reference_optimality, n=False)] for row, curve in zip(rows, mine, strict=True)]
         what = "queries" if queries else norm
-        print_table(f"Accuracy against {what} ({curves.unit[norm]})", columns, rows, console)
-    print_notes(curves.notes, console)
+        title = f"Accuracy against {what} ({curves.unit[norm]})"
+        print_table(title, columns, rows, console, keys=2, order=[*names[2:], *columns[len(names) :]], rest="stack")
+    print_notes([*_legend([] if curves.against == "queries" else ["D_half", "OPT"]), *curves.notes], console)
 
 
 def curves_json(curves: Curves) -> str:
@@ -195,7 +209,8 @@ def _print_threat(table: TransferTable, console: Console) -> None:
     for name, line, attacks in zip((*table.models, "mean"), lines, counts, strict=True):
         cells = zip(line, attacks, strict=True)
         rows.append([name, *(_text(e) + _of_all(count, len(table.attacks)) for e, count in cells)])
-    print_table("Threat: mean over the attacks", ["made on / tested on", *table.models], rows, console)
+    columns = ["made on / tested on", *table.models]
+    print_table("Threat: mean over the attacks", columns, rows, console, rest="stack")
 
 
 def _of_all(count: int, attacks: int) -> str:
@@ -223,8 +238,24 @@ def _flat(table: Table) -> tuple[list[str], list[list[str]]]:
 
 
 def _label_cells(row: TableRow | Curve, names: Sequence[str]) -> list[Any]:
+    return [_label_text(row.labels, name) for name in names]
+
+
+def _label_text(labels: Mapping[str, Any], name: str) -> Any:
+    """A label as it is shown: a radius as a multiple of 1/255 where it is one."""
+    value = labels[name]
+    if not isinstance(value, float) or not is_given(value):
+        return value
+    return radius_text(labels.get("norm", ""), value) if name == "epsilon" else f"{value:.4g}"
+
+
+def _legend(symbols: Sequence[str]) -> list[str]:
+    """What each symbol of a table is called, in a line."""
+    titles = {symbol: METRICS[base_of(symbol)].title for symbol in symbols if base_of(symbol) in METRICS}
+    if not titles:
+        return []
     return [
-        f"{value:.4g}" if isinstance(value := row.labels[name], float) and is_given(value) else value for name in names
+        f"{'; '.join(f'{symbol}: {title}' for symbol, title in titles.items())} (`davylamp metrics NAME`: all of it)"
     ]
 
 
@@ -244,8 +275,7 @@ def _text(estimate: Estimate, *, n: bool = True) -> str:
     """Value, interval and images: "0.755 [0.633, 0.857] (49)"; "-" where undefined."""
     if math.isnan(estimate.value):
         return "-"
-    ends = "" if math.isnan(estimate.low) else f" [{format_cell(estimate.low)}, {format_cell(estimate.high)}]"
-    return f"{format_cell(estimate.value)}{ends}" + (f" ({estimate.n})" if n else "")
+    return f"{interval_text(*estimate[:3])}" + (f" ({estimate.n})" if n else "")
 
 
 def _estimates(metrics: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:

@@ -69,11 +69,11 @@ def test_a_mistake_in_a_file_names_its_key(run, tmp_path):
     assert "run.toml: seeds[0]: expected" in run("evaluate", "run.toml", "--limit", "0")[2]
 
 
-def test_groups_come_in_the_order_of_the_signature():
+def test_groups_come_by_panel_and_in_a_panel_in_the_order_of_the_signature():
     names = list(complete(evaluate_models).__signature__.parameters)
-    assert names[:5] == ["config", "out", "preset", "models", "resize"]
-    assert [name for name in names if name in ("data", "attacks", "defence", "outputs")] == [
-        *("outputs", "defence", "attacks", "data")
+    assert names[:4] == ["config", "models", "resize", "crop"]
+    assert [name for name in names if name in ("data", "attacks", "defence", "outputs", "norm", "as_json")] == [
+        *("outputs", "defence", "data", "attacks", "norm", "as_json")
     ]
     assert len(names) == len(set(names))
 

@@ -83,12 +83,12 @@ def test_no_error_is_a_traceback(error, code, words, run, monkeypatch):
 
     monkeypatch.setattr(attacks, "choose_rows", fail)
     monkeypatch.delenv("DAVYLAMP_DEBUG", raising=False)
-    returned, out, err = run("attacks")
+    returned, out, err = run("attacks", "pgd")
     assert (returned, out) == (code, "")
     assert words in err
     assert err.count("\n") == bool(words)
     monkeypatch.setenv("DAVYLAMP_DEBUG", "1")
-    assert ("Traceback" in run("attacks")[2]) == bool(words)
+    assert ("Traceback" in run("attacks", "pgd")[2]) == bool(words)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
-"""What is told of how far a command is."""
+"""What is told of how far a command is, and how long the rest will take."""
 
 import io
 
 import pytest
 from rich.console import Console
 
-from davylamp.commands.progress import ProgressLines, duration, show_progress
+from davylamp.adapters import find_implementation
+from davylamp.commands.progress import Advance, ProgressLines, show_progress
+from davylamp.commands.time_left import TimeLeft, duration
+from davylamp.engine.expected_passes import expected_passes
 
 
 class Clock:
@@ -15,16 +18,82 @@ class Clock:
         return self.now
 
 
-def test_a_file_gets_a_line_a_minute_and_what_was_there_says_nothing_about_the_speed():
+def reporter(total, work=None):
     lines, clock = [], Clock()
-    progress = ProgressLines(110, lines.append, clock)
-    progress.add("", 10)
+    pace = TimeLeft(total, work or {}, clock)
+    return Advance(pace, ProgressLines(pace, lines.append, clock).look), pace, lines, clock
+
+
+def test_a_file_gets_a_line_a_minute_and_what_was_there_says_nothing_about_the_speed():
+    progress, _, lines, clock = reporter(110)
+    progress("", 10)
     for clock.now, images in ((30, 5), (59, 5), (60, 10), (119, 1), (130, 4), (500, 0)):
-        progress.add("art:pgd", images)
+        progress("art:pgd", images)
     assert lines == [
         "20 of 100 images in 1 min, about 4 min left; art:pgd",
         "25 of 100 images in 2 min, about 6 min left; art:pgd",
     ]
+
+
+def test_the_time_left_is_of_the_attacks_that_are_left_not_of_cheap_passes():
+    """10 clean images of a second together; then 10 of 100 passes each: 100 seconds, not one."""
+    progress, pace, _, clock = reporter(20, {"clean": (10, 1.0), "pgd": (10, 100.0)})
+    assert pace.seconds_left is None
+    progress("clean", 0)
+    clock.now = 1.0
+    progress("clean", 10)
+    assert pace.seconds_left == pytest.approx(100.0)
+    progress("pgd", 0)
+    clock.now = 41.0
+    progress.asked("pgd", 200)  # two images' worth in 40 seconds: 20 seconds each, not 10
+    assert pace.partly == pytest.approx(2.0)
+    assert pace.seconds_left == pytest.approx(160.0)
+
+
+def test_passes_that_were_measured_replace_those_that_were_expected():
+    progress, pace, _, clock = reporter(4, {"cw": (4, 1000.0)})
+    progress("cw", 0)
+    clock.now = 10.0
+    progress.asked("cw", 200)
+    progress("cw", 2)
+    assert pace.seconds_left == pytest.approx(10.0)
+    clock.now = 15.0
+    progress.asked("cw", 100)
+    assert pace.partly == pytest.approx(1.0)
+    assert pace.seconds_left == pytest.approx(5.0)
+
+
+def test_what_is_kept_is_left_out_of_the_time_by_its_name():
+    progress, pace, _, clock = reporter(20, {"cheap": (10, 1.0), "dear": (10, 100.0)})
+    progress.skip("dear", 10)
+    progress("cheap", 0)
+    clock.now = 5.0
+    progress("cheap", 5)
+    assert (pace.total, pace.seconds_left) == (10, pytest.approx(5.0))
+
+
+def test_a_long_batch_gets_lines_before_an_image_is_done():
+    progress, _, lines, clock = reporter(8, {"square": (8, 1000.0)})
+    progress("square", 0)
+    for clock.now in range(0, 200, 10):
+        progress.asked("square", 100)
+    assert lines[0] == "0 of 8 images in 1 min, about 10 min left; square"
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "passes"),
+    [
+        ("foolbox:pgd", {"steps": 7}, 14),
+        ("foolbox:pgd", {}, 80),
+        ("foolbox:pgd", {"steps": 40, "max_queries": 30}, 30),
+        ("torchattacks:fgsm", {}, 2),
+        ("foolbox:cw", {"steps": 100, "binary_search_steps": 5}, 1000),
+    ],
+)
+def test_expected_passes(name, parameters, passes):
+    row = find_implementation(name)
+    assert expected_passes(row, parameters, next(iter(row.classes))) == passes
 
 
 @pytest.mark.parametrize(
@@ -41,6 +110,8 @@ def test_a_terminal_gets_a_bar_over_what_is_left(monkeypatch):
     with show_progress(12) as progress:
         progress("", 4)
         progress("foolbox:cw", 2)
+        progress("foolbox:cw", 6)
     text = console.file.getvalue()
     assert "foolbox:cw" in text
-    assert "2/8" in text
+    assert "8/8" in text
+    assert "left" in text

@@ -151,7 +151,7 @@ def test_the_seed_decides_the_interval_only(world, run):
 def test_transfer(world, run):
     code, out, _ = run("table", world[0], "--transfer")
     assert code == 0
-    assert "Transfer of torchattacks:pgd, linf, 0.02" in out
+    assert "Transfer of torchattacks:pgd, linf 0.02" in out
     assert "Threat: mean over the attacks" in out
     (table,) = build_transfer(world[0]).tables
     _, text, _ = run("table", world[0], "--transfer", "--csv")
@@ -206,8 +206,9 @@ def test_curves_in_print_and_in_files(world, run, tmp_path):
     lines = out.splitlines()
     assert code == 0
     assert lines[0] == "Accuracy against linf (pixel range)"
-    assert lines[1].split()[-7:] == ["0.01569", "0.02", "half", "at", "D_half", "R^2", "OPT"]
-    assert len(lines) == 2 + 6
+    assert lines[1].split()[-7:] == ["4/255", "0.02", "half", "at", "D_half", "R^2", "OPT"]
+    assert len(lines) == 2 + 6 + 1
+    assert lines[-1].startswith("- D_half: Half distortion; OPT: ")
     text = run("curve", world[0], "--csv", "--budget", "0.02", "--bootstrap", "50")[1]
     rows = list(csv.DictReader(io.StringIO(text)))
     document = json.loads(run("curve", world[0], "--json", "--bootstrap", "50")[1])

@@ -1,0 +1,121 @@
+"""The names that a shell completes: attacks, libraries, metrics, presets, defences, models, data; without torch."""
+
+import ast
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+_ROOT = Path(__file__).parent.parent
+MODELS = (
+    "demo:efficientnet-lite0",
+    "demo:efficientnet-lite1",
+    "demo:efficientnet-lite2",
+    "demo:mnist-lenet5",
+    "demo:mnist-lenet5-robust",
+    "demo:cifar10-resnet18",
+    "torchvision:",
+    "timm:",
+    "hf:",
+    "onnx:",
+    "robustbench:",
+)
+DATA = (
+    "demo:imagenet",
+    "demo:tiny-imagenet",
+    "demo:cifar10",
+    "demo:mnist",
+    "imagefolder:",
+    "npz:",
+    "torchvision:",
+    "hf:",
+)
+NORMS = ("linf", "l2", "l1", "l0", "unrestricted")
+TARGETS = ("second-likely", "least-likely", "random")
+
+
+def attacks() -> list[str]:
+    """Attacks, and each library's version of them."""
+    from ..adapters.catalogue.joined import catalogue
+
+    known = catalogue()
+    return [*dict.fromkeys(row.attack for row in known.implementations.values()), *known.implementations, "best"]
+
+
+def libraries() -> list[str]:
+    """Attack libraries."""
+    from ..adapters.catalogue.joined import catalogue
+
+    return list(catalogue().libraries)
+
+
+def parameters() -> list[str]:
+    """Parameters of attacks, as `name=`."""
+    from ..adapters.parameters import PARAMETERS
+
+    return [f"{name}=" for name in PARAMETERS]
+
+
+def defences() -> list[str]:
+    """Defences in front of a model."""
+    from ..adapters.models.defences.names import known_defences
+
+    return list(known_defences())
+
+
+def metrics() -> list[str]:
+    """Symbols of metrics, read from the source: their functions need torch."""
+    texts = [path.read_text(encoding="utf-8") for path in sorted((_ROOT / "metrics").glob("*.py"))]
+    return list(dict.fromkeys(symbol for text in texts for symbol in re.findall(r'^    symbol="(.+?)",$', text, re.M)))
+
+
+def presets() -> list[str]:
+    """Settings of papers, read from the source."""
+    tree = ast.parse((_ROOT / "engine" / "plan" / "presets.py").read_text(encoding="utf-8"))
+    (table,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "PRESETS"
+    )
+    keys = table.keys if isinstance(table, ast.Dict) else []
+    return [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+
+
+def corruptions() -> list[str]:
+    """Common corruptions."""
+    from ..adapters.data.corruptions.published import CORRUPTIONS
+
+    return list(CORRUPTIONS)
+
+
+def completer_of(parameter: str) -> Callable[[str], list[str]] | None:
+    """What completes the values of a parameter; None: the shell's own completion of files."""
+    names = COMPLETED.get(parameter)
+    if names is None:
+        return None
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in names() if name.startswith(last)]
+
+    return complete
+
+
+def _fixed(names: Iterable[str]) -> Callable[[], list[str]]:
+    return lambda: list(names)
+
+
+# Parameter of a command -> the names that it takes.
+COMPLETED: dict[str, Callable[[], list[str]]] = {
+    **dict.fromkeys(("attack", "attacks", "names", "rows", "beside"), attacks),
+    **dict.fromkeys(("library", "libraries"), libraries),
+    **dict.fromkeys(("metric", "measures"), metrics),
+    **dict.fromkeys(("model", "models", "original", "surrogate", "baseline"), _fixed(MODELS)),
+    **dict.fromkeys(("data", "clean", "fit_data", "profile", "validation"), _fixed(DATA)),
+    **dict.fromkeys(("param", "attack_param"), parameters),
+    "defence": defences,
+    "corruption": corruptions,
+    "preset": presets,
+    "norm": _fixed(NORMS),
+    "target": _fixed(TARGETS),
+    "device": _fixed(("cpu", "cuda", "mps")),
+}

@@ -1,0 +1,67 @@
+"""The command that says how an evaluation stands."""
+
+import json
+from typing import Any
+
+from .evaluate import Folder
+from .options import Json
+from .table_options import FITTING, TableOptions
+
+
+def show_status(folder: Folder, view: TableOptions = FITTING, as_json: Json = False) -> None:
+    """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
+    from collections import Counter
+
+    from ..adapters.models.remote.kept_answers import spent_lines
+    from ..adapters.paths import expand_path
+    from ..engine.store.frames import list_cells, list_damaged, list_left_out
+    from ..engine.store.outcomes import remedy
+
+    view.check("json" if as_json else "")
+    states, damaged, left_out = list_cells(folder), list_damaged(folder), list_left_out(folder)
+    rows = [_status_row(state) for state in states]
+    if as_json:
+        print(json.dumps({"cells": rows, "damaged": damaged, "left_out": left_out}, indent=2))  # noqa: T201
+        return
+    counts = Counter(state.status for state in states)
+    title = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
+    with view.open() as console:
+        _print_cells(f"{folder}: {title}", rows, console)
+        lines = [f"left out: {name}: {reason}" for name, reason in left_out.items()]
+        for line in (*lines, *spent_lines(expand_path(folder)), *(f"{line}{remedy(line)}" for line in damaged)):
+            console.print(f"- {line}", highlight=False, markup=False)
+
+
+def _status_row(state: Any) -> dict[str, Any]:
+    """A cell and how it stands, as JSON types."""
+    cell = state.cell
+    return {
+        "cell": state.key,
+        "model": cell.subject.model,
+        "attack": cell.title,
+        "norm": cell.threat_model.norm,
+        "epsilon": cell.threat_model.epsilon,
+        "images": cell.subject.images,
+        "seed": cell.seed,
+        "status": state.status,
+        "seconds": state.meta.get("seconds"),
+        "reason": state.reason,
+    }
+
+
+def _print_cells(title: str, rows: list[dict[str, Any]], console: Any) -> None:
+    """How cells stand, as a table; why one failed in a line of its own."""
+    from ..adapters.words import radius_text
+    from ..report.text.console import print_table
+
+    names = ("attack", "model", "status", "norm", "epsilon", "images", "seed", "seconds", "cell")
+    lines = []
+    for row in rows:
+        epsilon = None if row["epsilon"] is None else radius_text(row["norm"], row["epsilon"])
+        lines.append([{**row, "epsilon": epsilon}[name] for name in names])
+    order = ("status", "norm", "epsilon", "images", "seconds", "seed", "cell")
+    print_table(title, names, lines, console, keys=2, order=order)
+    for row in rows:
+        if row["reason"]:
+            line = f"- {row['attack']} on {row['model']}: {row['status']}: {row['reason']}"
+            console.print(line, highlight=False, markup=False)

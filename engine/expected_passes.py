@@ -1,0 +1,60 @@
+"""How many passes an image will about cost, before anything was measured: what a time left begins with."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..adapters import Implementation, attack_of, library_defaults
+from ..errors import DavylampError
+from .cell import Cell
+
+_WITHOUT_STEPS = {"white-box": 1, "score-based": 500, "decision-based": 1000}
+_SEARCHED = 8  # runs of a search over radii
+
+
+def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: str) -> float:
+    """Forward and backward passes of an image, roughly: its steps, or what attacks of its kind take.
+
+    Args:
+        row: the implementation.
+        parameters: canonical ones that are given.
+        norm: of the threat model.
+    """
+    try:
+        known = {**library_defaults(row, norm), **parameters}
+    except (DavylampError, ImportError):  # a library that is not installed says so where it is run
+        known = dict(parameters)
+    knowledge = attack_of(row).knowledge
+    steps = known.get("steps")
+    steps = float(steps) if isinstance(steps, (int, float)) else _WITHOUT_STEPS.get(knowledge, 1)
+    passes = steps * (2 if knowledge == "white-box" else 1)
+    for name in ("restarts", "binary_search_steps"):
+        passes *= known[name] if isinstance(known.get(name), int) else 1
+    most = known.get("max_queries")
+    return max(1.0, min(passes, most) if isinstance(most, (int, float)) else passes)
+
+
+def passes_of_cell(cell: Cell) -> float:
+    """The same of a cell; of one that searches over radii a multiple."""
+    passes = expected_passes(cell.row, cell.parameters, cell.threat_model.norm)
+    return passes * _SEARCHED if cell.is_best or cell.is_saturated else passes
+
+
+def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
+    """What a plan has to do, by the names that executors report: images, and passes that one of them will about cost.
+
+    Args:
+        plan: see `plan.make.Plan`.
+    """
+    work: dict[str, tuple[int, float]] = {}
+
+    def add(name: str, images: int, passes: float) -> None:
+        before = work.get(name, (0, passes))
+        work[name] = (before[0] + images, max(before[1], passes))
+
+    for subject, _ in plan.subjects:
+        add(f"clean predictions of {subject.model}", subject.images, 1.0)
+    for cell in plan.cells:
+        add(cell.attack, cell.subject.images, passes_of_cell(cell))
+    for subject, cell in plan.transfers:
+        add(f"transfer of {cell.attack}", subject.images, 1.0)
+    return work

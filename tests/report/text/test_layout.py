@@ -1,0 +1,112 @@
+"""How a table stands at a width: nothing is broken, what matters stays, what does not fit is said or stacked."""
+
+import pytest
+
+from davylamp.errors import UnknownName
+from davylamp.report.text import console as module
+from davylamp.report.text.console import PlainConsole, interval_text, open_tables, print_table
+from davylamp.report.text.layout import at_words, lay_out, measure, widths_of
+
+COLUMNS = ("attack", "n", "MR", "seconds", "what it is")
+ROWS = [
+    ("torchattacks:deepfool", 39, "0.639 [0.47, 0.79]", 12.5, "the nearest boundary of a linear model of the net"),
+    ("foolbox:pgd", 100, "1.00 [0.96, 1.00]", 0.125, "gradient steps"),
+]
+
+
+def printed(capsys, width, rows=ROWS, columns=COLUMNS, view=None, **options):
+    console = PlainConsole(force_terminal=True, width=width, color_system=None, view=view)
+    print_table("", columns, rows, console, **options)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_wide_terminal_has_every_column_on_a_line(capsys):
+    lines = printed(capsys, 120)
+    assert lines[0].split("  ")[0] == "attack"
+    assert len(lines) == 2 + len(ROWS)
+    assert lines[2].endswith("of a linear model of the net")
+
+
+@pytest.mark.parametrize("width", [36, 40, 60, 80])
+@pytest.mark.parametrize("rest", ["drop", "stack", "blocks"])
+def test_no_word_is_broken_and_no_line_is_longer(capsys, width, rest):
+    lines = printed(capsys, width, rest=rest)
+    words = {word for row in ROWS for cell in row for word in str(cell).split()} | set(" ".join(COLUMNS).split())
+    shown = [line for line in lines if "─" not in line]
+    if rest == "drop":
+        end = next((i for i, line in enumerate(shown) if line.startswith("not shown")), len(shown))
+        shown = shown[:end]
+    assert {word for line in shown for word in line.split()} <= words
+    assert max(map(len, lines)) <= width
+
+
+def test_numbers_keep_their_interval_beside_them(capsys):
+    assert any("0.639 [0.47, 0.79]" in line for line in printed(capsys, 45, rest="stack"))
+
+
+def test_what_matters_more_stays(capsys):
+    lines = printed(capsys, 34, order=("seconds", "n"))
+    assert lines[0].split() == ["attack", "seconds"]
+    assert "not shown, for want of room: n, MR, what it is;" in " ".join(lines)
+
+
+def test_stacked_tables_have_every_cell(capsys):
+    text = " ".join(" ".join(printed(capsys, 45, rest="stack")).split())
+    assert all(str(cell).split()[0] in text for row in ROWS for cell in row)
+    assert text.count("foolbox:pgd") >= 2
+
+
+def test_asked_columns_come_even_where_they_do_not_fit(monkeypatch, capsys):
+    def narrow(**options):
+        return PlainConsole(force_terminal=True, width=30, color_system=None, view=options.get("view"))
+
+    monkeypatch.setattr(module, "make_console", narrow)
+    with open_tables(["MR", "seconds"]) as console:
+        print_table("one", COLUMNS, ROWS, console)
+        print_table("other", ("attack", "n"), [("a", 1)], console)
+    out = capsys.readouterr().out
+    assert "0.639 [0.47, 0.79]" in out
+    assert "12.5" in out
+    assert "other" not in out
+    with (
+        pytest.raises(UnknownName, match=r"unknown column 'second'; did you mean seconds\?"),
+        open_tables(["second"]) as c,
+    ):
+        print_table("", COLUMNS, ROWS, c)
+
+
+def test_a_pipe_has_no_width(capsys):
+    print_table("", COLUMNS, [(*ROWS[0][:4], "long " * 200)])
+    (_, line) = capsys.readouterr().out.splitlines()
+    assert len(line) > 1000
+    assert "\x1b" not in line
+
+
+def test_what_is_left_of_the_width_goes_where_it_is_wanted():
+    cells = ("a b c d e f g h i j k l m n o p q r s t u v w x y z" * 2, "1")
+    measured = [measure("text", cells[:1]), measure("n", cells[1:])]
+    widths = widths_of(measured, 60)
+    assert sum(widths) + 2 == 60
+    _, body = lay_out(("text", "n"), [cells], measured, widths)
+    assert max(map(len, body)) <= 60
+    assert len(body) == 2
+
+
+def test_a_line_goes_on_under_its_first_word():
+    assert at_words("- one two three", 9, "  ") == ["- one two", "  three"]
+    assert at_words("a-very-long-name:of/a/model.py x", 10) == ["a-very-long-name:of/a/model.py", "x"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ((0.6389, 0.4702, 0.7871), "0.639 [0.47, 0.79]"),
+        ((0.99988, 0.99981, 0.99994), "0.99988 [0.99981, 0.99994]"),
+        ((0.0, 0.0, 0.168), "0.00 [0.00, 0.17]"),
+        ((61.5, 52.3, 159.2), "61.5 [52, 159]"),
+        ((1.0, 1.0, 1.0), "1 [1, 1]"),
+        ((0.5, float("nan"), float("nan")), "0.5"),
+    ],
+)
+def test_ends_have_the_digits_of_their_width(numbers, text):
+    assert interval_text(*numbers) == text
