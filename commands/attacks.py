@@ -195,9 +195,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     return classifier, comparison, chosen_of(asked, asked.attack, threat_model, only_targeted=only)
 
 
-def _print_in(
-    form: str, comparison: Any, config: Any, chosen: dict[str, Any], style: Any, view: TableOptions
-) -> None:
+def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], style: Any, view: TableOptions) -> None:
     """Print a comparison in the format that was asked for."""
     from ..report.text.comparison import comparison_csv, comparison_json
 
