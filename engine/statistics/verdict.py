@@ -128,7 +128,7 @@ class Judgement:
                 f"with {_images(self.images)} no outcome can be significant: {self.needed} are the least, "
                 f"{self.needed - self.images} more"
             )
-        return f"with {self.images} images only a difference of {self.detectable} or more would have been seen"
+        return f"with {self.images} images only a difference of {self.detectable} or more could have been seen"
 
 
 def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.ndarray | None = None) -> Judgement:

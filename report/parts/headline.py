@@ -129,7 +129,7 @@ def _power(images: int, level: float) -> str:
     if images < least:
         few = f"with {_many(images, 'image')} no outcome can be significant"
         return f"{few}: {least} are the least, {least - images} more"
-    return f"with {images} images only a difference of {least} or more would have been seen"
+    return f"with {images} images only a difference of {least} or more could have been seen"
 
 
 def _names(places: Sequence[ModelPlace]) -> str:

@@ -106,7 +106,7 @@ def test_the_same_share_is_no_level(tmp_path):
     assert "keeps 25 % of its 40 images" in line
     assert "Not told apart from b, which keeps as much" in line
     assert "level" not in line
-    assert "with 40 images only a difference of 6 or more would have been seen" in line
+    assert "with 40 images only a difference of 6 or more could have been seen" in line
     same = [1] * 60 + [0] * 60
     (line,) = judge_first_places(folder([("a", same), ("b", same)], tmp=tmp_path))
     assert "equivalent within 5%" in line
