@@ -1,0 +1,1 @@
+"""What detectors see of attacks that know them and of attacks that do not."""
