@@ -74,17 +74,17 @@ def _directive(name: str, thing: Any) -> str:
 
 def _neighbours() -> dict[str, str]:
     """Markdown files of the repository that pages link to, by their path."""
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     waiting = [ROOT / "README.md", *DOCS.glob("*.md"), *(DOCS / "tutorials").glob("*.md")]
     while waiting:
         page = waiting.pop()
         for target in re.findall(r"\]\(([\w./-]+\.md)\)", page.read_text(encoding="utf-8")):
             path = (page.parent / target).resolve()
             name = path.relative_to(ROOT).as_posix()
-            if not path.is_relative_to(DOCS) and f"files/{name}" not in found and path.exists():
-                found[f"files/{name}"] = ORPHAN + path.read_text(encoding="utf-8")
+            if not path.is_relative_to(DOCS) and f"files/{name}" not in files and path.exists():
+                files[f"files/{name}"] = ORPHAN + path.read_text(encoding="utf-8")
                 waiting.append(path)
-    return found
+    return files
 
 
 def mend_links(app, document: str, source: list[str]) -> None:
