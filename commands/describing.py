@@ -71,6 +71,8 @@ def _described(name: str, parameter: inspect.Parameter, *, grouped: bool) -> ins
     choices = _choices(kind)
     if choices and isinstance(info, OptionInfo):
         info.help = f"{info.help} ({', '.join(choices)})"
+    elif choices:
+        info.help, info.show_choices = f"{info.help} ({', '.join(choices)})", False
     elif info.autocompletion is None:
         info.autocompletion = completer_of(name)
     return parameter.replace(annotation=Annotated[kind, info])
