@@ -49,8 +49,8 @@ def render(name: str, rows: list[Implementation]) -> str:
         given = ", ".join(f"`{word} = {value}`" for word, value in attack.matched.items())
         text += f"\n`davylamp compare` gives every library {given}, unless other values or `--defaults` are given.\n"
     for title, of in (("Known findings", _findings), ("Mended from outside", _repairs)):
-        found = [f"- `{row.name}`: {line}" for row in rows for line in of(row)]
-        text += f"\n## {title}\n\n" + "\n".join(found) + "\n" if found else ""
+        lines = [f"- `{row.name}`: {line}" for row in rows for line in of(row)]
+        text += f"\n## {title}\n\n" + "\n".join(lines) + "\n" if lines else ""
     return text
 
 

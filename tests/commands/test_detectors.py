@@ -143,13 +143,13 @@ def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, fold
     train = ("train", "kernel-density", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")
     assert run(*train, "--isolate", "no")[0] == 0
     evaluate = (*EVALUATE, "--models", "net.py:make", "-o", "r")
-    code, _, err = run(*evaluate, "--detector", "d.pt")
+    code, _, err = run(*evaluate, "--detector", "d.pt", "--isolate", "auto")
     assert (code, (folder / "r" / "cells").exists()) == (1, False)
     assert "d.pt (davylamp:kernel-density) reads, but it runs in a process of its own: --isolate no" in err
     assert run(*evaluate, "--detector", "d.pt", "--isolate", "no")[0] == 0
     for kept in (folder / "r" / "detections").glob("*"):
         kept.unlink()
-    code, _, err = run("detect", "r", "--detector", "d.pt")
+    code, _, err = run("detect", "r", "--detector", "d.pt", "--isolate", "auto")
     assert code == 1
     assert "net.py:make: in a process of its own" in err
     assert "got none: net.py:make: expected a model whose layers can be seen here" in err
