@@ -20,7 +20,7 @@ from davylamp.benchmarks.challenge.known_defences import STANDARD, defended
 from davylamp.benchmarks.shared.small_models import load_digits_data, load_small_model
 
 
-class Trial(NamedTuple):
+class PgdSetting(NamedTuple):
     """How PGD is run: `mean` of "logits" or "probabilities", `loss` "cross-entropy" or "margin"."""
 
     steps: int
@@ -30,38 +30,38 @@ class Trial(NamedTuple):
     momentum: float = 0.0
 
 
-TRIALS = (
-    Trial(20, 10),
-    Trial(60, 10),
-    Trial(60, 30),
-    Trial(200, 10),
-    Trial(200, 10, loss="margin"),
-    Trial(200, 10, mean="probabilities"),
-    Trial(200, 10, loss="margin", momentum=0.75),
-    Trial(200, 1, loss="margin", momentum=0.9),
+SETTINGS = (
+    PgdSetting(20, 10),
+    PgdSetting(60, 10),
+    PgdSetting(60, 30),
+    PgdSetting(200, 10),
+    PgdSetting(200, 10, loss="margin"),
+    PgdSetting(200, 10, mean="probabilities"),
+    PgdSetting(200, 10, loss="margin", momentum=0.75),
+    PgdSetting(200, 1, loss="margin", momentum=0.9),
 )
 
 
-def attack(model: Classifier, inputs: Tensor, labels: Tensor, radius: float, trial: Trial) -> Tensor:
+def attack(model: Classifier, inputs: Tensor, labels: Tensor, radius: float, setting: PgdSetting) -> Tensor:
     """Examples in the linf ball, shape (N, C, H, W)."""
     torch.manual_seed(0)
     examples, direction = inputs.clone(), torch.zeros_like(inputs)
-    for step in range(trial.steps):
-        length = radius / 4 * (1 + math.cos(math.pi * step / trial.steps)) + 1e-4
+    for step in range(setting.steps):
+        length = radius / 4 * (1 + math.cos(math.pi * step / setting.steps)) + 1e-4
         examples.requires_grad_()
-        (gradient,) = torch.autograd.grad(_loss(model, examples, labels, trial), examples)
+        (gradient,) = torch.autograd.grad(_loss(model, examples, labels, setting), examples)
         size = gradient.abs().mean((1, 2, 3), keepdim=True).clamp_min(1e-12)
-        direction = trial.momentum * direction + gradient / size
+        direction = setting.momentum * direction + gradient / size
         moved = examples.detach() + length * direction.sign()
         examples = (inputs + (moved - inputs).clamp(-radius, radius)).clamp(0, 1)
     return examples
 
 
-def _loss(model: Classifier, examples: Tensor, labels: Tensor, trial: Trial) -> Tensor:
-    answers = torch.stack([model(examples) for _ in range(trial.answers)])
-    by_share = trial.mean == "probabilities"
+def _loss(model: Classifier, examples: Tensor, labels: Tensor, setting: PgdSetting) -> Tensor:
+    answers = torch.stack([model(examples) for _ in range(setting.answers)])
+    by_share = setting.mean == "probabilities"
     logits = answers.softmax(2).mean(0).clamp_min(1e-12).log() if by_share else answers.mean(0)
-    if trial.loss == "cross-entropy":
+    if setting.loss == "cross-entropy":
         return cross_entropy(logits, labels, reduction="sum")
     mine = torch.nn.functional.one_hot(labels, logits.shape[1]).bool()
     return (logits.masked_fill(mine, -math.inf).amax(1) - logits[mine]).sum()
@@ -74,7 +74,7 @@ def kept(model: Classifier, examples: Tensor, labels: Tensor, draws: int) -> Ten
 
 
 def main() -> None:
-    """Print a table with a row for each trial."""
+    """Print a table with a row for each setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=40, help="digits")
     parser.add_argument("--radius", type=float, default=0.1, help="of the linf ball")
@@ -85,13 +85,13 @@ def main() -> None:
     least = torch.ones(len(data.labels))
     columns = ("steps", "answers a step", "mean of", "loss", "momentum", "accuracy", "least so far")
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for trial in TRIALS:
-        examples = attack(model, data.inputs, data.labels, options.radius, trial)
+    for setting in SETTINGS:
+        examples = attack(model, data.inputs, data.labels, options.radius, setting)
         share = kept(model, examples, data.labels, options.draws)
         least = torch.minimum(least, share)
         numbers = f"{share.mean():.3f} | {least.mean():.3f}"
         print(
-            f"| {trial.steps} | {trial.answers} | {trial.mean} | {trial.loss} | {trial.momentum} | {numbers} |",
+            f"| {' | '.join(map(str, setting))} | {numbers} |",
             flush=True,
         )
 

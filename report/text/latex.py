@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...adapters import ThreatModel
+from ...adapters.words import radius_text, threat_text
 from ...engine.statistics.bootstrap import Estimate
 from ...errors import InvalidInput, UnknownName
 from .console import format_cell, printable
@@ -156,6 +158,16 @@ def radius_tex(norm: object, epsilon: float | None) -> Tex:
     levels = round(epsilon * 255)
     grey = norm == "linf" and levels and math.isclose(levels / 255, epsilon, rel_tol=1e-6)
     return Tex(f"${levels}/255$" if grey else f"{epsilon:.4g}")
+
+
+def threat_tex(threat_model: ThreatModel) -> Tex:
+    """A threat model in its usual words, with the norm and the radius in mathematics."""
+    norm, epsilon = threat_model.norm, threat_model.epsilon
+    tex = NORMS.get(norm, escape(norm))
+    said = escape(threat_text(threat_model))
+    if epsilon is None:
+        return Tex(said.replace(escape(norm), tex, 1))
+    return Tex(said.replace(escape(f"{norm} {radius_text(norm, epsilon)}"), f"{tex} {radius_tex(norm, epsilon)}", 1))
 
 
 def highest(values: Iterable[float], decimals: int | None = None, *, sign: int = 1) -> set[int]:

@@ -4,7 +4,7 @@ import math
 
 from ...engine.comparison.compare import Comparison
 from ...engine.statistics.bootstrap import Estimate
-from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, escape, highest, radius_tex, write_latex
+from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, escape, highest, threat_tex, write_latex
 from .latex_sources import cited_name, data_tex, label_word, made_now, model_tex
 
 _CLOPPER = r"95\,\% interval over images (Clopper--Pearson)"
@@ -79,11 +79,7 @@ def _pairs_latex(comparison: Comparison, style: LatexStyle) -> str:
 
 
 def _about_comparison(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
-    rules = comparison.threat_model
-    norm = NORMS.get(rules.norm, escape(rules.norm))
-    where = (
-        f"{norm} {radius_tex(rules.norm, rules.epsilon)}" if rules.epsilon is not None else f"{norm}, smallest change"
-    )
+    where = threat_tex(comparison.threat_model)
     chosen = ", ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in comparison.parameters.items()

@@ -39,7 +39,7 @@ def test_models_of_a_folder(run, folder):
     assert "The images that tell them apart most: synthetic image-" in out
     (shares,) = (line for line in lines if line.startswith("What tells them apart, by share of the information: "))
     # Every model falls to the search for the smallest change: it tells none apart.
-    assert {"fgsm linf 0.01569", "pgd linf 0.01569"} == set(re.findall(r"(\w+ l\S+(?: 0\.\d+)?) \d+%", shares))
+    assert {"fgsm linf 4/255", "pgd linf 4/255"} == set(re.findall(r"(\w+ l\S+(?: \d+/255)?) \d+%", shares))
 
 
 def test_neighbours_that_share_a_letter_are_projected_and_fewer_images_ranked(run, folder):
@@ -300,14 +300,14 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "canary", "--norm", "l1"), "expected results in norm l1, got l2, linf"),
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
         (("--method", "canary", "--budget", "4/255"), "expected --method canary without --budget"),
-        (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --model, --fit"),
+        (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --item-model, --fit"),
         (("--subjects", "defences"), "expected defended models as NAME+DEFENCE"),
         (("--subjects", "defences", "--method", "canary"), "expected defended models beside their originals"),
         (("--subjects", "defences", "--method", "canary", "--per", "attack"), "without --per: libraries are averaged"),
         (("--budget", "4/255"), "expected results in one norm with a budget, got l2, linf: choose by norm"),
         (("--norm", "l2", "--budget", "-1"), "expected a budget as a positive number, got -1.0"),
         (("--subjects", "implementations", "--library", "artt"), "unknown library 'artt'"),
-        (("--method", "mean", "--model", "3pl", "--fit", "nuts"), "expected --model, --fit with --method irt"),
+        (("--method", "mean", "--model", "3pl", "--fit", "nuts"), "expected --item-model, --fit with --method irt"),
         (("--csv", "--sensitivity"), "expected --json or a table with --sensitivity: CSV is the ranking alone"),
         (("--propagate",), "expected --propagate with --method canary"),
         (("--adaptive",), "expected --adaptive with --against and responses to images"),

@@ -129,7 +129,7 @@ def run_here(command, scratch, limits, *, watch, environment, foreign=False):
         finally:
             os.chdir(before)
 
-    thread = threading.Thread(target=work_on)
+    thread = threading.Thread(target=work_on, name="task")
     thread.start()
     reason = ""
     while thread.is_alive() and not reason:

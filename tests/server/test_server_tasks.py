@@ -148,7 +148,7 @@ def test_a_worker_that_dies_leaves_its_cells_to_the_next_and_none_is_run_twice(
     assert see(folder, number).state == "running"
     time.sleep(0.25)
     for thread in threading.enumerate():
-        if thread.name.startswith("Thread-") and thread is not threading.current_thread():
+        if thread.name == "task":
             thread.join()
     monkeypatch.setattr(work, "run_sandboxed", run_here)
     assert TaskWorker(folder, Working(trust=True)).run_one()

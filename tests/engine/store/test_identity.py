@@ -107,7 +107,7 @@ def test_an_interrupted_evaluation_of_an_unknown_model_goes_on_and_takes_nothing
     store, reports = ResultsStore(tmp_path), []
 
     def stop(attack, images):
-        reports.append(images)
+        reports.extend([images] if images else [])
         if len(reports) == 4:
             raise KeyboardInterrupt
 

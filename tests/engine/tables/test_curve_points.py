@@ -45,7 +45,8 @@ def test_no_line_joins_what_was_not_measured(points, tmp_path, against):
     assert joins(' d="M 0 0 L 3 2"')
     assert not joins((tmp_path / "curves.svg").read_text())
     section = write_curves(curves, "none")
-    (figure,) = [block for block in section.blocks if hasattr(block, "svg")]
+    (panels,) = [block for block in section.blocks if block.kind == "panels"]
+    (figure,) = panels.figures
     assert not joins(str(figure.svg))
 
 

@@ -70,7 +70,8 @@ def test_the_command_and_the_report_show_them(folder, run):
     page = build_report(folder)
     assert "Median distance against passes" in page
     assert "curve-passes-0" in page
-    assert "adv-lib:fmn linf (16 images)" in page
+    assert "(linf, 16 images)" in page
+    assert ">adv-lib:fmn<" in page
 
 
 def test_a_folder_without_curves_says_how_to_get_them(digits, images, tmp_path):
