@@ -90,10 +90,7 @@ def main() -> None:
         share = kept(model, examples, data.labels, options.draws)
         least = torch.minimum(least, share)
         numbers = f"{share.mean():.3f} | {least.mean():.3f}"
-        print(
-            f"| {' | '.join(map(str, setting))} | {numbers} |",
-            flush=True,
-        )
+        print(f"| {' | '.join(map(str, setting))} | {numbers} |", flush=True)
 
 
 if __name__ == "__main__":
