@@ -37,6 +37,7 @@ from .engine import compare as compare_rows
 from .engine import evaluate as evaluate_plan
 from .engine.challenge.challenge import challenge as challenge_model
 from .engine.challenge.document import Challenge
+from .engine.comparison.searches import is_search, search_rows
 from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
@@ -186,7 +187,7 @@ def compare(  # noqa: PLR0913 - as run_attack
     """Run an attack through every library that has it, on the same images, and judge each pair.
 
     Args:
-        attack: "pgd", or one implementation or attack as for `run_attack`.
+        attack: "pgd", or one implementation or attack as for `run_attack`; "best(pgd)", "at-saturation(foolbox:pgd)".
         model: a module that returns logits for images in [0, 1]; it is afterwards as it was.
         inputs: images in [0, 1], shape (N, C, H, W), a tensor or an array.
         labels: ground truth, shape (N,).
@@ -195,7 +196,7 @@ def compare(  # noqa: PLR0913 - as run_attack
         epsilon: see there.
         target: see there.
         libraries: only these; empty: all.
-        beside: implementations or user attacks to compare with.
+        beside: implementations, searches or user attacks to compare with: "best(foolbox:pgd)".
         repaired: the repaired rows as well.
         defaults: every library with its defaults.
         seed: of every random choice.
@@ -207,9 +208,13 @@ def compare(  # noqa: PLR0913 - as run_attack
         DavylampError: as `davylamp.engine.compare`.
     """
     keep_freed_memory()
-    rows = _rows(attack, libraries, repaired=repaired) + [row_of(other) for other in beside]
+    rows = _rows(attack, libraries, repaired=repaired, norm=norm)
     (inputs, rounded), labels = _images(inputs), _labels(labels)
     rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
+    if isinstance(attack, str) and is_search(attack) and threat_model is None and epsilon is None:
+        rules = replace(rules, epsilon=None)  # it knows how far to look
+    for other in beside:
+        rows += search_rows(other, rules.norm) if is_search(other) else [row_of(other)]
     name = attack if isinstance(attack, str) else rows[0].attack
     asked = AttackChoice(name, norm, epsilon, target, parameters, defaults=defaults)  # type: ignore[arg-type]
     notes = _notes(rows, threat_model or asked, rules, rounded)
@@ -683,11 +688,13 @@ def _rank_metrics(
     return replace(ranking, notes=(*ranking.notes, *layers[first].notes, *apart))
 
 
-def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool) -> list[Implementation]:
+def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:
     """The rows that are meant, of these libraries (empty: of all); a mistyped library is named."""
     wanted = [libraries] if isinstance(libraries, str) else list(libraries)
     for name in wanted:
         find_library(name)
+    if is_search(attack):
+        return search_rows(attack, norm, wanted, repaired=repaired)
     if isinstance(attack, str) and attack in ATTACKS:
         rows = [row for row in implementations_of(attack) if repaired or not row.variant]
     else:

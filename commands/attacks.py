@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import UnknownName
+from ..errors import UnknownName, Unsupported
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .input_options import InputOptions
 from .loading import LOADING, default_isolate, settle_attacks
@@ -115,13 +115,15 @@ class Asked:
 
 def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or group of options
     context: typer.Context,
-    attack: Annotated[str, typer.Argument(help="an attack of `davylamp attacks`, or my_attack.py:MyAttack")],
+    attack: Annotated[str, typer.Argument(help="an attack, my_attack.py:MyAttack, or best(pgd)")],
     model: Model = "demo:efficientnet-lite0",
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     on: Annotated[Given, FromConfig(("limit",))] = {},  # noqa: B006 - a mark, filled in by `complete`
     threat: Asked = Asked(),
-    beside: Annotated[list[str] | None, typer.Option("--with", help="my_attack.py:MyAttack beside them")] = None,
+    beside: Annotated[
+        list[str] | None, typer.Option("--with", help="beside them: my_attack.py:MyAttack, best(foolbox:pgd)")
+    ] = None,
     among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))] = {},  # noqa: B006
     seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
@@ -140,11 +142,10 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     view.check(form)
     among = {**among, "libraries": split_list("--library", among["libraries"])}
     settle_attacks(how)
-    rows = choose_rows(attack, among["libraries"], repaired=among["repaired"])
-    beside = split_list("--with", beside)
-    rows += [row for name in beside or [] for row in choose_rows(name, None, repaired=among["repaired"])]
+    beside = split_list("--with", beside) or []
+    choice = threat.choice([attack, *beside], defaults=defaults)
+    rows = _rows_to_compare(choice, beside, among["libraries"], repaired=among["repaired"])
     say_assumed(rows)
-    choice = threat.choice([attack, *(beside or [])], defaults=defaults)
     values = {**on, **among, **batch, **how, "isolate": how["isolate"] or default_isolate()}
     config = _check_request(
         choice, values, {"models": (seen.of(model),), "data": data, "seeds": (seed,), "device": device}, rows
@@ -157,12 +158,40 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
         raise typer.Exit(1)
 
 
+def _rows_to_compare(
+    choice: dict[str, Any], beside: list[str], libraries: list[str] | None, *, repaired: bool
+) -> list[Any]:
+    """The rows of an attack or a search, of these libraries, and those beside them, which come from any library."""
+    from ..engine.comparison.searches import is_search, search_rows
+    from ..engine.plan.choices import threat_model_of
+    from ..engine.plan.config import choice_from
+
+    def rows_of(name: str, norm: str | None, libraries: list[str] | None) -> list[Any]:
+        if is_search(name):
+            return search_rows(name, norm, libraries or (), repaired=repaired)
+        return choose_rows(name, libraries, repaired=repaired)
+
+    rows = rows_of(choice["attack"], choice["norm"], libraries)
+    if not beside:
+        return rows
+    norm = threat_model_of(choice_from(choice), rows).norm  # which attacks best(auto) is, follows from it
+    for name in beside:
+        others = rows_of(name, norm, None)
+        if not any(norm in row.classes for row in others):
+            have = ", ".join(sorted({each for row in others for each in row.classes}))
+            raise Unsupported(
+                f"--with {name} does not have norm {norm}; it has: {have}; name one that both have: --norm"
+            )
+        rows += others
+    return rows
+
+
 def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, Any]]:
     """Load the model and its images and compare the rows on them: the model, the comparison, what was chosen for it."""
     from ..adapters.data.datasets import load_data_for
     from ..adapters.models.zoo.load import load_model
     from ..engine import compare
-    from ..engine.expected_passes import expected_passes
+    from ..engine.comparison.searches import attack_inside, passes_of_row
     from ..engine.plan.choices import threat_model_of
     from ..engine.plan.chosen import chosen_of
 
@@ -173,7 +202,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
     _warn_before(rows, asked, threat_model, config.eot if classifier.random else 1)
     limits = {"max_queries": config.max_queries, "batch_size": config.batch_size}
-    passes = {row.name: expected_passes(row, asked.parameters, threat_model.norm) for row in rows}
+    passes = {row.name: passes_of_row(row, asked.parameters, threat_model.norm) for row in rows}
     work = {name: (len(images.labels), each) for name, each in passes.items()}
     with show_progress(len(rows) * len(images.labels), work) as progress:
         comparison = compare(
@@ -192,7 +221,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
             progress=progress,
         )
     only = all(row.targeted == "only" for row in rows)
-    return classifier, comparison, chosen_of(asked, asked.attack, threat_model, only_targeted=only)
+    return classifier, comparison, chosen_of(asked, attack_inside(asked.attack), threat_model, only_targeted=only)
 
 
 def _print_in(form: str, comparison: Any, config: Any, chosen: dict[str, Any], style: Any, view: TableOptions) -> None:
@@ -219,9 +248,11 @@ def _warn_before(rows: list[Any], asked: Any, threat_model: Any, eot: int) -> No
     from ..engine.attack.reach import warn_unreachable
     from ..engine.attack.repeated_draws import warn_repeated_draws
     from ..engine.comparison.compare import matched_parameters
+    from ..engine.comparison.searches import SearchRow
     from ..report.text.console import print_error
 
     given = asked.parameters if asked.defaults else matched_parameters(asked.attack, threat_model, asked.parameters)
+    rows = [row for row in rows if not isinstance(row, SearchRow)]
     lines = [warn_unreachable(row, threat_model, given) for row in rows]
     lines += [warn_repeated_draws(row, threat_model.norm, given, eot) for row in rows]
     for line in filter(None, lines):
@@ -252,6 +283,7 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
 def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, Any], rows: list[Any]) -> Any:
     """What a comparison is asked for as a checked config: what can be refused without a model is refused here."""
     from ..adapters.catalogue.lookup import accepts, require_library
+    from ..engine.comparison.searches import check_searches
     from ..engine.plan.choices import spread_parameters, threat_model_of
     from ..engine.plan.config import Config, choice_from
 
@@ -260,7 +292,8 @@ def _check_request(choice: dict[str, Any], values: Given, settings: dict[str, An
         config = Config(**settings, **read_settings(values), attacks=(asked,))
     for name in config.libraries:
         require_library(name)
-    threat_model_of(asked, rows)
+    threat_model = threat_model_of(asked, rows)
+    check_searches(rows, threat_model, asked.parameters, defaults=asked.defaults)
     if not all(any(accepts(row, name) for row in rows) for name in asked.parameters):
         spread_parameters([asked.attack], asked.parameters, config.libraries, repaired=True)
     return config
@@ -330,12 +363,14 @@ def _keep_quickstart(out: Path, done: list[Any], classifier: Any, images: Any, n
 def _print_comparison(comparison: Any, title: str, console: Any, *, defaults: bool = False) -> None:
     from ..adapters.catalogue.findings import FINDINGS
     from ..adapters.catalogue.lookup import library_defaults
+    from ..engine.comparison.searches import SearchRow
     from ..report.text.comparison import notes, print_comparison, print_defaults
 
     print_comparison(comparison, title, console)
     if defaults:
         norm = comparison.threat_model.norm
-        defaults_of = {row.implementation.name: library_defaults(row.implementation, norm) for row in comparison.rows}
+        rows = [row.implementation for row in comparison.rows if not isinstance(row.implementation, SearchRow)]
+        defaults_of = {row.name: library_defaults(row, norm) for row in rows}
         print_defaults(defaults_of, console)
     for line in notes(comparison, FINDINGS):
         console.print(f"- {line}", highlight=False, markup=False)

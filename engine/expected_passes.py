@@ -8,7 +8,7 @@ from ..errors import DavylampError
 from .cell import Cell
 
 _WITHOUT_STEPS = {"white-box": 1, "score-based": 500, "decision-based": 1000}
-_SEARCHED = 8  # runs of a search over radii
+SEARCHED = 8  # runs of a search over radii
 
 
 def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: str) -> float:
@@ -36,7 +36,7 @@ def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: st
 def passes_of_cell(cell: Cell) -> float:
     """The same of a cell; of one that searches over radii a multiple."""
     passes = expected_passes(cell.row, cell.parameters, cell.threat_model.norm)
-    return passes * _SEARCHED if cell.is_best or cell.is_saturated else passes
+    return passes * SEARCHED if cell.is_best or cell.is_saturated else passes
 
 
 def expected_work(plan: Any) -> dict[str, tuple[int, float]]:

@@ -54,7 +54,7 @@ ROOMS = {
         "sharing": {"", "store"},
         "checks": {"", "statistics", "store"},
         "run": {"", "store", "attack", "plan", "probes"},
-        "comparison": {"", "statistics", "store", "plan", "run"},
+        "comparison": {"", "statistics", "store", "attack", "plan", "run"},
         "training": {"", "store"},
         "detection": {"", "statistics", "store", "training"},
         "challenge": {"", "statistics", "store", "plan", "run", "probes", "checks"},

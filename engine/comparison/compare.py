@@ -36,6 +36,7 @@ from ...intervals import share_interval
 from ...metrics import euclidean_distortion, maximum_distortion
 from ..run.in_process import Count
 from ..statistics.verdict import SAME_IMAGE, Judgement, Side, Verdict, judge, not_compared
+from .searches import SearchRow, attack_inside, is_search, parameters_of_search, run_search, search_rows
 
 
 @dataclass(frozen=True)
@@ -146,14 +147,16 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     """Run every implementation of an attack and judge each pair from its paired outcomes.
 
     Args:
-        attack: name of the canonical attack; or a user's attack, or "path/to/file.py:NAME" of one.
+        attack: name of the canonical attack; or a user's attack, or "path/to/file.py:NAME" of one; or a search,
+            "best(pgd)", "at-saturation(foolbox:pgd)".
         classifier: the model under attack.
         inputs: clean images in [0, 1], shape (N, C, H, W).
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
         parameters: canonical parameters for every library; they win over the matched ones of the attack. A library
             that lacks one runs without it, and its row says so.
-        rows: the implementations; None: all that are as shipped and have the norm.
+        rows: the implementations, and searches with them (`search_rows`); None: all that are as shipped and have the
+            norm.
         defaults: every library with its defaults; only `parameters` are passed on.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
         seed: of every random choice.
@@ -180,7 +183,8 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     check_parameter_names(
         given, attack, fitting, {name: parameter for row in fitting for name, parameter in row.more.items()}
     )
-    shared = resolve_step(given, threat_model.epsilon) if defaults else matched_parameters(attack, threat_model, given)
+    unresolved = shared_parameters(attack, given, defaults=defaults)
+    shared = resolve_step(unresolved, threat_model.epsilon)
     with classifier.frozen():
         logits = clean_logits(classifier, inputs, labels)  # a model that fails here fails for every library
         targets = targets_for(classifier, logits, labels, target, seed) if threat_model.targeted else None
@@ -190,14 +194,18 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             given_to_all: dict[str, Any] = {"targets": targets, "seed": seed, "logits": logits}
             given_to_all |= {"draws": draws, "eot": eot}
             given_to_all["progress"] = Count(row.name, progress) if progress else None
-            run = partial(run_attack, row, classifier, inputs, labels, threat_model, **given_to_all)
-            lines.append(_line(row, threat_model.norm, inputs, shared, run))
+            search = isinstance(row, SearchRow)
+            run = partial(run_search if search else run_attack, row, classifier, inputs, labels, threat_model)  # type: ignore[arg-type]
+            values = parameters_of_search(row, given, defaults=defaults) if search else shared
+            lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
     pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))
     return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs)
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:
-    """The rows of a canonical attack as they are shipped, of one that a library has alone, or of the user's."""
+    """The rows of a canonical attack as they are shipped, of one that a library has alone, of a search, the user's."""
+    if is_search(attack):
+        return search_rows(attack)
     if isinstance(attack, str) and attack in ATTACKS:
         return [row for row in implementations_of(attack) if not row.variant]
     return implementations_of(attack) if isinstance(attack, str) and ":" not in attack else [row_of(attack)]
@@ -220,7 +228,13 @@ def _line(
 
 def matched_parameters(attack: str, threat_model: ThreatModel, given: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that every library gets: the attack's matched ones, with those `given` in their place."""
-    return resolve_step({**(ATTACKS[attack].matched if attack in ATTACKS else {}), **given}, threat_model.epsilon)
+    return resolve_step(shared_parameters(attack, given, defaults=False), threat_model.epsilon)
+
+
+def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
+    """The same with a relative step size as it is; with `defaults` those `given` alone."""
+    name = attack_inside(attack)
+    return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}
 
 
 def judge_pair(a: Row, b: Row) -> Pair:
@@ -233,7 +247,7 @@ def judge_pair(a: Row, b: Row) -> Pair:
     gap = norm_of(a.result.adv_inputs - b.result.adv_inputs, "linf").cpu().numpy()
     sides = _side(a.implementation.name, a.result), _side(b.implementation.name, b.result)
     moved = ((a.result.distances.linf > 0) | (b.result.distances.linf > 0)).cpu().numpy()
-    minimum_norm = attack_of(a.implementation).kind == "minimum-norm"
+    minimum_norm = all(attack_of(each.implementation).kind == "minimum-norm" for each in (a, b))
     judgement = judge(*sides, minimum_norm=minimum_norm, same=gap <= SAME_IMAGE, moved=moved)
     attacked = sides[0].attacked
     return Pair(*names, judgement, float(gap[attacked].max()) if attacked.any() else 0.0)

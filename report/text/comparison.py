@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ...adapters.words import threat_text
+from ...adapters.words import radius_text, threat_text
+from ...engine.attack.at_saturation import SaturatedResult
 from ...engine.comparison.compare import Comparison, Pair, Row
 from ...engine.statistics.paired_tests import least_equivalent
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN
@@ -116,6 +117,8 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
         name, result = row.implementation.name, row.result
         if row.error:
             lines.append(f"{name}: {row.error}")
+        if isinstance(result, SaturatedResult):
+            lines.append(f"{name}: {_saturation_text(result)}")
         if row.left_out:
             lines.append(f"{name}: has no {', '.join(row.left_out)}; left at its own default")
         if result is not None and result.errors:
@@ -128,6 +131,16 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
             lines.append(f"{name}: {count} of its successes change nothing in 8 bits: each is below one grey level")
         lines += [f"{name}: {key}: {findings[key]}" for key in row.findings]
     return lines
+
+
+def _saturation_text(result: SaturatedResult) -> str:
+    """Where the success of an attack stopped growing, in words."""
+    norm, reached = result.threat_model.norm, radius_text(result.threat_model.norm, result.radius)
+    if not max(result.saturation.ratios):
+        return f"nothing is fooled up to {norm} {reached}, the largest radius"
+    if result.saturation.epsilon is None:
+        return f"up to {norm} {reached}, the largest radius, its success still grew"
+    return f"its success stops growing at {norm} {reached}; passes are of all {len(result.saturation.budgets)} radii"
 
 
 def _row_cells(row: Row) -> list[Any]:

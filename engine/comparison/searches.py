@@ -1,0 +1,170 @@
+"""A search over radii as a row of a comparison: `best(foolbox:pgd)`, `best(A,B)`, `at-saturation(foolbox:pgd)`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from torch import Tensor
+
+from ...adapters import Attack, AttackResult, Classifier, Implementation, ThreatModel, attack_of
+from ...adapters.catalogue.lookup import accepts
+from ...adapters.running.draws import drawing
+from ...errors import InvalidInput
+from ..attack.at_saturation import at_saturation, check_saturation
+from ..attack.best_effort import best_effort, check_search
+from ..attack.best_of import MAX_QUERIES, best_of, check_portfolio
+from ..cell import best_name, saturation_name, strip_best
+from ..expected_passes import SEARCHED, expected_passes
+from ..plan.choices import USUAL_SIZE, rows_of
+from ..plan.config import AttackChoice
+from ..portfolio import is_portfolio, split_names
+
+Search = Literal["best", "at-saturation"]
+
+
+@dataclass(frozen=True)
+class SearchRow(Implementation):
+    """A row, or several together, inside a search over the radius; it has the norms and parameters of what it runs.
+
+    Args:
+        search: "best": the smallest radius of each image; "at-saturation": the radius where success stops growing.
+        inner: what is searched with.
+    """
+
+    search: Search = "best"
+    inner: Implementation | None = None
+
+    @property
+    def name(self) -> str:
+        """As evaluations call it: "best(foolbox:pgd)"."""
+        row = self.around
+        return best_name(row) if self.search == "best" else saturation_name(row)
+
+    @property
+    def around(self) -> Implementation:
+        """The row that is searched with."""
+        if self.inner is None:
+            raise InvalidInput(f"expected a row inside {self.search}(...), got none")
+        return self.inner
+
+    @property
+    def together(self) -> bool:
+        """Whether several attacks search together: they choose their parameters by themselves."""
+        return is_portfolio(self.attack)
+
+
+def is_search(attack: Any) -> bool:
+    """Whether a name is that of a search: "best", "best(foolbox:pgd)", "at-saturation(pgd)"."""
+    return isinstance(attack, str) and (attack == "best" or strip_best(attack) != attack)
+
+
+def search_rows(
+    attack: str, norm: Any = None, libraries: Sequence[str] = (), *, repaired: bool = False
+) -> list[Implementation]:
+    """The rows of a search: one, or of `best(pgd)` one for each library that has the attack.
+
+    Args:
+        attack: "best(foolbox:pgd)", "best(A,B)", "best", "at-saturation(pgd)".
+        norm: that has to be there; `best(auto)` chooses its attacks by it, in linf where it is None.
+        libraries: only these; empty: all.
+        repaired: the repaired rows as well.
+
+    Raises:
+        UnknownName, InvalidInput, Unsupported: as `rows_of`, or for a minimum-norm attack, which has no radius.
+    """
+    choice = AttackChoice(attack, norm)
+    search: Search = "best" if choice.attack.startswith("best(") else "at-saturation"
+    return [_search_row(search, row) for row in rows_of(choice, libraries, repaired=repaired)]
+
+
+def _search_row(search: Search, row: Implementation) -> SearchRow:
+    known = attack_of(row)
+    kind = "minimum-norm" if search == "best" else "fixed-budget"
+    title = f"{known.title}, {'best effort' if search == 'best' else 'at saturation'}"
+    described = Attack(known.name, title, kind, known.knowledge, known.source, known.matched)
+    parts = {item.name: getattr(row, item.name) for item in fields(Implementation)}
+    return SearchRow(**{**parts, "described": described}, search=search, inner=row)
+
+
+def attack_inside(search: str) -> str:
+    """The canonical attack of a search, "pgd" of "best(foolbox:pgd)"; "" of several together; another name as it is."""
+    name = strip_best(search)
+    if not is_search(search):
+        return search
+    return "" if is_portfolio(name) or search == "best" else name.rpartition(":")[2].partition("@")[0]
+
+
+def parameters_of_search(row: SearchRow, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
+    """The parameters of a search, as an evaluation has them: a relative step size is resolved at each of its radii.
+
+    Args:
+        row: the search; several attacks together choose their parameters by themselves.
+        given: what the user gave.
+        defaults: without the matched parameters of its attack.
+    """
+    if row.together:
+        return {"max_queries": MAX_QUERIES, **given}
+    return {**({} if defaults else attack_of(row).matched), **given}
+
+
+def check_searches(
+    rows: Sequence[Implementation], threat_model: ThreatModel, given: Mapping[str, Any], *, defaults: bool
+) -> None:
+    """Refuse a search among the rows that could be run on no image, before anything is computed.
+
+    Raises:
+        Unsupported: for a minimum-norm or universal row, a threat model without a ball, or what the row cannot do.
+        InvalidInput: if a parameter has a wrong value.
+    """
+    for row in rows:
+        if not isinstance(row, SearchRow) or threat_model.norm not in row.classes:
+            continue
+        chosen = parameters_of_search(row, given, defaults=defaults)
+        parameters = {name: value for name, value in chosen.items() if accepts(row, name)}
+        if row.search == "at-saturation":
+            check_saturation(row.around, threat_model, USUAL_SIZE, parameters)
+        elif row.together:
+            check_portfolio(row.around, threat_model, USUAL_SIZE, [parameters], parameters["max_queries"])
+        else:
+            check_search(row.around, threat_model, USUAL_SIZE, [parameters])
+
+
+def passes_of_row(row: Implementation, given: Mapping[str, Any], norm: str) -> float:
+    """How many passes an image will about cost a row of a comparison, before anything was measured.
+
+    Args:
+        row: perhaps a search.
+        given: parameters that the user gave.
+        norm: of the threat model.
+    """
+    if not isinstance(row, SearchRow):
+        return expected_passes(row, given, norm)
+    if row.together:
+        return float(given.get("max_queries", MAX_QUERIES))
+    return expected_passes(row.around, given, norm) * SEARCHED
+
+
+def run_search(
+    row: SearchRow,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    *,
+    draws: int | None = None,
+    eot: int | None = None,
+    **options: Any,
+) -> AttackResult:
+    """Run a search; arguments as those of `run_attack`, the result called as the row.
+
+    Raises:
+        DavylampError: whatever the search raises.
+    """
+    with drawing(classifier, draws=draws, eot=eot):
+        if row.search == "at-saturation":
+            return at_saturation(row.around, classifier, inputs, labels, threat_model, **options)
+        if row.together:
+            names = split_names(row.attack)
+            return best_of(names, classifier, inputs, labels, threat_model, **options)
+        result = best_effort(row.around, classifier, inputs, labels, threat_model, **options)
+        return replace(result, implementation=row.name)
