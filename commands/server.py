@@ -61,6 +61,10 @@ def work(  # noqa: PLR0913, PLR0917 - one argument per option
     address: Annotated[str | None, typer.Option(help="of a Ray cluster")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
     time_limit: Annotated[float, typer.Option(min=1, help="seconds that a task may take")] = 86400.0,
+    memory_limit: Annotated[
+        float | None, typer.Option(min=0.5, help="GiB of each program of users; without it a quarter of the machine's")
+    ] = None,
+    disk_limit: Annotated[float, typer.Option(min=0.1, help="GiB that a task's folder may hold")] = 20.0,
     trust: Trust = False,
     until_closed: Annotated[bool, typer.Option("--until-closed", help="end when standard input does")] = False,
 ) -> None:
@@ -79,7 +83,7 @@ def work(  # noqa: PLR0913, PLR0917 - one argument per option
         end_with_parent(stopped)
     opened = ServerFolder(folder, database, Settings(trust=trust))
     where = RunningOn(executor, workers, address, device)
-    working = Working(where, TaskLimits(seconds=time_limit), trust=trust)
+    working = Working(where, TaskLimits(time_limit, memory_limit, disk_limit), trust=trust)
     TaskWorker(opened, working, stopped.is_set).run()
 
 

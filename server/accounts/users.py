@@ -108,6 +108,7 @@ def sign_in(database: Database, hasher: "PasswordHasher", origin: Origin, passwo
         stated = user.password if user is not None and usable else _nobody(hasher)
         is_right = _is_password(hasher, stated, password[: _LONGEST + 1])
     with database.writing() as session:
+        check_rate(session, origin)  # others may have been tried meanwhile
         note(session, origin, "signed in" if is_right and usable else FAILED)
     return user if is_right and usable else None
 

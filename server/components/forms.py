@@ -3,8 +3,10 @@
 import ast
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import PickleError
 from typing import NamedTuple
 
 from ...errors import DavylampError, InvalidInput, UnknownName
@@ -29,6 +31,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 _LARGEST_CODE = 1 << 20
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".csv")
+_OF_TORCH = (RuntimeError, TypeError, ValueError)
 _MOST_FILES, _LARGEST_ARCHIVE, _BLOWN_UP = 200_000, 50 << 30, 200
 
 
@@ -156,17 +159,50 @@ def _check_weights(wish: Wish, path: Path) -> str:
             f"expected the architecture of the weights as torchvision:NAME or timm:NAME, got {wish.entry[:80]!r}"
         )
     if _first_bytes(path, 4) == b"PK\x03\x04":
+        _check_pickles(path)
         return "weights.pth"  # no `.pt`: such files may name a model that is then loaded
     if _first_bytes(path, 9)[8:] == b"{":
         return "weights.safetensors"
     raise InvalidInput("expected weights as torch.save(model.state_dict()) or safetensors, got something else")
 
 
+def _check_pickles(path: Path) -> None:
+    """Refuse weights that name classes or functions: their pickle is listed, and nothing of it is called."""
+    from torch.serialization import get_unsafe_globals_in_checkpoint
+
+    _list_archive(path)
+    try:
+        named = get_unsafe_globals_in_checkpoint(str(path))
+    except (ArithmeticError, AttributeError, EOFError, LookupError, OSError, PickleError, *_OF_TORCH) as error:
+        raise InvalidInput(
+            "expected weights as torch.save(model.state_dict()), got another archive that torch does not list"
+        ) from error
+    if named:
+        what = ", ".join(map(str, named))[:200]
+        raise InvalidInput(f"expected tensors alone, torch.save(model.state_dict()), got a pickle of {what}")
+
+
 def _check_npz(_: Wish, path: Path) -> str:
     names = [info.filename for info in _list_archive(path)]
     if not names or any(not name.endswith(".npy") or "/" in name for name in names):
         raise InvalidInput("expected NPZ: an archive of arrays (numpy.savez), got other files in it")
+    for name in names:
+        if _holds_objects(path, name):
+            raise InvalidInput(f"expected arrays of numbers, got Python's objects, or something else, in {name[:80]!r}")
     return "data.npz"
+
+
+def _holds_objects(path: Path, name: str) -> bool:
+    """Whether an array of an archive is one of Python's objects, or no array at all; its header alone is read."""
+    import numpy as np
+
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(name) as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            return read(file)[2].hasobject
+    except (OSError, ValueError, SyntaxError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+        return True
 
 
 def _check_folder(_: Wish, path: Path) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import DavylampError, InvalidInput
+from .sandboxed import machine_bytes
 
 _GIVEN_SECONDS = 300.0
 _PROGRESS_SECONDS = 0.3
@@ -27,11 +28,24 @@ def main() -> int:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed_memory()
     try:
+        _limit_memory(folder)
         outcome = run_task(folder)
     except DavylampError as error:
         outcome = {"error": str(error)}
+    except MemoryError:
+        outcome = {"error": "it needs more memory than this machine has"}
     write_json(folder / "outcome.json", outcome)
     return 1 if "error" in outcome else 0
+
+
+def _limit_memory(folder: Path) -> None:
+    """Leave a fifth of the machine's memory to others; a GPU's driver reserves more than there is."""
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    if sys.platform.startswith("linux") and all(each["device"] == "cpu" for each in job["configs"]):
+        import resource
+
+        size = machine_bytes() * 4 // 5
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
 
 
 def write_json(path: Path, document: Any) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def _read(store: ResultsStore, prepared: PreparedTask, key: str, about: Any) -> 
         file=path.name,
         digest=file_digest(path),
         state=record.meta["status"],
-        reason=str(record.meta["reason"])[:2000],
+        reason=str(record.meta["reason"] or _broken_rules(record))[:2000],
         model_id=model,
         attack_id=attack,
         defence_id=defence,
@@ -126,6 +127,18 @@ def _counts(record: Record) -> dict[str, int]:
     columns = {name: record.table[name].to_numpy().astype(bool) for name in ("attacked", "success", "violated")}
     kept = columns["attacked"] & ~columns["violated"]
     return {"attacked": int(np.sum(kept)), "fooled": int(np.sum(kept & columns["success"]))}
+
+
+def _broken_rules(record: Record) -> str:
+    """How many images came back against the rules, and which: those count for nobody."""
+    if record.failed:
+        return ""
+    said = [line for line in record.table["violations"].to_pylist() if line]
+    if not said:
+        return ""
+    kinds = Counter(kind for line in said for kind in line.split())
+    how_many = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    return f"{len(said)} of {len(record.table)} images broke the rules and do not count: {how_many}"
 
 
 def _copy_cell(source: Path, target: Path, row: CellRow, about: Mapping[str, Any]) -> bool:

@@ -18,11 +18,13 @@ from ..database.records import ComponentRow, PartRow, TaskRow, UserRow
 from ..folder import ServerFolder
 from .child import write_json
 
+_LEFT_FREE = 1 << 30  # bytes of the disk that images do not take
+
 
 class RunningOn(NamedTuple):
     """Where the engine runs a task's pieces: an executor of `davylamp evaluate`.
 
-    With `trust` programs of users run in the task's process, else each in a sandbox.
+    With `trust` programs of users run in the task's process, else each in a sandbox with `memory` GiB.
     """
 
     executor: str = "local"
@@ -30,6 +32,7 @@ class RunningOn(NamedTuple):
     address: str | None = None
     device: str = "cpu"
     trust: bool = False
+    memory: float | None = None
 
 
 class PreparedTask(NamedTuple):
@@ -108,7 +111,7 @@ def _configs(
     shared = {"models": list(models), "attacks": attacks, "seeds": settings["seeds"], "limit": settings["limit"]}
     shared |= {"pixels": settings["pixels"], "device": where.device}
     if apart:
-        shared["isolate"] = "strict"
+        shared |= {"isolate": "strict", "memory_limit": where.memory}
     if settings["max_queries"]:
         shared["max_queries"] = settings["max_queries"]
     return models, [{**shared, "data": names[number]} for number in settings["data"]]
@@ -134,6 +137,9 @@ def _unpack(archive: Path, folder: Path) -> None:
     draft = folder / f".images.{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     with zipfile.ZipFile(archive) as opened:
+        size, free = sum(info.file_size for info in opened.infolist()), shutil.disk_usage(folder).free
+        if size > free - _LEFT_FREE:
+            raise OSError(f"expected {size >> 20} MiB of free disk for its images, got {free >> 20}")
         for info in opened.infolist():
             target = draft / info.filename
             if info.is_dir():

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -14,16 +15,33 @@ from ...adapters.models.room.sandbox import find_sandbox
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 5.0
+_DISK_SECONDS = 5.0  # between two looks at how much a task has written
+_LEAST_FREE = 1 << 28  # bytes of the disk that tasks leave to the server
 _LOG_BYTES = 1 << 20
 
 
 class TaskLimits(NamedTuple):
-    """What a task's process may use; `memory` and `disk` in GiB. None: without a limit."""
+    """What a task may use.
 
-    seconds: float | None = 24 * 3600.0
+    Args:
+        seconds: of the whole task.
+        memory: GiB of each program of users, with all of its processes; None: a quarter of the machine's.
+        disk: GiB of the task's folder.
+    """
+
+    seconds: float = 24 * 3600.0
     memory: float | None = None
-    processes: int | None = None
-    disk: float | None = None
+    disk: float = 20.0
+
+    @property
+    def program_memory(self) -> float:
+        """GiB of each program of users."""
+        return self.memory or max(1.0, machine_bytes() / 4 / 2**30)
+
+
+def machine_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class SandboxOutcome(NamedTuple):
@@ -52,7 +70,6 @@ def run_sandboxed(
     *,
     watch: Callable[[], str],
     environment: Mapping[str, str],
-    foreign: bool = False,
 ) -> SandboxOutcome:
     """Run a command until it ends, or until it has to.
 
@@ -61,14 +78,11 @@ def run_sandboxed(
     Args:
         command: of the task.
         scratch: the only folder that it writes; `log.txt` in it gets what it prints, up to a MiB.
-        limits: what it may use; only the seconds are enforced without a sandbox.
+        limits: what it may use. Its memory it limits by itself, that of users' programs their sandboxes.
         watch: asked several times a second; a text is why the command is to be ended.
         environment: its variables.
-        foreign: whether programs of users take part. The command runs them in processes of their own, or the caller
-            has made sure that they are trusted.
     """
-    del foreign  # the command itself is ours
-    start = time.monotonic()
+    meter = _LimitMeter(scratch, limits)
     with (scratch / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             command,
@@ -86,14 +100,43 @@ def run_sandboxed(
         try:
             while process.poll() is None and not reason:
                 time.sleep(_POLL_SECONDS)
-                reason = watch()
-                if limits.seconds is not None and time.monotonic() - start > limits.seconds:
-                    reason = f"it took longer than {limits.seconds:.0f} s"
+                reason = watch() or meter.beyond()
         finally:
             _end(process)
             reader.join(_GRACE_SECONDS)
             process.stdout.close()
     return SandboxOutcome(process.returncode, reason)
+
+
+def used_bytes(folder: Path) -> int:
+    """What the files of a folder take; of those that go meanwhile nothing."""
+    count = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                count += (Path(place) / name).lstat().st_size
+    return count
+
+
+class _LimitMeter:
+    """How long a task takes, and how much it writes."""
+
+    def __init__(self, scratch: Path, limits: TaskLimits):
+        self.scratch, self.limits = scratch, limits
+        self._start, self._next = time.monotonic(), 0.0
+
+    def beyond(self) -> str:
+        """Which limit it is beyond; "" if none."""
+        now = time.monotonic()
+        if now - self._start > self.limits.seconds:
+            return f"it took longer than {self.limits.seconds:.0f} s"
+        if now < self._next:
+            return ""
+        self._next = now + _DISK_SECONDS
+        if used_bytes(self.scratch) > self.limits.disk * 2**30:
+            return f"its folder holds more than {self.limits.disk:g} GiB"
+        free = shutil.disk_usage(self.scratch).free
+        return "" if free >= _LEAST_FREE else f"the server's disk is full: {free >> 20} MiB are free"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

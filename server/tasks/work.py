@@ -1,6 +1,7 @@
 """A worker: takes a task, has it run in a process of its own, takes in what is finished, signs it."""
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class Working(NamedTuple):
 
     Args:
         where: the executor of its tasks.
-        limits: of a task's process.
+        limits: of a task.
         lease: seconds without a heartbeat after which another worker takes its task.
         trust: run programs of users without a sandbox.
     """
@@ -80,19 +81,19 @@ class TaskWorker:
 
     @property
     def _where(self) -> RunningOn:
-        return self.working.where._replace(trust=self.working.trust)
+        return self.working.where._replace(trust=self.working.trust, memory=self.working.limits.program_memory)
 
     def _run(self, prepared: PreparedTask, watch: "_TaskWatch") -> SandboxOutcome:
         if prepared.is_foreign and (why := why_not_isolated(trust=self.working.trust)):
             return SandboxOutcome(1, f"refused: {why}")
         watch.prepared = prepared
         command = [sys.executable, "-c", _START, ".."]
-        settings: dict[str, Any] = {"environment": _environment(), "foreign": prepared.is_foreign}
+        environment = _environment()
         outcome = SandboxOutcome(1)
         for _ in range(_ATTEMPTS):
             for name in ("given", "keys.json", "outcome.json"):
                 (prepared.folder / name).unlink(missing_ok=True)
-            outcome = run_sandboxed(command, prepared.folder, self.working.limits, watch=watch, **settings)
+            outcome = run_sandboxed(command, prepared.folder, self.working.limits, watch=watch, environment=environment)
             if outcome.code >= 0 or outcome.reason:
                 break
         return outcome
@@ -115,7 +116,9 @@ class TaskWorker:
             with self.folder.database.reading() as session:
                 values["signature"] = sign_task(session, self.folder, session.get_one(TaskRow, lease.task))
         with self.folder.database.writing() as session:
-            end_task(session, lease, state, message, **values)
+            is_ended = end_task(session, lease, state, message, **values)
+        if is_ended:  # copies of files that are stored; a retry lays them out again
+            shutil.rmtree(prepared.folder / "room", ignore_errors=True)
 
 
 _STOPPED, _LOST, _CANCELLED = "the worker was stopped", "the task is another worker's", "cancelled"

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form
 from fastapi.responses import HTMLResponse, Response
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from ...errors import InvalidInput
 from ..accounts.audit import Origin, TooMany, note
@@ -133,11 +134,9 @@ def new_user(visit: Sent, name: Annotated[str, Form()] = "", role: Annotated[Rol
 def change_user(visit: Sent, name: str, action: Annotated[str, Form()]) -> Response:
     """Let a user in or out, or give a new password, which is shown this once."""
     check_admin(visit)
-    if name in (SYSTEM, visit.viewer.name):
-        raise InvalidInput(f"expected another user, got {name}")
     shown: dict[str, Any] = {}
     with visit.folder.database.writing() as session:
-        user = find_user(session, name)
+        user = find_other(session, visit, name)
         if action == "password":
             shown = {"name": name, "password": generate_password()}
             change_password(session, visit.folder.hasher, user, shown["password"])
@@ -147,6 +146,13 @@ def change_user(visit: Sent, name: str, action: Annotated[str, Form()]) -> Respo
             raise InvalidInput(f"expected password, in or out, got {action[:40]!r}")
         note(session, visit.origin, "changed a user", f"{name}: {action}")
     return show_users(visit, **shown)
+
+
+def find_other(session: Session, visit: Visit, name: str) -> UserRow:
+    """A user whom an admin may change: not the admin, so that there is one left, nor the server's own."""
+    if name in (SYSTEM, visit.viewer.name):
+        raise InvalidInput(f"expected another user, got {name[:60]}")
+    return find_user(session, name)
 
 
 @router.get("/admin/audit")

@@ -1,6 +1,7 @@
 """The application: pages and interface over one folder, errors as one line, the limits in front."""
 
 from collections.abc import Iterable
+from functools import partial
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,14 +12,15 @@ from ... import __version__
 from ...errors import DavylampError, Unavailable
 from ...report.page.serving import Names
 from ..accounts.audit import TooMany
+from ..accounts.sessions import viewer_of_session, viewer_of_token
 from ..components.registering import NotAllowed, NotThere
 from ..folder import ServerFolder
 from . import account_pages, board_pages, component_pages, interface, task_pages
 from .boards import Boards
 from .histories import Histories
-from .protecting import Application, Protected
+from .protecting import Application, Protected, Scope
 from .rendering import plain_text, render, script, style
-from .visiting import NoToken, Page, visit_page
+from .visiting import SESSION, NoToken, Page, visit_page
 
 _STATUS = ((NotThere, 404), (NoToken, 401), (NotAllowed, 403), (TooMany, 429), (Unavailable, 503))
 
@@ -56,11 +58,21 @@ def make_application(folder: ServerFolder, *, host: str = "127.0.0.1", names: It
         names: further names under which it may be asked for, as the proxy in front of it has them.
     """
     largest = (folder.settings.largest << 20) + (1 << 20)  # and the other fields of the form
-    return Protected(make_pages(folder), Names(host, names), largest, _takes_files)
+    return Protected(make_pages(folder), Names(host, names), largest, partial(_uploader, folder))
 
 
-def _takes_files(path: str) -> bool:
-    return path in ("/components/new", "/api/v1/components")
+def _uploader(folder: ServerFolder, scope: Scope) -> str:
+    """Who may send a file with this request; "": nobody."""
+    if scope["path"] not in ("/components/new", "/api/v1/components"):
+        return ""
+    request = Request({**scope, "app": None})
+    kind, _, secret = request.headers.get("authorization", "").partition(" ")
+    with folder.database.reading() as session:
+        if kind.lower() == "bearer":
+            viewer = viewer_of_token(session, secret.strip())
+        else:
+            viewer = viewer_of_session(session, request.cookies.get(SESSION, "")[:100])
+    return viewer.name if viewer is not None and viewer.may_submit else ""
 
 
 def _add_files(made: FastAPI) -> None:

@@ -1,9 +1,11 @@
 """Pages of results: leaderboards, cells with the line that makes them again, two components side by side."""
 
+import calendar
 import time
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from fastapi.responses import FileResponse, HTMLResponse
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -25,14 +27,15 @@ _SHOWN = 200
 
 
 class AskedFilters(NamedTuple):
-    """The filters as a form has them."""
+    """The filters as a form has them; "": any."""
 
-    data: str
-    norm: str
-    epsilon: str
-    knowledge: str
-    creator: str
-    since: str
+    data: Annotated[str, Query(max_length=20, description="number of a data set")] = ""
+    norm: Annotated[str, Query(max_length=20)] = ""
+    epsilon: Annotated[str, Query(max_length=40, description="the radius, as 8/255")] = ""
+    targeted: Annotated[str, Query(max_length=3, description="yes or no")] = ""
+    knowledge: Annotated[str, Query(max_length=40, description=", ".join(KNOWLEDGE))] = ""
+    creator: Annotated[str, Query(max_length=64, description="of the subject")] = ""
+    since: Annotated[str, Query(max_length=10, description="a day, YYYY-MM-DD")] = ""
 
     @property
     def filters(self) -> Filters:
@@ -45,8 +48,12 @@ class AskedFilters(NamedTuple):
 
         if self.data and not self.data.isdigit():
             raise InvalidInput(f"expected data as the number of a component, got {self.data[:40]!r}")
-        radius = float(parse_number(self.epsilon, "a radius")) if self.epsilon else 0.0
-        return Filters(int(self.data or 0), self.norm, radius, self.knowledge, self.creator, _day(self.since))
+        radius = float(parse_number(self.epsilon.strip(), "a radius")) if self.epsilon.strip() else 0.0
+        rest = (self.targeted, self.knowledge, self.creator, _day(self.since))
+        return Filters(int(self.data or 0), self.norm, radius, *rest)
+
+
+Asked = Annotated[AskedFilters, Depends()]
 
 
 def show_board(visit: Visit, kind: BoardKind, asked: AskedFilters) -> HTMLResponse:
@@ -57,22 +64,14 @@ def show_board(visit: Visit, kind: BoardKind, asked: AskedFilters) -> HTMLRespon
         names = component_names(session, visit.viewer)
         data = session.scalars(components_for(visit.viewer).where(ComponentRow.kind == "data")).all()
     shown = {"names": names, "data": data, "cells": [describe_cell(row) for row in cells], "asked": asked}
+    shown["query"] = urlencode({"kind": kind, **{name: value for name, value in asked._asdict().items() if value}})
     return render(visit, "board.html", board=board, kind=kind, kinds=BOARDS, knowledge=[*KNOWLEDGE], **shown)
 
 
 @router.get("/")
-def boards(  # noqa: PLR0913, PLR0917 - a filter each
-    visit: Page,
-    kind: BoardKind = "models",
-    data: Annotated[str, Query(max_length=20)] = "",
-    norm: Annotated[str, Query(max_length=20)] = "",
-    epsilon: Annotated[str, Query(max_length=40)] = "",
-    knowledge: Annotated[str, Query(max_length=40)] = "",
-    creator: Annotated[str, Query(max_length=64)] = "",
-    since: Annotated[str, Query(max_length=10)] = "",
-) -> HTMLResponse:
+def boards(visit: Page, asked: Asked, kind: BoardKind = "models") -> HTMLResponse:
     """The leaderboards."""
-    return show_board(visit, kind, AskedFilters(data, norm, epsilon.strip(), knowledge, creator, since))
+    return show_board(visit, kind, asked)
 
 
 @router.get("/cells")
@@ -81,7 +80,21 @@ def cells(visit: Page, component: int = 0) -> HTMLResponse:
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, component) if component else None
         rows = session.scalars(of_component(visit.viewer, component).limit(_SHOWN)).all()
-    return render(visit, "cells.html", cells=[describe_cell(each) for each in rows], component=row)
+    about = f" of {row.name} {row.version}" if row else ""
+    return render(visit, "cells.html", cells=[describe_cell(each) for each in rows], about=about)
+
+
+@router.get("/behind")
+def behind(visit: Page, asked: Asked, kind: BoardKind = "models", subject: str = "") -> HTMLResponse:
+    """The cells that a score of a leaderboard is computed from, no others."""
+    board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
+    numbers = next((row.cells for row in board.rows if row.name == subject), None)
+    if numbers is None:
+        raise NotThere(f"expected a subject of the leaderboard, got {subject[:100]!r}")
+    with visit.folder.database.reading() as session:
+        rows = session.scalars(cells_for(visit.viewer).where(CellRow.id.in_(numbers)).order_by(CellRow.id)).all()
+    about = f" behind the score of {subject}"
+    return render(visit, "cells.html", cells=[describe_cell(each) for each in rows], about=about)
 
 
 @router.get("/cells/{number}")
@@ -98,6 +111,11 @@ def cell(visit: Page, number: int) -> HTMLResponse:
 @router.get("/cells/{number}/file")
 def cell_file(visit: Page, number: int) -> FileResponse:
     """The record of a cell, a Parquet file."""
+    return send_cell(visit, number)
+
+
+def send_cell(visit: Visit, number: int) -> FileResponse:
+    """The record of a cell that may be seen."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     path = visit.folder.task(row.task_id) / "results" / "cells" / row.file
@@ -186,6 +204,6 @@ def _day(text: str) -> float:
     if not text:
         return 0.0
     try:
-        return time.mktime(time.strptime(text, "%Y-%m-%d"))
+        return float(calendar.timegm(time.strptime(text, "%Y-%m-%d")))
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"expected a day as YYYY-MM-DD, got {text[:20]!r}") from error

@@ -33,6 +33,7 @@ class Filters(NamedTuple):
         data: number of a data set.
         norm: "linf", ...
         epsilon: the radius.
+        targeted: "yes", "no".
         knowledge: "white-box", "black-box", "score", "decision", "transfer".
         creator: of the subject, a user's name.
         since: seconds since 1970.
@@ -41,13 +42,14 @@ class Filters(NamedTuple):
     data: int = 0
     norm: str = ""
     epsilon: float = 0.0
+    targeted: str = ""
     knowledge: str = ""
     creator: str = ""
     since: float = 0.0
 
 
 class BoardRow(NamedTuple):
-    """A subject: its component, its score (mean response) and rank with 95 % intervals, the cells behind it."""
+    """A subject: its component, its score (mean response) and rank with 95 % intervals, the numbers of its cells."""
 
     name: str
     component: int | None
@@ -57,7 +59,7 @@ class BoardRow(NamedTuple):
     score: float
     low: float
     high: float
-    cells: int
+    cells: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,10 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
     if filters.epsilon:
         close = filters.epsilon * 1e-4
         chosen = chosen.where(CellRow.epsilon.between(filters.epsilon - close, filters.epsilon + close))
+    if filters.targeted:
+        if filters.targeted not in ("yes", "no"):
+            raise InvalidInput(f"expected targeted yes or no, got {filters.targeted[:40]!r}")
+        chosen = chosen.where(CellRow.targeted.is_(filters.targeted == "yes"))
     if filters.knowledge:
         if filters.knowledge not in KNOWLEDGE:
             raise InvalidInput(f"expected knowledge {', '.join(KNOWLEDGE)}, got {filters.knowledge[:40]!r}")
@@ -221,5 +227,5 @@ def _rows(ranking: Ranking, kind: BoardKind, cells: Mapping[str, CellRow]) -> tu
             component = behind[0].model_id
         ranks = (int(each[place]) for each in (ranking.rank, ranking.rank_low, ranking.rank_high))
         scores = (float(each[place]) for each in (ranking.score, ranking.low, ranking.high))
-        made.append(BoardRow._make((name, component, *ranks, *scores, len(behind))))
+        made.append(BoardRow._make((name, component, *ranks, *scores, tuple(row.id for row in behind))))
     return tuple(sorted(made, key=lambda row: (row.rank, row.name)))

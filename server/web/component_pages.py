@@ -14,7 +14,7 @@ from ..components.registering import Card, NotThere, change_card, delete, find_c
 from ..database.records import KINDS, ComponentRow, Kind, UserRow
 from ..database.viewing import components_for, is_owner
 from ..folder import ServerFolder
-from .board_pages import describe_cell, of_component
+from .board_pages import component_names, describe_cell, of_component
 from .boards import count_fooled
 from .rendering import go, render
 from .visiting import Page, Sent, Visit, check_signed_in
@@ -69,8 +69,10 @@ def component(visit: Page, number: int) -> HTMLResponse:
         creator = session.get_one(UserRow, row.creator_id).name
         cells = [describe_cell(each) for each in session.scalars(of_component(visit.viewer, row.id).limit(_SHOWN))]
         course = count_fooled(session, visit.viewer, row.id)
-        history = visit.request.app.state.histories.of_component(session, row.id)
+        history = visit.request.app.state.histories.of_component(session, visit.viewer, row.id)
+        names = component_names(session, visit.viewer)
     shown: dict[str, Any] = {"cells": cells, "course": course[-50:], "history": history, "creator": creator}
+    shown["names"] = names
     return render(visit, "component.html", row=row, is_owner=is_owner(visit.viewer, row.creator_id), **shown)
 
 

@@ -5,8 +5,8 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ..database.records import HistoryRow
-from ..database.viewing import Viewer, private_seen
+from ..database.records import ComponentRow, HistoryRow
+from ..database.viewing import Viewer, components_for, private_seen
 from ..folder import ServerFolder
 from .boards import Board, BoardKind, Filters
 
@@ -39,7 +39,8 @@ class Histories:
                 about = {"component_id": row.component, "board": kind, "data_id": board.data, "time": time.time()}
                 session.add(HistoryRow(subjects=len(board.rows), **ranks, **about))
 
-    def of_component(self, session: Session, component: int) -> list[HistoryRow]:
-        """The ranks of a component, the newest first."""
-        mine = select(HistoryRow).where(HistoryRow.component_id == component).order_by(HistoryRow.id.desc())
-        return [*session.scalars(mine.limit(_SHOWN))]
+    def of_component(self, session: Session, viewer: Viewer, component: int) -> list[HistoryRow]:
+        """The ranks of a component on data that the viewer may see, the newest first."""
+        seen = components_for(viewer).with_only_columns(ComponentRow.id)
+        mine = select(HistoryRow).where(HistoryRow.component_id == component, HistoryRow.data_id.in_(seen))
+        return [*session.scalars(mine.order_by(HistoryRow.id.desc()).limit(_SHOWN))]

@@ -8,13 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 
 from ..accounts.audit import note
+from ..accounts.users import add_user, generate_password, set_active
 from ..components.forms import Wish
 from ..components.registering import Card, change_card, delete, find_component, withdraw
-from ..database.records import AuditRow, ComponentRow, Kind, UserRow
+from ..database.records import AuditRow, ComponentRow, Kind, Role, UserRow
 from ..database.viewing import components_for
 from ..tasks.signing import public_key
 from ..tasks.submitting import TaskWish, cancel, change_task, find_task, retry
-from .board_pages import AskedFilters, describe_cell, find_cell, of_component
+from .account_pages import find_other
+from .again import line_of
+from .board_pages import Asked, compare_cells, describe_cell, find_cell, of_component, send_cell
 from .boards import BoardKind
 from .component_pages import register_upload, send_file
 from .rendering import plain_values
@@ -63,6 +66,21 @@ class TaskChange(BaseModel):
     title: str | None = None
     visibility: str | None = None
     priority: int | None = None
+
+
+class UserBody(BaseModel):
+    """A new user."""
+
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    role: Role = "user"
+
+
+class UserChange(BaseModel):
+    """What of a user can be changed."""
+
+    model_config = ConfigDict(extra="forbid")
+    active: bool
 
 
 @router.get("/me")
@@ -127,6 +145,16 @@ def delete_component(visit: Submitting, number: int) -> Answer:
     """Delete one's component; one that a task refers to is archived."""
     with visit.folder.database.writing() as session:
         return {"state": delete(session, visit.folder, visit.viewer, number, visit.origin)}
+
+
+@router.get("/components/{number}/history")
+def get_history(visit: Reading, number: int) -> list[Answer]:
+    """The ranks that a component had on the public leaderboards, the newest first."""
+    with visit.folder.database.reading() as session:
+        find_component(session, visit.viewer, number)
+        rows = visit.request.app.state.histories.of_component(session, visit.viewer, number)
+    names = ("time", "board", "data_id", "rank", "rank_low", "rank_high", "subjects", "score")
+    return [{name: getattr(row, name) for name in names} for row in rows]
 
 
 @router.get("/components/{number}/file")
@@ -214,25 +242,31 @@ def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
 
 @router.get("/cells/{number}")
 def get_cell(visit: Reading, number: int) -> Answer:
-    """One cell."""
+    """One cell, with the line that makes it again, and the same as a file for `davylamp evaluate`."""
     with visit.folder.database.reading() as session:
-        return plain_values(describe_cell(find_cell(session, visit.viewer, number)))
+        row = find_cell(session, visit.viewer, number)
+    line, config = line_of(visit.folder, row)
+    return plain_values({**describe_cell(row), "sha256": row.digest, "line": line, "config": config})
+
+
+@router.get("/cells/{number}/file")
+def get_cell_file(visit: Reading, number: int) -> FileResponse:
+    """The record of a cell, a Parquet file."""
+    return send_cell(visit, number)
+
+
+@router.get("/compare")
+def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
+    """Two components of a kind: pairs of cells that differ in them alone, with the difference of the shares fooled."""
+    with visit.folder.database.reading() as session:
+        pair = [find_component(session, visit.viewer, number) for number in (first, second)]
+        return plain_values(compare_cells(session, visit.viewer, *pair))
 
 
 @router.get("/leaderboards/{kind}")
-def get_board(  # noqa: PLR0913, PLR0917 - a filter each
-    visit: Reading,
-    kind: BoardKind,
-    data: str = "",
-    norm: str = "",
-    epsilon: str = "",
-    knowledge: str = "",
-    creator: str = "",
-    since: Annotated[str, Query(description="a day, YYYY-MM-DD")] = "",
-) -> Answer:
-    """A leaderboard: mean response and rank with 95 % intervals."""
-    filters = AskedFilters(data, norm, epsilon, knowledge, creator, since).filters
-    board = visit.request.app.state.boards.show(visit.viewer, kind, filters)
+def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
+    """A leaderboard: mean response and rank with 95 % intervals, and the numbers of the cells behind each."""
+    board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
     return plain_values({"rows": [row._asdict() for row in board.rows], **about})
 
@@ -243,6 +277,26 @@ def list_users(visit: Administering) -> list[Answer]:
     with visit.folder.database.reading() as session:
         rows = session.scalars(select(UserRow).order_by(UserRow.name)).all()
     return [{"name": row.name, "role": row.role, "active": row.active, "created": row.created} for row in rows]
+
+
+@router.post("/users", status_code=201)
+def post_user(visit: Administering, body: UserBody) -> Answer:
+    """Add a user; the answer has the password, this once."""
+    password = generate_password()
+    with visit.folder.database.writing() as session:
+        add_user(session, visit.folder.hasher, body.name, password, body.role)
+        note(session, visit.origin, "added a user", f"{body.name[:60]}: {body.role}")
+    return {"name": body.name, "role": body.role, "password": password}
+
+
+@router.patch("/users/{name}")
+def patch_user(visit: Administering, name: str, change: UserChange) -> Answer:
+    """Let a user in or out."""
+    with visit.folder.database.writing() as session:
+        user = find_other(session, visit, name)
+        set_active(session, user, active=change.active)
+        note(session, visit.origin, "changed a user", f"{name[:60]}: {'in' if change.active else 'out'}")
+        return {"name": user.name, "role": user.role, "active": user.active}
 
 
 @router.get("/audit")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -103,6 +104,7 @@ def serve_tasks(
         seed_components(session)
         admin = has_admin(session)
     clean_uploads(folder.uploads)
+    tempfile.tempdir = str(folder.uploads)  # where forms are read to: /tmp may be small, or memory
     application: Any = make_application(folder, host=host, names=names)
     with listen(host, port) as listener:
         config = uvicorn.Config(

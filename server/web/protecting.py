@@ -1,6 +1,8 @@
 """What stands in front of every page: names of this machine, sizes, time, and headers for the browser."""
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -17,7 +19,10 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 HEADER_BYTES = 16 << 10
 _FORM_BYTES = 1 << 20
 _CHUNK_SECONDS = 20.0  # that a client may take for the next piece of a body
-_HEADER_SECONDS = 10.0  # that a client may take for its first request
+_BODY_SECONDS, _BODY_RATE = 60.0, 8 << 10  # that a body may take, and one more for that many bytes that have come
+_HEADER_SECONDS = 10.0  # that a client may take for the headers of a request
+_STALLED_SECONDS = 30.0  # in which a client has to take something of an answer
+_UPLOADS = 2  # of a user at once
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -41,11 +46,12 @@ class Protected:
         application: what answers.
         names: under which it may be asked for (DNS rebinding).
         largest: bytes of an upload.
-        takes_files: whether a path takes uploads.
+        uploader: who sends a file, asked of the request; "": nobody, and the request is as small as any other.
     """
 
-    def __init__(self, application: Application, names: Names, largest: int, takes_files: Callable[[str], bool]):
-        self.application, self.names, self.largest, self.takes_files = application, names, largest, takes_files
+    def __init__(self, application: Application, names: Names, largest: int, uploader: Callable[[Scope], str]):
+        self.application, self.names, self.largest, self.uploader = application, names, largest, uploader
+        self._uploading: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one connection's request."""
@@ -62,12 +68,24 @@ class Protected:
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             await _refuse(send, 431, f"expected at most {HEADER_BYTES} bytes of headers")
             return
-        limit = self.largest if self.takes_files(scope["path"]) else _FORM_BYTES
+        # Before the application looks who asks, it has read the whole of a form.
+        uploader = await asyncio.to_thread(self.uploader, scope) if scope["method"] == "POST" else ""
+        limit = self.largest if uploader else _FORM_BYTES
         stated = headers.get(b"content-length", b"0")
         if not stated.isdigit() or int(stated[:19]) > limit:
-            await _refuse(send, 413, f"expected at most {limit} bytes")
+            more = "" if uploader else " without a file of somebody who is signed in"
+            await _refuse(send, 413, f"expected at most {limit} bytes{more}")
             return
-        body = _Body(receive, limit)
+        if uploader and self._uploading[uploader] >= _UPLOADS:
+            await _refuse(send, 429, f"expected at most {_UPLOADS} uploads of a user at once")
+            return
+        self._uploading[uploader] += 1
+        try:
+            await self._answer(scope, _Body(receive, limit), send)
+        finally:
+            self._uploading[uploader] -= 1
+
+    async def _answer(self, scope: Scope, body: "_Body", send: Send) -> None:
         answer = _GuardedAnswer(send, body)
         try:
             await self.application(scope, body, answer)
@@ -87,12 +105,14 @@ class _Body:
 
     def __init__(self, receive: Receive, limit: int):
         self.receive, self.limit, self.count, self.is_whole, self.refused = receive, limit, 0, False, 0
+        self._start = time.monotonic()
 
     async def __call__(self) -> Message:
         if self.is_whole:
             return await self.receive()
+        left = self._start + _BODY_SECONDS + self.count / _BODY_RATE - time.monotonic()
         try:
-            message = await asyncio.wait_for(self.receive(), _CHUNK_SECONDS)
+            message = await asyncio.wait_for(self.receive(), max(0.0, min(left, _CHUNK_SECONDS)))
         except asyncio.TimeoutError:
             self.refused = 408
             raise _Refused(408, f"expected the next piece of the request within {_CHUNK_SECONDS:.0f} s") from None
@@ -121,21 +141,59 @@ class _GuardedAnswer:
 
 
 class Patient(H11Protocol):
-    """Uvicorn's protocol that does not wait for ever for a request's headers, as it does by itself."""
+    """Uvicorn's protocol, which by itself waits for ever for headers, and for a client that does not read."""
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait."""
+        """Begin to wait for a request, and to look whether answers are taken."""
         super().connection_made(transport)
-        self._waiting = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+        self._waiting: asyncio.TimerHandle | None = None
+        self._left, self._taken = 1 << 62, False  # bytes that were not taken yet when it was looked last
+        self._wait()
+        self._looking = self.loop.call_later(_STALLED_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to wait."""
-        self._waiting.cancel()
+        """Stop to wait and to look."""
+        self._stop_waiting()
+        self._looking.cancel()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest, if these are not all of a request's headers."""
+        super().data_received(data)
+        if self._is_between:
+            self._wait()
+        else:
+            self._stop_waiting()
+
+    def resume_writing(self) -> None:
+        """Note that the client takes what is sent."""
+        self._taken = True
+        super().resume_writing()
+
+    @property
+    def _is_between(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _wait(self) -> None:
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
     def _give_up(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+        if self._is_between:
+            self.transport.abort()
+
+    def _look(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left and left >= self._left and not self._taken:
+            self.transport.abort()
+            return
+        self._left, self._taken = left or 1 << 62, False
+        self._looking = self.loop.call_later(_STALLED_SECONDS, self._look)
 
 
 async def _refuse(send: Send, status: int, why: str) -> None:

@@ -113,7 +113,7 @@ def digit_file(tmp_path):
     return (tmp_path / "digits.npz").read_bytes()
 
 
-def run_here(command, scratch, limits, *, watch, environment, foreign=False):
+def run_here(command, scratch, limits, *, watch, environment):
     """In place of a new process, which takes seconds to start: the task's work in a thread of this one."""
     ended = []
 

@@ -1,12 +1,15 @@
 """The JSON interface: what each call needs, gives and refuses; and that it is described."""
 
+import hashlib
 import json
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
+from davylamp.server.accounts.audit import Origin
 from davylamp.server.accounts.sessions import make_token
+from davylamp.server.accounts.users import sign_in
 from davylamp.server.database.records import AuditRow
 from davylamp.server.tasks.work import TaskWorker, Working
 from davylamp.server.web.application import make_application
@@ -57,7 +60,11 @@ def test_a_task_goes_from_the_files_to_the_signed_export(ask, folder, embedded, 
     assert cell["share"] == pytest.approx(cell["fooled"] / cell["attacked"])
     assert cell["low"] <= cell["share"] <= cell["high"]
     assert ask("", "GET", "/cells", params={"component": number}).json() == [cell]
-    assert ask("", "GET", f"/cells/{cell['id']}").json() == cell
+    one = ask("", "GET", f"/cells/{cell['id']}").json()
+    assert one | cell == one
+    assert "a.py:sign_step --norm linf --epsilon 0.2" in one["line"]
+    record = ask("", "GET", f"/cells/{cell['id']}/file").content
+    assert hashlib.sha256(record).hexdigest() == one["sha256"]
     export = ask("", "GET", f"/tasks/{task['id']}/export")
     (tmp_path / "task.zip").write_bytes(export.content)
     from davylamp.server.tasks.signing import verify_export
@@ -87,7 +94,31 @@ def test_leaderboards_rank_with_intervals(ask, folder, embedded, users, in_proce
     assert ask("", "GET", "/leaderboards/models", params={"creator": "alice"}).json()["rows"] == []
     assert ask("", "GET", "/leaderboards/models", params={"since": "2999-01-01"}).json()["rows"] == []
     assert ask("", "GET", "/leaderboards/models", params={"epsilon": "1/5", "norm": "linf"}).json()["cells"] == 2
+    assert ask("", "GET", "/leaderboards/models", params={"targeted": "no"}).json()["cells"] == 2
+    assert ask("", "GET", "/leaderboards/models", params={"targeted": "yes"}).json()["cells"] == 0
+    assert ask("", "GET", "/leaderboards/models", params={"targeted": "may"}).status_code == 400
     assert "nothing to rank" in ask("", "GET", "/leaderboards/attacks").json()["reason"]
+    assert [row["cells"] for row in board["rows"]] == [[cells[row["name"]]["id"]] for row in board["rows"]]
+    (pair,) = ask("", "GET", "/compare", params={"first": models[0], "second": models[1]}).json()
+    shares = [cells[name]["share"] for name in ("demo:mnist-lenet5", "demo:mnist-lenet5-robust")]
+    assert pair["difference"] == pytest.approx(shares[0] - shares[1])
+    assert pair["low"] <= pair["difference"] <= pair["high"]
+    (then,) = ask("", "GET", f"/components/{models[1]}/history").json()
+    assert (then["rank"], then["board"], then["data_id"]) == (1, "models", embedded["demo:mnist"])
+
+
+def test_an_admin_adds_users_and_lets_them_out_by_the_interface(ask, folder):
+    made = ask("root", "POST", "/users", json={"name": "carol"})
+    assert made.status_code == 201
+    password = made.json()["password"]
+    assert sign_in(folder.database, folder.hasher, Origin("carol"), password).role == "user"
+    assert ask("root", "PATCH", "/users/carol", json={"active": False}).json()["active"] is False
+    assert sign_in(folder.database, folder.hasher, Origin("carol"), password) is None
+    assert ask("root", "PATCH", "/users/root", json={"active": False}).status_code == 400
+    for name in ("", "alice", "reader"):
+        assert ask(name, "POST", "/users", json={"name": "mallory", "role": "admin"}).status_code == 403
+        assert ask(name, "PATCH", "/users/root", json={"active": False}).status_code == 403
+    assert password not in ask("root", "GET", "/audit").text
 
 
 def test_each_call_needs_its_scope(ask, embedded, add, users):

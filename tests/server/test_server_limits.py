@@ -1,10 +1,13 @@
 """A server that listens: huge headers, slow and silent clients, half requests; it answers others all the while."""
 
+import io
 import json
+import os
 import socket
 import time
 from urllib.request import urlopen
 
+import numpy as np
 import pytest
 
 from davylamp.server.accounts.audit import Origin
@@ -23,6 +26,7 @@ def short(monkeypatch):
     """Patience of a fraction of a second."""
     monkeypatch.setattr(protecting, "_HEADER_SECONDS", 0.3)
     monkeypatch.setattr(protecting, "_CHUNK_SECONDS", 0.3)
+    monkeypatch.setattr(protecting, "_STALLED_SECONDS", 0.3)
 
 
 def connect(address):
@@ -62,6 +66,72 @@ def test_clients_that_are_huge_or_slow_are_sent_away_and_others_are_served(short
         head = posts.replace(b"/sign-in", b"/components/new")
         upload.sendall(head + b"content-length: 99999999999\r\n\r\n")
         assert answer(upload)[:12] == b"HTTP/1.1 413"
+
+
+def test_a_connection_that_was_answered_once_is_no_place_to_stay(short, address):
+    with connect(address) as connection:
+        for _ in range(2):
+            connection.sendall(b"GET /healthy HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            received = b""
+            while not received.endswith(b"ok"):
+                received += connection.recv(1 << 16)
+        connection.sendall(b"GET /healthy HTTP/1.1\r\nhost")
+        start = time.monotonic()
+        assert answer(connection) == b""
+        assert time.monotonic() - start < 4  # Uvicorn itself waits for ever
+
+
+def test_a_body_in_drops_ends(short, address, monkeypatch):
+    monkeypatch.setattr(protecting, "_BODY_SECONDS", 0.4)
+    with connect(address) as drops:
+        form = b"content-type: application/x-www-form-urlencoded\r\ncontent-length: 1000\r\n\r\n"
+        drops.sendall(b"POST /sign-in HTTP/1.1\r\nhost: 127.0.0.1\r\n" + form)
+        for _ in range(100):
+            try:
+                drops.sendall(b"x")
+            except OSError:
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError("it took every drop")
+
+
+def test_who_takes_nothing_of_an_answer_is_hung_up_on_and_who_takes_it_slowly_is_not(
+    short, address, folder, users, add
+):
+    content = os.urandom(7 << 20)  # more than the system keeps for a connection
+    number = add(users["alice"], "data", "npz", "", "d.npz", as_npz(content), visibility="public")
+    asked = f"GET /components/{number}/file HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode()
+    with connect(address) as deaf, connect(address) as slow:
+        deaf.sendall(asked)
+        slow.sendall(asked)
+        count = 0
+        while piece := slow.recv(1 << 19):
+            count += len(piece)
+            time.sleep(0.05)
+        assert count > len(content)
+        time.sleep(0.6)
+        assert len(answer(deaf)) < len(content)
+
+
+def as_npz(content):
+    buffer = io.BytesIO()
+    np.savez(buffer, inputs=np.frombuffer(content, np.uint8))
+    return buffer.getvalue()
+
+
+def test_only_who_is_signed_in_sends_a_large_file_and_two_at_once(address, token):
+    head = b"POST /api/v1/components HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 5000000\r\n"
+    head += b"content-type: multipart/form-data; boundary=x\r\n"
+    mine = head + f"authorization: Bearer {token}\r\n\r\n--x".encode()
+    with connect(address) as visitor, connect(address) as one, connect(address) as two, connect(address) as three:
+        visitor.sendall(head + b"\r\n--x")
+        assert answer(visitor)[:12] == b"HTTP/1.1 413"
+        one.sendall(mine)
+        two.sendall(mine)
+        time.sleep(0.5)
+        three.sendall(mine)
+        assert answer(three)[:12] == b"HTTP/1.1 429"
 
 
 @pytest.fixture

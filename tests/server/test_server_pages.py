@@ -260,7 +260,7 @@ def test_a_fresh_server_shows_what_is_embedded_to_a_visitor(tmp_path):
     client = TestClient(make_application(fresh), base_url=HOST)
     for route in all_routes(make_pages(fresh)):
         if "GET" in route.methods and "{" not in route.path and not route.path.startswith("/api/v1"):
-            assert client.get(route.path).status_code in (200, 403), route.path
+            assert client.get(route.path).status_code in (200, 403, *[404] * (route.path == "/behind")), route.path
     assert "demo:mnist-lenet5" in client.get("/components").text
     assert "no cell is finished" in client.get("/").text
     fresh.database.close()
@@ -283,6 +283,11 @@ def test_results_reach_the_pages_with_the_line_that_makes_them_again(
     assert visitor.get(f"/cells/{cell}/file").headers["content-disposition"].startswith("attachment")
     component = visitor.get(f"/components/{models[0]}").text
     assert "Ranks" in component  # the history began with the leaderboard that was just made
+    linked = re.findall(r'href="(/behind[^"]+)"', page)
+    assert len(linked) == 2
+    for link in linked:
+        assert "Cells: 1 shown" in visitor.get(link.replace("&amp;", "&")).text
+    assert visitor.get("/behind?subject=nothing").status_code == 404
     both = visitor.get(f"/compare?first={models[0]}&second={models[1]}").text
     assert "1 pairs of cells" in both
     report = visitor.get(f"/tasks/{number}/report")

@@ -1,6 +1,8 @@
 """Tasks and leases: fair turns, one worker each, resume after a death with no cell run twice, reuse, signatures."""
 
 import json
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -331,9 +333,25 @@ def test_a_process_is_ended_when_it_has_to_be_and_its_log_is_bounded(tmp_path):
     assert (1 << 20) <= (tmp_path / "log.txt").stat().st_size < (1 << 20) + 100
     outcome = run_sandboxed(["sleep", "60"], tmp_path, TaskLimits(seconds=0.2), **settings)
     assert (outcome.code, outcome.reason) == (-15, "it took longer than 0 s")
+    (tmp_path / "large").write_bytes(bytes(2 << 20))
+    outcome = run_sandboxed(["sleep", "60"], tmp_path, TaskLimits(disk=1 / 1024), **settings)
+    assert outcome.reason == "its folder holds more than 0.000976562 GiB"
     settings["watch"] = lambda: "stop"
     assert run_sandboxed(["sh", "-c", "sleep 60"], tmp_path, TaskLimits(), **settings).reason == "stop"
     assert run_sandboxed(["sh", "-c", "cat; exit 5"], tmp_path, TaskLimits(), **settings).code != 0
+
+
+def test_a_task_that_needs_more_memory_than_it_may_have_says_so(tmp_path):
+    """As in the process of a task: its limit is there, and what goes beyond it is a reason and not a crash."""
+    program = (
+        "import sys, resource, json, pathlib; from davylamp.server.tasks import child; "
+        "child.machine_bytes = lambda: 8 << 30; child.run_task = lambda folder: bytearray(100 << 30); "
+        "sys.argv = ['', sys.argv[1]]; child.main()"
+    )
+    (tmp_path / "job.json").write_text(json.dumps({"configs": [{"device": "cpu"}]}))
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE) as process:
+        assert process.wait(timeout=120) == 0  # while its standard input is open: with that it ends, too
+    assert "more memory than this machine" in json.loads((tmp_path / "outcome.json").read_text())["error"]
 
 
 def test_a_lease_of_a_task_that_is_gone_is_nobodys(folder):

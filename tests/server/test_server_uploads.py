@@ -30,6 +30,16 @@ def archive(files, compression=zipfile.ZIP_DEFLATED):
     return buffer.getvalue()
 
 
+class Stranger:
+    """Something that a pickle can name."""
+
+
+def objects():
+    buffer = io.BytesIO()
+    np.savez(buffer, inputs=np.array([Stranger()], dtype=object), labels=[0])
+    return buffer.getvalue()
+
+
 def saved(thing):
     buffer = io.BytesIO()
     torch.save(thing, buffer)
@@ -129,11 +139,15 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("model", "named", "/etc/passwd.py:f", "", None, "expected the name of a model"),
         ("model", "weights", "file.py:net", "w.pth", saved({}), "architecture"),
         ("model", "weights", "torchvision:resnet18", "w.pth", b"\x80\x02pickle", "state_dict"),
+        ("model", "weights", "torchvision:resnet18", "w.pth", saved({"x": Stranger()}), "a pickle of .*Stranger"),
+        ("model", "weights", "torchvision:resnet18", "w.pth", archive({"a.txt": b""}), "that torch does not list"),
         ("model", "onnx", "", "m.onnx", saved({}), "expected an ONNX file"),
         ("model", "code", "net", "m.py", None, "expected a file"),
         ("data", "named", "imagefolder:/etc", "", None, "expected the name"),
         ("data", "npz", "", "d.npz", archive({"a.pkl": b"x"}), "archive of arrays"),
         ("data", "npz", "", "d.npz", b"no zip at all", "ZIP archive"),
+        ("data", "npz", "", "d.npz", objects(), "got Python's objects, or something else, in 'inputs.npy'"),
+        ("data", "npz", "", "d.npz", archive({"inputs.npy": b"\x93NUMPY"}), "or something else"),
         ("data", "folder", "", "d.zip", archive({"../../evil.png": b"x"}), "paths inside the archive"),
         ("data", "folder", "", "d.zip", archive({"/etc/evil.png": b"x"}), "paths inside the archive"),
         ("data", "folder", "", "d.zip", archive({"a/b.py": b"x"}), "images and labels.csv"),

@@ -13,6 +13,8 @@ import signal
 import socket
 import sys
 import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
 _CRASHED = 70
 _LARGEST_FILE = 1 << 33  # bytes that a room may write to one file
 _LOOK_SECONDS = 0.05
+_END_SECONDS = 5.0  # for what was killed to be gone
 _SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # of the sandbox, in memory
 
 
@@ -42,48 +45,99 @@ def serve_rooms() -> None:
             message, files = receive_with_files(wire)
             if message["do"] == "open":
                 _load(message["packages"])
-                crowd.begin(message["processes"])
                 process = _fork_room(wire, files[0], message)
+                crowd.begin(process, message["processes"], message["bytes"])
                 rooms.add(process)
                 send_message(wire, {"process": process})
             else:
                 rooms.discard(message["process"])
                 status = _end(message["process"], kill=message["kill"])
-                send_message(wire, {"status": status, "why": crowd.finish()})
+                send_message(wire, {"status": status, "why": crowd.finish(message["process"])})
     for process in rooms:
         _end(process, kill=True)
     os._exit(0)
 
 
 class _Crowd:
-    """The processes of a room that has this sandbox to itself: they are counted, and none outlives it.
+    """The processes of rooms that have this sandbox to themselves: counted, as is their memory; none outlives the rooms.
 
-    A limit of the system (`RLIMIT_NPROC`) does not hold for root, nor in older kernels for one sandbox alone.
+    Limits of the system are for each process (`RLIMIT_DATA`), or do not hold for root, nor in older kernels for one
+    sandbox alone (`RLIMIT_NPROC`).
     """
 
     def __init__(self) -> None:
-        self._most, self._why = 0, ""
+        self._rooms: dict[int, tuple[int, int]] = {}  # those that are limited: processes and bytes
+        self._ended: dict[int, str] = {}  # why they were ended
 
-    def begin(self, most: int) -> None:
-        """A room with at most that many processes; 0: without a limit, as it is not alone here."""
-        self._most, self._why = most if most and _is_alone() else 0, ""
+    def begin(self, room: int, processes: int, size: int) -> None:
+        """A room with at most that many processes and bytes; 0 processes: without a limit."""
+        if processes and _is_alone():
+            self._rooms[room] = processes, size
 
     def watch_until_asked(self, wire: socket.socket) -> None:
-        """Wait for the next message; end every process if they are too many before it comes."""
-        while self._most and not select.select([wire], [], [], _LOOK_SECONDS)[0]:
-            count = sum(each.name.isdigit() for each in Path("/proc").iterdir()) - 2
-            if count > self._most:
-                self._why = f"started more than {self._most} processes"
+        """Wait for the next message; end every process if they are too many, or take too much, before it comes."""
+        while self._rooms and not select.select([wire], [], [], _LOOK_SECONDS)[0]:
+            why = self._too_much()
+            if why:
+                self._ended |= dict.fromkeys(self._rooms, why)
+                self._rooms.clear()
                 _end_everything()
 
-    def finish(self) -> str:
-        """End what is left of the room and clear its scratch; why it was ended before, "" if it was not."""
-        if self._most:
+    def finish(self, room: int) -> str:
+        """After the last room end what is left and clear the scratch; why this one was ended before, "" if not."""
+        was_limited = self._rooms.pop(room, None) is not None or room in self._ended
+        if was_limited and not self._rooms:
             _end_everything()
             for folder in _SCRATCH:
                 _clear(folder)
-        self._most = 0
-        return self._why
+        return self._ended.pop(room, "")
+
+    def _too_much(self) -> str:
+        counts, sizes = zip(*self._rooms.values(), strict=True)
+        most, size = sum(counts), sum(sizes) if all(sizes) else 0
+        places = _others()
+        if len(places) > most:
+            return f"started more than {most} processes"
+        # What is forked is counted twice by the quick look, and not by the other.
+        if size and _held(places, _resident) > size and _held(places, _proportional) > size:
+            return f"took more than {size / 2**30:.3g} GiB of memory in all of its processes"
+        return ""
+
+
+def _others() -> list[Path]:
+    """Where the system tells of the processes besides bubblewrap's and this one; those that only wait to be asked how
+    they ended are none."""
+    ours = ("1", str(os.getpid()))
+    return [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours and _lives(each)]
+
+
+def _lives(place: Path) -> bool:
+    with suppress(OSError, IndexError):
+        return (place / "stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    return False
+
+
+def _held(places: list[Path], measure: Callable[[Path], int]) -> int:
+    """Bytes of memory that processes hold, as a measure has it of each."""
+    count = 0
+    for place in places:
+        with suppress(OSError, ValueError, IndexError):
+            count += measure(place)
+    return count
+
+
+def _resident(place: Path) -> int:
+    words = (place / "statm").read_text().split()
+    return int(words[1]) * resource.getpagesize()
+
+
+def _proportional(place: Path) -> int:
+    """A process's share of what it holds with others; all of that if it does not let itself be looked at."""
+    try:
+        lines = (place / "smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return _resident(place)
 
 
 def _is_alone() -> bool:
@@ -97,6 +151,9 @@ def _end_everything() -> None:
     """End every process but this one and the first of the sandbox."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(-1, signal.SIGKILL)
+    until = time.monotonic() + _END_SECONDS
+    while _others() and time.monotonic() < until:
+        time.sleep(0.005)
 
 
 def _clear(folder: Path) -> None:

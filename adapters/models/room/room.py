@@ -26,6 +26,7 @@ from .shared_bytes import SharedBytes, bytes_of
 _ANSWER_BYTES = 1 << 20  # beside what a gradient takes
 _LARGEST_ANSWER = 1 << 32
 _LONGEST_TEXT = 600
+_PROCESSES = 64  # of a stranger's model; a fourfold of that in threads
 _BLAMABLE: Mapping[str, type[Exception]] = {
     **{kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)},
     "ValueError": ValueError,
@@ -215,8 +216,8 @@ class Room:
             raise ModelDied(self.died)
         strict = self.isolation.isolate == "strict"
         self._server = server_of(self.name, self.isolation)
-        allowed = bytes_allowed(self.isolation, self.device)
-        self._wire, self._number = self._server.open_room(RoomLimits(allowed), packages_of(self.name))
+        limits = RoomLimits(bytes_allowed(self.isolation, self.device), processes=_PROCESSES if strict else 0)
+        self._wire, self._number = self._server.open_room(limits, packages_of(self.name))
         self._opened += 1
         self._forgotten = []
         if self._states is None:
@@ -253,7 +254,7 @@ class Room:
             if memory is not None:
                 memory.close()
         self._inward = self._outward = None
-        self.died = f"the model {self.name} {reason or describe_end(status)}"
+        self.died = f"the model {self.name} {reason or server.ended_for or describe_end(status)}"
         return ModelDied(self.died)
 
 

@@ -18,10 +18,12 @@ from ....errors import Unavailable, Unsupported
 from ...user_code import one_line
 from .channel import receive_message, send_message
 from .sandbox import environment, find_sandbox, sandboxed
+from .task_limit import TaskLimit
 
 _START_SECONDS = 120
 _END_SECONDS = 10
 _MOST_SHOWN = 1 << 16  # bytes of what rooms print
+_MOST_TASKS = 64 + 16 * (os.cpu_count() or 1)  # processes and threads of a sandbox with programs of strangers
 _MOST_KEPT = 3  # servers without a room: each is some 300 MB with what it has imported
 _SERVE_MODEL = f"{__package__}.resident:serve_model"
 _PROGRAM = """
@@ -138,16 +140,19 @@ class ServerProcess:
 
     def _begin(self) -> None:
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forking_server"]
-        sandbox = find_sandbox()
+        sandbox, limit = find_sandbox(), None
         if self.strict and not sandbox.program:
             raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.reason}")
         if sandbox.program:
             how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
             command = sandboxed(sandbox.program, command, **how)
+        if sandbox.program and (self.strict or self.guest):
+            limit = TaskLimit(_MOST_TASKS)
+            command = limit.limited(command)
         ours, theirs = socket.socketpair()
         started = threading.Event()
         # bubblewrap ends with the thread that started it: that is the one that stays for what it prints.
-        threading.Thread(target=self._run, args=(command, theirs, started), daemon=True).start()
+        threading.Thread(target=self._run, args=(command, theirs, started, limit), daemon=True).start()
         started.wait()
         self._starting = ours
 
@@ -165,7 +170,9 @@ class ServerProcess:
             raise Unavailable(f"could not start a process for a model ({why})") from error
         self._wire = ours
 
-    def _run(self, command: Sequence[str], theirs: socket.socket, started: threading.Event) -> None:
+    def _run(
+        self, command: Sequence[str], theirs: socket.socket, started: threading.Event, limit: TaskLimit | None
+    ) -> None:
         """Start the process and show what it prints, cut and cleaned, until it ends."""
         try:
             process = subprocess.Popen(
@@ -188,6 +195,8 @@ class ServerProcess:
             while data := os.read(stream.fileno(), 1 << 16):
                 self._show(data)
         process.wait()
+        if limit is not None:
+            limit.remove()
 
     def _show(self, data: bytes) -> None:
         if self._shown >= _MOST_SHOWN:

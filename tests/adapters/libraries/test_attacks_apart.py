@@ -373,7 +373,7 @@ def evaluated(file, digits, tmp_path_factory):
 @pytest.mark.parametrize("name", FAILURES)
 def test_hostile_attacks_fail_with_a_line(evaluated, name):
     (line,) = (reason for reason in evaluated.summary.failed.values() if f"attack.py:{name} " in reason)
-    assert FAILURES[name] in line
+    assert FAILURES[name] in line or (name == "forks" and "Resource temporarily unavailable" in line)
     assert not {"\n", "\x1b"} & set(line)
 
 
