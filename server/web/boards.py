@@ -181,6 +181,16 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
     if filters.epsilon:
         close = filters.epsilon * 1e-4
         chosen = chosen.where(CellRow.epsilon.between(filters.epsilon - close, filters.epsilon + close))
+    chosen = _by_threat(chosen, filters)
+    if filters.since:
+        chosen = chosen.where(CellRow.created >= filters.since)
+    if filters.creator:
+        made = select(ComponentRow.id).join(UserRow, UserRow.id == ComponentRow.creator_id)
+        chosen = chosen.where(_COLUMN[kind].in_(made.where(UserRow.name == filters.creator)))
+    return chosen.order_by(CellRow.id)
+
+
+def _by_threat(chosen: Select[CellRow], filters: Filters) -> Select[CellRow]:
     if filters.targeted:
         if filters.targeted not in ("yes", "no"):
             raise InvalidInput(f"expected targeted yes or no, got {filters.targeted[:40]!r}")
@@ -189,12 +199,7 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
         if filters.knowledge not in KNOWLEDGE:
             raise InvalidInput(f"expected knowledge {', '.join(KNOWLEDGE)}, got {filters.knowledge[:40]!r}")
         chosen = chosen.where(CellRow.knowledge.in_(KNOWLEDGE[filters.knowledge]))
-    if filters.since:
-        chosen = chosen.where(CellRow.created >= filters.since)
-    if filters.creator:
-        made = select(ComponentRow.id).join(UserRow, UserRow.id == ComponentRow.creator_id)
-        chosen = chosen.where(_COLUMN[kind].in_(made.where(UserRow.name == filters.creator)))
-    return chosen.order_by(CellRow.id)
+    return chosen
 
 
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""Strangers' programs that attack the server: each ends in a named failure of its cell, the others are as they would be.
+"""Strangers' programs that attack the server: each ends in a named failure of its cell, and harms no other.
 
 Attacks one by one are in tests/adapters/libraries/test_attacks_apart.py; here they come as files of a user.
 """

@@ -7,6 +7,7 @@ import threading
 import time
 import zipfile
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import select
@@ -15,7 +16,7 @@ from davylamp.adapters.models.room.sandbox import Sandbox, find_sandbox
 from davylamp.engine.run import worker
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.server.database.records import CellRow, TaskRow
-from davylamp.server.tasks import sandboxed, work
+from davylamp.server.tasks import leases, sandboxed, work
 from davylamp.server.tasks.leases import Lease, end_task, keep_task, take_task
 from davylamp.server.tasks.sandboxed import SandboxOutcome, TaskLimits, run_sandboxed
 from davylamp.server.tasks.signing import export_task, public_key, verify_export
@@ -88,12 +89,16 @@ def test_of_many_workers_one_takes_a_task(folder, wait):
     assert taken.count(None) == 3
 
 
-def test_a_lease_that_is_not_kept_ends_and_the_worker_that_had_it_is_told(folder, wait):
-    number = wait()
-    dead = take_task(folder.database, seconds=0.05)
+def test_a_lease_that_is_not_kept_ends_and_the_worker_that_had_it_is_told(folder, wait, monkeypatch):
+    number, clock = wait(), SimpleNamespace(now=time.time())
+    monkeypatch.setattr(leases, "time", SimpleNamespace(time=lambda: clock.now))
+    dead = take_task(folder.database, seconds=5)
+    clock.now += 4
     assert take_task(folder.database) is None
-    assert keep_task(folder.database, dead, 0.05, images=10, images_done=4) == (True, False)
-    time.sleep(0.1)
+    assert keep_task(folder.database, dead, 5, images=10, images_done=4) == (True, False)
+    clock.now += 4
+    assert take_task(folder.database) is None
+    clock.now += 2
     living = take_task(folder.database)
     assert living.task == number
     assert keep_task(folder.database, dead) == (False, False)

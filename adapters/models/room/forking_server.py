@@ -59,7 +59,7 @@ def serve_rooms() -> None:
 
 
 class _Crowd:
-    """The processes of rooms that have this sandbox to themselves: counted, as is their memory; none outlives the rooms.
+    """The processes of rooms that have this sandbox to themselves: counted, as is their memory; none outlives them.
 
     Limits of the system are for each process (`RLIMIT_DATA`), or do not hold for root, nor in older kernels for one
     sandbox alone (`RLIMIT_NPROC`).
@@ -105,8 +105,7 @@ class _Crowd:
 
 
 def _others() -> list[Path]:
-    """Where the system tells of the processes besides bubblewrap's and this one; those that only wait to be asked how
-    they ended are none."""
+    """Where the system tells of the processes besides bubblewrap's and this one, without those that have ended."""
     ours = ("1", str(os.getpid()))
     return [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours and _lives(each)]
 

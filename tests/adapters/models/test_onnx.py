@@ -5,6 +5,7 @@ import pickle
 import re
 import shutil
 import warnings
+from importlib.util import find_spec
 
 import numpy as np
 import onnx
@@ -22,6 +23,7 @@ from davylamp.adapters.models.zoo.load import load_model
 from davylamp.errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable
 
 RULES = ThreatModel("linf", 0.1)
+with_gradients = pytest.mark.skipif(find_spec("onnx2pytorch") is None, reason="onnx2pytorch needs Python 3.11")
 
 
 def export(net, path, example, **settings):
@@ -59,6 +61,7 @@ def attacked(classifier, case, attack, rules=RULES, **parameters):
     return run_attack(attack, classifier, case.inputs, case.labels, rules, seed=1, **parameters)
 
 
+@with_gradients
 def test_pgd_with_gradients_is_that_of_the_exported_model(digits, exported):
     classifier = load_model(f"onnx:{exported}")
     assert classifier.model.gradients
@@ -74,6 +77,7 @@ def test_pgd_with_gradients_is_that_of_the_exported_model(digits, exported):
     assert "gradients through onnx2pytorch" in classifier.loading_notes[0]
 
 
+@with_gradients
 def test_pgd_on_the_export_of_an_embedded_model_is_that_on_the_model(tmp_path):
     """Nothing of this model is folded when it is exported: the same operations, so the same signs of gradients."""
     model = load_model("demo:mnist-lenet5", fold=False)
@@ -105,6 +109,7 @@ def test_a_black_box_attack_is_that_of_the_exported_model(digits, opaque, attack
     assert theirs.success.any()
 
 
+@with_gradients
 def test_a_fixed_batch_is_filled_and_cut(digits, exported, opaque, tmp_path):
     def fix(proto):
         proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
@@ -300,6 +305,7 @@ def test_images_of_another_size_are_one_line(exported, opaque):
         assert "\n" not in str(caught.value)
 
 
+@with_gradients
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [

@@ -44,8 +44,8 @@ def test_no_more_processes_than_allowed(limit):
 def test_a_group_of_a_process_that_is_gone_is_removed(limit):
     if not limit.is_hard:
         pytest.skip("this user may not make a control group here")
-    gone = subprocess.run([sys.executable, "-S", "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    stale = limit._place.parent / f"davylamp-{int(gone.stdout)}-0"
+    gone = subprocess.check_output([sys.executable, "-S", "-c", "import os; print(os.getpid())"], text=True)
+    stale = limit._place.parent / f"davylamp-{int(gone)}-0"
     stale.mkdir()
     TaskLimit(5).remove()
     assert not stale.exists()
