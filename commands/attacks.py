@@ -32,7 +32,7 @@ from .table_options import FITTING, TableOptions
 
 
 def list_attacks(
-    attack: Annotated[str | None, typer.Argument(help="only this attack, with its parameters explained")] = None,
+    attack: Annotated[str | None, typer.Argument(help="show this attack, with its parameters")] = None,
     library: Libraries = None,
     view: TableOptions = FITTING,
     as_json: Json = False,
@@ -95,14 +95,16 @@ def _say_refused() -> None:
 class Asked:
     """The threat model and the parameters of a comparison."""
 
-    norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted")] = None
-    epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None
-    target: Annotated[str | None, typer.Option(help="aim at second-likely, least-likely, random or CLASS")] = None
-    steps: Annotated[int | None, typer.Option(help="iterations")] = None
-    step_size: Annotated[str | None, typer.Option(help="step size, as 1/255")] = None
-    random_start: Annotated[bool | None, typer.Option(help="begin at a random point of the ball")] = None
-    restarts: Annotated[int | None, typer.Option(help="independent runs")] = None
-    confidence: Annotated[float | None, typer.Option(help="logit margin to reach")] = None
+    norm: Annotated[str | None, typer.Option(help="norm of the perturbation: linf, l2, l1, l0 or unrestricted")] = None
+    epsilon: Annotated[str | None, typer.Option(help="radius of the ball, for pixels in [0, 1]: 4/255")] = None
+    target: Annotated[str | None, typer.Option(help="target class: second-likely, least-likely, random or a class")] = (
+        None
+    )
+    steps: Annotated[int | None, typer.Option(help="number of iterations")] = None
+    step_size: Annotated[str | None, typer.Option(help="length of a step: 1/255")] = None
+    random_start: Annotated[bool | None, typer.Option(help="start at a random point of the ball")] = None
+    restarts: Annotated[int | None, typer.Option(help="number of independent runs")] = None
+    confidence: Annotated[float | None, typer.Option(help="logit margin that an example must reach")] = None
     param: Annotated[list[str] | None, typer.Option(help="any other parameter, name=value (repeatable)")] = None
 
     def choice(self, attacks: list[str], *, defaults: bool) -> dict[str, Any]:
@@ -115,23 +117,24 @@ class Asked:
 
 def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or group of options
     context: typer.Context,
-    attack: Annotated[str, typer.Argument(help="an attack, my_attack.py:MyAttack, or best(pgd)")],
+    attack: Annotated[str, typer.Argument(help="an attack from `davylamp attacks`, FILE.py:ATTACK, or best(pgd)")],
     model: Model = "demo:efficientnet-lite0",
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     on: Annotated[Given, FromConfig(("limit",))] = {},  # noqa: B006 - a mark, filled in by `complete`
     threat: Asked = Asked(),
     beside: Annotated[
-        list[str] | None, typer.Option("--with", help="beside them: my_attack.py:MyAttack, best(foolbox:pgd)")
+        list[str] | None,
+        typer.Option("--with", help="also compare this: FILE.py:ATTACK, best(foolbox:pgd) (repeatable)"),
     ] = None,
     among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))] = {},  # noqa: B006
-    seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     batch: Annotated[Given, FromConfig(("batch_size", "draws", "eot"))] = {},  # noqa: B006
     how: Annotated[Given, LOADING] = {},  # noqa: B006
-    defaults: Annotated[bool, typer.Option("--defaults", help="each library with its defaults")] = False,
+    defaults: Annotated[bool, typer.Option("--defaults", help="use each library's default parameters")] = False,
     view: TableOptions = FITTING,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,
@@ -313,9 +316,9 @@ def _say_chosen(chosen: dict[str, Any], config: Any, given: set[str]) -> None:
 
 def quickstart(
     context: typer.Context,
-    seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
-    out: Annotated[Path, typer.Option("--out", "-o", help="folder of the results and of report.html")] = Path(
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder for the results and report.html")] = Path(
         "quickstart"
     ),
 ) -> None:

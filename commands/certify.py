@@ -14,16 +14,18 @@ from .table_options import FITTING, TableOptions
 
 
 def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
-    model: Annotated[str, typer.Argument(help="MODEL+smoothing:sigma=0.25")],
+    model: Annotated[str, typer.Argument(help="the smoothed model: MODEL+smoothing:sigma=0.25")],
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
-    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
-    first: Annotated[int, typer.Option(min=1, max=10**7, help="draws that choose the class (n0)")] = 100,
-    draws: Annotated[int, typer.Option(min=1, max=10**7, help="draws that bound its chance (n)")] = 1000,
-    alpha: Annotated[float, typer.Option(help="chance of each certificate to be wrong")] = 0.001,
-    radius: Annotated[list[str] | None, typer.Option(help="l2, of the certified accuracy (repeatable)")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the noise")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
+    first: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that select the class (n0)")] = 100,
+    draws: Annotated[int, typer.Option(min=1, max=10**7, help="noise samples that bound its probability (n)")] = 1000,
+    alpha: Annotated[float, typer.Option(help="probability that a certificate is wrong")] = 0.001,
+    radius: Annotated[
+        list[str] | None, typer.Option(help="l2 radius at which certified accuracy is reported (repeatable)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="random seed of the noise")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     view: TableOptions = FITTING,
     as_latex: Latex = False,

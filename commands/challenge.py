@@ -14,23 +14,30 @@ from .table_options import FITTING, TableOptions
 
 
 def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
-    model: Annotated[str, typer.Argument(help="MODEL+DEFENCE, or a model that was trained to be robust")],
+    model: Annotated[str, typer.Argument(help="MODEL+DEFENCE, or an adversarially trained model")],
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
-    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
-    norm: Annotated[str, typer.Option(help="linf or l2")] = "linf",
-    epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None,
-    original: Annotated[str | None, typer.Option(help="the undefended model, where the name does not say it")] = None,
-    surrogate: Annotated[list[str] | None, typer.Option(help="examples of this model, too (repeatable)")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="10 images and 10 steps: a first look")] = False,
-    steps: Annotated[int | None, typer.Option(min=1, help="of the attacks by gradients; 50")] = None,
-    queries: Annotated[int | None, typer.Option(min=1, help="of each black-box attack; 1000")] = None,
-    eot: Annotated[int | None, typer.Option(min=1, help="draws whose mean attacks see, of a random model; 10")] = None,
-    draws: Annotated[int | None, typer.Option(min=1, help="draws that judge an example, of a random model; 20")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
+    norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
+    epsilon: Annotated[str | None, typer.Option(help="radius of the ball, for pixels in [0, 1]: 4/255")] = None,
+    original: Annotated[str | None, typer.Option(help="the undefended model, if the name does not give it")] = None,
+    surrogate: Annotated[
+        list[str] | None, typer.Option(help="also transfer examples from this model (repeatable)")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a first look: 10 images, 10 steps")] = False,
+    steps: Annotated[int | None, typer.Option(min=1, help="iterations of the gradient attacks (default: 50)")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="queries of each black-box attack (default: 1000)")] = None,
+    eot: Annotated[
+        int | None,
+        typer.Option(min=1, help="randomised models: gradients are averaged over this many draws (default: 10)"),
+    ] = None,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="randomised models: an example is judged by this many draws (default: 20)")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
-    out: Annotated[Path, typer.Option("--out", "-o", help="the results folder, with challenge.html")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="folder for the results and challenge.html")] = Path(
         "challenge"
     ),
     view: TableOptions = FITTING,

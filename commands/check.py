@@ -17,13 +17,13 @@ _COLUMNS = ("state", "indicator", "subject", "images", "detail", "what to do")
 
 
 def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
-    folder: Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")],
-    run: Annotated[bool, typer.Option("--run", help="also run each cell again, on a few images")] = False,
+    folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")],
+    run: Annotated[bool, typer.Option("--run", help="also rerun each cell on a few images")] = False,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
-    images: Annotated[int, typer.Option(min=1, help="images of each cell for --run")] = 8,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps; for --run")] = "cpu",
+    images: Annotated[int, typer.Option(min=1, help="images per cell with --run")] = 8,
+    device: Annotated[str, typer.Option(help="device for --run: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
-    strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if an indicator fails")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if an indicator fails")] = False,
     view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:

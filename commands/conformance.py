@@ -11,11 +11,17 @@ from .table_options import FITTING, TableOptions
 
 
 def check_rows(
-    rows: Annotated[list[str] | None, typer.Argument(help="pgd, foolbox:pgd (several); none: all")] = None,
+    rows: Annotated[
+        list[str] | None, typer.Argument(help="attacks or implementations: pgd, foolbox:pgd (default: all)")
+    ] = None,
     library: Libraries = None,
     plant: Annotated[list[str] | None, typer.Option(help="only this planted model (repeatable)")] = None,
-    first_norm: Annotated[bool, typer.Option("--first-norm", help="one norm of each row instead of all")] = False,
-    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable), for the rows that have it")] = None,
+    first_norm: Annotated[
+        bool, typer.Option("--first-norm", help="test one norm of each implementation instead of all")
+    ] = False,
+    param: Annotated[
+        list[str] | None, typer.Option(help="parameter name=value, for implementations that have it (repeatable)")
+    ] = None,
     view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:

@@ -12,10 +12,14 @@ from .table_options import FITTING, TableOptions
 
 
 def check_promises(
-    names: Annotated[list[str], typer.Argument(help="foolbox:pgd, my_attack.py:MyAttack, or a whole library: foolbox")],
-    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable), in place of quick ones")] = None,
-    norm: Annotated[list[str] | None, typer.Option(help="only in this norm (repeatable): linf, l2, l1, l0")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="without the models planted to make it lie")] = False,
+    names: Annotated[
+        list[str], typer.Argument(help="implementations, FILE.py:ATTACK, or a whole library: foolbox:pgd, foolbox")
+    ],
+    param: Annotated[
+        list[str] | None, typer.Option(help="parameter name=value instead of the fast test values (repeatable)")
+    ] = None,
+    norm: Annotated[list[str] | None, typer.Option(help="only this norm: linf, l2, l1, l0 (repeatable)")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="skip the deliberately misbehaving models")] = False,
     view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:

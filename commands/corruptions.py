@@ -25,7 +25,7 @@ class CorruptionRows(str, Enum):
 
 
 def list_corruptions(
-    corruption: Annotated[str | None, typer.Argument(help="only this one")] = None,
+    corruption: Annotated[str | None, typer.Argument(help="show this corruption")] = None,
     view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
@@ -61,33 +61,33 @@ def _print_listed(rows: list[Any], sequences: list[Any], console: Any) -> None:
 
 
 def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
-    models: Annotated[list[str] | None, typer.Argument(help="as of evaluate; none: the tables of the folder")] = None,
+    models: Annotated[
+        list[str] | None, typer.Argument(help="models, as in evaluate; without any, show the tables of the folder")
+    ] = None,
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Annotated[str, typer.Option(help="clean images, or imagenet-c:PATH, cifar-10-c:PATH")] = "demo:imagenet",
-    clean: Annotated[str, typer.Option(help="of a set on disk: its clean images, for RmCE")] = "",
+    clean: Annotated[str, typer.Option(help="clean images of a corrupted set on disk, for RmCE")] = "",
     corruption: Annotated[
-        list[str] | None, typer.Option(help="fog, ... (repeatable); all: 19; the 15 of the benchmark")
+        list[str] | None, typer.Option(help="fog, ..., or all 19: all (repeatable; default: the 15 of the benchmark)")
     ] = None,
-    severity: Annotated[list[str] | None, typer.Option(help="1 to 5 (repeatable); all five")] = None,
+    severity: Annotated[list[str] | None, typer.Option(help="1 to 5 (repeatable; default: all)")] = None,
     sequence: Annotated[
-        list[str] | None, typer.Option(help="translate, ... (repeatable), all: for FP and mFR; none")
+        list[str] | None, typer.Option(help="perturbation sequence for FP and mFR: translate, ..., or all (repeatable)")
     ] = None,
-    baseline: Annotated[
-        str, typer.Option(help="a model, or alexnet: what CE and FP are divided by; on ImageNet AlexNet")
-    ] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
-    by: Annotated[CorruptionRows | None, typer.Option(help="a row for each; both tables")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    baseline: Annotated[str, typer.Option(help="reference model of CE and FP, or alexnet (default on ImageNet)")] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="results folder")] = Path("results"),
+    by: Annotated[
+        CorruptionRows | None, typer.Option(help="one table only, with a row per model or corruption")
+    ] = None,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
-    seed: Annotated[int, typer.Option(min=0, help="of the corruptions and of the resampling")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="random seed of corruptions and bootstrap")] = 0,
     view: TableOptions = FITTING,
     bootstrap: Bootstrap = 1000,
     as_csv: Csv = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
-    as_latex: Annotated[
-        bool, typer.Option("--latex", help="a LaTeX table with caption, in the rules of booktabs")
-    ] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX table (booktabs) with caption")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure how models bear corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, into a folder."""

@@ -10,7 +10,7 @@ from .table_options import FITTING, TableOptions
 
 
 def list_defences(
-    defence: Annotated[str | None, typer.Argument(help="only this one, with its parameters explained")] = None,
+    defence: Annotated[str | None, typer.Argument(help="show this one, with its parameters")] = None,
     view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:

@@ -67,7 +67,7 @@ def _described(name: str, parameter: inspect.Parameter, *, grouped: bool) -> ins
     if isinstance(info, OptionInfo):
         if grouped and info.rich_help_panel is None:
             info.rich_help_panel = _PANEL_OF.get(name)
-        info.metavar = info.metavar or _value_of(kind)
+        info.metavar = _value_of(kind) if info.metavar is None else info.metavar
     choices = _choices(kind)
     if choices and isinstance(info, OptionInfo):
         info.help = f"{info.help} ({', '.join(choices)})"
@@ -84,14 +84,12 @@ def _options(parameter: inspect.Parameter) -> Iterator[Any]:
             yield mark
 
 
-def _value_of(kind: Any) -> str | None:
-    """What a value is called: short, as it stands in a narrow column; None for a flag."""
-    if kind is bool:
-        return None
+def _value_of(kind: Any) -> str:
+    """What a value is called: short, as the column is narrow; "" for a flag, which Typer would call <bool>."""
     plain = _plain(kind)
     if get_origin(plain) is tuple:
         return "A B"
-    return None if plain is bool else _WORDS.get(plain, "TEXT")
+    return "" if plain is bool else _WORDS.get(plain, "TEXT")
 
 
 def _choices(kind: Any) -> list[str]:

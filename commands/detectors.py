@@ -31,7 +31,7 @@ class AskedAttack:
 
 
 def list_detectors(
-    detector: Annotated[str | None, typer.Argument(help="only this one, with its parameters explained")] = None,
+    detector: Annotated[str | None, typer.Argument(help="show this one, with its parameters")] = None,
     view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
@@ -64,23 +64,33 @@ def _print_detectors(rows: list[Any], chosen: list[Any], console: Any) -> None:
 
 
 def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
-    what: Annotated[str, typer.Argument(help="a detector of `davylamp detectors`, or an attack that learns once")],
+    what: Annotated[
+        str, typer.Argument(help="a detector from `davylamp detectors`, or an attack that is trained once (uap)")
+    ],
     model: Model = "demo:efficientnet-lite0",
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
     limit: Annotated[
-        int | None, typer.Option(help="images of --data, the first ones; 30 % set where to draw the line")
+        int | None, typer.Option(help="use the first N images of --data; 30 % of them calibrate the threshold")
     ] = None,
-    attack: Annotated[str | None, typer.Option(help="foolbox:pgd: whose examples it learns, if it learns any")] = None,
-    norm: Annotated[str | None, typer.Option(help="of the attack, also of one that learns")] = None,
-    epsilon: Annotated[str | None, typer.Option(help="its radius, as 4/255")] = None,
-    target: Annotated[str | None, typer.Option(help="of the attack: second-likely, random, CLASS")] = None,
-    attack_param: Annotated[list[str] | None, typer.Option(help="name=value, of the attack (repeatable)")] = None,
-    param: Annotated[list[str] | None, typer.Option(help="name=value, of what is trained (repeatable)")] = None,
-    seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    attack: Annotated[
+        str | None, typer.Option(help="attack whose examples the detector is trained on: foolbox:pgd")
+    ] = None,
+    norm: Annotated[str | None, typer.Option(help="norm of the attack")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="radius of the attack: 4/255")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="target class of the attack: second-likely, random or a class")
+    ] = None,
+    attack_param: Annotated[
+        list[str] | None, typer.Option(help="parameter name=value of the attack (repeatable)")
+    ] = None,
+    param: Annotated[
+        list[str] | None, typer.Option(help="parameter name=value of the detector or attack being trained (repeatable)")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
-    out: Annotated[Path, typer.Option("--out", "-o", help="the file of the detector; of an attack the folder")] = _FILE,
+    out: Annotated[Path, typer.Option("--out", "-o", help="file for the detector, or folder for the attack")] = _FILE,
     as_json: Json = False,
 ) -> None:
     """Train a detector beside a model, a file that `davylamp detect` takes; or an attack that learns once, in a folder.
@@ -130,12 +140,12 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
 
 
 def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option
-    folder: Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate --keep-images`")],
+    folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate --keep-images`")],
     detector: Annotated[list[Path], typer.Option(help="file of a trained detector (repeatable)")],
     rate: Annotated[
-        list[str] | None, typer.Option("--false-alarms", help="rates of them; 0.01,0.05 without it")
+        list[str] | None, typer.Option("--false-alarms", help="false-positive rates (default: 0.01,0.05)")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING_AT_FULL_RATE] = {},  # noqa: B006 - a mark, filled in by `complete`
     view: TableOptions = FITTING,
     as_latex: Latex = False,

@@ -17,18 +17,22 @@ from .newcomers import BaselineOptions, evaluate_newcomers
 from .options import Json, all_failed, read_parameters, say_assumed, split_list
 from .progress import show_progress
 
-Folder = Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`")]
+Folder = Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")]
 
 
 @dataclass(frozen=True)
 class Threat:
     """How the attacks of `--attacks` are run."""
 
-    norm: Annotated[str | None, typer.Option(help="linf, l2, l1, l0 or unrestricted; of --attacks")] = None
-    epsilon: Annotated[list[str] | None, typer.Option(help="radius, as 4/255 (repeatable); of --attacks")] = None
-    target: Annotated[str | None, typer.Option(help="second-likely, least-likely, random or CLASS")] = None
-    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable); of --attacks")] = None
-    defaults: Annotated[bool, typer.Option("--defaults", help="each library's defaults; of --attacks")] = False
+    norm: Annotated[str | None, typer.Option(help="norm for --attacks: linf, l2, l1, l0 or unrestricted")] = None
+    epsilon: Annotated[list[str] | None, typer.Option(help="radius for --attacks: 4/255 (repeatable)")] = None
+    target: Annotated[str | None, typer.Option(help="target class: second-likely, least-likely, random or a class")] = (
+        None
+    )
+    param: Annotated[list[str] | None, typer.Option(help="parameter name=value for --attacks (repeatable)")] = None
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="use each library's default parameters for --attacks")
+    ] = False
 
     @property
     def is_given(self) -> bool:
@@ -41,24 +45,23 @@ class Running:
     """Where an evaluation runs, and what of an earlier one it keeps."""
 
     executor: Annotated[str, typer.Option(help="local or ray")] = "local"
-    workers: Annotated[int, typer.Option(help="processes on this machine")] = 1
-    address: Annotated[str | None, typer.Option(help="of a Ray cluster; without it one is started here")] = None
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed cells again")] = False
+    workers: Annotated[int, typer.Option(help="number of processes on this machine")] = 1
+    address: Annotated[str | None, typer.Option(help="address of a Ray cluster (default: start one here)")] = None
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun failed cells")] = False
     trust_unknown: Annotated[
         bool,
-        typer.Option(
-            "--trust-unknown", help="keep results of a model, attack, metric that is partly unknown: a session"
-        ),
+        typer.Option("--trust-unknown", help="reuse results of code whose identity cannot be fully determined"),
     ] = False
 
 
 def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or group of options
-    config: Annotated[Path | None, typer.Argument(help="a TOML file; options win over it")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="the results folder")] = Path("results"),
+    config: Annotated[Path | None, typer.Argument(help="a TOML file with settings; options take precedence")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="results folder")] = Path("results"),
     which: Annotated[Given, FromConfig(("preset", "models"))] = {},  # noqa: B006 - a mark, filled in by `complete`
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     defence: Annotated[
-        list[str] | None, typer.Option(help="jpeg:quality=50, FILE.py:FUNCTION: each model with it, too (repeatable)")
+        list[str] | None,
+        typer.Option(help="also evaluate each model with this defence: jpeg:quality=50, FILE.py:FUNCTION (repeatable)"),
     ] = None,
     on: Annotated[Given, FromConfig(("attacks", "data", "limit", "images"))] = {},  # noqa: B006
     threat: Threat = Threat(),
@@ -66,10 +69,11 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     run: Running = Running(),
     against: BaselineOptions = BaselineOptions(),  # noqa: B008 - it is frozen
     detector: Annotated[
-        list[Path] | None, typer.Option(help="file of `davylamp train`, measured on the examples (repeatable)")
+        list[Path] | None,
+        typer.Option(help="detector to measure on the examples, a file of `davylamp train` (repeatable)"),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="exit code 2 if a cell failed")] = False,
-    print_config: Annotated[bool, typer.Option("--print-config", help="write the TOML and stop")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if a cell failed")] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="print the settings as TOML and exit")] = False,
     as_json: Json = False,
 ) -> None:
     """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""

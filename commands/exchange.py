@@ -23,16 +23,16 @@ class Form(str, Enum):
 
 
 DataAgain = Annotated[
-    str | None, typer.Option(help="AttackBench: where the images of the folder are now; else as it was evaluated")
+    str | None, typer.Option(help="AttackBench: the images of the folder (default: as in its evaluation)")
 ]
 
 
 def import_results(
-    what: Annotated[str, typer.Argument(help="BUNDLE.zip; or whose results: attackbench, robustbench")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="bundle: a new folder; else a results folder")],
-    path: Annotated[Path | None, typer.Argument(help="of another program: its file, or a folder of them")] = None,
+    what: Annotated[str, typer.Argument(help="BUNDLE.zip, or a format: attackbench, robustbench")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="a new folder for a bundle, else a results folder")],
+    path: Annotated[Path | None, typer.Argument(help="the other program's file, or a folder of them")] = None,
     model: Annotated[
-        str | None, typer.Option(help="AttackBench: of the folder; else by the file's predictions")
+        str | None, typer.Option(help="AttackBench: model of the folder (default: matched by predictions)")
     ] = None,
     data: DataAgain = None,
     as_json: Json = False,
@@ -57,15 +57,15 @@ def import_results(
 def export_results(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     what: Annotated[
-        str, typer.Argument(help="a results folder; or the format: attackbench, every-eval-ever, hugging-face")
+        str, typer.Argument(help="a results folder, or a format: attackbench, every-eval-ever, hugging-face")
     ],
-    where: Annotated[Path, typer.Argument(help="BUNDLE.zip to write; with a format: the results folder")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="with a format: a folder for its files")] = None,
-    licence: Annotated[str, typer.Option(help="of the results, an SPDX identifier as CC-BY-4.0")] = "",
-    creator: Annotated[str, typer.Option(help="who made them")] = "",
-    name: Annotated[str, typer.Option(help="of the data set; else models and data")] = "",
-    description: Annotated[str, typer.Option(help="a sentence; else what is in it")] = "",
-    images: Annotated[bool, typer.Option(help="bundle: with the adversarial images that were kept")] = True,
+    where: Annotated[Path, typer.Argument(help="BUNDLE.zip to write; with a format, the results folder")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="with a format: folder for its files")] = None,
+    licence: Annotated[str, typer.Option(help="licence of the results, an SPDX identifier: CC-BY-4.0")] = "",
+    creator: Annotated[str, typer.Option(help="author of the results")] = "",
+    name: Annotated[str, typer.Option(help="title of the data set (default: models and data)")] = "",
+    description: Annotated[str, typer.Option(help="description in a sentence (default: a summary)")] = "",
+    images: Annotated[bool, typer.Option(help="bundle: include the kept adversarial images")] = True,
     data: DataAgain = None,
 ) -> None:
     """Pack a folder into one file with tables, card, licence and checksums; or write another program's format."""

@@ -17,30 +17,33 @@ _MODEL = (
 def harden_model(  # noqa: PLR0913, PLR0917 - one argument per option
     model: Annotated[str, typer.Argument(help=_MODEL)],
     method: Annotated[
-        str, typer.Option("--with", help="pgd, trades, mart, awp, free, fbf, ...: see `davylamp defences`")
+        str,
+        typer.Option("--with", help="training method from `davylamp defences`: pgd, trades, mart, awp, free, fbf, ..."),
     ] = "pgd",
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
-    validation: Annotated[str | None, typer.Option(help="data for the card; without it, a share of --data")] = None,
-    held_out: Annotated[float, typer.Option(help="that share")] = 0.1,
-    limit: Annotated[int | None, typer.Option(help="images of --data, the first ones")] = None,
-    norm: Annotated[str, typer.Option(help="linf or l2")] = "linf",
-    epsilon: Annotated[str | None, typer.Option(help="radius on pixels in [0, 1], as 4/255")] = None,
-    steps: Annotated[int | None, typer.Option(help="of the ascent that makes a batch adversarial")] = None,
-    step_size: Annotated[str | None, typer.Option(help="of the ascent, as 1/255")] = None,
-    epochs: Annotated[int | None, typer.Option(help="passes over the training images")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="images of a step of the optimiser")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="of the optimiser, at its largest")] = None,
+    validation: Annotated[
+        str | None, typer.Option(help="validation data for the model card (default: a share of --data)")
+    ] = None,
+    held_out: Annotated[float, typer.Option(help="share of --data held out for validation")] = 0.1,
+    limit: Annotated[int | None, typer.Option(help="use the first N images of --data")] = None,
+    norm: Annotated[str, typer.Option(help="norm of the perturbation: linf or l2")] = "linf",
+    epsilon: Annotated[str | None, typer.Option(help="radius of the ball, for pixels in [0, 1]: 4/255")] = None,
+    steps: Annotated[int | None, typer.Option(help="attack iterations during training")] = None,
+    step_size: Annotated[str | None, typer.Option(help="attack step size during training: 1/255")] = None,
+    epochs: Annotated[int | None, typer.Option(help="number of epochs")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="batch size")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="peak learning rate")] = None,
     param: Annotated[
         list[str] | None, typer.Option(help="name=value: beta, optimiser, schedule, ... (repeatable)")
     ] = None,
-    seed: Annotated[int, typer.Option(help="of every random choice")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
-    amp: Annotated[bool, typer.Option("--amp", help="mixed precision (bfloat16), for a GPU")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="begin with weights drawn anew, not the model's")] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="file of weights; its card lies beside it")] = Path(
-        "weights.pt"
-    ),
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
+    amp: Annotated[bool, typer.Option("--amp", help="use mixed precision (bfloat16), on a GPU")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="start from random weights instead of the model's")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="file for the weights; the model card is written beside it")
+    ] = Path("weights.pt"),
     as_json: Json = False,
 ) -> None:
     """Train a model to be robust: weights that MODEL+WEIGHTS.pt loads, and a card that says how and how well."""

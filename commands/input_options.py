@@ -10,21 +10,24 @@ import typer
 class InputOptions:
     """In place of what the models were published with."""
 
-    resize: Annotated[str | None, typer.Option(help="side of the shorter edge of image files; none; the model's")] = (
-        None
-    )
-    crop: Annotated[str | None, typer.Option(help="side of their centre crop; none; the model's")] = None
-    mean: Annotated[str | None, typer.Option(help="0.5, or one for each channel: 0.485,0.456,0.406; the model's")] = (
-        None
-    )
-    std: Annotated[str | None, typer.Option(help="as --mean; 1/255 with --mean 0 gives pixels up to 255")] = None
-    interpolation: Annotated[str | None, typer.Option(help="bilinear or bicubic; the model's")] = None
-    labels: Annotated[str | None, typer.Option(help="a file with the names of the model's classes, in its order")] = (
+    resize: Annotated[
+        str | None, typer.Option(help="resize the shorter edge of image files to N, or none (default: the model's)")
+    ] = None
+    crop: Annotated[str | None, typer.Option(help="side of the centre crop, or none (default: the model's)")] = None
+    mean: Annotated[
+        str | None, typer.Option(help="mean, one value or one per channel: 0.485,0.456,0.406 (default: the model's)")
+    ] = None
+    std: Annotated[
+        str | None,
+        typer.Option(help="standard deviation, as --mean; --mean 0 --std 1/255 for models of pixels in [0, 255]"),
+    ] = None
+    interpolation: Annotated[str | None, typer.Option(help="bilinear or bicubic (default: the model's)")] = None
+    labels: Annotated[str | None, typer.Option(help="file with the model's class names, one per line in its order")] = (
         None
     )
 
     outputs: Annotated[
-        str | None, typer.Option(help="logits, probabilities or labels: what the model gives; else it is seen")
+        str | None, typer.Option(help="what the model returns: logits, probabilities or labels (default: detected)")
     ] = None
 
     @property

@@ -9,10 +9,8 @@ import typer
 
 from .options import Json
 
-Results = Annotated[Path, typer.Argument(help="a results folder, made by `davylamp evaluate`, or BUNDLE.zip")]
-ManyResults = Annotated[
-    list[Path], typer.Argument(help="a results folder or BUNDLE.zip; several are read as one that holds them all")
-]
+Results = Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`, or BUNDLE.zip")]
+ManyResults = Annotated[list[Path], typer.Argument(help="results folders or BUNDLE.zip; several are read as one")]
 
 
 def open_sources(context: typer.Context, sources: Sequence[Path]) -> Path:
@@ -44,12 +42,12 @@ def open_named(
 
 def merge_results(
     context: typer.Context,
-    folders: Annotated[list[Path], typer.Argument(help="results folders or bundles, at least two")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="a new folder")],
+    folders: Annotated[list[Path], typer.Argument(help="two or more results folders or bundles")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="the new folder")],
     prefer: Annotated[
-        str | None, typer.Option(help="where they disagree: one of the folders, or newest; else that is refused")
+        str | None, typer.Option(help="on conflicts, prefer this folder, or newest (default: refuse)")
     ] = None,
-    link: Annotated[bool, typer.Option("--link", help="share the files on the disk instead of copying them")] = False,
+    link: Annotated[bool, typer.Option("--link", help="hard-link files instead of copying them")] = False,
     as_json: Json = False,
 ) -> None:
     """Put results folders together into a new one: whole or not at all, and every disagreement named."""

@@ -9,7 +9,7 @@ from .options import Json
 
 def list_metrics(
     name: Annotated[
-        str | None, typer.Argument(help="a symbol or another name in any case: MR, ssim, AND; whole, with its formula")
+        str | None, typer.Argument(help="a symbol or alias, in any case: MR, ssim, AND; shows its formula")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -17,15 +17,18 @@ class BaselineOptions:
     """The baseline that new models are placed in, and the images they are asked about."""
 
     against: Annotated[
-        Path | None, typer.Option(help="a results folder: its attacks on its data; then the model's place in it")
+        Path | None,
+        typer.Option(help="run the attacks of this results folder on its data, then place the model among its models"),
     ] = None
     adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="against: only on images that tell most, until the rank is known")
+        bool,
+        typer.Option("--adaptive", help="--against: use only the most informative images, until the rank is known"),
     ] = False
-    width: Annotated[int | None, typer.Option(min=0, help="adaptive: ranks that are enough, worst minus best (1)")] = (
-        None
-    )
-    batch: Annotated[int | None, typer.Option(min=1, help="adaptive: images chosen at once (8)")] = None
+    width: Annotated[
+        int | None,
+        typer.Option(min=0, help="--adaptive: stop when the rank interval is at most this wide (default: 1)"),
+    ] = None
+    batch: Annotated[int | None, typer.Option(min=1, help="--adaptive: images per batch (default: 8)")] = None
 
     def check(self) -> None:
         """Refuse options that would be ignored."""

@@ -13,8 +13,8 @@ from ..errors import InvalidInput
 Model = Annotated[
     str,
     typer.Option(
-        help="demo:efficientnet-lite0, -lite1, -lite2; torchvision:NAME, timm:NAME, hf:ORG/NAME, onnx:FILE, "
-        "FILE.py:FACTORY, http://HOST:PORT/v2/models/NAME"
+        help="demo:efficientnet-lite0, WEIGHTS.pth+torchvision:NAME, torchvision:NAME, timm:NAME, "
+        "hf:ORG/NAME, onnx:FILE, FILE.py:FACTORY, http://HOST:PORT/v2/models/NAME"
     ),
 ]
 Data = Annotated[
@@ -25,14 +25,15 @@ Data = Annotated[
     ),
 ]
 Libraries = Annotated[list[str] | None, typer.Option("--library", help="only this library (repeatable)")]
-Latex = Annotated[
-    bool, typer.Option("--latex", help="a LaTeX table with caption, in the rules of booktabs, instead of tables")
-]
+Latex = Annotated[bool, typer.Option("--latex", help="print a LaTeX table (booktabs) with caption")]
 LatexWords = Annotated[
     str | None,
-    typer.Option("--latex-style", help="brackets, subscript, plus-minus or plain: the intervals; cite: with \\cite"),
+    typer.Option(
+        "--latex-style",
+        help="form of the intervals: brackets, subscript, plus-minus or plain; with cite, add \\cite: subscript,cite",
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="one JSON document instead of tables")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 
 class Knowledge(str, Enum):

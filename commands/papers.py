@@ -11,7 +11,7 @@ from ..errors import InvalidInput
 from .evaluate import Folder
 from .options import Json, one_format, split_list
 
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="write a file: refs.bib; else to standard output")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="file to write, refs.bib (default: standard output)")]
 
 
 class Kind(str, Enum):
@@ -42,15 +42,19 @@ class RankedKind(str, Enum):
 
 def draw_figures(  # noqa: PLR0913, PLR0917 - one argument per option
     folder: Folder,
-    kinds: Annotated[list[Kind] | None, typer.Argument(help="which; without it all that the folder has")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="FILE.pdf, .svg or .png; several: FILE-KIND.pdf")] = Path(
-        "figure.pdf"
-    ),
-    width: Annotated[str, typer.Option(help="column (3.25 in), text (6.75 in), or 3.5in, 8.5cm, 246pt")] = "column",
-    style: Annotated[Style, typer.Option(help="of the letters: as Helvetica, or as Times")] = Style.sans,
-    norm: Annotated[str | None, typer.Option(help="only this one")] = None,
-    model: Annotated[list[str] | None, typer.Option(help="accuracy, passes: only this one (repeatable)")] = None,
-    subjects: Annotated[RankedKind, typer.Option(help="of the ranking")] = RankedKind.models,
+    kinds: Annotated[
+        list[Kind] | None, typer.Argument(help="kind of figure (default: all that the folder has data for)")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="FILE.pdf, .svg or .png; several figures become FILE-KIND.pdf")
+    ] = Path("figure.pdf"),
+    width: Annotated[
+        str, typer.Option(help="width: column (3.25 in), text (6.75 in), or 3.5in, 8.5cm, 246pt")
+    ] = "column",
+    style: Annotated[Style, typer.Option(help="typeface, like Helvetica or like Times")] = Style.sans,
+    norm: Annotated[str | None, typer.Option(help="draw this attack only")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="accuracy, passes: only this model (repeatable)")] = None,
+    subjects: Annotated[RankedKind, typer.Option(help="random seed of the ranking")] = RankedKind.models,
 ) -> None:
     """Draw figures for a paper, with intervals, embedded fonts and colours that are legible in grey."""
     from ..report.figures.figure import write_figures
@@ -75,7 +79,7 @@ def cite_sources(
         ),
     ],
     out: Out = None,
-    keys: Annotated[bool, typer.Option("--keys", help="what \\cite takes for each thing, as a table")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="print a table of the citation keys")] = False,
     as_json: Json = False,
 ) -> None:
     """Write BibTeX of every attack, library, metric, data set, defence and model of a folder, or of names."""

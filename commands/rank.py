@@ -141,38 +141,62 @@ class Ranked:
 def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     results: Annotated[
-        Path, typer.Argument(help="a results folder, BUNDLE.zip, or a CSV table of CANARY's metrics, names first")
+        Path,
+        typer.Argument(
+            help="a results folder, BUNDLE.zip, or a CSV table of CANARY's metrics with names in the first column"
+        ),
     ],
     against: Annotated[
         str | None,
-        typer.Option(help="place what is new among those of a folder, bundle, CSV or published:canary-table9"),
+        typer.Option(help="place new subjects among those of a folder, bundle, CSV or published:canary-table9"),
     ] = None,
     adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="against: how few images would have been enough")
+        bool, typer.Option("--adaptive", help="--against: how few images would have been enough")
     ] = False,
-    width: Annotated[int | None, typer.Option(min=0, help="adaptive: ranks that are enough, worst minus best")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="adaptive: images chosen at once")] = 8,
-    subjects: Annotated[Subjects, typer.Option(help="what is ranked")] = Subjects.models,
-    method: Annotated[Method, typer.Option(help="irt: per image; canary: as published, from metrics")] = Method.irt,
-    item_model: Annotated[Model, typer.Option(help="auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
-    fit: Annotated[Fit, typer.Option(help="svi: for what is too large to sample; nuts: the slow reference")] = Fit.auto,
-    norm: Annotated[str | None, typer.Option(help="only the results of this norm")] = None,
-    budget: Annotated[str | None, typer.Option(help="largest distance that counts as fooled, as 4/255")] = None,
-    knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks; canary: each apart")] = None,
-    per: Annotated[Per, typer.Option(help="what counts once; attack: the strongest of its libraries")] = Per.attack,
-    unequal: Annotated[Unequal, typer.Option(help="what not every subject met: left out, or missing")] = Unequal.common,
-    original: Annotated[str | None, typer.Option(help="defences: the model that all others are defences of")] = None,
-    examples: Annotated[
-        Examples | None, typer.Option(help="defences: made on each itself, or on its original; own if there are any")
+    width: Annotated[
+        int | None, typer.Option(min=0, help="--adaptive: stop when the rank interval is at most this wide")
     ] = None,
-    library: Annotated[str | None, typer.Option(help="images on which this library differs at equal ability")] = None,
-    items: Annotated[int, typer.Option(min=0, help="how many of the hardest and easiest images to show")] = 3,
-    sensitivity: Annotated[bool, typer.Option("--sensitivity", help="without each subject, each metric")] = False,
-    stability: Annotated[bool, typer.Option("--stability", help="again by a quarter and a half of the images")] = False,
-    propagate: Annotated[bool, typer.Option("--propagate", help="canary: both layers' uncertainty")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
+    batch: Annotated[int, typer.Option(min=1, help="--adaptive: images per batch")] = 8,
+    subjects: Annotated[Subjects, typer.Option(help="what to rank")] = Subjects.models,
+    method: Annotated[
+        Method, typer.Option(help="irt: from responses to each image; canary: from metrics, as published")
+    ] = Method.irt,
+    item_model: Annotated[Model, typer.Option(help="auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
+    fit: Annotated[Fit, typer.Option(help="svi: for data too large to sample; nuts: the slow reference")] = Fit.auto,
+    norm: Annotated[str | None, typer.Option(help="only results in this norm")] = None,
+    budget: Annotated[str | None, typer.Option(help="largest distance that counts as fooled: 4/255")] = None,
+    knowledge: Annotated[
+        Knowledge | None, typer.Option(help="only these attacks; canary ranks each kind separately")
+    ] = None,
+    per: Annotated[
+        Per, typer.Option(help="one item per attack (the strongest of its libraries) or per implementation")
+    ] = Per.attack,
+    unequal: Annotated[
+        Unequal, typer.Option(help="items that some subjects lack: leave out, or treat as missing")
+    ] = Unequal.common,
+    original: Annotated[str | None, typer.Option(help="defences: the undefended model")] = None,
+    examples: Annotated[
+        Examples | None,
+        typer.Option(
+            help="defences: examples made on the defended model (own) or on the original (default: own if any)"
+        ),
+    ] = None,
+    library: Annotated[
+        str | None, typer.Option(help="show images on which this library differs at equal ability")
+    ] = None,
+    items: Annotated[int, typer.Option(min=0, help="number of hardest and easiest images to show")] = 3,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="rank again without each subject and each metric")
+    ] = False,
+    stability: Annotated[
+        bool, typer.Option("--stability", help="rank again with a quarter and a half of the images")
+    ] = False,
+    propagate: Annotated[
+        bool, typer.Option("--propagate", help="canary: propagate the uncertainty of both layers")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     view: TableOptions = FITTING,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV instead of tables")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="print CSV")] = False,
     as_latex: Latex = False,
     latex_words: LatexWords = None,
     as_json: Json = False,

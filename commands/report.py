@@ -15,12 +15,13 @@ DEFAULT = "report.html"
 def report_results(
     context: typer.Context,
     folders: Annotated[
-        list[Path], typer.Argument(help="a results folder or BUNDLE.zip; two: what moved from the first, or --together")
+        list[Path],
+        typer.Argument(help="a results folder or BUNDLE.zip; with two, the changes from the first, or --together"),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="the HTML file")] = Path(DEFAULT),
-    bootstrap: Annotated[int, typer.Option(min=0, help="replicates of the intervals")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="of the resampling")] = 0,
-    together: Annotated[bool, typer.Option("--together", help="one report of all folders, read as one")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML file to write")] = Path(DEFAULT),
+    bootstrap: Annotated[int, typer.Option(min=0, help="bootstrap replicates")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="random seed of the bootstrap")] = 0,
+    together: Annotated[bool, typer.Option("--together", help="read all folders as one")] = False,
 ) -> None:
     """Write one HTML file that opens without a network: verdict, rankings, agreement, curves, trust, provenance."""
     from ..engine.store.files import check_place
@@ -43,19 +44,18 @@ def report_results(
 
 def serve_results(  # noqa: PLR0913, PLR0917 - one argument per option
     folder: Annotated[
-        Path, typer.Argument(help="a results folder, also while `davylamp evaluate` fills it; --tasks: the server's")
+        Path,
+        typer.Argument(help="a results folder, also while `davylamp evaluate` runs; with --tasks, the server's folder"),
     ],
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines see it only if you say so")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8000,
-    allow_host: Annotated[list[str] | None, typer.Option(help="answer to this name, too (repeatable)")] = None,
+    host: Annotated[str, typer.Option(help="address to listen on; only this machine by default")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free one")] = 8000,
+    allow_host: Annotated[list[str] | None, typer.Option(help="also accept this host name (repeatable)")] = None,
     tasks: Annotated[
-        bool, typer.Option("--tasks", help="a server that does work: accounts, components, tasks, leaderboards")
+        bool, typer.Option("--tasks", help="a lab's server, with accounts, components, tasks and leaderboards")
     ] = False,
-    workers: Annotated[int, typer.Option(min=0, help="of --tasks: tasks at once on this machine")] = 1,
-    database: Annotated[str, typer.Option(help="of --tasks: postgresql://...; without it SQLite in the folder")] = "",
-    trust: Annotated[bool, typer.Option("--trust", help="of --tasks: run users' Python files unprotected")] = False,
+    workers: Annotated[int, typer.Option(min=0, help="--tasks: tasks run in parallel on this machine")] = 1,
+    database: Annotated[str, typer.Option(help="--tasks: postgresql://... (default: SQLite in the folder)")] = "",
+    trust: Annotated[bool, typer.Option("--trust", help="--tasks: run users' Python files without a sandbox")] = False,
 ) -> None:
     """Serve the report on this machine, read-only, live while an evaluation runs; or, with --tasks, a lab's server."""
     if tasks:

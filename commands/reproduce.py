@@ -14,15 +14,17 @@ from .table_options import FITTING, TableOptions
 
 
 def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
-    name: Annotated[str | None, typer.Argument(help="of a table, or FILE.py:TABLE; without it they are listed")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="a small part: does it run?")] = False,
+    name: Annotated[str | None, typer.Argument(help="a table, or FILE.py:TABLE; without it, list them")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="a small part, to see that it runs")] = False,
     full: Annotated[bool, typer.Option("--full", help="the paper's budgets and number of images")] = False,
-    models: Annotated[list[str] | None, typer.Option(help="instead of the default ones (repeatable)")] = None,
-    data: Annotated[str | None, typer.Option(help="instead of the default images; digits: scikit-learn's")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="keep the results here and resume from them")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
+    models: Annotated[list[str] | None, typer.Option(help="models instead of the default ones (repeatable)")] = None,
+    data: Annotated[str | None, typer.Option(help="data instead of the default images; digits: scikit-learn's")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="folder to keep the results in, and to resume from")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
     view: TableOptions = FITTING,
     as_latex: Latex = False,
     latex_words: LatexWords = None,

@@ -22,9 +22,9 @@ from .options import (
 )
 from .table_options import FITTING, TableOptions
 
-Bootstrap = Annotated[int, typer.Option(min=0, help="replicates of the intervals; 0: none")]
-Seed = Annotated[int, typer.Option(min=0, help="of the resampling")]
-Csv = Annotated[bool, typer.Option("--csv", help="CSV instead of tables")]
+Bootstrap = Annotated[int, typer.Option(min=0, help="bootstrap replicates; 0 for no intervals")]
+Seed = Annotated[int, typer.Option(min=0, help="random seed of the bootstrap")]
+Csv = Annotated[bool, typer.Option("--csv", help="print CSV")]
 
 
 class By(str, Enum):
@@ -47,23 +47,31 @@ class Against(str, Enum):
 def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     folders: ManyResults,
-    by: Annotated[By, typer.Option(help="a row for each")] = By.attacks,
-    metric: Annotated[list[str] | None, typer.Option(help="a symbol: MR, FR@10, RA, l2 ... (repeatable)")] = None,
-    transfer: Annotated[bool, typer.Option("--transfer", help="made on x tested on, for each attack")] = False,
-    defence: Annotated[tuple[str, str] | None, typer.Option(help="the original model and the defended one")] = None,
-    pooled: Annotated[bool, typer.Option("--pooled", help="mean over images, not over cells")] = False,
+    by: Annotated[By, typer.Option(help="one row per attack, model or pair of both")] = By.attacks,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="metric from `davylamp metrics`: MR, FR@10, RA, l2 (repeatable)")
+    ] = None,
+    transfer: Annotated[
+        bool, typer.Option("--transfer", help="transfer matrix of each attack: made on x tested on")
+    ] = False,
+    defence: Annotated[tuple[str, str] | None, typer.Option(help="compare the original and the defended model")] = None,
+    pooled: Annotated[bool, typer.Option("--pooled", help="average over images instead of over cells")] = False,
     knowledge: Annotated[Knowledge | None, typer.Option(help="only these attacks")] = None,
-    mixed: Annotated[bool, typer.Option("--mixed", help="models: one row for each, over all threat models")] = False,
-    references: Annotated[bool, typer.Option("--references", help="beside imported rows and their envelope")] = False,
-    published: Annotated[bool, typer.Option("--published", help="beside published rows, as RobustBench's")] = False,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="--by models: one row per model over all threat models")
+    ] = False,
+    references: Annotated[
+        bool, typer.Option("--references", help="show imported rows and their envelope beside ours")
+    ] = False,
+    published: Annotated[
+        bool, typer.Option("--published", help="show published rows, as RobustBench's, beside ours")
+    ] = False,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     view: TableOptions = FITTING,
     as_csv: Csv = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="a Markdown table")] = False,
-    as_latex: Annotated[
-        bool, typer.Option("--latex", help="a LaTeX table with caption, in the rules of booktabs")
-    ] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="print a Markdown table")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX table (booktabs) with caption")] = False,
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
@@ -121,14 +129,14 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     folders: ManyResults,
     against: Annotated[
-        Against, typer.Option(help="what the budget is; passes: median distance after so many")
+        Against, typer.Option(help="budget on the x axis; passes: median distance after so many passes")
     ] = Against.epsilon,
-    norm: Annotated[str | None, typer.Option(help="only linf, l2, l1, l0 or unrestricted")] = None,
+    norm: Annotated[str | None, typer.Option(help="only this norm: linf, l2, l1, l0 or unrestricted")] = None,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
-    budget: Annotated[list[str] | None, typer.Option(help="a column of the table, as 4/255 (repeatable)")] = None,
+    budget: Annotated[list[str] | None, typer.Option(help="budget to show as a column: 4/255 (repeatable)")] = None,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="draw them: FILE.svg, .png or .pdf")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="draw the curves: FILE.svg, .png or .pdf")] = None,
     view: TableOptions = FITTING,
     as_csv: Csv = False,
     as_json: Json = False,

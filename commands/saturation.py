@@ -30,21 +30,23 @@ from .table_options import FITTING, TableOptions
 
 def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     context: typer.Context,
-    attack: Annotated[str, typer.Argument(help="a fixed-budget attack of `davylamp attacks`: pgd, foolbox:pgd")],
+    attack: Annotated[str, typer.Argument(help="a fixed-budget attack from `davylamp attacks`: pgd, foolbox:pgd")],
     model: Model = "demo:efficientnet-lite0",
     seen: InputOptions = InputOptions(),  # noqa: B008 - it is frozen
     data: Data = "demo:imagenet",
-    limit: Annotated[int | None, typer.Option(min=1, help="only this many images")] = None,
-    norm: Annotated[str | None, typer.Option(help="linf, l2, l1 or l0; of the attack's, the first")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
+    norm: Annotated[str | None, typer.Option(help="norm: linf, l2, l1 or l0 (default: the attack's first)")] = None,
     budget: Annotated[
-        list[str] | None, typer.Option(help="a radius, as 4/255 (repeatable); 9 around the usual")
+        list[str] | None, typer.Option(help="radius to try: 4/255 (repeatable; default: 9 around the customary one)")
     ] = None,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="a difference of success that counts")] = 0.01,
-    param: Annotated[list[str] | None, typer.Option(help="name=value (repeatable)")] = None,
+    threshold: Annotated[
+        float, typer.Option(min=0, max=1, help="success rates that differ by less count as equal")
+    ] = 0.01,
+    param: Annotated[list[str] | None, typer.Option(help="parameter name=value (repeatable)")] = None,
     library: Libraries = None,
-    repaired: Annotated[bool, typer.Option("--repaired", help="the repaired rows as well")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="of every random choice")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    repaired: Annotated[bool, typer.Option("--repaired", help="include repaired versions")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="random seed")] = 0,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     view: TableOptions = FITTING,
     as_latex: Latex = False,

@@ -11,18 +11,16 @@ from .options import split_list
 
 
 def serve_model(  # noqa: PLR0913, PLR0917 - one argument per option
-    model: Annotated[str, typer.Argument(help="any model that `davylamp compare --model` takes")],
-    host: Annotated[
-        str, typer.Option(help="address to listen at; other machines see it only if you say so")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 0,
-    allow_host: Annotated[list[str] | None, typer.Option(help="answer to this name, too (repeatable)")] = None,
-    name: Annotated[str | None, typer.Option(help="of the model in its URL")] = None,
+    model: Annotated[str, typer.Argument(help="a model, as in `davylamp compare --model`")],
+    host: Annotated[str, typer.Option(help="address to listen on; only this machine by default")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 for any free one")] = 0,
+    allow_host: Annotated[list[str] | None, typer.Option(help="also accept this host name (repeatable)")] = None,
+    name: Annotated[str | None, typer.Option(help="name of the model in the URL")] = None,
     outputs: Annotated[str, typer.Option(help="logits, probabilities or labels")] = "logits",
-    datatype: Annotated[str, typer.Option(help="of the images: FP32 in [0, 1], or UINT8")] = "FP32",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
+    datatype: Annotated[str, typer.Option(help="type of the images: FP32 in [0, 1], or UINT8")] = "FP32",
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
     apart: Annotated[Given, APART] = {},  # noqa: B006 - a mark, filled in by `complete`
-    largest: Annotated[int, typer.Option(min=1, help="MiB of a request, at most")] = 256,
+    largest: Annotated[int, typer.Option(min=1, help="largest request, in MiB")] = 256,
 ) -> None:
     """Offer a model over HTTP by the Open Inference Protocol (KServe v2), as other programs speak it."""
     from ..adapters.models.serving.model_server import ModelServer

@@ -11,11 +11,13 @@ import typer
 from ..errors import InvalidInput
 from .options import Json, split_list
 
-Folder = Annotated[Path, typer.Argument(help="the server's folder, as for `davylamp serve FOLDER --tasks`")]
-DatabaseOption = Annotated[str, typer.Option(help="postgresql://...; without it SQLite in the folder")]
-Address = Annotated[str, typer.Option(help="http(s)://HOST; without it DAVYLAMP_SERVER; a token in DAVYLAMP_TOKEN")]
+Folder = Annotated[Path, typer.Argument(help="the server's folder, as in `davylamp serve FOLDER --tasks`")]
+DatabaseOption = Annotated[str, typer.Option(help="postgresql://... (default: SQLite in the folder)")]
+Address = Annotated[
+    str, typer.Option(help="http(s)://HOST (default: $DAVYLAMP_SERVER); the token is read from $DAVYLAMP_TOKEN")
+]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="run Python files of users unprotected, as this machine's user: know them all")
+    bool, typer.Option("--trust", help="run users' Python files without a sandbox: only if you trust all users")
 ]
 
 
@@ -54,19 +56,20 @@ def start_server(
 def work(  # noqa: PLR0913, PLR0917 - one argument per option
     folder: Folder,
     database: Annotated[
-        str, typer.Option(envvar="DAVYLAMP_DATABASE", help="postgresql://...; without it SQLite in the folder")
+        str, typer.Option(envvar="DAVYLAMP_DATABASE", help="postgresql://... (default: SQLite in the folder)")
     ] = "",
-    executor: Annotated[str, typer.Option(help="of each task: local or ray")] = "local",
-    workers: Annotated[int, typer.Option(min=1, help="processes of each task")] = 1,
-    address: Annotated[str | None, typer.Option(help="of a Ray cluster")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps")] = "cpu",
-    time_limit: Annotated[float, typer.Option(min=1, help="seconds that a task may take")] = 86400.0,
+    executor: Annotated[str, typer.Option(help="executor of each task: local or ray")] = "local",
+    workers: Annotated[int, typer.Option(min=1, help="number of processes of each task")] = 1,
+    address: Annotated[str | None, typer.Option(help="address of a Ray cluster")] = None,
+    device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
+    time_limit: Annotated[float, typer.Option(min=1, help="time limit of a task, in seconds")] = 86400.0,
     memory_limit: Annotated[
-        float | None, typer.Option(min=0.5, help="GiB of each program of users; without it a quarter of the machine's")
+        float | None,
+        typer.Option(min=0.5, help="memory limit of each user program, in GiB (default: a quarter of the machine's)"),
     ] = None,
-    disk_limit: Annotated[float, typer.Option(min=0.1, help="GiB that a task's folder may hold")] = 20.0,
+    disk_limit: Annotated[float, typer.Option(min=0.1, help="size limit of a task's folder, in GiB")] = 20.0,
     trust: Trust = False,
-    until_closed: Annotated[bool, typer.Option("--until-closed", help="end when standard input does")] = False,
+    until_closed: Annotated[bool, typer.Option("--until-closed", help="exit when standard input is closed")] = False,
 ) -> None:
     """Do the tasks of a server; several may work at once, also on other machines that share the folder."""
     import signal
@@ -88,10 +91,10 @@ def work(  # noqa: PLR0913, PLR0917 - one argument per option
 
 
 def change_users(
-    action: Annotated[str, typer.Argument(help="add, password (a new one), lock, unlock or list")],
-    name: Annotated[str, typer.Argument(help="of the user; of list the server's folder")],
+    action: Annotated[str, typer.Argument(help="add, password (set a new one), lock, unlock or list")],
+    name: Annotated[str, typer.Argument(help="name of the user; for list, the server's folder")],
     folder: Annotated[Path | None, typer.Argument(help="the server's folder")] = None,
-    admin: Annotated[bool, typer.Option("--admin", help="add: as an admin")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="add: make the user an admin")] = False,
     ask: Annotated[bool, typer.Option("--ask", help="ask for the password instead of generating one")] = False,
     database: DatabaseOption = "",
 ) -> None:
@@ -125,14 +128,16 @@ def change_users(
 
 def submit(  # noqa: PLR0913, PLR0917 - one argument per option
     what: Annotated[str, typer.Argument(help="task, model, attack, defence or data")],
-    file: Annotated[Path | None, typer.Argument(help="of a component; of a task a TOML file with its settings")] = None,
-    form: Annotated[str, typer.Option(help="of a component: named, code, onnx, weights, npz, folder, url")] = "",
-    entry: Annotated[str, typer.Option(help="the name, the function in the file, the architecture")] = "",
-    name: Annotated[str, typer.Option(help="of a component; a task's title")] = "",
-    version: Annotated[str, typer.Option(help="of a component")] = "1",
-    licence: Annotated[str, typer.Option(help="of a component")] = "",
-    description: Annotated[str, typer.Option(help="of a component")] = "",
-    public: Annotated[bool, typer.Option("--public", help="shown to everybody")] = False,
+    file: Annotated[
+        Path | None, typer.Argument(help="file of the component, or TOML file with the settings of a task")
+    ] = None,
+    form: Annotated[str, typer.Option(help="kind of component: named, code, onnx, weights, npz, folder, url")] = "",
+    entry: Annotated[str, typer.Option(help="name, function in the file, or architecture")] = "",
+    name: Annotated[str, typer.Option(help="name of the component, or title of the task")] = "",
+    version: Annotated[str, typer.Option(help="version of the component")] = "1",
+    licence: Annotated[str, typer.Option(help="licence of the component")] = "",
+    description: Annotated[str, typer.Option(help="description of the component")] = "",
+    public: Annotated[bool, typer.Option("--public", help="make it visible to everybody")] = False,
     server: Address = "",
     as_json: Json = False,
 ) -> None:
@@ -163,9 +168,11 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument per option
 
 
 def list_tasks(
-    number: Annotated[int | None, typer.Argument(help="only this task, with its log")] = None,
-    state: Annotated[str, typer.Option(help="waiting, running, done, failed or cancelled")] = "",
-    cancel: Annotated[bool, typer.Option("--cancel", help="end this task")] = False,
+    number: Annotated[int | None, typer.Argument(help="show this task, with its log")] = None,
+    state: Annotated[
+        str, typer.Option(help="only tasks in this state: waiting, running, done, failed or cancelled")
+    ] = "",
+    cancel: Annotated[bool, typer.Option("--cancel", help="cancel this task")] = False,
     server: Address = "",
     as_json: Json = False,
 ) -> None:
@@ -188,8 +195,8 @@ def list_tasks(
 
 
 def fetch(
-    what: Annotated[str, typer.Argument(help="NUMBER of a task, signed, as one file; component:NUMBER: its file")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="the file")] = None,
+    what: Annotated[str, typer.Argument(help="NUMBER of a task (signed, one file), or component:NUMBER")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="file to write")] = None,
     server: Address = "",
 ) -> None:
     """Fetch a finished task with all of its results, or a component's file, from a server."""
@@ -208,8 +215,8 @@ def fetch(
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="a task as `davylamp fetch` saves it")],
-    key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (`/api/v1/me`)")] = "",
+    file: Annotated[Path, typer.Argument(help="a task saved by `davylamp fetch`")],
+    key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (from `/api/v1/me`)")] = "",
     as_json: Json = False,
 ) -> None:
     """Check that a fetched task is as its server signed it: every file, every cell."""

@@ -14,8 +14,8 @@ from .options import split_list
 class TableOptions:
     """Which columns of the tables are printed."""
 
-    columns: Annotated[list[str] | None, typer.Option(help="these columns of the tables only: A,B")] = None
-    wide: Annotated[bool, typer.Option("--wide", help="every column, whatever the width of the terminal")] = False
+    columns: Annotated[list[str] | None, typer.Option(help="show only these columns: A,B")] = None
+    wide: Annotated[bool, typer.Option("--wide", help="show every column, whatever the width of the terminal")] = False
 
     def open(self) -> AbstractContextManager[Any]:
         """A console for the tables; what did not fit is said at its end."""

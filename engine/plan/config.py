@@ -140,49 +140,69 @@ class Config:
         UnknownName: if there is no such library or group of metrics.
     """
 
-    models: Annotated[tuple[Word, ...], MinLen(1), Option("a model, or a pattern: demo:*")] = (
-        "demo:efficientnet-lite0",
-    )
+    models: Annotated[
+        tuple[Word, ...],
+        MinLen(1),
+        Option("model, or a pattern: torchvision:resnet50, WEIGHTS.pth+torchvision:NAME, FILE.py:FACTORY, demo:*"),
+    ] = ("demo:efficientnet-lite0",)
     attacks: Annotated[
         tuple[AttackChoice, ...],
         MinLen(1),
-        Option("pgd, foolbox:pgd, best(foolbox:pgd), at-saturation(foolbox:pgd), FILE.py:ATTACK"),
+        Option("attack: pgd, foolbox:pgd, best(foolbox:pgd), at-saturation(foolbox:pgd), FILE.py:ATTACK"),
     ] = field(default_factory=lambda: (AttackChoice("pgd"),))
-    data: Annotated[Word, Option("demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = "demo:imagenet"
-    limit: Annotated[Count | None, Option("only this many images")] = None
-    images: Annotated[tuple[Word, ...], Option("only the images of these names", name="image")] = ()
+    data: Annotated[Word, Option("images and labels: demo:imagenet, imagefolder:PATH, npz:PATH, FILE.py:LOAD")] = (
+        "demo:imagenet"
+    )
+    limit: Annotated[Count | None, Option("use at most this many images")] = None
+    images: Annotated[tuple[Word, ...], Option("only images with these names", name="image")] = ()
     measures: Annotated[
         tuple[Word, ...],
-        Option("FILE.py:FUNCTION, of each image; curve, coverage, boundary, neurons, consistency", name="metric"),
+        Option(
+            "further metrics: curve, coverage, boundary, neurons, consistency, or FILE.py:FUNCTION per image",
+            name="metric",
+        ),
     ] = MEASURES
-    profile: Annotated[str, Option("data that show the usual range of each neuron, for coverage")] = ""
-    hierarchy: Annotated[str, Option("a JSON or CSV file with the classes in groups, for QI_Wup; ImageNet's")] = ""
+    profile: Annotated[str, Option("data that define the usual range of each neuron, for coverage")] = ""
+    hierarchy: Annotated[str, Option("JSON or CSV file with the class hierarchy, for QI_Wup (default: ImageNet's)")] = (
+        ""
+    )
     libraries: Annotated[tuple[LibraryName, ...], Option("only this library", name="library")] = ()
-    repaired: Annotated[bool, Option("the repaired rows as well")] = False
-    seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("of every random choice", name="seed")] = (0,)
-    max_queries: Annotated[Count | None, Option("forward plus backward passes per image, at most")] = None
-    batch_size: Annotated[Count | None, Option("images per library call")] = None
-    shard_size: Annotated[Count, Option("images saved at once: what a killed run loses")] = SHARD_SIZE
-    pixels: Annotated[bool, Option("success and distance count on 8-bit images")] = False
-    transfer: Annotated[Transfer, Option("no, simple or full")] = "no"
-    examples: Annotated[Examples, Option("a defence sees examples made on it (own), on its original, or both")] = "own"
-    keep_images: Annotated[bool, Option("every adversarial image, lossless")] = False
-    device: Annotated[Word, Option("cpu, cuda, cuda:1, mps")] = "cpu"
-    surrogate: Annotated[tuple[Word, ...], Option("attack this model, judge on the others; several: an ensemble")] = ()
-    fit_data: Annotated[str, Option("attacks that learn once learn from these; the scored ones are left out")] = ""
-    fit_limit: Annotated[Count | None, Option("only this many images of --fit-data")] = None
-    draws: Annotated[Draws, Option("answers that judge an example, of a random model")] = DRAWS
-    eot: Annotated[Draws, Option("answers of a random model whose mean the attack sees")] = 1
-    isolate: Annotated[Isolate, Option("auto: files' models in a process of their own; yes: all; strict; no")] = "no"
-    time_limit: Annotated[float, Gt(0), Option("seconds for one answer of an isolated model")] = SECONDS
-    memory_limit: Annotated[Annotated[float, Gt(0)] | None, Option("GiB of memory for an isolated model")] = None
-    preset: Annotated[str, Option("canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
-    rate: Annotated[str, Option("20 images or 5 requests a second, at most, of a remote model")] = ""
-    cost: Annotated[float, Option("price of one image that a server answers")] = 0.0
-    token: Annotated[str, Option("environment variable with a server's token, or HEADER=VARIABLE")] = ""
-    timeout: Annotated[float, Gt(0), Option("seconds that a server has for an answer")] = TIMEOUT
-    request_size: Annotated[Count, Option("images that a server is asked about at once, at most")] = REQUEST_SIZE
-    no_answers: Annotated[bool, Option("keep no answers of servers")] = False
+    repaired: Annotated[bool, Option("include repaired versions")] = False
+    seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("random seed", name="seed")] = (0,)
+    max_queries: Annotated[Count | None, Option("limit of forward plus backward passes per image")] = None
+    batch_size: Annotated[Count | None, Option("images per call of a library")] = None
+    shard_size: Annotated[Count, Option("images per shard; a killed run loses at most the shard in progress")] = (
+        SHARD_SIZE
+    )
+    pixels: Annotated[bool, Option("judge success and distance after rounding to 8 bits")] = False
+    transfer: Annotated[Transfer, Option("test examples on the other models: no, simple or full")] = "no"
+    examples: Annotated[
+        Examples, Option("defences: examples made on the defended model (own), the original, or both")
+    ] = "own"
+    keep_images: Annotated[bool, Option("keep every adversarial image, lossless")] = False
+    device: Annotated[Word, Option("device: cpu, cuda, cuda:1, mps")] = "cpu"
+    surrogate: Annotated[
+        tuple[Word, ...], Option("make examples on this model and judge them on the others; several form an ensemble")
+    ] = ()
+    fit_data: Annotated[
+        str, Option("training data of attacks that are trained once (uap); scored images are excluded")
+    ] = ""
+    fit_limit: Annotated[Count | None, Option("use at most this many images of --fit-data")] = None
+    draws: Annotated[Draws, Option("randomised models: an example is judged by this many draws")] = DRAWS
+    eot: Annotated[Draws, Option("randomised models: the attack sees the mean of this many draws")] = 1
+    isolate: Annotated[
+        Isolate,
+        Option("separate process for models: auto (those from files), yes (all), strict (sandbox required), no"),
+    ] = "no"
+    time_limit: Annotated[float, Gt(0), Option("isolated models: seconds per answer")] = SECONDS
+    memory_limit: Annotated[Annotated[float, Gt(0)] | None, Option("isolated models: memory limit in GiB")] = None
+    preset: Annotated[str, Option("a paper's setting: canary, robic, aisafety, fooling, hikdeepsec, autoattack")] = ""
+    rate: Annotated[str, Option('remote models: limit per second, "20" images or "5 requests"')] = ""
+    cost: Annotated[float, Option("remote models: price of one image")] = 0.0
+    token: Annotated[str, Option("remote models: environment variable with the token, or HEADER=VARIABLE")] = ""
+    timeout: Annotated[float, Gt(0), Option("remote models: seconds to wait for an answer")] = TIMEOUT
+    request_size: Annotated[Count, Option("remote models: images per request")] = REQUEST_SIZE
+    no_answers: Annotated[bool, Option("remote models: do not cache answers")] = False
 
     @property
     def isolation(self) -> Isolation:

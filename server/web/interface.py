@@ -40,7 +40,7 @@ class TaskBody(BaseModel):
     data: list[int] = Field(description="numbers of components")
     defences: list[int] = Field(default=[], description="numbers of components; each model behind each of them")
     undefended: bool = Field(default=True, description="each model without a defence, too")
-    limit: int | None = Field(default=None, description="only this many images")
+    limit: int | None = Field(default=None, description="use at most this many images")
     seeds: list[int] = Field(default=[0])
     max_queries: int | None = None
     pixels: bool = False
