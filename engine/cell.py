@@ -12,6 +12,7 @@ from ..adapters.attack import Access, Kind, Knowledge
 from ..adapters.models.ensemble import ensemble_name
 from ..errors import InvalidInput, UnknownName, Unsupported
 from .portfolio import is_portfolio, portfolio_row, split_names
+from .worst_case import WORST_CASE, worst_case_row
 
 # What older specs do not say: a spec leaves them out where they have these values, so old keys stay.
 _LATER: Mapping[str, Any] = {
@@ -95,9 +96,10 @@ class Cell:
         subject: the model and its images.
         attack: an implementation, "foolbox:pgd", or the best-effort search over its radius, "best(foolbox:pgd)", or by
             several, "best(adv-lib:fmn,foolbox:pgd)", or the implementation at the radius where its success stops
-            growing, "at-saturation(foolbox:pgd)".
+            growing, "at-saturation(foolbox:pgd)", or several one after the other, each on the images that none before
+            it has fooled, "worst-case(foolbox:fgsm,foolbox:pgd)".
         threat_model: norm, epsilon, targeted; of a finished cell at saturation the radius that was found.
-        parameters: canonical parameters, as they are passed on.
+        parameters: canonical parameters, as they are passed on; of a worst case those of each attack by its name.
         grid: further parameters and the values that a best-effort search tries of each.
         target: rule of the targets, for a targeted threat model.
         seed: of every random choice.
@@ -149,6 +151,8 @@ class Cell:
         if self.implementation is not None:
             return self.implementation
         name = strip_best(self.attack)
+        if self.is_worst_case:
+            return worst_case_row([find_implementation(each) for each in split_names(name)])
         if not self.is_portfolio:
             return find_implementation(name)
         try:
@@ -194,6 +198,20 @@ class Cell:
         return self.is_best and is_portfolio(strip_best(self.attack))
 
     @property
+    def is_worst_case(self) -> bool:
+        """Whether several attacks run one after the other, each on the images that none before it has fooled."""
+        return self.attack.startswith(WORST_CASE)
+
+    @property
+    def members(self) -> "tuple[Cell, ...]":
+        """The attacks of a worst case in their order, each as a cell of its own; of another cell itself alone."""
+        if not self.is_worst_case:
+            return (self,)
+        names = split_names(strip_best(self.attack))
+        alone = replace(self, implementation=None)
+        return tuple(replace(alone, attack=name, parameters=self.parameters[name]) for name in names)
+
+    @property
     def knowledge(self) -> Access:
         """What its attack knows of the model: "transfer" if it is made on a surrogate, else that of the attack.
 
@@ -228,7 +246,8 @@ class Cell:
     @property
     def attack_title(self) -> str:
         """What it is whichever library runs it: "pgd", "best(pgd)", "pgd via demo:digits"."""
-        search = "best" if self.is_best else _AT_SATURATION[:-1] if self.is_saturated else ""
+        searches = {"best": self.is_best, _AT_SATURATION[:-1]: self.is_saturated, WORST_CASE[:-1]: self.is_worst_case}
+        search = next((name for name, is_it in searches.items() if is_it), "")
         return (f"{search}({self.row.attack})" if search else self.row.attack) + self.via + self.learned_from
 
     @property
@@ -305,7 +324,8 @@ class Cell:
             reached = replace(cell.threat_model, epsilon=float(meta["saturation"]["radius"]))
             cell = replace(cell, threat_model=reached, asked=cell.threat_model)
         name = strip_best(cell.attack)
-        if all(each in IMPLEMENTATIONS for each in (split_names(name) if cell.is_portfolio else [name])):
+        several = cell.is_portfolio or cell.is_worst_case
+        if all(each in IMPLEMENTATIONS for each in (split_names(name) if several else [name])):
             return cell
         return replace(cell, implementation=_stand_in(name, meta.get("about")))
 
@@ -317,6 +337,8 @@ def is_single_step(cell: Cell) -> bool:
 
 def is_iterated(cell: Cell) -> bool:
     """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
+    if cell.is_worst_case:  # what it comes to is that of its attacks, whatever they are
+        return False
     return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.attack not in _OTHER_GOALS
 
 
@@ -345,8 +367,8 @@ def _stand_in(name: str, about: Any) -> Implementation | None:
 
 
 def strip_best(attack: str) -> str:
-    """The implementation's name inside `best(...)` or `at-saturation(...)`, or the name itself."""
-    for search in ("best(", _AT_SATURATION):
+    """The name inside `best(...)`, `at-saturation(...)` or `worst-case(...)`, or the name itself."""
+    for search in ("best(", _AT_SATURATION, WORST_CASE):
         if attack.startswith(search) and attack.endswith(")"):
             return attack[len(search) : -1]
     return attack

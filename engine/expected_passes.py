@@ -34,7 +34,9 @@ def expected_passes(row: Implementation, parameters: Mapping[str, Any], norm: st
 
 
 def passes_of_cell(cell: Cell) -> float:
-    """The same of a cell; of one that searches over radii a multiple."""
+    """The same of a cell; of one that searches over radii a multiple, of a worst case where nothing is fooled."""
+    if cell.is_worst_case:
+        return sum(map(passes_of_cell, cell.members))
     passes = expected_passes(cell.row, cell.parameters, cell.threat_model.norm)
     return passes * SEARCHED if cell.is_best or cell.is_saturated else passes
 

@@ -90,10 +90,11 @@ def libraries_of(implementations: Sequence[str]) -> list[str]:
     Args:
         implementations: names as subjects have them.
     """
-    searches = [name.startswith("best(") and "," in name for name in implementations]  # by several: davylamp's
+    several = ("best(", "worst-case(")
+    searches = [name.startswith(several) and "," in name for name in implementations]  # by several: davylamp's
     inner = [name.removeprefix("best(").removeprefix("at-saturation(") for name in implementations]
     libraries = [name.partition(":")[0] for name in inner]
-    return ["davylamp" if several else name for several, name in zip(searches, libraries, strict=True)]
+    return ["davylamp" if is_search else name for is_search, name in zip(searches, libraries, strict=True)]
 
 
 def informative_items(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> pd.DataFrame:

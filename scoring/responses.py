@@ -559,6 +559,12 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
         mixed.append(f"targeted ({int(rows['targeted'].sum())}) and untargeted")
     if mixed:
         notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
+    names = [name for name in rows["attack"].unique() if str(name).startswith("worst-case(")]
+    if names and rows["attack"].nunique() > len(names):
+        notes.append(
+            f"{_some(names)} is several attacks, each on the images that those before it left: it is the result of no "
+            "single one, and what it says may stand here again as that of its attacks"
+        )
     return notes
 
 

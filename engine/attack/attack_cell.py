@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, Implementation, attack_of, find_implementation, run_attack
@@ -20,6 +21,7 @@ from ..portfolio import split_names
 from .at_saturation import at_saturation
 from .best_effort import best_effort, on_pixels
 from .best_of import best_of
+from .in_turn import attack_in_turn
 
 
 def attack_shard(  # noqa: PLR0913 - as run_attack
@@ -71,9 +73,30 @@ def _attack(  # noqa: PLR0913, PLR0917 - as attack_shard
         look(surrogate or classifier, inputs)
         seen = logits if surrogate is None else surrogate.predict_logits(inputs)
         targets = targets_for(surrogate or classifier, seen, labels, cell.target, cell.seed + first)
-    row, threat_model = _row_to_run(cell), cell.threat_model
-    shared: dict[str, Any] = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits}
-    shared["progress"] = progress
+    if not cell.is_worst_case:
+        shared = {"targets": targets, "seed": cell.seed, "first": first, "logits": logits, "progress": progress}
+        return _run(cell, classifier, inputs, labels, surrogate, fitted, shared)
+    places = torch.arange(len(labels), device="cpu") + first
+
+    def run(member: Cell, rows: Tensor, logits: Tensor | None, progress: Callable[[int], object]) -> AttackResult:
+        aims = None if targets is None else targets[rows]
+        shared = {"targets": aims, "seed": cell.seed, "first": places[rows.cpu()], "logits": logits}
+        shared["progress"] = progress
+        return _run(member, classifier, inputs[rows], labels[rows], surrogate, None, shared)
+
+    return attack_in_turn(cell, run, torch.arange(len(labels), device=inputs.device), logits, progress)
+
+
+def _run(
+    cell: Cell,
+    classifier: Classifier,
+    inputs: Tensor,
+    labels: Tensor,
+    surrogate: Classifier | None,
+    fitted: Fitted | None,
+    shared: dict[str, Any],
+) -> AttackResult:
+    row, threat_model, targets = _row_to_run(cell), cell.threat_model, shared["targets"]
     if (fitted is None) != (cell.fitted_on is None):
         raise InvalidInput(f"expected {cell.title} with what it has learned, and others without")
     if fitted is not None:

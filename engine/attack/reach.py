@@ -66,7 +66,7 @@ def list_unreachable(cells: Iterable[Cell]) -> list[str]:
         cells: of a plan.
     """
     lines: dict[str, None] = {}
-    for cell in cells:
+    for cell in (member for each in cells for member in each.members):
         for values in _settings(cell):
             line = warn_unreachable(cell.row, cell.threat_model, values)
             if line is not None:

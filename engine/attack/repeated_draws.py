@@ -40,5 +40,6 @@ def list_repeated_draws(cells: Iterable[Cell]) -> list[str]:
     Args:
         cells: of a plan.
     """
-    lines = (warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in cells)
+    each = (member for cell in cells for member in cell.members)
+    lines = (warn_repeated_draws(cell.row, cell.threat_model.norm, cell.parameters, cell.eot) for cell in each)
     return list(dict.fromkeys(line for line in lines if line))

@@ -39,6 +39,9 @@ def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[C
         if outcome.cell.fitted_on is not None:
             yield make_check(name, "unknown", *about, "the attack has learned once, from other images")
             continue
+        if outcome.cell.is_worst_case:
+            yield make_check(name, "unknown", *about, "it is several attacks: run them in full, each by itself")
+            continue
         probe = None if probes is None else probes[name]
         if probes is None or probe is None:
             yield make_check(name, "unknown", *about, "not run yet", advice=RUN_IT)

@@ -225,7 +225,7 @@ def _same_goal(cell: Cell, other: Cell) -> bool:
 
 def _settings(cell: Cell, skip: str = "") -> tuple[Any, ...]:
     """All that a cell is, the radius and the seed aside."""
-    shared = {name: value for name, value in cell.parameters.items() if name != skip}
+    shared = [{name: value for name, value in each.parameters.items() if name != skip} for each in cell.members]
     words = json.dumps([shared, dict(cell.grid)], sort_keys=True)
     return cell.subject.key, cell.attack, cell.surrogate, *_goal(cell), words, cell.shard_size, cell.version
 

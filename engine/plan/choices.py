@@ -11,6 +11,7 @@ from ...adapters.words import radius_text
 from ...errors import InvalidInput, Unsupported
 from ..cell import strip_best
 from ..portfolio import AUTO, default_names, is_portfolio, portfolio_row, rows_in, split_names
+from ..worst_case import WORST_CASE
 from .config import AttackChoice
 
 USUAL_SIZE = 3 * 224 * 224  # components of an image where none is known yet: what a customary radius is then for
@@ -28,6 +29,8 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     name = strip_best(choice.attack)
     if choice.attack.startswith("best(") and is_portfolio(name):
         return [_portfolio_of(choice, name, libraries)]
+    if choice.attack.startswith(WORST_CASE):
+        raise InvalidInput(f"expected the attacks one by one with --stop-when-fooled, got {choice.attack}")
     if set(name) & set("()"):
         wanted = "NAME, LIBRARY:NAME or best(...) or at-saturation(...) of one"
         raise InvalidInput(f"expected an attack as {wanted}, got {choice.attack!r}")

@@ -38,8 +38,12 @@ def chosen_of(
 
 
 def chosen_of_cell(config: Config, cell: Cell) -> dict[str, Any]:
-    """What the program chose of a cell of this config."""
+    """What the program chose of a cell of this config; of a worst case by the names of its attacks."""
     from .presets import preset_radius  # builds every preset
+
+    if cell.is_worst_case:
+        each = {member.attack: chosen_of_cell(config, member) for member in cell.members}
+        return {name: chosen for name, chosen in each.items() if chosen}
 
     choice = next((choice for choice in config.attacks if _may_come_from(choice, cell)), None)
     if choice is None:
@@ -62,8 +66,9 @@ def chosen_line(config: Config, cells: Sequence[Cell], given: Collection[str]) -
         given: names of the settings of the config that the user gave.
     """
     groups: dict[str, list[str]] = {}
+    members = [member for cell in cells for member in cell.members]
     for choice in config.attacks:
-        cell = next((cell for cell in cells if _may_come_from(choice, cell)), None)
+        cell = next((cell for cell in members if _may_come_from(choice, cell)), None)
         if cell is not None and (text := chosen_text(chosen_of_cell(config, cell))):
             groups.setdefault(text, []).append(choice.attack)
     parts = [f"{', '.join(dict.fromkeys(attacks))}: {text}" for text, attacks in groups.items()]

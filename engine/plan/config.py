@@ -36,6 +36,7 @@ else:
     LibraryName = Literal[tuple(LIBRARIES)]
 Transfer = Literal["no", "simple", "full"]
 Examples = Literal["own", "original", "both"]
+Order = Literal["given", "cheap-first"]
 ExecutorName = Literal["local", "ray"]
 Word = Annotated[str, MinLen(1)]
 Count = Annotated[int, Ge(1), Le(2**31 - 1)]
@@ -111,6 +112,9 @@ class Config:
         max_queries: forward plus backward passes per image, at most.
         batch_size: images per library call.
         shard_size: images that are attacked, measured and saved at once.
+        order: of the cells of a model: as given, or those first whose images are expected to cost the fewest passes.
+        stop_when_fooled: of the attacks under one threat model each is made on the images only that none before it, in
+            that order, has fooled: the worst case of each image at fewer passes, in one cell.
         pixels: success and distance count on images of 8 bits, as RoBIC has it.
         transfer: test the examples on the other models: on all ("full"), or from and to the first only ("simple").
         examples: what a defended model sees: examples made on itself ("own"), those made once on its original
@@ -174,6 +178,10 @@ class Config:
     shard_size: Annotated[Count, Option("images per shard; a killed run loses at most the shard in progress")] = (
         SHARD_SIZE
     )
+    order: Annotated[Order, Option("order of attacks: given, or cheap-first (by expected passes per image)")] = "given"
+    stop_when_fooled: Annotated[
+        bool, Option("attack only images not fooled yet: worst-case accuracy with fewer passes")
+    ] = False
     pixels: Annotated[bool, Option("judge success and distance after rounding to 8 bits")] = False
     transfer: Annotated[Transfer, Option("test examples on the other models: no, simple or full")] = "no"
     examples: Annotated[

@@ -1,7 +1,7 @@
 """From a config to cells: models loaded and hashed, attacks spread over the libraries, parameters resolved."""
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -34,6 +34,7 @@ from .answerable import answerable, left_of
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 from .sealing import seal_groups
+from .stopping import arrange, check_stopping
 from .surrogates import (
     NO_SURROGATE,
     LoadedSurrogate,
@@ -193,15 +194,14 @@ def make_plan(
             continue
         measured = replace(config, measures=seal_groups(config, classifier))
         refused |= useless
+        of_model: list[tuple[int, Cell]] = []
         for names, each in usable.items():
             asked = _cells(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)
             drawn = drawn_of(config, classifier, each.is_random)
             answered = answerable(asked, classifier, each.classifier, loaded, refused=lacking)
-            cells += [(place, replace(cell, **drawn)) for place, cell in answered]
+            of_model += [(place, replace(cell, **drawn)) for place, cell in answered]
+        cells += arrange(config, of_model)
     unique = left_of({cell.key: cell for _, cell in cells}, lacking)
-    choices: dict[str, tuple[int, ...]] = {}
-    for place, cell in cells:
-        choices[cell.key] = (*choices.get(cell.key, ()), place)
     vague = {each.identities: each.unknown for each in loaded_surrogates.values()}
     unknown |= {
         key: parts for key, cell in unique.items() if (parts := {**vague[cell.surrogate], **_unknown_parts(cell)})
@@ -213,12 +213,20 @@ def make_plan(
         images,
         {**failed, **refused, **lacking},
         unknown,
-        choices=choices,
+        choices=_places(cells),
         surrogates=sources_of(loaded_surrogates.values()),
         fit=fit,
         traffic=traffic,
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _places(cells: Sequence[tuple[int, Cell]]) -> dict[str, tuple[int, ...]]:
+    """The places in the config of the attacks of each cell, by its key."""
+    places: dict[str, tuple[int, ...]] = {}
+    for place, cell in cells:
+        places[cell.key] = (*places.get(cell.key, ()), place)
+    return places
 
 
 def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdentity, Traffic]:
@@ -254,7 +262,9 @@ def check_config(config: Config) -> None:
     check_token(config.token, (*config.models, *surrogates))
     seal_groups(config)
     nobody = ModelOnData("", "", config.data, "", 1)
-    rows = [cell.row for _, cell in _cells(config, nobody, None, {})]
+    asked = [*_cells(config, nobody, None, {})]
+    check_stopping(config, asked)
+    rows = [cell.row for _, cell in asked]
     if config.fit_data and not any(row.fit and not row.data_free for row in rows):
         names = ", ".join(dict.fromkeys(row.name for row in rows))
         raise InvalidInput(f"expected an attack that learns from images once (uap) with data to fit on, got {names}")
@@ -420,6 +430,7 @@ def _unknown_parts(cell: Cell) -> dict[str, str]:
         find_metric(name) for name in map(plain_name, cell.measures) if is_file_name(name) and not is_group(name)
     ]
     reasons = {metric.name: metric.unknown for metric in metrics}
-    if cell.row.given is not None:
-        reasons[cell.row.name] = cell.row.given.identity.reasons
+    for row in (each.row for each in cell.members):
+        if row.given is not None:
+            reasons[row.name] = row.given.identity.reasons
     return {name: "; ".join(why) for name, why in reasons.items() if why}

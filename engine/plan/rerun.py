@@ -114,6 +114,8 @@ def configs_of(
             [asdict(each) for each in cell.surrogate],
             asdict(cell.fitted_on) if cell.fitted_on and cell.fitted_on.images else None,
             [cell.draws, cell.eot],
+            cell.attack if cell.is_worst_case else "",
+            cell.parameters if cell.is_worst_case else {},
         ]
         groups.setdefault(json.dumps(shared), []).append(cell)
     return tuple(
@@ -127,7 +129,8 @@ def configs_of(
 def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
     first = cells[0]
     names = dict.fromkeys(cell.subject.model for cell in cells)
-    choices = {json.dumps(_plain(cell), sort_keys=True): _choice(cell) for cell in cells}
+    each = (member for cell in cells for member in cell.members)
+    choices = {json.dumps(_plain(cell), sort_keys=True): _choice(cell) for cell in each}
     fit = first.fitted_on if first.fitted_on and first.fitted_on.images else None
     fit = None if fit and fit.data_digest == first.subject.data_digest else fit
     return Config(
@@ -146,6 +149,7 @@ def _config(cells: list[Cell], transfer: Transfer, model: str) -> Config:
         fit_limit=fit.images if fit else None,
         draws=first.draws or DRAWS,
         eot=first.eot,
+        stop_when_fooled=first.is_worst_case,
     )
 
 

@@ -20,6 +20,7 @@ from ...metrics import METRICS, grad_cam, imagenet_wup
 from ...metrics.registry import Metric
 from ..attack.best_effort import SearchResult
 from ..attack.best_of import PortfolioResult
+from ..attack.in_turn import InTurnResult
 from ..confidences import NO_CONFIDENCES, needs_confidences
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group, group_names, is_group
@@ -149,6 +150,9 @@ def result_table(
         columns |= columns_of_curves(result.curves)
     if isinstance(result, PortfolioResult):
         columns["winner"] = column_of_values(result.winner)  # the place of the attack in the name, -1: none
+    if isinstance(result, InTurnResult):
+        columns["winner"] = column_of_values(result.winner)  # likewise
+        columns["tried"] = column_of_values(result.tried)  # attacks that ran on it: those behind the winner did not
     on_grid = distances_of(inputs, quantise(result.adv_inputs))
     for name in result.distances._fields:
         columns[name] = column_of_values(getattr(result.distances, name))

@@ -252,8 +252,8 @@ def _check_unchanged(task: Task, classifier: Classifier) -> None:
 
 def _is_edited(cell: Cell) -> bool:
     """Whether the attack of a file is not, as loaded here, what the plan has."""
-    given = cell.row.given
-    return given is not None and given.path is not None and given.identity.digest not in cell.version
+    given = [row.given for row in (each.row for each in cell.members) if row.given is not None]
+    return any(each.path is not None and each.identity.digest not in cell.version for each in given)
 
 
 def _changed(task: Task, classifier: Classifier, data: Data) -> str:

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from ...adapters import attack_of
 from ...errors import UnknownName
-from ..cell import Cell, ModelOnData
+from ..cell import Cell, ModelOnData, strip_best
+from ..portfolio import split_names
 from .sealed import Damaged, Record
 from .store import Kind, ResultsStore
 
@@ -136,7 +137,16 @@ def _is_sane(cell: Cell) -> bool:
         and (radius is None or type(radius) in (int, float))
         and cell.shard_size > 0 < cell.subject.images
         and isinstance(cell.parameters, Mapping)
+        and (not cell.is_worst_case or _names_its_attacks(cell))
         and isinstance(cell.grid, Mapping)
+    )
+
+
+def _names_its_attacks(cell: Cell) -> bool:
+    """Whether a worst case has parameters for each of its attacks, and for nothing else."""
+    names = split_names(strip_best(cell.attack))
+    return sorted(cell.parameters) == sorted(names) and all(
+        isinstance(each, Mapping) for each in cell.parameters.values()
     )
 
 

@@ -35,6 +35,7 @@ from .saturations import saturation_line
 from .semantic import SEMANTIC, semantic_column
 from .store import Damaged, Kind, Record, ResultsStore
 from .transfers import Predictions, Transfers, mean_rate, read_transfers, transfer_rates
+from .worst_cases import worst_case_line
 
 Records = Iterator[tuple[str, Record]]
 _RATE = "FR@"
@@ -148,6 +149,7 @@ class Outcomes:
         """A line for everything that is not in the numbers: failed, unfinished and damaged."""
         lines = [f"failed: {cell.title} on {cell.subject.model}: {reason}" for cell, reason in self.failed]
         lines += [line for each in self.done if (line := saturation_line(each.cell, each.meta))]
+        lines += [line for each in self.done if (line := worst_case_line(each.cell, each.columns))]
         lines += [f"left out: {why}, on {cell.subject.model}" for cell, why in self.unknown]
         foreign = {
             outcome.cell.attack for outcome in self.done if outcome.cell.is_foreign and not outcome.cell.row.is_users

@@ -144,7 +144,12 @@ def _of_cell(state: CellState) -> Iterator[Used]:
 def _rows_of(state: CellState) -> Sequence[Implementation]:
     """The implementations of a cell; none where its attack is not known here."""
     try:
-        return rows_in(state.cell.row) if state.cell.is_portfolio else [state.cell.row]
+        if state.cell.is_portfolio:
+            return rows_in(state.cell.row)
+        if state.cell.is_worst_case:  # of a user's file nothing is loaded
+            names = [member.attack for member in state.cell.members]
+            return [IMPLEMENTATIONS[name] for name in names if name in IMPLEMENTATIONS]
+        return [state.cell.row]
     except UnknownName:
         return []
 

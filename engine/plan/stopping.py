@@ -1,0 +1,112 @@
+"""The cells of a model in the order that was asked for; those of one threat model as one where a success ends it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...adapters import attack_of
+from ...adapters.words import threat_text
+from ...errors import InvalidInput, Unsupported
+from ..cell import Cell
+from ..expected_passes import passes_of_cell
+from ..worst_case import VERSION, worst_case_name
+from .config import Config
+
+# Of a cell: what the attacks of one may differ in.
+_APART: Mapping[str, Any] = {"attack": "", "parameters": {}, "grid": {}, "version": "", "implementation": None}
+
+
+def arrange(config: Config, cells: Iterable[tuple[int, Cell]]) -> list[tuple[int, Cell]]:
+    """The cells of a model as `order` and `stop_when_fooled` of the config have them.
+
+    Args:
+        config: what is asked for.
+        cells: each with the place of its attack in the config.
+
+    Returns:
+        The same cells, or, where a success ends it, for each threat model (and target, seed, surrogate) one cell of
+        all its attacks, once for each place.
+    """
+    ordered = list(cells)
+    if config.order == "cheap-first":
+        ordered.sort(key=lambda each: passes_of_cell(each[1]))  # stable: equal ones stay as they were given
+    if not config.stop_when_fooled:
+        return ordered
+    return [(place, whole) for group in _grouped(ordered, config) for whole in [_join(group)] for place, _ in group]
+
+
+def check_stopping(config: Config, cells: Iterable[tuple[int, Cell]]) -> None:
+    """Refuse what cannot stop at a success, before any model is loaded.
+
+    Raises:
+        InvalidInput: if an attack looks for the smallest change, or two runs of one attack would be one cell, or no two
+            attacks are under one threat model.
+        Unsupported: if an attack learns from all images, or is known as an object only.
+    """
+    if not config.stop_when_fooled:
+        return
+    groups = _grouped(cells, config)
+    for group in groups:
+        for _, cell in group:
+            _check_member(cell)
+        names = [cell.attack for _, cell in group]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise InvalidInput(
+                f"expected each attack once under {threat_text(group[0][1].threat_model)} with --stop-when-fooled, got "
+                f"{twice} twice"
+            )
+    if all(len(group) < 2 for group in groups):
+        under = "; ".join(f"{cell.attack} under {threat_text(cell.threat_model)}" for ((_, cell), *_) in groups[:4])
+        raise InvalidInput(
+            f"expected several attacks under one threat model with --stop-when-fooled, got {under}: give --norm and "
+            "--epsilon, or more attacks"
+        )
+
+
+def _version_of(cells: Sequence[Cell]) -> str:
+    """Of what is made of several attacks, of every library in it, and of the code of users' attacks."""
+    parts = [each.version if each.row.given is not None else f"{each.row.library} {each.version}" for each in cells]
+    return f"worst case {VERSION}, {', '.join(dict.fromkeys(parts))}"
+
+
+def _grouped(cells: Iterable[tuple[int, Cell]], config: Config) -> list[list[tuple[int, Cell]]]:
+    """The cells that differ in nothing but their attack, in order."""
+    groups: dict[Any, list[tuple[int, Cell]]] = {}
+    for place, cell in cells:
+        blank = replace(cell, **_APART)
+        groups.setdefault((blank.key, config.attacks[place].surrogate), []).append((place, cell))
+    return list(groups.values())
+
+
+def _join(group: Sequence[tuple[int, Cell]]) -> Cell:
+    """The cell of all attacks of a group; of one alone its own."""
+    cells = [cell for _, cell in group]
+    if len(cells) == 1:
+        return cells[0]
+    return replace(
+        cells[0],
+        attack=worst_case_name([cell.attack for cell in cells]),
+        parameters={cell.attack: dict(cell.parameters) for cell in cells},
+        version=_version_of(cells),
+        implementation=None,
+    )
+
+
+def _check_member(cell: Cell) -> None:
+    """Raise unless an attack can be one of several of which the first success counts."""
+    row = cell.row
+    if cell.is_best or cell.is_saturated:
+        raise InvalidInput(f"expected attacks at one radius with --stop-when-fooled, got {cell.attack}: run it apart")
+    if attack_of(row).kind == "minimum-norm" and cell.threat_model.epsilon is None:
+        raise InvalidInput(
+            f"expected --epsilon with --stop-when-fooled and {cell.attack}, which looks for the smallest change: "
+            "without a radius any change counts"
+        )
+    if row.universal or row.fit:
+        raise Unsupported(f"{row.name} learns from all images, not from those that others leave: run it apart")
+    if set(row.name) & set(",()"):
+        raise Unsupported(
+            f"expected a file without commas and brackets in its name with --stop-when-fooled: {row.name}"
+        )
+    if row.given is not None and row.library == "user":
+        raise Unsupported(f"{row.name} was handed over: with --stop-when-fooled name it, my_file.py:{row.attack}")
