@@ -24,7 +24,7 @@ PANELS = {
         *("attack", "attacks", "beside", "libraries", "library", "repaired", "norm", "epsilon", "target", "steps"),
         *("step_size", "random_start", "restarts", "confidence", "param", "attack_param", "defaults", "max_queries"),
         *("queries", "draws", "eot", "transfer", "examples", "seeds", "seed", "budget", "threshold", "plant"),
-        *("first_norm", "quick", "preset"),
+        *("first_norm", "quick", "preset", "order", "stop_when_fooled"),
     ),
     "What is measured and kept": ("measures", "metric", "keep_images", "shard_size", "bootstrap"),
     "Where it runs": (
