@@ -155,6 +155,18 @@ def wrong_rooms(files: Files) -> list[str]:
     return lines
 
 
+def written_in_full(files: Files) -> list[str]:
+    """Imports of davylamp by its name: pyright can't follow them through the editable install."""
+    lines = []
+    for name, source in files.items():
+        for node in ast.walk(ast.parse(source)):
+            imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                imported = [node.module or ""]
+            lines += [f"{name}:{node.lineno}" for module in imported if module.partition(".")[0] == "davylamp"]
+    return lines
+
+
 def sources() -> Files:
     paths = [path for part in MAY_IMPORT for path in (ROOT / f"{part}.py", *sorted((ROOT / part).rglob("*.py")))]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths if path.is_file()}
@@ -162,6 +174,25 @@ def sources() -> Files:
 
 def test_imports_between_parts_point_one_way():
     assert wrong_parts(sources()) == []
+
+
+def test_imports_inside_the_package_are_relative():
+    """A benchmark is also run as a file, which has no package to be relative to."""
+    assert written_in_full({name: source for name, source in sources().items() if not name.startswith("benchmarks/")}) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from davylamp.errors import Refused", ["engine/a.py:1"]),
+        ("import davylamp", ["engine/a.py:1"]),
+        ("def late():\n    import davylamp.metrics as metrics", ["engine/a.py:2"]),
+        ("from ..errors import Refused", []),
+        ("import davylamps", []),
+    ],
+)
+def test_the_check_of_relative_imports_can_fail(source, found):
+    assert written_in_full({"engine/a.py": source}) == found
 
 
 def test_imports_between_rooms_point_one_way():
