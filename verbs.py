@@ -295,6 +295,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     parameters: Mapping[str, Any] | None = None,
     names: Iterable[str] | None = None,
     workers: int = 1,
+    part: str = "",
     surrogate: Any = (),
     **settings: Any,
 ) -> Evaluation:
@@ -313,6 +314,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         parameters: canonical ones, for the same attacks.
         names: of the images, N of them.
         workers: processes on this machine.
+        part: "3/64": only this share of the work, as a job of an array does it; "": all.
         surrogate: what the examples are made on: a module, a name, or several of them (the mean of their logits);
             each of the models is then judged on them, and asked nothing by the attack.
         **settings: of `davylamp.Config`: limit, fit_data (a name, or images and labels), fit_limit, seeds, libraries,
@@ -321,6 +323,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
     """
+    from .engine.plan.parts import read_part, take_part
     from .engine.run.choose import choose_executor
 
     keep_freed_memory()
@@ -346,6 +349,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         transport = config.transport(store.folder / ANSWERS, workers)
         rest = {"surrogates": lent, "fit_data": seen, "transport": transport}
         plan = make_plan(config, models=given, data=images, **rest)
+        plan = take_part(plan, read_part(part)) if part else plan
         executor = choose_executor("local", workers=workers, device=config.device)
         notes = [chosen_line(plan.config, plan.cells, {"models", *settings}), rounded]
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]

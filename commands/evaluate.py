@@ -47,6 +47,10 @@ class Running:
     executor: Annotated[str, typer.Option(help="local or ray")] = "local"
     workers: Annotated[int, typer.Option(help="number of processes on this machine")] = 1
     address: Annotated[str | None, typer.Option(help="address of a Ray cluster (default: start one here)")] = None
+    part: Annotated[
+        str | None,
+        typer.Option(metavar="K/N", help="run part K of N only (job arrays): each part runs its share of the work"),
+    ] = None
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="rerun failed cells")] = False
     trust_unknown: Annotated[
         bool,
@@ -85,6 +89,8 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     values = {**which, **on, **how}
     against.check()
     if against.against is not None:
+        if run.part is not None:
+            raise InvalidInput("expected --against without --part, got both: a new model is placed in one run")
         if seen.is_given:
             raise InvalidInput("expected MODEL+input:crop=224,... or MODEL+outputs:labels with --against, got options")
         fixed = any((config, values.pop("preset"), defence, threat.is_given, print_config, detector))
@@ -99,6 +105,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
         settings = replace(settings, isolate=default_isolate())
     prepare_rooms(settings.isolation, (*settings.models, *settings.surrogate))
     check_config(settings)
+    _check_part(run, detector)
     detectors = _read_detectors(detector or [])
     settings = replace(settings, keep_images=settings.keep_images or bool(detectors))
     if print_config and detectors:
@@ -110,6 +117,22 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     code = _run(settings, out, chosen, named | given, run, detectors, as_json=as_json)
     if code:
         raise typer.Exit(2 if strict else code - 1)
+
+
+def _check_part(run: Running, detectors: list[Path] | None) -> None:
+    """Refuse a part that is none, or beside what needs all parts."""
+    from ..engine.plan.parts import read_part
+
+    if run.part is None:
+        return
+    with named_by_option():
+        read_part(run.part)
+    if run.executor != "local":
+        raise InvalidInput(
+            f"expected --part without --executor {run.executor}, got both: Ray hands the work to its machines itself"
+        )
+    if detectors:
+        raise InvalidInput("expected --part without --detector, got both: measure them when all parts are done")
 
 
 def _start_from(config: Path | None, preset: str | None) -> tuple[Any, set[str]]:
@@ -222,13 +245,11 @@ def _run(
     as_json: bool,
 ) -> int:
     """Evaluate and say how it went; 0 if no cell failed, 1 if some did, 2 if all did."""
-    from ..adapters.models.remote.kept_answers import FILE as ANSWERS
     from ..adapters.paths import expand_path
     from ..engine.attack.reach import list_unreachable
     from ..engine.detection.detect import check_beside
     from ..engine.expected_passes import expected_work
     from ..engine.plan.chosen import chosen_line
-    from ..engine.plan.make import make_plan
     from ..engine.plan.presets import describe_preset
     from ..engine.run.evaluate import evaluate
     from ..engine.store.store import ResultsStore
@@ -237,8 +258,7 @@ def _run(
     if expand_path(out).is_file():
         raise InvalidInput(f"expected a folder for -o, got the file {out}")
     store = ResultsStore(out)
-    transport = settings.transport(store.folder / ANSWERS, getattr(executor, "workers", 1))
-    plan = make_plan(settings, transport=transport)
+    plan = _make_plan(settings, store, executor, run.part)
     check_beside(detectors, [subject for subject, _ in plan.subjects], settings.isolation)
     line = chosen_line(plan.config, plan.cells, given)
     if line:
@@ -272,10 +292,10 @@ def _run(
             print_detections(measured)
     _say_radii(store, plan)
     _say_hints(store, plan)
-    if not as_json and len(summary.failed) < len(plan.cells):
-        say_result(plan, store, out)
+    if not as_json:
+        _say_next(summary, plan, store, out)
     reasons = [*summary.failed.values(), *plan.failed.values()]
-    if all_failed(reasons, len(plan.cells) + len(plan.failed), "cells"):
+    if all_failed(reasons, summary.cells + len(plan.failed), "cells"):
         return 2
     return 1 if reasons else 0
 
@@ -298,6 +318,33 @@ def _list_notes(settings: Any, plan: Any, store: Any, warnings: list[str]) -> li
     return [*apart, *warnings, *gradients, *drawn, *list_repeated_draws(plan.cells), *changed]
 
 
+def _make_plan(settings: Any, store: Any, executor: Any, part: str | None) -> Any:
+    """The plan of an evaluation, or of a part of it; servers are asked at a rate that all parts at once keep to."""
+    from ..adapters.models.remote.kept_answers import FILE as ANSWERS
+    from ..engine.plan.make import make_plan
+    from ..engine.plan.parts import read_part, take_part
+
+    chosen, workers = part and read_part(part), getattr(executor, "workers", 1)
+    at_once = workers * chosen.of if chosen else workers
+    plan = make_plan(settings, transport=settings.transport(store.folder / ANSWERS, at_once))
+    return take_part(plan, chosen) if chosen else plan
+
+
+def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
+    """Print the result, or of a part that others have yet to complete how to look at it."""
+    from ..report.text.console import make_console
+
+    if plan.part is not None and not _is_whole(plan, store):
+        make_console().print(f"next, when every part is done: davylamp status {out}; davylamp table {out}")
+    elif len(summary.failed) < len(plan.cells):
+        say_result(plan, store, out)
+
+
+def _is_whole(plan: Any, store: Any) -> bool:
+    """Whether every cell of a plan is there, whichever part made it."""
+    return set(store.keys("cells")).issuperset(cell.key for cell in plan.cells)
+
+
 def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     from ..adapters.models.remote.kept_answers import spent_lines
     from ..adapters.paths import expand_path
@@ -305,9 +352,12 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
 
     console = make_console()
     kept = f", {summary.kept} kept" if summary.kept else ""
-    console.print(
-        f"{out}: {summary.done} cells run{kept}, {len(summary.failed)} failed, {summary.seconds:.0f} s", highlight=False
-    )
+    part = "" if plan.part is None else f", part {plan.part}"
+    waiting = f", {summary.unfinished} wait for pieces of other parts" if summary.unfinished else ""
+    counts = f"{summary.done} cells run{kept}, {len(summary.failed)} failed{waiting}"
+    console.print(f"{out}{part}: {counts}, {summary.seconds:.0f} s", highlight=False)
+    if not summary.cells:
+        console.print(f"- part {plan.part} has nothing to do: there are fewer pieces than parts", highlight=False)
     if summary.traffic:
         console.print(f"- {summary.traffic.line}", highlight=False, markup=False)
     for line in spent_lines(expand_path(out)):

@@ -14,22 +14,34 @@ def show_status(folder: Folder, view: TableOptions = FITTING, as_json: Json = Fa
 
     from ..adapters.models.remote.kept_answers import spent_lines
     from ..adapters.paths import expand_path
-    from ..engine.store.frames import list_cells, list_damaged, list_left_out
+    from ..engine.store.frames import list_cells, list_damaged, list_left_out, list_part_states
     from ..engine.store.outcomes import remedy
 
     view.check("json" if as_json else "")
     states, damaged, left_out = list_cells(folder), list_damaged(folder), list_left_out(folder)
-    rows = [_status_row(state) for state in states]
+    rows, parts = [_status_row(state) for state in states], list_part_states(folder)
     if as_json:
-        print(json.dumps({"cells": rows, "damaged": damaged, "left_out": left_out}, indent=2))  # noqa: T201
+        document = {"cells": rows, "damaged": damaged, "left_out": left_out}
+        print(json.dumps({**document, "parts": [part._asdict() for part in parts]}, indent=2))  # noqa: T201
         return
     counts = Counter(state.status for state in states)
     title = ", ".join(f"{number} {status}" for status, number in sorted(counts.items())) or "no cells"
     with view.open() as console:
         _print_cells(f"{folder}: {title}", rows, console)
-        lines = [f"left out: {name}: {reason}" for name, reason in left_out.items()]
+        lines = _lines_of_parts(parts)
+        lines += [f"left out: {name}: {reason}" for name, reason in left_out.items()]
         for line in (*lines, *spent_lines(expand_path(folder)), *(f"{line}{remedy(line)}" for line in damaged)):
             console.print(f"- {line}", highlight=False, markup=False)
+
+
+def _lines_of_parts(parts: list[Any]) -> list[str]:
+    """A line for each part of an evaluation that lacks pieces."""
+    return [
+        f"part {part.number}/{part.of}: {part.missing} of {part.pieces} pieces missing"
+        f"{f', {part.running} at work' if part.running else '; its command resumes it'}"
+        for part in parts
+        if part.missing
+    ]
 
 
 def _status_row(state: Any) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def passes_of_cell(cell: Cell) -> float:
 
 
 def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
-    """What a plan has to do, by the names that executors report: images, and passes that one of them will about cost.
+    """What is to be done of a plan here, by the names that executors report: images, and passes that one will cost.
 
     Args:
         plan: see `plan.make.Plan`.
@@ -53,10 +53,11 @@ def expected_work(plan: Any) -> dict[str, tuple[int, float]]:
         before = work.get(name, (0, passes))
         work[name] = (before[0] + images, max(before[1], passes))
 
-    for subject, _ in plan.subjects:
+    for subject, _ in plan.subjects_here:
         add(f"clean predictions of {subject.model}", subject.images, 1.0)
-    for cell in plan.cells:
-        add(cell.attack, cell.subject.images, passes_of_cell(cell))
-    for subject, cell in plan.transfers:
+    for cell in plan.cells_here:
+        images = sum(len(cell.span(shard)) for shard in plan.shards(cell))
+        add(cell.attack, images, passes_of_cell(cell))
+    for subject, cell in plan.transfers_here:
         add(f"transfer of {cell.attack}", subject.images, 1.0)
     return work

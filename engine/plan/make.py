@@ -33,6 +33,7 @@ from ..user_metrics import find_metric, plain_name, sealed_name
 from .answerable import answerable, left_of
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
+from .parts import Part
 from .sealing import seal_groups
 from .stopping import arrange, check_stopping
 from .surrogates import (
@@ -63,6 +64,8 @@ class Plan:
         fit: where the images come from that attacks learn from which learn once; None: from those that are scored.
         notes: what was decided while the models were loaded.
         traffic: what servers were asked to know what their models are.
+        part: what of it is run here, see `parts.take_part`; None: all.
+        parts: by key of a cell the part of each of its shards.
     """
 
     config: Config
@@ -77,6 +80,8 @@ class Plan:
     fit: FitSource | None = None
     traffic: Traffic = field(default_factory=Traffic)
     notes: tuple[str, ...] = ()
+    part: Part | None = None
+    parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
@@ -101,15 +106,42 @@ class Plan:
         ]
 
     @property
+    def transfers_here(self) -> list[tuple[ModelOnData, Cell]]:
+        """Those of cells of which any shard is run here: whichever part finds such a cell whole does them."""
+        return [(subject, cell) for subject, cell in self.transfers if self.shards(cell)]
+
+    @property
     def originals(self) -> dict[str, str]:
         """The undefended model of each that sees its examples; empty: each sees its own only."""
         return {} if self.config.examples == "own" else originals_of(self.config.models)
 
+    def shards(self, cell: Cell) -> list[int]:
+        """The shards of a cell that are run here: all, or those of the part."""
+        numbers = range(cell.shards)
+        return [*numbers] if self.part is None else [n for n in numbers if self.parts[cell.key][n] == self.part.number]
+
+    @property
+    def cells_here(self) -> tuple[Cell, ...]:
+        """The cells of which any shard is run here."""
+        return self.cells if self.part is None else tuple(cell for cell in self.cells if self.shards(cell))
+
+    @property
+    def subjects_here(self) -> tuple[tuple[ModelOnData, ModelSource], ...]:
+        """The subjects of these cells; those that nothing is made on go round the parts."""
+        if self.part is None:
+            return self.subjects
+        attacked, needed = ({cell.subject for cell in cells} for cells in (self.cells, self.cells_here))
+        others = [subject for subject, _ in self.subjects if subject not in attacked]
+        needed |= {*others[self.part.number - 1 :: self.part.of]}
+        return tuple(pair for pair in self.subjects if pair[0] in needed)
+
     @property
     def images(self) -> int:
-        """Images that go through a task, counted once for each: the unit of progress."""
-        tasks = [subject for subject, _ in (*self.subjects, *self.transfers)]
-        return sum(subject.images for subject in (*tasks, *(cell.subject for cell in self.cells)))
+        """Images that go through a task here, counted once for each: the unit of progress."""
+        tasks = [subject for subject, _ in self.subjects_here]
+        tasks += [subject for subject, _ in self.transfers_here]
+        spans = (len(cell.span(shard)) for cell in self.cells_here for shard in self.shards(cell))
+        return sum(subject.images for subject in tasks) + sum(spans)
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

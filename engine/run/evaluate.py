@@ -9,13 +9,13 @@ from filelock import FileLock
 
 from ...adapters.models.remote.traffic import Traffic
 from ...adapters.running.fit import Fitted
-from ...errors import DavylampError, Unavailable
+from ...errors import DavylampError, InvalidInput, Unavailable
 from ..cell import Cell, digest_of
 from ..plan.make import Plan
 from ..store.columns import logits_of, maps_of
 from ..store.examples import read_examples
 from ..store.fits import fitted_of
-from ..store.plans import forget_plan, note_failed, note_plan
+from ..store.plans import forget_finished, forget_plan, note_failed, note_plan
 from ..store.store import Record, ResultsStore
 from .executor import Executor, Progress, label_of
 from .in_process import ThisProcess
@@ -35,7 +35,8 @@ class EvaluationSummary(NamedTuple):
         damaged: files that could not be trusted and were computed again.
         waited: cells that another process did meanwhile.
         seconds: wall time of this call.
-        cells: of the plan.
+        cells: of the plan; of a part those that it has any piece of.
+        unfinished: of these the ones that lack pieces which other parts make.
         unknown: models, attacks and metrics that cannot be known in full, by name, with why: their cells are not taken
             from earlier evaluations.
         unmeasured: users' metrics that could not be computed in a cell that was run now, with why.
@@ -49,6 +50,7 @@ class EvaluationSummary(NamedTuple):
     waited: int
     seconds: float
     cells: int = 0
+    unfinished: int = 0
     unknown: Mapping[str, str] = {}
     unmeasured: Mapping[str, str] = {}
     traffic: Traffic = Traffic()
@@ -74,7 +76,7 @@ def evaluate(
     again, and the records are the same however often it was interrupted (the seconds aside).
 
     Args:
-        plan: what to run.
+        plan: what to run; of one part (`parts.take_part`) its pieces, and the transfers of its cells that are whole.
         store: where the records go.
         executor: where the work is done; None: in this process.
         retry_failed: run failed cells again, and those with two results that differ.
@@ -85,7 +87,14 @@ def evaluate(
     Raises:
         Unavailable: if the store cannot be written; it stays as it was. Also if another process evaluates here
             what cannot be known in full.
+        InvalidInput: if a part has what cannot be known in full: parts could not take each other's pieces.
     """
+    if plan.part is not None and plan.unknown and not trust_unknown:
+        name, why = next(each for parts in plan.unknown.values() for each in parts.items())
+        raise InvalidInput(
+            f"expected models, attacks and metrics that can be known in full for a part, got {name} ({why}): parts "
+            "cannot tell that they run the same; --trust-unknown says that they do"
+        )
     ledger = Ledger(plan, store, retry_failed=retry_failed, trust_unknown=trust_unknown)
     return _Evaluation(ledger, executor or ThisProcess(), progress or (lambda *_: None)).run()
 
@@ -119,24 +128,29 @@ class _Evaluation:
         self.waited: set[str] = set()
 
     def run(self) -> EvaluationSummary:
-        start, cells = time.monotonic(), self.plan.cells
+        start, cells = time.monotonic(), self.plan.cells_here
         note_failed(self.store, self.plan.failed, (subject.model for subject, _ in self.plan.subjects))
         try:
             self._claim_unknown()
             self.ledger.settle()
             kept = {cell.key for cell in cells if self.ledger.failure(cell) is not None}
             if len(kept) < len(cells):
-                note_plan(self.store, cells)
+                note_plan(self.store, self.plan.cells, self.plan.parts, self.plan.part.of if self.plan.part else 0)
             # Each needs the one before.
             self._work(_clean_tasks(self.plan))
             self._work(_fit_tasks(self.plan))
             self._work(_attack_tasks(self.plan))
+            if self.plan.part is not None:  # two parts that ended at once may each have missed the other's last piece
+                self.ledger.settle()
             self._work(self._transfer_tasks())
         finally:
             for name, lock in list(self.locks.items()):
                 self.store.release(name, lock)
         failures = {cell.key: self.ledger.failure(cell) for cell in cells}
-        forget_plan(self.store, cells)
+        if self.plan.part is None:
+            forget_plan(self.store, self.plan.cells)
+        else:
+            forget_finished(self.store)
         return EvaluationSummary(
             done=len(failures.keys() & self.ledger.ran),
             kept=len(kept - self.ledger.ran),
@@ -145,6 +159,7 @@ class _Evaluation:
             waited=len(self.waited),
             seconds=time.monotonic() - start,
             cells=len(cells),
+            unfinished=sum(reason is None for reason in failures.values()),
             unknown=self._unknown(),
             unmeasured=self.ledger.unmeasured,
             traffic=self.plan.traffic + self.ledger.traffic,
@@ -231,9 +246,12 @@ class _Evaluation:
             skip(label_of(task), task.images)
 
     def _transfer_tasks(self) -> list[Task]:
-        """Every cell's examples on the other models that see the same images; a failed cell has none."""
+        """Every cell's examples on the other models that see the same images; a failed cell has none.
+
+        In parts whoever has a piece of a cell that is whole by now does it: the one that made the last piece, at least.
+        """
         plan, tasks = self.plan, []
-        for subject, cell in plan.transfers:
+        for subject, cell in plan.transfers_here:
             if self.ledger.failure(cell) == "":
                 whole = plan.originals.get(subject.model) == cell.subject.model
                 source, device = plan.source(subject), plan.config.device
@@ -248,13 +266,13 @@ class _Evaluation:
 
 
 def _clean_tasks(plan: Plan) -> list[Task]:
-    return [Task("clean", subject, source, plan.data, plan.config.device) for subject, source in plan.subjects]
+    return [Task("clean", subject, source, plan.data, plan.config.device) for subject, source in plan.subjects_here]
 
 
 def _fit_tasks(plan: Plan) -> list[Task]:
     """What attacks learn once, a task each: cells that differ in what is scored only share it."""
     tasks: dict[str, Task] = {}
-    for cell in plan.cells:
+    for cell in plan.cells_here:
         if cell.fitted_on is not None and cell.fit_key not in tasks:
             on_scored = cell.fitted_on.data_digest == cell.subject.data_digest
             source, fit = plan.source(cell.subject), plan.fit if cell.fitted_on.images and not on_scored else None
@@ -279,7 +297,7 @@ def _attack_tasks(plan: Plan) -> list[Task]:
             surrogate=plan.surrogate(cell),
         )
         for cell in plan.cells
-        for shard in range(cell.shards)
+        for shard in plan.shards(cell)
     ]
 
 

@@ -12,6 +12,7 @@ from ..cell import Cell, ModelOnData, digest_of
 from ..plan.chosen import chosen_of_cell
 from ..plan.make import Plan
 from ..store.contents import find_fault
+from ..store.pieces import join_pieces, remove_pieces
 from ..store.sealed import Conflict, Damaged, Record
 from ..store.store import Kind, ResultsStore
 from ..store.transfers import lacks_logits
@@ -106,7 +107,7 @@ class Ledger:
         left = {key.partition("-")[0] for key in self.store.keys("parts")}
         for cell in self.plan.cells:
             if cell.key in left and self.failure(cell) == "":
-                self._remove_parts(cell)
+                remove_pieces(self.store, cell)
             elif cell.key in left:
                 self._join(cell)
 
@@ -158,25 +159,5 @@ class Ledger:
 
     def _join(self, cell: Cell) -> None:
         """Put the pieces of a cell together once all are there."""
-        parts = [self.read("parts", f"{cell.key}-{shard}") for shard in range(cell.shards)]
-        present = [part for part in parts if part is not None]
-        if len(present) < cell.shards:
-            return
-        meta = dict(present[0].meta)
-        try:
-            for name in ("seconds", "attack_seconds"):
-                meta[name] = sum(part.meta[name] for part in present)
-            if traffic := sum((read_traffic(part.meta.get("traffic")) for part in present), Traffic()):
-                meta["traffic"] = traffic.spec
-            meta["unmeasured"] = {symbol: why for part in present for symbol, why in part.meta["unmeasured"].items()}
-            table = pa.concat_tables([part.table for part in present], promote_options="default")
-        except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-            reason = f"its pieces do not fit together ({type(error).__name__}: {' '.join(str(error).split())})"[:500]
-            table, meta = pa.table({}), {**meta, "status": "failed", "reason": reason}
-        self.store.write("cells", cell.key, table, meta)
-        self._finished.pop(cell.key, None)
-        self._remove_parts(cell)
-
-    def _remove_parts(self, cell: Cell) -> None:
-        for shard in range(cell.shards):
-            self.store.remove("parts", f"{cell.key}-{shard}")
+        if join_pieces(self.store, cell, lambda key: self.read("parts", key)):
+            self._finished.pop(cell.key, None)

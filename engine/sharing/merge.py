@@ -14,7 +14,9 @@ from ...adapters.models.remote.merge_answers import FILE as ANSWERS
 from ...adapters.models.remote.merge_answers import merge_answers
 from ...errors import InvalidInput, Unavailable
 from ..store.files import expand_path, read_whole, replace_file
-from ..store.store import FORMAT, ResultsStore
+from ..store.pieces import join_all
+from ..store.plans import forget_finished
+from ..store.store import FORMAT, KINDS, ResultsStore
 from .gather import NEWEST, Gathered, gather
 
 _SHOWN = 8  # disagreements or damaged files that a message names
@@ -79,7 +81,7 @@ def merge_folders(
         if isinstance(error, Unavailable):
             raise
         raise Unavailable(f"could not write {target} ({error}); free space and run it again: it resumes") from error
-    return Merged(target, count_records(gathered), [*gathered.notes, *notes])
+    return Merged(target, _count_files(target), [*gathered.notes, *notes])
 
 
 def check_gathered(gathered: Gathered) -> Gathered:
@@ -139,6 +141,13 @@ def link_file(source: Path, new: Path) -> None:
         shutil.copyfile(source, new)
 
 
+def join_parts(folder: Path) -> None:
+    """Put together what parts of an evaluation made of a cell, in folders of their own, where all of it is there."""
+    store = ResultsStore(folder)
+    if join_all(store):
+        forget_finished(store)
+
+
 def count_records(gathered: Gathered) -> dict[str, int]:
     """How many files there are of each kind."""
     counts: dict[str, int] = {}
@@ -148,10 +157,17 @@ def count_records(gathered: Gathered) -> dict[str, int]:
     return counts
 
 
+def _count_files(folder: Path) -> dict[str, int]:
+    """The same of a folder."""
+    counts = {kind: len([*(folder / kind).glob("[!.]*")]) for kind in ("cells", *KINDS, "images")}
+    return {kind: count for kind, count in counts.items() if count}
+
+
 def _fill(draft: Path, gathered: Gathered, place: Callable[[Path, Path], object]) -> list[str]:
     """Everything into the draft; a line for each server's payments that were added up."""
     draft.mkdir(exist_ok=True)
     place_files(draft, gathered, place)
+    join_parts(draft)
     answers = [folder / ANSWERS for folder in gathered.folders if (folder / ANSWERS).is_file()]
     return merge_answers(answers, draft / ANSWERS) if answers else []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ...errors import InvalidInput
 from ..store.files import expand_path
 from .gather import gather
-from .merge import check_gathered, place_files
+from .merge import check_gathered, join_parts, place_files
 from .unpack import unpack_bundle
 
 
@@ -23,7 +23,7 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
     """A results folder to read from, until the block ends.
 
     One folder is given as it is. A bundle is unpacked into a temporary folder, with all that `unpack_bundle` checks.
-    Several become a temporary folder of links to their files.
+    Several become a temporary folder of links to their files; what each holds a part of is put together there.
 
     Args:
         sources: results folders and bundles, one at least.
@@ -54,6 +54,7 @@ def open_results(*sources: str | Path) -> Iterator[Path]:
         view = Path(place) / " + ".join(folder.name for folder in folders)[:150]
         view.mkdir()
         place_files(view, gathered, _point_to)
+        join_parts(view)
         yield view
 
 

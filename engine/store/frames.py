@@ -13,7 +13,7 @@ from ..cell import Cell
 from .contents import order_of, read_records, unknown_attack
 from .coverage_bits import COLUMNS as COVERAGE_BITS
 from .fits import fit_costs
-from .plans import find_failed, find_missing
+from .plans import PartState, find_failed, find_missing, list_parts
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
 
 OUTCOMES = ("image", "label", "attacked", "success", "violated", "distance")  # all that a ranking by images asks for
@@ -130,6 +130,11 @@ def list_damaged(folder: str | Path) -> list[str]:
 def list_left_out(folder: str | Path) -> dict[str, str]:
     """Models and implementations that could not take part in an evaluation, each with the reason."""
     return find_failed(ResultsStore(folder, create=False))
+
+
+def list_part_states(folder: str | Path) -> list[PartState]:
+    """How each part stands of an evaluation in parts that is not finished; empty where none is."""
+    return list_parts(ResultsStore(folder, create=False))
 
 
 def about_cell(cell: Cell) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from .fits import fit_costs
 from .frames import HEAVY, CellState
 from .given_outputs import has_confidences, output_lines
 from .pictures import Example, pictures_of
-from .plans import find_missing
+from .plans import find_missing, list_parts, missing_line
 from .references import Reference, notes_of, references_of
 from .saturations import saturation_line
 from .semantic import SEMANTIC, semantic_column
@@ -114,6 +114,7 @@ class Outcomes:
         unknown: finished cells of attacks that this version does not have, with a line that says so.
         refused: why a model could not be used on its clean images, by key of the subject.
         states: every cell that has a record, by key: finished, failed or of an unknown attack.
+        lacking: which parts of an evaluation in parts lack pieces, in a line.
         references: what another program reports of the same images.
     """
 
@@ -129,6 +130,7 @@ class Outcomes:
     refused: Mapping[str, str] = field(default_factory=dict)
     states: Mapping[str, CellState] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
+    lacking: str = ""
 
     @property
     def subjects(self) -> dict[str, ModelOnData]:
@@ -158,6 +160,7 @@ class Outcomes:
         lines += [f"not finished, left out: {cell.title} on {cell.subject.model}" for cell in self.running]
         if self.waiting:
             lines.append(f"not run yet, left out: {len(self.waiting)} cells; `davylamp status` lists them")
+        lines += [self.lacking] if self.lacking else []
         lines += [f"left out: {line}{remedy(line)}" for line in self.damaged]
         lines += [
             f"no clean predictions of {subject.model} on {subject.data} (clean/{key}): metrics that need them are left "
@@ -256,6 +259,7 @@ def read_outcomes(
         damaged=tuple(reader.damaged),
         transfers=transfers,
         waiting=tuple(cell for key, cell in find_missing(store).items() if key not in parts),
+        lacking=missing_line(list_parts(store)),
         unknown=tuple((cell, why) for cell in succeeded if (why := unknown_attack(cell))),
         refused=refused,
         states={state.key: state for state in sorted(states, key=lambda state: order_of(state.cell))},

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -11,25 +12,58 @@ from ..cell import Cell, digest_of
 from .store import Damaged, Record, ResultsStore
 
 _FAILED = "failed"
+_NAMED = 8  # parts that a line names
 
 
-def note_plan(store: ResultsStore, cells: Sequence[Cell]) -> None:
+class PartState(NamedTuple):
+    """How one part of an evaluation stands: of its pieces those that are not there, and those that are at work."""
+
+    number: int
+    of: int
+    pieces: int
+    missing: int
+    running: int
+
+
+def note_plan(
+    store: ResultsStore, cells: Sequence[Cell], parts: Mapping[str, Sequence[int]] | None = None, of: int = 0
+) -> None:
     """Write down what an evaluation is to run, so that others see how much of it is there.
+
+    Args:
+        store: the folder.
+        cells: of the whole evaluation.
+        parts: by key of a cell the part of each of its shards, for an evaluation in parts.
+        of: how many parts there are.
 
     Raises:
         Unavailable: if the disk is full or not writable.
     """
-    key = _plan_key(cells)
+    key = _plan_key(cells, of)
     if not store.path("plans", key).is_file():
         specs = [json.dumps(cell.spec, sort_keys=True) for cell in cells]
         about = [json.dumps(cell.about, sort_keys=True) for cell in cells]
-        table = pa.table({"cell": [cell.key for cell in cells], "spec": specs, "about": about})
-        store.write("plans", key, table, {"key": key, "kind": "plan", "status": "done", "reason": ""})
+        columns = {"cell": [cell.key for cell in cells], "spec": specs, "about": about}
+        if parts:
+            columns["parts"] = pa.array([list(parts[cell.key]) for cell in cells], pa.list_(pa.int32()))
+        meta = {"key": key, "kind": "plan", "status": "done", "reason": "", **({"of": of} if parts else {})}
+        store.write("plans", key, pa.table(columns), meta)
 
 
 def forget_plan(store: ResultsStore, cells: Sequence[Cell]) -> None:
-    """Remove the note: nothing of it is left to run."""
+    """Remove the note of an evaluation that ended, and every other of which nothing is left to run."""
     store.remove("plans", _plan_key(cells))
+    forget_finished(store)
+
+
+def forget_finished(store: ResultsStore) -> None:
+    """Remove the notes of evaluations all of whose cells are there: the last of several parts does."""
+    there = set(store.keys("cells"))
+    for key, record in store.read_all("plans"):
+        if key != _FAILED and not isinstance(record, Damaged):
+            with suppress(KeyError):  # a foreign file
+                if there.issuperset(record.table["cell"].to_pylist()):
+                    store.remove("plans", key)
 
 
 def note_failed(store: ResultsStore, failed: Mapping[str, str], others: Iterable[str]) -> None:
@@ -69,6 +103,40 @@ def find_missing(store: ResultsStore) -> dict[str, Cell]:
     return missing
 
 
+def list_parts(store: ResultsStore) -> list[PartState]:
+    """Every part that has pieces of an evaluation in parts which is not finished, in their order."""
+    cells, pieces, running = set(store.keys("cells")), set(store.keys("parts")), store.claimed()
+    states: list[PartState] = []
+    for _, record in store.read_all("plans"):
+        if isinstance(record, Damaged) or "parts" not in record.table.column_names:
+            continue
+        with suppress(KeyError, TypeError, ValueError, AttributeError):  # a foreign file has none
+            of, shares = int(record.meta["of"]), _shares(record)
+            for number, names in sorted(shares.items()):
+                missing = {name for name in names if name not in pieces and name.partition("-")[0] not in cells}
+                states.append(PartState(number, of, len(names), len(missing), len(missing & running)))
+    return states
+
+
+def _shares(record: Record) -> dict[int, list[str]]:
+    """The pieces of each part, as a plan has them."""
+    shares: dict[int, list[str]] = {}
+    for key, owners in zip(*(record.table[name].to_pylist() for name in ("cell", "parts")), strict=True):
+        for shard, number in enumerate(owners):
+            shares.setdefault(number, []).append(f"{key}-{shard}")
+    return shares
+
+
+def missing_line(states: Sequence[PartState]) -> str:
+    """Which parts of an evaluation have not made all of their pieces, in a line; "" if none lacks any."""
+    lacking = [state for state in states if state.missing]
+    if not lacking:
+        return ""
+    names = [f"{state.number}/{state.of} ({state.missing} of {state.pieces})" for state in lacking[:_NAMED]]
+    more = f" and {len(lacking) - _NAMED} more" if len(lacking) > _NAMED else ""
+    return f"pieces missing of parts {', '.join(names)}{more}: the command of such a part resumes it"
+
+
 def _read_plan(record: Record) -> Iterator[tuple[str, Cell]]:
     """The cells of a plan by key; a foreign file has none."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
@@ -79,5 +147,5 @@ def _read_plan(record: Record) -> Iterator[tuple[str, Cell]]:
             yield key, Cell.from_record({"spec": json.loads(spec), "about": json.loads(text)})
 
 
-def _plan_key(cells: Sequence[Cell]) -> str:
-    return digest_of({"plan": sorted(cell.key for cell in cells)})
+def _plan_key(cells: Sequence[Cell], of: int = 0) -> str:
+    return digest_of({"plan": sorted(cell.key for cell in cells), **({"parts": of} if of else {})})

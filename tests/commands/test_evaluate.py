@@ -54,6 +54,45 @@ def test_evaluate_then_resume(run):
     assert json.loads(out)["done"] == 0
 
 
+def test_parts_of_a_job_array_complete_each_other(run):
+    command = ("evaluate", *COMMON, *PGD, "--shard-size", "3", "--part")
+    code, out, _ = run(*command, "2/2")
+    assert code == 0
+    assert out.startswith("out, part 2/2: 4 cells run, 0 failed, 4 wait for pieces of other parts")
+    assert "next, when every part is done: davylamp status out" in out
+    _, out, _ = run("status", "out")
+    assert "- part 1/2: 6 of 6 pieces missing; its command resumes it" in out
+    _, out, _ = run("status", "out", "--json")
+    assert json.loads(out)["parts"][0] == {"number": 1, "of": 2, "pieces": 6, "missing": 6, "running": 0}
+    _, out, _ = run(*command, "1/2")
+    assert out.startswith("out, part 1/2: 4 cells run, 0 failed, ")
+    assert "robust accuracy" in out
+    _, out, _ = run("status", "out")
+    assert "part 1/2" not in out
+    _, out, _ = run(*command, "13/13")
+    assert "- part 13/13 has nothing to do: there are fewer pieces than parts" in out
+    whole = load("out").drop(columns="seconds")
+    run("evaluate", *COMMON[:-1], "one-run", *PGD, "--shard-size", "3")
+    assert whole.equals(load("one-run").drop(columns="seconds"))
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--part", "0/4"), "expected a part from 1 to 4, got '0/4': parts count from 1 (Slurm: --array=1-4)"),
+        (("--part", "1/4", "--executor", "ray"), "expected --part without --executor ray, got both"),
+        (("--part", "1/4", "--detector", "d.pt"), "expected --part without --detector, got both"),
+        (("--part", "1/4", "--against", "old"), "expected --against without --part, got both"),
+    ],
+)
+def test_a_part_that_cannot_be_is_a_line(run, options, line):
+    threat = () if "--against" in options else PGD
+    code, _, error = run("evaluate", *(COMMON if threat else COMMON[:2]), *threat, *options)
+    assert code == 1
+    assert line in error
+    assert len(error.strip().splitlines()) == 1
+
+
 def test_a_model_that_is_partly_unknown_is_run_again_and_named(run, tmp_path):
     odd = "\ndef odd():\n    net = one()\n    net.it = (i for i in 'ab')\n    return net\n"
     (tmp_path / "net.py").write_text(FACTORY + odd)

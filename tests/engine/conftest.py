@@ -12,6 +12,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.metrics import adversarial_confidence_increase
 
+_TIMES = {"seconds", "attack_seconds", "fit_seconds", "written"}
 ATTACKS = (
     AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 5}),
     AttackChoice("torchattacks:fgsm", "linf", 0.05),
@@ -42,6 +43,31 @@ def small_folder(small_plan, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     evaluate(small_plan, ResultsStore(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def assert_same():
+    """Raises unless two folders have equal records of cells and clean images, every bit, the times aside."""
+
+    def check(folder, whole, kinds=("clean", "cells")):
+        ours, theirs = _contents(folder), _contents(whole)
+        assert ours == theirs
+        assert {kind for kind, _ in ours} == set(kinds)  # nothing is left over
+
+    return check
+
+
+def _contents(folder) -> dict:
+    store, files = ResultsStore(folder, create=False), {}
+    for kind in ("clean", "cells", "parts", "fits", "transfer"):
+        for key, record in store.read_all(kind):
+            table, stream = record.table, pa.BufferOutputStream()
+            table = table.drop_columns([name for name in _TIMES if name in table.column_names]).combine_chunks()
+            with pa.ipc.new_stream(stream, table.schema) as file:
+                file.write_table(table)
+            meta = {name: value for name, value in record.meta.items() if name not in _TIMES}
+            files[kind, key] = stream.getvalue().to_pybytes(), meta
+    return files
 
 
 class FolderWriter:

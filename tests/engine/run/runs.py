@@ -25,8 +25,10 @@ import torch
 
 from davylamp.adapters import LIBRARIES
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.plan.parts import Part, take_part
 from davylamp.engine.run import worker as work
 from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.store.plans import list_parts
 from davylamp.errors import Unavailable
 
 OUT_OF_SPACE = 3
@@ -36,11 +38,15 @@ attack = AttackChoice("torchattacks:pgd", "linf", 0.05, parameters={"steps": 2, 
 config = Config((model,), (attack,), f"npz:{data}", shard_size=4, measures=("effect", "cost"))
 
 
-def log_work(folder: Path) -> None:
+def log_of(folder: Path, part: Part | None = None) -> Path:
+    return folder.parent / (f"{folder.name}.log" if part is None else f"{folder.name}.{part.number}.log")
+
+
+def log_work(log: Path) -> None:
     attack_shard = work.attack_shard
 
     def logged(cell, *args, first=0, **kwargs):
-        with (folder.parent / f"{folder.name}.log").open("a") as file:
+        with log.open("a") as file:
             file.write(f"{cell.key}-{first // 4}\n")
         return attack_shard(cell, *args, first=first, **kwargs)
 
@@ -67,15 +73,16 @@ def limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def start(folder: Path, prepare=lambda: None, executor=None) -> int:
+def start(folder: Path, prepare=lambda: None, executor=None, part: Part | None = None) -> int:
     """Evaluate in a child; its process id."""
     child = os.fork()
     if child:
         return child
     try:
-        log_work(folder)
+        log_work(log_of(folder, part))
         prepare()
-        evaluate(make_plan(config), ResultsStore(folder), executor=executor and executor())
+        plan = make_plan(config)
+        evaluate(take_part(plan, part) if part else plan, ResultsStore(folder), executor=executor and executor())
     except Unavailable as error:
         print(error, file=sys.stderr)
         os._exit(OUT_OF_SPACE)
@@ -86,14 +93,19 @@ def run(folder: Path, prepare=lambda: None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(start(folder, prepare), 0)[1])
 
 
+def has_ended(child: int) -> bool:
+    """Whether a child is over; it can still be waited for."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def saved(folder: Path) -> list[str]:
     """Pieces of work whose records are there."""
     parts, cells = ([path.name.partition(".")[0] for path in folder.glob(f"{kind}/[!.]*.parquet")] for kind in KINDS)
     return parts + [f"{cell}-{shard}" for cell in cells for shard in range(3)]
 
 
-def taken_up(folder: Path) -> list[str]:
-    log = folder.parent / f"{folder.name}.log"
+def taken_up(folder: Path, part: Part | None = None) -> list[str]:
+    log = log_of(folder, part)
     return log.read_text().split() if log.exists() else []
 
 
@@ -135,6 +147,32 @@ def pair():
     children = [start(folder), start(folder)]
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     yield {"folder": str(folder), "had": [], "ran": taken_up(folder), "status": max(statuses)}
+
+
+def parts():
+    """Two parts of one evaluation, in one folder and in folders of their own: killed twice amid their work, resumed."""
+    for name in ("shared", "apart"):
+        homes = {Part(number, 2): root / (name if name == "shared" else f"{name}{number}") for number in (1, 2)}
+        killed: dict[Part, list[str]] = {part: [] for part in homes}
+        for _ in range(2):
+            before = {part: len(taken_up(folder, part)) for part, folder in homes.items()}
+            children = {part: start(folder, part=part) for part, folder in homes.items()}
+            for part, folder in homes.items():
+                while len(taken_up(folder, part)) == before[part] and not has_ended(children[part]):
+                    time.sleep(0.002)
+                os.kill(children[part], signal.SIGKILL)
+            for part, folder in homes.items():
+                os.waitpid(children[part], 0)
+                killed[part] += taken_up(folder, part)[before[part] :]
+        left = [state for folder in {*homes.values()} for state in list_parts(ResultsStore(folder))]
+        before = {part: (saved(folder), len(taken_up(folder, part))) for part, folder in homes.items()}
+        children = {part: start(folder, part=part) for part, folder in homes.items()}
+        for part, folder in homes.items():
+            status = os.waitstatus_to_exitcode(os.waitpid(children[part], 0)[1])
+            had, lines = before[part]
+            ran = taken_up(folder, part)[lines:]
+            about = {"name": name, "part": part, "killed": killed[part], "missing": left, "status": status}
+            yield {"folder": str(folder), "had": had, "ran": ran, **about}
 
 
 def space():

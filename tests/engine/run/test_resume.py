@@ -8,18 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.engine import AttackChoice, ResultsStore, build_table, evaluate, load, make_plan
 from davylamp.engine.run import worker as work
+from davylamp.engine.sharing.merge import merge_folders
 from davylamp.engine.store.frames import list_cells
 
 if sys.platform == "win32":
     pytest.skip("the runs fork", allow_module_level=True)
 
-TIMES = {"seconds", "attack_seconds", "written"}
 MODEL = """
 import torch
 
@@ -48,29 +47,11 @@ def disturbed(tmp_path_factory):
     """A folder with the records of an undisturbed run, and what disturbed ones did, by the way of disturbing."""
     folder = tmp_path_factory.mktemp("disturbed")
     command = [sys.executable, Path(__file__).with_name("runs.py"), *write_inputs(folder), folder]
-    done = subprocess.run([*command, "steps", "moments", "pair", "space"], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "steps", "moments", "pair", "space", "parts"], check=False, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return folder / "whole", json.loads(done.stdout)
-
-
-def assert_same(folder: str | Path, whole: str | Path) -> None:
-    """Equal records of cells and clean images, every bit, the times aside; nothing left over."""
-    ours, theirs = contents(folder), contents(whole)
-    assert ours == theirs
-    assert {kind for kind, _ in ours} == {"clean", "cells"}
-
-
-def contents(folder: str | Path) -> dict:
-    store, files = ResultsStore(folder, create=False), {}
-    for kind in ("clean", "cells", "parts", "transfer"):
-        for key, record in store.read_all(kind):
-            table, stream = record.table, pa.BufferOutputStream()
-            table = table.drop_columns([name for name in TIMES if name in table.column_names]).combine_chunks()
-            with pa.ipc.new_stream(stream, table.schema) as file:
-                file.write_table(table)
-            meta = {name: value for name, value in record.meta.items() if name not in TIMES}
-            files[kind, key] = stream.getvalue().to_pybytes(), meta
-    return files
 
 
 def assert_nothing_twice(report: dict) -> None:
@@ -78,7 +59,7 @@ def assert_nothing_twice(report: dict) -> None:
     assert len(set(report["ran"])) == len(report["ran"])
 
 
-def test_a_run_killed_before_any_change_of_a_file_resumes_to_the_same_records(disturbed):
+def test_a_run_killed_before_any_change_of_a_file_resumes_to_the_same_records(disturbed, assert_same):
     whole, reports = disturbed[0], disturbed[1]["steps"]
     assert len(reports) > 20
     assert len(load(whole)) == 10
@@ -95,7 +76,7 @@ def test_nothing_that_was_saved_is_run_again(disturbed):
     assert {len(report["ran"]) for report in reports} == set(range(4))  # it was killed at every stage
 
 
-def test_runs_killed_at_random_moments_again_and_again(disturbed):
+def test_runs_killed_at_random_moments_again_and_again(disturbed, assert_same):
     whole, reports = disturbed[0], disturbed[1]["moments"]
     assert sum(bool(report["ran"]) for report in reports) > 3  # of two folders: killed at least once amid the work
     for report in reports:
@@ -104,7 +85,7 @@ def test_runs_killed_at_random_moments_again_and_again(disturbed):
             assert_same(report["folder"], whole)
 
 
-def test_two_processes_on_one_folder_share_the_work(disturbed):
+def test_two_processes_on_one_folder_share_the_work(disturbed, assert_same):
     whole, (report,) = disturbed[0], disturbed[1]["pair"]
     assert report["status"] == 0
     assert_nothing_twice(report)
@@ -113,7 +94,27 @@ def test_two_processes_on_one_folder_share_the_work(disturbed):
     assert list(Path(report["folder"], "locks").iterdir()) == []
 
 
-def test_a_full_disk_leaves_a_folder_that_can_be_read_and_resumed(disturbed):
+@pytest.mark.parametrize("name", ["shared", "apart"])
+def test_parts_that_are_killed_resume_to_the_records_of_one_run(disturbed, name, assert_same, tmp_path):
+    whole, reports = disturbed[0], [report for report in disturbed[1]["parts"] if report["name"] == name]
+    share = {1: {"0", "2"}, 2: {"1"}}  # ten images in shards of 4, 4 and 2
+    for report in reports:
+        assert report["status"] == 0
+        assert report["killed"]  # it was killed amid a piece
+        assert not set(report["had"]) & set(report["ran"])  # what was saved is not run again
+        shards = {key.rpartition("-")[2] for key in (*report["killed"], *report["ran"])}
+        assert shards == share[report["part"][0]]
+    if name == "shared":
+        assert_same(whole.with_name("shared"), whole)
+        left = {number: missing for number, _, _, missing, _ in reports[0]["missing"]}
+        had = {key.rpartition("-")[2] for key in reports[0]["had"]}
+        assert left == {number: len(shards - had) for number, shards in share.items()}
+    else:
+        merge_folders([whole.with_name("apart1"), whole.with_name("apart2")], tmp_path / "merged")
+        assert_same(tmp_path / "merged", whole)
+
+
+def test_a_full_disk_leaves_a_folder_that_can_be_read_and_resumed(disturbed, assert_same):
     whole, reports = disturbed[0], disturbed[1]["space"]
     assert len(reports) == 4
     for report in reports:
@@ -125,7 +126,7 @@ def test_a_full_disk_leaves_a_folder_that_can_be_read_and_resumed(disturbed):
     assert len(reports[-1]["had"]) > 0  # pieces were small enough for the last limit, the whole cell was not
 
 
-def test_folders_of_disjoint_halves_merge_by_copying(small_plan, small_folder, tmp_path):
+def test_folders_of_disjoint_halves_merge_by_copying(small_plan, small_folder, tmp_path, assert_same):
     halves = [replace(small_plan, cells=small_plan.cells[:1]), replace(small_plan, cells=small_plan.cells[1:])]
     for number, half in enumerate(halves):
         evaluate(half, ResultsStore(tmp_path / str(number)))
@@ -135,7 +136,7 @@ def test_folders_of_disjoint_halves_merge_by_copying(small_plan, small_folder, t
     assert (summary.done, summary.kept) == (0, 3)
 
 
-def test_what_was_asked_for_and_is_not_there_yet_is_known(small_plan, small_folder, tmp_path):
+def test_what_was_asked_for_and_is_not_there_yet_is_known(small_plan, small_folder, tmp_path, assert_same):
     store, stop_at, seen = ResultsStore(tmp_path), small_plan.cells[1], []
 
     def stop(attack, _):
@@ -181,7 +182,9 @@ def crashing(monkeypatch):
     return broken
 
 
-def test_a_failed_cell_keeps_its_reason_and_is_run_again_only_when_asked(crashing, small_plan, small_folder, tmp_path):
+def test_a_failed_cell_keeps_its_reason_and_is_run_again_only_when_asked(
+    crashing, small_plan, small_folder, tmp_path, assert_same
+):
     store = ResultsStore(tmp_path)
     failed = next(cell.key for cell in small_plan.cells if "fgsm" in cell.attack)
     first = evaluate(small_plan, store)

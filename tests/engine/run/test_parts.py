@@ -1,0 +1,187 @@
+"""An evaluation in parts, as a job array runs it: the records are those of one run, wherever each part was."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, make_plan
+from davylamp.engine.plan.parts import Part, take_part
+from davylamp.engine.run.processes import LocalWorkers
+from davylamp.engine.sharing.merge import merge_folders
+from davylamp.engine.sharing.opening import open_results
+from davylamp.engine.store.frames import list_cells, list_part_states
+from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.errors import InvalidInput
+
+if sys.platform == "win32":
+    pytest.skip("the runs fork", allow_module_level=True)
+
+NET = """
+import os, signal
+from pathlib import Path
+
+import torch
+
+WEIGHTS = torch.randn(4, 48, generator=torch.Generator().manual_seed(9))
+LOG = Path(__file__).with_name("net.log")
+
+class Net(torch.nn.Module):
+    def __init__(self, seed, deaths=0):
+        super().__init__()
+        self.layer, self.deaths = torch.nn.Linear(48, 4), deaths
+        noise = torch.randn(4, 48, generator=torch.Generator().manual_seed(seed))
+        self.layer.weight.data, self.layer.bias.data = WEIGHTS + 0.3 * noise, torch.zeros(4)
+
+    def forward(self, inputs):
+        if self.deaths and inputs.requires_grad and len(inputs) > 1:
+            with LOG.open("a") as file:
+                file.write("x")
+            if len(LOG.read_text()) <= self.deaths:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.layer(inputs.flatten(1))
+
+def one(): return Net(1)
+def two(): return Net(2)
+def dies(): return Net(3, deaths=1)
+
+def labelled(seed, count):
+    inputs = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
+    return inputs, (inputs.flatten(1) @ WEIGHTS.T).argmax(1)
+
+def images(): return labelled(1, 9)
+
+def more():
+    (a, b), (c, d) = labelled(1, 9), labelled(2, 8)
+    return torch.cat([a, c]), torch.cat([b, d])
+"""
+ODD = """
+import net
+
+def build():
+    model = net.one()
+    model.session = (number for number in range(3))
+    return model
+"""
+PGD = AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_start": False})
+FGSM = AttackChoice("torchattacks:fgsm", "linf", 0.05)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(*attacks, **settings):
+    common = {"models": ("net.py:one",), "data": "net.py:images", "measures": ("effect", "cost"), "shard_size": 4}
+    return Config(**{**common, "attacks": attacks, **settings})
+
+
+def run_parts(plan, of, folder, **settings):
+    """Each part on its own, the last one first; the folder of each is that of its number."""
+    return {
+        number: evaluate(take_part(plan, Part(number, of)), ResultsStore(folder.format(number)), **settings)
+        for number in range(of, 0, -1)
+    }
+
+
+def check_both_ways(asked, assert_same, kinds, of=3):
+    """One run, parts in one folder and parts in folders of their own that are merged: all the same records."""
+    plan = make_plan(asked)
+    assert evaluate(plan, ResultsStore("whole")).failed == {}
+    run_parts(plan, of, "shared")
+    assert_same("shared", "whole", kinds)
+    assert ResultsStore("shared").keys("plans") == []
+
+    run_parts(plan, of, "apart{}")
+    folders = [f"apart{number}" for number in range(1, of + 1)]
+    assert not any(set(ResultsStore(name).keys("cells")) >= {cell.key for cell in plan.cells} for name in folders)
+    merged = merge_folders(folders, "merged")
+    assert merged.records["cells"] == len(plan.cells)
+    assert "parts" not in merged.records
+    evaluate(plan, ResultsStore("merged"))  # what needs a whole cell, its transfers, is all that is left
+    assert_same("merged", "whole", kinds)
+    return plan
+
+
+def test_a_part_whose_worker_dies_loses_nothing(files, assert_same):
+    plan = make_plan(config(PGD, models=("net.py:dies", "net.py:two")))
+    summaries = run_parts(plan, 2, "shared", executor=LocalWorkers(1))
+    assert all(summary.failed == {} for summary in summaries.values())
+    assert len((files / "net.log").read_text()) > 1  # it died once
+    evaluate(plan, ResultsStore("whole"))
+    assert_same("shared", "whole")
+
+
+def test_several_models_and_transfers(files, assert_same):
+    asked = config(PGD, FGSM, models=("net.py:one", "net.py:two"), transfer="full")
+    plan = check_both_ways(asked, assert_same, {"clean", "cells", "transfer"})
+    assert len(plan.cells) == 4
+
+
+def test_a_worst_case_is_complete_in_each_of_its_shards(files, assert_same):
+    asked = config(PGD, FGSM, models=("net.py:one", "net.py:two"), order="cheap-first", stop_when_fooled=True)
+    plan = check_both_ways(asked, assert_same, {"clean", "cells"})
+    assert all(cell.is_worst_case and cell.shards == 3 for cell in plan.cells)
+    assert any(len(set(take_part(plan, Part(1, 3)).parts[cell.key])) > 1 for cell in plan.cells)
+
+
+@pytest.mark.parametrize("examples", ["original", "both"])
+def test_defences(files, assert_same, examples):
+    models = ("net.py:one", "net.py:one+bit-depth:bits=2", "net.py:one+median")
+    check_both_ways(config(PGD, models=models, examples=examples), assert_same, {"clean", "cells", "transfer"})
+
+
+def test_attacks_that_learn_once(files, assert_same):
+    uap = AttackChoice("art:uap", "linf", 0.1, parameters={"steps": 1})
+    asked = config(uap, PGD, models=("net.py:one", "net.py:two"), fit_data="net.py:more", fit_limit=5)
+    check_both_ways(asked, assert_same, {"clean", "cells", "fits"})
+
+
+def test_an_attack_at_saturation_is_one_piece(files, assert_same):
+    asked = config(replace(PGD, attack="at-saturation(foolbox:pgd)", epsilon=None))
+    plan = make_plan(asked)
+    evaluate(plan, ResultsStore("whole"))
+    run_parts(plan, 2, "shared")
+    assert_same("shared", "whole")
+
+
+def test_what_is_missing_is_known_by_part_and_a_table_says_so(files):
+    plan = make_plan(config(PGD, FGSM))
+    shares = {number: plan_of for number in (1, 2, 3) for plan_of in [take_part(plan, Part(number, 3))]}
+    for number in (3, 1):
+        evaluate(shares[number], ResultsStore("shared"))
+    pieces = {number: sum(len(share.shards(cell)) for cell in plan.cells) for number, share in shares.items()}
+    assert sum(pieces.values()) == 6
+    states = list_part_states("shared")
+    assert states == [(n, 3, pieces[n], pieces[n] if n == 2 else 0, 0) for n in (1, 2, 3)]
+    line = f"pieces missing of parts 2/3 ({pieces[2]} of {pieces[2]}): the command of such a part resumes it"
+    assert line in read_outcomes("shared", []).notes
+    last = evaluate(shares[2], ResultsStore("shared"))
+    assert last.unfinished == 0
+    assert list_part_states("shared") == []
+    assert not any("missing" in note for note in build_table("shared").notes)
+
+
+def test_several_folders_are_read_as_one(files):
+    plan = make_plan(config(PGD, FGSM))
+    evaluate(plan, ResultsStore("whole"))
+    run_parts(plan, 2, "apart{}")
+    with open_results("apart1", "apart2") as both:
+        assert {state.status for state in list_cells(both)} == {"done"}
+        ours, theirs = (build_table(folder, metrics=["MR", "QNC"], bootstrap=10) for folder in (both, "whole"))
+        assert [row.metrics for row in ours.rows] == [row.metrics for row in theirs.rows]
+        assert not any("missing" in note or "left out" in note for note in ours.notes)
+    assert len(ResultsStore("apart1").keys("parts")) == 3  # the folders themselves are as they were
+
+
+def test_what_cannot_be_known_in_full_is_refused_unless_trusted(files):
+    (files / "odd.py").write_text(ODD)
+    plan = make_plan(config(PGD, models=("odd.py:build",)))
+    assert plan.unknown
+    with pytest.raises(InvalidInput, match=r"can be known in full for a part, got odd\.py:build"):
+        run_parts(plan, 2, "shared")
+    run_parts(plan, 2, "shared", trust_unknown=True)
+    assert {state.status for state in list_cells("shared")} == {"done"}
