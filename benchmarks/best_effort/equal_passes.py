@@ -5,8 +5,9 @@
 
 AttackBench's rule (Cina et al. 2025): a pass is one image through the model, forwards or backwards, and what counts is
 the nearest adversarial point that the model was asked about within N passes, whether the attack returns it or not. A
-row alone knows N: it is run once for each N with steps that fit (N / 2 at its other defaults), and at each N it is
-credited with the nearest point of any of these runs within N passes. `best` knows N, too; "anytime" is the curve of its
+row alone knows N: it is run once for each N with steps that fit (N / 2 at its other defaults; a row that searches over
+radii in 5, 10 and 20 runs that share them), and at each N it is credited with the nearest point of any of these runs
+within N passes. `best` knows N, too; "anytime" is the curve of its
 run with the most passes. An image that was not fooled counts as infinitely far. Rows whose library has to be given one
 image at a time (C&W, Brendel & Bethge, most of ART's) are left out: they take hours.
 """
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from davylamp.adapters import IMPLEMENTATIONS, Classifier, ThreatModel, attack_of, run_attack
+from davylamp.adapters import IMPLEMENTATIONS, AttackResult, Classifier, ThreatModel, attack_of, run_attack
 from davylamp.adapters.catalogue.lookup import accepts, find_library
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
@@ -31,19 +32,24 @@ from davylamp.engine import best_of
 from davylamp.engine.portfolio import default_names
 from davylamp.errors import DavylampError
 
+SEARCHES = (5, 10, 20)  # runs of a row that searches over radii: its passes go to few long or to many short ones
 PASSES = (50, 100, 200, 500, 1000, 2000)
 Case = tuple[Classifier, Tensor, Tensor]
 Curves = Sequence[Sequence[CurvePoint]]
 
 
 class EqualPasses(NamedTuple):
-    """A line of the table: medians at each number of passes, images fooled at the last, seconds, what went wrong."""
+    """A line of the table: medians at each number of passes, images fooled at the last, seconds, what went wrong.
+
+    `used` is the median of the passes of an image in the longest run.
+    """
 
     name: str
     medians: tuple[float, ...]
     fooled: int
     seconds: float
     trouble: str = ""
+    used: float = math.nan
 
 
 def load_case(name: str, images: int) -> Case:
@@ -75,24 +81,34 @@ def least_within(curves: Curves, passes: int) -> list[float]:
     return [min((point.distance for point in curve if point.passes <= passes), default=math.inf) for curve in curves]
 
 
+def fitting(name: str, passes: int) -> list[dict[str, int]]:
+    """The settings with which a row uses so many passes; of one that searches over radii several splits."""
+    row = IMPLEMENTATIONS[name]
+    if not accepts(row, "steps"):
+        return [{}]
+    if not accepts(row, "binary_search_steps"):
+        return [{"steps": passes // 2}]
+    return [{"binary_search_steps": runs, "steps": max(1, passes // 2 // runs)} for runs in SEARCHES]
+
+
 def run_alone(name: str, case: Case, norm: str, passes: Sequence[int]) -> EqualPasses:
     """One row with each number of passes."""
-    start, runs = time.perf_counter(), []
+    start, runs, used = time.perf_counter(), [], math.nan
     least = {most: [math.inf] * len(case[2]) for most in passes}
-    for most in passes:
-        words = {"steps": most // 2} if accepts(IMPLEMENTATIONS[name], "steps") else {}
+    for most, words in ((limit, words) for limit in passes for words in fitting(name, limit)):
         trace = Trace(case[1], case[2], None, norm)
         try:
-            run_attack(name, *case, ThreatModel(norm), trace=trace, max_queries=most, batch_size=64, **words)
+            result = run_attack(name, *case, ThreatModel(norm), trace=trace, max_queries=most, batch_size=64, **words)
         except DavylampError as error:
             return EqualPasses(name, (math.inf,) * len(passes), 0, time.perf_counter() - start, str(error)[:60])
         runs.append(trace.curves)
+        used = _median_passes(result)
     for most in passes:
         for curves in runs:
             least[most] = [min(pair) for pair in zip(least[most], least_within(curves, most), strict=True)]
     fooled = sum(map(math.isfinite, least[passes[-1]]))
     medians = tuple(statistics.median(least[most]) for most in passes)
-    return EqualPasses(name, medians, fooled, time.perf_counter() - start)
+    return EqualPasses(name, medians, fooled, time.perf_counter() - start, used=used)
 
 
 def run_best(case: Case, norm: str, passes: Sequence[int]) -> list[EqualPasses]:
@@ -104,11 +120,15 @@ def run_best(case: Case, norm: str, passes: Sequence[int]) -> list[EqualPasses]:
     if last is None:
         return []
     anytime = tuple(statistics.median(least_within(last.curves or (), most)) for most in passes)
-    seconds, fooled = time.perf_counter() - start, int(last.success.sum())
+    seconds, fooled, used = time.perf_counter() - start, int(last.success.sum()), _median_passes(last)
     return [
-        EqualPasses("best", tuple(medians), fooled, seconds),
-        EqualPasses("best, anytime", anytime, fooled, seconds),
+        EqualPasses("best", tuple(medians), fooled, seconds, used=used),
+        EqualPasses("best, anytime", anytime, fooled, seconds, used=used),
     ]
+
+
+def _median_passes(result: AttackResult) -> float:
+    return float((result.forwards + result.backwards).double().median())
 
 
 def print_table(title: str, passes: Sequence[int], lines: Sequence[EqualPasses]) -> None:

@@ -29,9 +29,12 @@ from davylamp.benchmarks.speed.figures import SpeedFigure, read_figures
 FOLDER = Path(__file__).parent
 SCRIPTS = {
     "adapters": ("What davylamp costs on top of a library", ()),
+    "published": ("Attacks on models as they are published", ()),
     "metrics": ("The metrics", ("--threads", "1", "--images", "16")),
     "models": ("Models as they are loaded", ()),
     "search": ("Best effort", ()),
+    "minimum_norm": ("Best effort at equal passes", ()),
+    "worst_case": ("Worst cases", ()),
     "scoring": ("Rankings", ()),
     "engine": ("Evaluations", ()),
     "report": ("Reports", ()),
