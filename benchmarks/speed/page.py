@@ -28,6 +28,7 @@ from davylamp.benchmarks.speed.figures import SpeedFigure, read_figures
 
 FOLDER = Path(__file__).parent
 SCRIPTS = {
+    "start": ("Starting", ()),
     "adapters": ("What davylamp costs on top of a library", ()),
     "published": ("Attacks on models as they are published", ()),
     "metrics": ("The metrics", ("--threads", "1", "--images", "16")),
