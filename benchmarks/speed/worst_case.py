@@ -34,7 +34,7 @@ DRAWING_NOTHING: Mapping[str, Mapping[str, Any]] = {"torchattacks:mi-fgsm": {}, 
 FEW = 20  # passes an image of a quick run, at most
 
 
-class Case(NamedTuple):
+class AskedCase(NamedTuple):
     """A model on its images under one radius, and the attacks; model and images of a name where they are None."""
 
     name: str
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     data: Data | None = None
 
 
-class Cost(NamedTuple):
+class WorstCaseCost(NamedTuple):
     """What an evaluation came to: the images that nothing fooled, shape (N,), of those attacked, and all passes."""
 
     robust: np.ndarray
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
     passes: int
 
 
-def run(case: Case, *, stop: bool, quick: bool) -> Cost:
+def run(case: AskedCase, *, stop: bool, quick: bool) -> WorstCaseCost:
     """Evaluate the attacks in full, or until one of them succeeds."""
     fewer = {"max_queries": FEW} if quick else {}
     choices = tuple(
@@ -68,10 +68,10 @@ def run(case: Case, *, stop: bool, quick: bool) -> Cost:
             raise RuntimeError(f"expected every cell to run, got {summary.failed}")
         outcomes = read_outcomes(Path(folder), []).done
         robust = np.logical_and.reduce([outcome.columns["robust"] for outcome in outcomes])
-        return Cost(robust, outcomes[0].columns["attacked"], sum(map(_passes, outcomes)))
+        return WorstCaseCost(robust, outcomes[0].columns["attacked"], sum(map(_passes, outcomes)))
 
 
-def measure(case: Case, *, quick: bool) -> SpeedFigure:
+def measure(case: AskedCase, *, quick: bool) -> SpeedFigure:
     """Passes in full over passes until a success, for the same worst case of every image.
 
     Raises:
@@ -104,9 +104,9 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=12, help="of ImageNet")
     options = parser.parse_args()
     images, large = (8, 2) if options.quick else (options.images, options.large)
-    cases = [Case("demo:efficientnet-lite0", 0.5 / 255, {**ATTACKS, **DRAWING}, large)]
+    cases = [AskedCase("demo:efficientnet-lite0", 0.5 / 255, {**ATTACKS, **DRAWING}, large)]
     cases += [
-        Case(
+        AskedCase(
             f"digits:{name}",
             DIGITS,
             {**ATTACKS, **DRAWING_NOTHING},
