@@ -1,4 +1,4 @@
-"""The page docs/transfer.md runs from top to bottom."""
+"""The page docs/transfer.md runs from top to bottom: with the tutorials, in `make docs`."""
 
 import re
 import shlex
@@ -21,6 +21,7 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.tutorial
 def test_its_commands_run_and_its_claims_hold(run, files, monkeypatch):
     for command in COMMANDS:
         # Here its models are trained once; in rooms of their own (test_isolate), each time that one is opened.

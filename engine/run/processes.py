@@ -22,6 +22,7 @@ from ...memory import keep_freed_memory
 from .executor import ATTEMPTS, Progress, label_of, reason_of, reason_of_death, unsendable, work_here
 from .task import Task, TaskResult
 
+PRELOADED = ["davylamp.engine.run.preload"]  # what the server imports that the workers are forked from
 _GUARD = 'a script that starts workers needs `if __name__ == "__main__":` around what it does'
 
 
@@ -173,7 +174,7 @@ def _start_server() -> None:
     """Begin to load torch and the libraries, once for all workers, while this process goes on."""
     context = _context()
     if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(["davylamp.engine.run.preload"])
+        context.set_forkserver_preload(PRELOADED)
         # Ctrl-C reaches every process of a terminal's command; only this one is to answer. Children inherit the mask.
         resource_tracker.ensure_running()  # which unblocks the signal when it starts
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

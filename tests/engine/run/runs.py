@@ -26,6 +26,7 @@ import torch
 from davylamp.adapters import LIBRARIES
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.plan.parts import Part, take_part
+from davylamp.engine.run import processes
 from davylamp.engine.run import worker as work
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.store.plans import list_parts
@@ -185,6 +186,7 @@ def space():
 
 
 def orphans():
+    processes.PRELOADED = ["davylamp.engine.run.processes"]  # the libraries that are not needed here take seconds
     folder, log = root / "orphans", Path(model.replace(".py:build", ".log"))
     child = start(folder, executor=lambda: LocalWorkers(2))
     while not log.exists() or len(set(log.read_text().split())) < 2:

@@ -119,9 +119,10 @@ def test_workers_that_cannot_start_are_no_cell_s_fault(tmp_path):
     script.write_text(
         "import sys\n"
         "from davylamp.engine import *\n"
-        "from davylamp.engine.run.processes import LocalWorkers\n"
+        "from davylamp.engine.run import processes\n"
+        "processes.PRELOADED = ['davylamp.engine.run.processes']\n"  # the libraries take seconds
         "config = Config((sys.argv[1],), (AttackChoice('torchattacks:fgsm', 'linf', 0.05),), 'npz:' + sys.argv[2])\n"
-        "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=LocalWorkers(1))\n"
+        "evaluate(make_plan(config), ResultsStore(sys.argv[3]), executor=processes.LocalWorkers(1))\n"
     )
     model = write_model(tmp_path, "well")
     command = [sys.executable, script, model, write_data(tmp_path, model), tmp_path / "results"]
@@ -147,6 +148,7 @@ def test_ctrl_c_ends_the_workers_at_once_and_says_what_is_kept_in_one_line(tmp_p
     (tmp_path / "slow.log").unlink(missing_ok=True)
     # A shell that starts a command in the background has it ignore the signal.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from davylamp.engine.run import processes; processes.PRELOADED = ['davylamp.engine.run.processes']; "
     code += "from davylamp.cli import main; main()"
     options = f"--models {model} --data npz:{data} --attacks torchattacks:fgsm --norm linf --epsilon 0.05 "
     options += "--limit 5 --workers 2 --isolate no -o kept"  # the model writes a log
