@@ -13,10 +13,10 @@ _STEP_SIZES = ("2.5 epsilon / steps", "5 epsilon / steps", "1 epsilon / steps")
 _OPENING = {"fab-t": 16}  # passes after which the first radius is of the right size; for the others:
 _USUAL_OPENING = 48
 # Passes below which an attack's schedule does not get it anywhere, however long its steps.
-_LEAST: Mapping[str, int] = {"pdgd": 200, "pdpgd": 400, "alma": 90}
+_LEAST: Mapping[str, int] = {"pdgd": 200, "pdpgd": 400, "alma": 140}
 _FEWEST = 4
 # What comes from far outside finds what the others, who begin at the image, do not: it gets so many passes at once.
-_EARLY: Mapping[str, int] = {"pdgd": 300}
+_EARLY: Mapping[str, int] = {"pdgd": 300, "alma": 300}
 _LONG = 400  # passes from which PDGD's smaller steps arrive
 
 
