@@ -142,6 +142,7 @@ def fit_attack(
     *,
     norm: str | None = None,
     epsilon: float | None = None,
+    target: int | None = None,
     **parameters: Any,
 ) -> Fitted:
     """Have an attack that learns once learn on images; `run_attack(..., fitted=...)` applies it to others.
@@ -153,6 +154,8 @@ def fit_attack(
         labels: ground truth, shape (N,).
         norm: as for `run_attack`; the same then.
         epsilon: see there.
+        target: the class that all images are led to, for an attack that is targeted; then also as `target` for
+            `run_attack`, as text.
         **parameters: canonical ones: steps, ...; `seed` too.
 
     Raises:
@@ -160,9 +163,9 @@ def fit_attack(
     """
     keep_freed_memory()
     row, images = row_of(attack), _images(inputs)[0]
-    rules = _rules(None, [row], images, norm, epsilon, "")
+    rules = _rules(None, [row], images, norm, epsilon, "" if target is None else str(target))
     with borrowed(model) as classifier:
-        return fit_row(row, classifier, images, _labels(labels), rules, **parameters)
+        return fit_row(row, classifier, images, _labels(labels), rules, target=target, **parameters)
 
 
 def compare(  # noqa: PLR0913 - as run_attack

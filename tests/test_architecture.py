@@ -178,11 +178,14 @@ def test_imports_between_parts_point_one_way():
 
 def test_imports_inside_the_package_are_relative():
     """A benchmark is also run as a file, which has no package to be relative to."""
-    assert written_in_full({name: source for name, source in sources().items() if not name.startswith("benchmarks/")}) == []
+    assert (
+        written_in_full({name: source for name, source in sources().items() if not name.startswith("benchmarks/")})
+        == []
+    )
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "lines"),
     [
         ("from davylamp.errors import Refused", ["engine/a.py:1"]),
         ("import davylamp", ["engine/a.py:1"]),
@@ -191,8 +194,8 @@ def test_imports_inside_the_package_are_relative():
         ("import davylamps", []),
     ],
 )
-def test_the_check_of_relative_imports_can_fail(source, found):
-    assert written_in_full({"engine/a.py": source}) == found
+def test_the_check_of_relative_imports_can_fail(source, lines):
+    assert written_in_full({"engine/a.py": source}) == lines
 
 
 def test_imports_between_rooms_point_one_way():

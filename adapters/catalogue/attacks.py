@@ -108,6 +108,9 @@ _ALL = (
     ),
     Attack("autoattack", "AutoAttack", _FIXED, _WHITE, "Croce and Hein 2020", {"steps": 100}),
     Attack("uap", "Universal perturbation", _FIXED, _WHITE, "Moosavi-Dezfooli et al. 2017", {"steps": 10}),
+    Attack(
+        "targeted-uap", "Targeted universal perturbation", _FIXED, _WHITE, "Hirano and Takemoto 2020", {"steps": 10}
+    ),
     Attack("gd-uap", "GD-UAP", _FIXED, _WHITE, "Mopuri et al. 2018", {"steps": 1000}),
     Attack("advgan", "AdvGAN", _FIXED, _WHITE, "Xiao et al. 2018", {"epochs": 60}),
     Attack("virtual-adversarial", "Virtual adversarial", _FIXED, _WHITE, "Miyato et al. 2019", {"steps": 10}),

@@ -43,6 +43,7 @@ class Fitted:
         forwards: forward passes of images through the model, all together.
         backwards: backward passes, all together.
         seconds: of the fitting.
+        target: the class that it leads all images to; None for an untargeted attack.
     """
 
     implementation: str
@@ -55,6 +56,7 @@ class Fitted:
     forwards: int
     backwards: int
     seconds: float
+    target: int | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -82,6 +84,7 @@ def fit_attack(
     threat_model: ThreatModel,
     *,
     seed: int = 0,
+    target: int | None = None,
     **parameters: Any,
 ) -> Fitted:
     """Have an attack that learns once learn, on the images that the classifier gets right.
@@ -91,8 +94,9 @@ def fit_attack(
         classifier: the model that it learns to fool.
         inputs: images in [0, 1] to learn from, shape (N, C, H, W); an attack that needs none takes their shape alone.
         labels: ground truth, shape (N,).
-        threat_model: norm and epsilon.
+        threat_model: norm, epsilon, targeted.
         seed: fixes every random choice.
+        target: the class that all images are led to, for a targeted threat model; images of it are not learned from.
         **parameters: canonical ones; those about the images that are attacked later (`max_queries`, ...) do not count.
 
     Raises:
@@ -106,6 +110,7 @@ def fit_attack(
     settings = check_settings(row, threat_model, parameters, None)
     settings = {name: value for name, value in settings.items() if name not in (*_OF_IMAGES, *row.searches)}
     attack_class = load_class(row, threat_model.norm)
+    check_one_target(row, threat_model, target)
     inputs = inputs.detach().float()
     with classifier.frozen():
         logits = clean_logits(classifier, inputs, labels)
@@ -116,6 +121,8 @@ def fit_attack(
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
             raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")
+        if target is not None:
+            right = _other_classes(right, labels.to(inputs.device), target, logits.shape[1])
         few = slice(0, 1) if row.data_free else right
         images = Images(inputs[few], labels.to(inputs.device, torch.long)[few], None).to(classifier.device)
         counter = QueryCounter(
@@ -129,6 +136,8 @@ def fit_attack(
         words: dict[str, Any] = {row.params[name]: value for name, value in settings.items()} | dict(row.fixed)
         known = {"seed": seed, "num_classes": counter.num_classes}
         words |= {row.params[name]: value for name, value in known.items() if name in row.params}
+        if target is not None:
+            words["targets"] = torch.full_like(images.labels, target)
 
         def learn() -> Mapping[str, Tensor]:
             return load_fit(row)(attack_class, counter, images.inputs.clone(), images.labels, threat_model, **words)
@@ -146,7 +155,32 @@ def fit_attack(
             forwards=int(counter.forwards.sum()),
             backwards=int(counter.backwards.sum()),
             seconds=time.perf_counter() - start,
+            target=target,
         )
+
+
+def check_one_target(row: Implementation, threat_model: ThreatModel, target: int | None) -> None:
+    """Raise unless a targeted attack that learns once is given the one class that it leads all images to.
+
+    Raises:
+        InvalidInput: if the row needs a class and none is given, or one is given to an untargeted attack.
+    """
+    if row.targeted == "only" and (target is None or not threat_model.targeted):
+        raise InvalidInput(
+            f"{row.name} leads all images to one class: expected its number as target, such as 3, got none"
+        )
+    if target is not None and not threat_model.targeted:
+        raise InvalidInput(f"expected no target for an untargeted threat model, got class {target}")
+
+
+def _other_classes(right: Tensor, labels: Tensor, target: int, classes: int) -> Tensor:
+    """The flags without the images that are of the target class; InvalidInput if it is none, or nothing is left."""
+    if not 0 <= target < classes:
+        raise InvalidInput(f"expected a target class from 0 to {classes - 1}, got {target}")
+    others = right & (labels != target)
+    if not others.any():
+        raise InvalidInput(f"expected images to fit on of other classes than the target {target}, got none")
+    return others
 
 
 def _learn(
@@ -172,13 +206,24 @@ def _learn(
     return learned
 
 
-def check_fitted(row: Implementation, fitted: Fitted, threat_model: ThreatModel) -> None:
-    """Raise InvalidInput unless it was learned by that row under that threat model."""
+def check_fitted(
+    row: Implementation, fitted: Fitted, threat_model: ThreatModel, labels: Tensor, targets: Tensor | None
+) -> None:
+    """Raise InvalidInput unless it was learned by that row under that threat model, and leads to these targets.
+
+    An image of the class that all others are led to may have any target: it cannot be led there.
+    """
     if fitted.implementation != row.name or fitted.threat_model != threat_model:
         raise InvalidInput(
             f"expected {row.name} under {threat_model}, got what {fitted.implementation} learned under "
             f"{fitted.threat_model}"
         )
+    if fitted.target is None or targets is None:
+        return
+    other = (targets != fitted.target) & (labels.to(targets.device) != fitted.target)
+    if other.any():
+        got = f"{int(other.sum())} with another, such as {int(targets[other][0])}"
+        raise InvalidInput(f"expected the target {fitted.target}, which it was fitted for, for every image, got {got}")
 
 
 def learned_words(row: Implementation, fitted: Fitted | None, device: torch.device) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
     """
     row = row_of(implementation)
     if fitted is not None:
-        check_fitted(row, fitted, threat_model)
+        check_fitted(row, fitted, threat_model, labels, targets)
         parameters = {**fitted.parameters, **parameters}
     settings = check_settings(row, threat_model, parameters, radii)
     load_class(row, threat_model.norm)

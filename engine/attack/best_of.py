@@ -55,14 +55,15 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
 ) -> PortfolioResult:
     """Look for the smallest change of each image by several attacks that share what they find and what they may spend.
 
-    The first attack opens with a few passes and gives each image its first radius. Then the attacks take turns, round
-    after round, with 48 passes an image in the first round and twice as many in each further one, until `max_queries`
-    are spent; the last six bisect the line between each example and its image (not in l0). Whatever the model is asked
-    about counts: the nearest point that fools it is judged like any example. A minimum-norm attack gets as many steps
-    as fit its turn, and steps as long as the radius known so far suggests; a fixed-budget attack runs below that
-    radius, farther below after a success, nearer after a failure, and where nothing has fooled the model yet, at ever
-    larger radii. From turn to turn step sizes, learning rates and seeds vary (`tuning`). An attack that crashes on
-    images takes no further turn on them; the others go on.
+    The first attack opens with a few passes and gives each image its first radius. PDGD and then ALMA, which come
+    from far outside, have 300 passes each at once, or what is left if it suffices (200 and 140). Then the attacks
+    take turns, round after round, with 48 passes an image in the first round and twice as many in each further one,
+    until `max_queries` are spent; the last six bisect the line between each example and its image (not in l0).
+    Whatever the model is asked about counts: the nearest point that fools it is judged like any example. A
+    minimum-norm attack gets as many steps as fit its turn, and steps as long as the radius known so far suggests; a
+    fixed-budget attack runs below that radius, farther below after a success, nearer after a failure, and where
+    nothing has fooled the model yet, at ever larger radii. From turn to turn step sizes, learning rates and seeds
+    vary (`tuning`). An attack that crashes on images takes no further turn on them; the others go on.
 
     Args:
         attacks: at least two rows, "adv-lib:fmn" and "foolbox:pgd"; the first one opens.

@@ -13,8 +13,11 @@ _STEP_SIZES = ("2.5 epsilon / steps", "5 epsilon / steps", "1 epsilon / steps")
 _OPENING = {"fab-t": 16}  # passes after which the first radius is of the right size; for the others:
 _USUAL_OPENING = 48
 # Passes below which an attack's schedule does not get it anywhere, however long its steps.
-_LEAST: Mapping[str, int] = {"pdgd": 150, "pdpgd": 400, "alma": 90}
+_LEAST: Mapping[str, int] = {"pdgd": 200, "pdpgd": 400, "alma": 140}
 _FEWEST = 4
+# What comes from far outside finds what the others, who begin at the image, do not: it gets so many passes at once.
+_EARLY: Mapping[str, int] = {"pdgd": 300, "alma": 300}
+_LONG = 400  # passes from which PDGD's smaller steps arrive
 
 
 class Turn(NamedTuple):
@@ -58,6 +61,11 @@ def opening_passes(row: Implementation) -> int:
     return _OPENING.get(row.attack, _USUAL_OPENING)
 
 
+def early_passes(row: Implementation) -> int:
+    """How many passes an attack gets right after the opening, before the rounds begin; 0: none."""
+    return _EARLY.get(row.attack, 0)
+
+
 def least_passes(row: Implementation, classes: int) -> int:
     """With fewer passes than this an attack is not worth its turn."""
     if row.attack == "fab":  # a backward pass for each class, and three steps
@@ -98,7 +106,8 @@ def _alma(turn: Turn) -> dict[str, Any]:
 
 
 def _pdgd(turn: Turn) -> dict[str, Any]:
-    return {"learning_rate": (0.3, 1.0, 0.1)[turn.number % 3]}
+    rates = (1.0, 0.3, 0.1) if turn.passes < _LONG else (0.3, 1.0, 0.1)
+    return {"learning_rate": rates[turn.number % 3]}
 
 
 _OF_ATTACK: Mapping[str, Callable[[Turn], dict[str, Any]]] = {"fmn": _fmn, "ddn": _ddn, "alma": _alma, "pdgd": _pdgd}

@@ -13,7 +13,7 @@ from ...adapters.catalogue.step_size import resolve_step
 from ...errors import AttackFailed, ModelFailed
 from .incumbents import Incumbents
 from .line import PASSES, on_the_line
-from .tuning import Turn, least_passes, opening_passes, rounded_radius, tuned
+from .tuning import Turn, early_passes, least_passes, opening_passes, rounded_radius, tuned
 
 _SHARE = 48  # passes of a turn in the first round; each further round has twice as many
 _SLACK = 8  # passes that are too few for another turn
@@ -82,11 +82,14 @@ class Turns:
         self._end = self._limits.max_queries - self._last_passes
         self._take(0, opening_passes(self._rows[0]), slack=_SLACK, least=_FEWEST)
         order, share = [*range(1, len(self._rows)), 0], _SHARE
+        least = [least_passes(row, self.state.best.logits.shape[1]) for row in self._rows]
+        for place in order:
+            if early := early_passes(self._rows[place]):
+                self._take(place, early, slack=_SLACK, least=least[place])
         while True:
             spent = self.state.used.clone()
             for place in order:
-                least = least_passes(self._rows[place], self.state.best.logits.shape[1])
-                self._take(place, share, slack=share // 2, least=least)
+                self._take(place, share, slack=share // 2, least=least[place])
             if torch.equal(spent, self.state.used):
                 break
             share *= 2

@@ -18,7 +18,9 @@ from ...adapters.models.identity.digest import ModelIdentity, digest_data, ident
 from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
 from ...adapters.models.remote.transport import Transport, check_token
 from ...adapters.running.access import look
+from ...adapters.running.fit import check_one_target
 from ...adapters.running.judge import RULES
+from ...adapters.running.targets import class_of
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.at_saturation import check_saturation
@@ -343,6 +345,8 @@ def _cells(
                 free = FitData("", f"{components} components", 0) if row.data_free else None
                 seen = FitData(subject.data, subject.data_digest, subject.images) if row.learned else None
                 learned = {"fitted_on": free or fitted_on or seen} if row.fit else {}
+                if learned.get("fitted_on"):
+                    check_one_target(row, threat_model, class_of(choice.target))
                 yield from ((place, replace(cell, surrogate=surrogate.identities, **learned)) for cell in cells)
             except Unsupported as error:
                 refusals[row.name] = str(error)

@@ -21,6 +21,7 @@ from ...adapters.models.room.isolated import renew
 from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack
 from ...adapters.running.seeding import seeded
+from ...adapters.running.targets import class_of
 from ...errors import AttackFailed, InvalidInput, ModelFailed
 from ...memory import give_memory_back
 from ..attack.at_saturation import SaturatedResult
@@ -235,7 +236,8 @@ class Workbench(LastLoaded):
         if task.fit is not None and (known is None or digest_data(inputs, labels) != known.data_digest):
             raise InvalidInput(_NOT_PLANNED.format(task.fit.name))
         inputs, labels = inputs.to(learner.device), labels.to(learner.device)
-        return fit_attack(cell.row, learner, inputs, labels, cell.threat_model, seed=cell.seed, **cell.parameters)
+        shared = {"seed": cell.seed, "target": class_of(cell.target)}
+        return fit_attack(cell.row, learner, inputs, labels, cell.threat_model, **shared, **cell.parameters)
 
 
 def _check_unchanged(task: Task, classifier: Classifier) -> None:

@@ -37,6 +37,7 @@ def describe_fit(fitted: Fitted) -> dict[str, Any]:
         "forwards": fitted.forwards,
         "backwards": fitted.backwards,
         "digest": fitted.digest,
+        **({} if fitted.target is None else {"target": fitted.target}),
     }
 
 

@@ -15,6 +15,7 @@ from ...threat_model import ThreatModel
 
 _NORMS = {"linf": math.inf, "l2": 2, "l1": 1, "l0": 0}
 _OF_GENERATE = ("x_adv_init", "starting_points")
+_ONE_HOT = frozenset({"SimBA", "TargetedUniversalPerturbation"})  # the only ones that do not take indices
 _MOST_GENES = 20_000  # differential evolution holds as many candidates as there are components
 
 
@@ -55,7 +56,7 @@ def run(
     with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
         attack = _build(attack_class, model, inputs, threat_model, words)
         # ART's classes take indices or one-hot labels; code of others often what `loss_gradient` takes: one-hot ones.
-        if "SimBA" in names or not kind.generate.__module__.startswith("art."):
+        if _ONE_HOT.intersection(names) or not kind.generate.__module__.startswith("art."):
             wanted = np.eye(attack.estimator.nb_classes, dtype=np.float32)[wanted]
         returned = torch.from_numpy(attack.generate(x=clean, y=wanted, **rest))
     if "PixelThreshold" in names:
@@ -65,12 +66,22 @@ def run(
 
 
 def fit_universal(
-    attack_class: Any, model: nn.Module, inputs: Tensor, labels: Tensor, threat_model: ThreatModel, **kwargs: Any
+    attack_class: Any,
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor,
+    threat_model: ThreatModel,
+    targets: Tensor | None = None,
+    **kwargs: Any,
 ) -> Mapping[str, Tensor]:
     """The perturbation (C, H, W) that a universal attack of ART learns on images, under the name "perturbation"."""
+    wanted = (labels if targets is None else targets).cpu().numpy()
+    words = _UNITS[attack_class.__name__](kwargs, inputs, threat_model)
     with torch.cuda.device(inputs.device) if inputs.is_cuda else nullcontext():
-        attack = _build(attack_class, model, inputs, threat_model, _silently(kwargs))
-        attack.generate(x=inputs.cpu().numpy().copy(), y=labels.cpu().numpy())
+        attack = _build(attack_class, model, inputs, threat_model, words)
+        if attack_class.__name__ in _ONE_HOT:
+            wanted = np.eye(attack.estimator.nb_classes, dtype=np.float32)[wanted]
+        attack.generate(x=inputs.cpu().numpy().copy(), y=wanted)
     return {"perturbation": torch.from_numpy(attack.noise)[0]}
 
 
@@ -141,6 +152,14 @@ def _silently(words: dict[str, Any], *_: Any) -> dict[str, Any]:
     return {"attacker_params": {"verbose": False}, **words}
 
 
+def _towards(words: dict[str, Any], _: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
+    """The FGSM inside a targeted universal perturbation steps towards the target, in the norm of the ball."""
+    inner: dict[str, Any] = {"targeted": True, "norm": _NORMS[threat_model.norm]}
+    if "eps_step" in words:
+        inner["eps"] = words.pop("eps_step")
+    return {"attacker_params": inner, **words}
+
+
 def _pixels(words: dict[str, Any], inputs: Tensor, threat_model: ThreatModel) -> dict[str, Any]:
     """The radius in pixels, all channels of which change."""
     pixels = int(threat_model.epsilon or 0) // inputs.shape[1]
@@ -192,6 +211,7 @@ _UNITS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "FastGradientMethod": _count_of_starts,
     "ProjectedGradientDescent": _count_of_starts,
     "UniversalPerturbation": _silently,
+    "TargetedUniversalPerturbation": _towards,
     "PixelAttack": _pixels,
     "ThresholdAttack": _levels,
     "SaliencyMapMethod": _share_of_features,

@@ -43,5 +43,8 @@ FINDINGS: Mapping[str, Finding] = {
         "linf: targeted, its test is inverted: whatever is not the target counts as a success", ("linf",)
     ),
     "truncates-levels": Finding("cuts values down to whole 8-bit levels: up to 1/255 past the radius it is given"),
+    "step-alone": Finding(
+        "a step counts only if it leads that image to the target: short ones learn nothing, though they would add up"
+    ),
     "gradient-overflow": Finding("stops with an error where a component of the gradient is above 0.24 in size"),
 }

@@ -88,12 +88,22 @@ def autoattack(norm: str) -> Direct:
     )
 
 
+def towards_a_class(norm: str) -> Direct:
+    """The FGSM inside is told where to, in which norm and how far."""
+    step = RADII[norm]
+    inner = {"targeted": True, "norm": ORDERS[norm], "eps": step}
+    theirs = {"max_iter": 1, "attacker_params": inner}
+    return in_ball("targeted-uap", norm, "TargetedUniversalPerturbation", None, {"steps": 1, "step_size": step}, theirs)
+
+
 def conjugate(row: str, library_class: str, norm: str) -> Direct:
     step = 2 * RADII[norm]
     ours = {"steps": 4, "restarts": 2, "step_size": step}
     theirs = {"max_iter": 4, "nb_random_init": 2, "eps_step": step, "loss_type": "cross_entropy"}
     return in_ball(row, norm, library_class, None, ours, theirs)
 
+
+ONE_HOT = ("SimBA", "TargetedUniversalPerturbation")  # of the labels
 
 CASES = (
     in_ball("fgsm", "linf", "FastGradientMethod", (1, 1)),
@@ -112,6 +122,7 @@ CASES = (
     *(conjugate("reacg", "RescalingAutoConjugateGradient", norm) for norm in RADII),
     *(autoattack(norm) for norm in RADII),
     *(in_ball("uap", norm, "UniversalPerturbation", None, {"steps": 1}, {"max_iter": 1}) for norm in ("linf", "l2")),
+    *(towards_a_class(norm) for norm in ("linf", "l2")),
     # A query per component and two more.
     Direct(
         "virtual-adversarial",
@@ -208,5 +219,5 @@ def generate(case: Direct, model: Counted, images: Images, **start: Any) -> Tens
             inner.max_iter = case.peculiar["inner_steps"]
     y = (labels if targets is None else targets).numpy()
     return torch.from_numpy(
-        attack.generate(inputs.numpy(), np.eye(classes)[y] if case.theirs == "SimBA" else y, **start)
+        attack.generate(inputs.numpy(), np.eye(classes)[y] if case.theirs in ONE_HOT else y, **start)
     )

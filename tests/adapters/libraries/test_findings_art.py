@@ -252,3 +252,35 @@ def test_conjugate_gradients_stop_where_the_loss_is_zero(digits, name):
     shipped, repaired = (attack(f"{name}{kind}", digits, "linf", 0.12, **given) for kind in ("", "@repaired"))
     assert (shipped.backwards == 2).any()
     assert (repaired.backwards == 20).all()
+
+
+def test_step_alone_short_steps_of_a_targeted_universal_perturbation_learn_nothing(digits):
+    """A step of 0.5 leads no image to class 2 by itself; summed over images, such steps would."""
+    others = digits.labels != 2
+    case = digits._replace(inputs=digits.inputs[others], labels=digits.labels[others])
+    words = {"max_iter": 10, "eps": 3.0, "norm": 2}
+    wanted = np.eye(10, dtype=np.float32)[np.full(len(case.labels), 2)]
+    noise = {}
+    for step in (0.5, 3.0):
+        inner = {"targeted": True, "norm": 2, "eps": step}
+        learner = build(evasion.TargetedUniversalPerturbation, case, attacker_params=inner, **words)
+        learner.generate(case.inputs.numpy().copy(), wanted)
+        noise[step] = learner.noise
+    assert not noise[0.5].any()
+    assert noise[3.0].any()
+    shared = torch.zeros_like(case.inputs[:1])
+    for _ in range(10):
+        shared.requires_grad_()
+        loss = nn.functional.cross_entropy(
+            case.module((case.inputs + shared).clamp(0, 1)), torch.full_like(case.labels, 2)
+        )
+        (gradient,) = torch.autograd.grad(loss, shared)
+        shared = (shared - 0.5 * gradient / gradient.norm()).detach()
+        shared = shared * (3.0 / shared.norm()).clamp(max=1)
+    assert (case.module((case.inputs + shared).clamp(0, 1)).argmax(1) == 2).float().mean() > 0.3
+
+
+def test_by_default_a_targeted_universal_perturbation_steps_away_from_its_target(digits):
+    """Why the row tells the FGSM inside that it is targeted."""
+    shipped = build(evasion.TargetedUniversalPerturbation, digits, eps=3.0, norm=2)
+    assert not shipped._get_attack("fgsm", shipped.attacker_params).targeted

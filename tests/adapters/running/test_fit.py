@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from art.attacks.evasion import UniversalPerturbation
+from art.attacks.evasion import TargetedUniversalPerturbation, UniversalPerturbation
 from art.estimators.classification import PyTorchClassifier
 from torch import nn
 
@@ -103,6 +103,69 @@ def test_what_was_learned_otherwise_is_refused(digits, learned):
         run_attack("art:uap", *given, RULES, fitted=narrow)
     with pytest.raises(Unsupported, match="it has nothing to fit"):
         fit_attack("foolbox:pgd", *given, RULES)
+
+
+AIMED = ThreatModel("l2", 3.0, targeted=True)
+
+
+@pytest.fixture(scope="module")
+def learned_for_two(digits) -> Fitted:
+    words = {"steps": 3, "step_size": 3.0}
+    return fit_attack("art:targeted-uap", digits.classifier, digits.inputs, digits.labels, AIMED, target=2, **words)
+
+
+def test_a_targeted_one_learns_what_art_learns_from_the_images_of_other_classes(digits, learned_for_two):
+    others = digits.labels != 2
+    assert 0 < others.sum() < len(others)
+    net = Counted(digits.module)
+    estimator = PyTorchClassifier(
+        net, nn.CrossEntropyLoss(), (3, 16, 16), 10, clip_values=(0.0, 1.0), device_type="cpu"
+    )
+    inner = {"targeted": True, "norm": 2, "eps": 3.0}
+    attack = TargetedUniversalPerturbation(estimator, eps=3.0, norm=2, max_iter=3, attacker_params=inner)
+    random.seed(0)
+    attack.generate(digits.inputs[others].numpy(), np.eye(10, dtype=np.float32)[np.full(int(others.sum()), 2)])
+    assert np.array_equal(learned_for_two.arrays["perturbation"], attack.noise[0])
+    assert (learned_for_two.forwards, learned_for_two.backwards) == (net.forwards, net.backwards)
+    assert (learned_for_two.images, learned_for_two.target) == (int(others.sum()), 2)
+    assert learned_for_two.arrays["perturbation"].any()
+
+
+def test_a_targeted_one_leads_to_its_target_and_no_other(digits, learned_for_two):
+    others = digits.labels != 2
+    given = (digits.classifier, digits.inputs[others], digits.labels[others], AIMED)
+    targets = torch.full((int(others.sum()),), 2)
+    result = run_attack("art:targeted-uap", *given, targets=targets, fitted=learned_for_two)
+    added = (given[1] + torch.from_numpy(learned_for_two.arrays["perturbation"])).clamp(0, 1)
+    assert torch.equal(result.success, digits.module(added).argmax(1) == 2)
+    assert result.success.any()
+    targets[1] = 4
+    with pytest.raises(InvalidInput, match=r"expected the target 2, .* got 1 with another, such as 4"):
+        run_attack("art:targeted-uap", *given, targets=targets, fitted=learned_for_two)
+    everything = torch.where(digits.labels == 2, 4, 2)  # an image of the class itself cannot be led there
+    whole = (digits.classifier, digits.inputs, digits.labels, AIMED)
+    assert len(run_attack("art:targeted-uap", *whole, targets=everything, fitted=learned_for_two).success) == 16
+
+
+@pytest.mark.parametrize(
+    ("rules", "target", "message"),
+    [
+        (AIMED, None, "leads all images to one class: expected its number as target, such as 3, got none"),
+        (ThreatModel("l2", 3.0), 2, "leads all images to one class"),
+        (AIMED, 10, "expected a target class from 0 to 9, got 10"),
+    ],
+)
+def test_a_targeted_one_needs_a_class(digits, rules, target, message):
+    with pytest.raises(InvalidInput, match=message):
+        fit_attack("art:targeted-uap", digits.classifier, digits.inputs, digits.labels, rules, target=target)
+
+
+def test_a_target_is_for_targeted_attacks_and_some_image_has_another_class(digits):
+    with pytest.raises(InvalidInput, match="expected no target for an untargeted threat model, got class 2"):
+        fit_attack("art:uap", digits.classifier, digits.inputs, digits.labels, RULES, target=2)
+    twos = digits.labels == 2
+    with pytest.raises(InvalidInput, match="of other classes than the target 2, got none"):
+        fit_attack("art:targeted-uap", digits.classifier, digits.inputs[twos], digits.labels[twos], AIMED, target=2)
 
 
 def test_a_library_that_crashes_has_learned_nothing_and_the_model_is_as_it_was(digits, monkeypatch):

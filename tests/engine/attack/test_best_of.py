@@ -54,6 +54,21 @@ def test_costs_are_those_of_all_runs_and_end_at_the_limit(digits, watched, limit
     assert result.parameters == {"max_queries": limit}
 
 
+@pytest.mark.parametrize(("limit", "early"), [(250, 0), (270, 216), (600, 300)])
+def test_what_comes_from_far_outside_gets_its_passes_at_once_if_they_suffice(digits, watched, limit, early):
+    search(digits.first(3), ("adv-lib:ddn@repaired", "adv-lib:pdgd"), ThreatModel("l2"), max_queries=limit)
+    (first, _, opening), (second, _, run) = watched[:2]
+    assert first.name == "adv-lib:ddn@repaired"
+    assert (opening.forwards + opening.backwards <= 48).all()
+    if early:
+        assert second.name == "adv-lib:pdgd"
+        cost = run.forwards + run.backwards
+        assert (cost <= early).all()
+        assert (cost > 0.85 * early).all()
+    else:
+        assert "adv-lib:pdgd" not in {row.name for row, *_ in watched}
+
+
 def test_a_model_counts_the_same(digits):
     asked = []
 

@@ -93,6 +93,37 @@ def test_it_learns_from_images_that_are_not_scored_and_what_it_learned_is_kept(f
     assert {*frame["fit_backwards"]} == {expected.backwards}
 
 
+AIMED = AttackChoice("art:targeted-uap", "l2", 2.0, target="1", parameters={"steps": 3, "step_size": 2.0})
+
+
+def test_a_targeted_one_is_fitted_for_its_class_and_what_it_learned_is_kept(files):
+    plan = make_plan(config(attacks=(AIMED,)))
+    assert evaluate(plan, ResultsStore("r")).failed == {}
+    [cell] = plan.cells
+    [(key, kept)] = load_fitted("r").items()
+    assert (key, kept.target) == (cell.fit_key, 1)
+    inputs, labels, _ = davylamp.load_data("net.py:more")
+    classifier, words = davylamp.load_model("net.py:one"), {"steps": 3, "step_size": 2.0}
+    expected = fit_attack(
+        "art:targeted-uap", classifier, inputs[9:14], labels[9:14], cell.threat_model, target=1, **words
+    )
+    assert expected.digest == kept.digest
+    assert kept.arrays["perturbation"].any()
+    frame, scored = load("r"), davylamp.load_data("net.py:images")
+    examples = (scored.inputs + torch.from_numpy(kept.arrays["perturbation"])).clamp(0, 1)
+    led = ((classifier(examples).argmax(1) == 1) & (scored.labels != 1)).numpy()
+    assert led.any()
+    assert (frame["success"] == (frame["attacked"] & led)).all()
+    other = make_plan(config(attacks=(replace(AIMED, target="2"),)))
+    assert other.cells[0].fit_key != cell.fit_key
+
+
+@pytest.mark.parametrize("target", ["", "random", "second-likely"])
+def test_a_targeted_one_that_is_fitted_is_given_a_class(files, target):
+    with pytest.raises(InvalidInput, match="art:targeted-uap leads all images to one class: expected its number"):
+        make_plan(config(attacks=(replace(AIMED, target=target),)))
+
+
 def test_without_data_to_fit_on_its_cells_are_what_they_were_and_say_so(files):
     plan = make_plan(replace(config(), fit_data="", fit_limit=None))
     [cell] = plan.cells
