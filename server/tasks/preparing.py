@@ -109,7 +109,7 @@ def _configs(
         for each in settings["attacks"]
     ]
     shared = {"models": list(models), "attacks": attacks, "seeds": settings["seeds"], "limit": settings["limit"]}
-    shared |= {"pixels": settings["pixels"], "device": where.device}
+    shared |= {name: settings[name] for name in ("pixels", "order", "stop_when_fooled")} | {"device": where.device}
     if apart:
         shared |= {"isolate": "strict", "memory_limit": where.memory}
     if settings["max_queries"]:

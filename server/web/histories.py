@@ -5,12 +5,12 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from ..database.records import ComponentRow, HistoryRow
-from ..database.viewing import Viewer, components_for, private_seen
+from ..database.records import HistoryRow, TaskRow
+from ..database.viewing import Viewer, private_seen, tasks_for
 from ..folder import ServerFolder
 from .boards import Board, BoardKind, Filters
 
-_SHOWN = 50
+_SHOWN, _READ = 50, 500
 
 
 class Histories:
@@ -37,10 +37,12 @@ class Histories:
                     continue
                 ranks = {"rank": row.rank, "rank_low": row.rank_low, "rank_high": row.rank_high, "score": row.score}
                 about = {"component_id": row.component, "board": kind, "data_id": board.data, "time": time.time()}
-                session.add(HistoryRow(subjects=len(board.rows), **ranks, **about))
+                session.add(HistoryRow(subjects=len(board.rows), tasks=list(board.tasks), **ranks, **about))
 
     def of_component(self, session: Session, viewer: Viewer, component: int) -> list[HistoryRow]:
-        """The ranks of a component on data that the viewer may see, the newest first."""
-        seen = components_for(viewer).with_only_columns(ComponentRow.id)
-        mine = select(HistoryRow).where(HistoryRow.component_id == component, HistoryRow.data_id.in_(seen))
-        return [*session.scalars(mine.order_by(HistoryRow.id.desc()).limit(_SHOWN))]
+        """The ranks of a component, the newest first, on leaderboards of nothing that the viewer may not see."""
+        mine = select(HistoryRow).where(HistoryRow.component_id == component).order_by(HistoryRow.id.desc())
+        rows = session.scalars(mine.limit(_READ)).all()
+        behind = {number for row in rows for number in row.tasks}
+        seen = set(session.scalars(tasks_for(viewer).where(TaskRow.id.in_(behind)).with_only_columns(TaskRow.id)))
+        return [row for row in rows if seen.issuperset(row.tasks)][:_SHOWN]

@@ -150,6 +150,8 @@ def test_the_verbs_of_the_command_line(address, folder, token, embedded, tmp_pat
     code, out, err = run("submit", "attack", "step.py", "--entry", "sign_step", "--json")
     assert code == 0, err
     number = json.loads(out)["id"]
+    code, out, err = run("submit", "attack", "--entry", "foolbox:pgd", "--name", "named", "--public", "--json")
+    assert (code, json.loads(out or "{}").get("visibility")) == (0, "public"), err  # a form without a file
     settings = {"models": [embedded["demo:mnist-lenet5"]], "data": [embedded["demo:mnist"]], "limit": 3}
     lines = [f"{name} = {value}" for name, value in settings.items()]
     lines += ["[[attacks]]", f"component = {number}", 'epsilon = "0.2"']

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import zipfile
 from collections import Counter
 from types import SimpleNamespace
@@ -293,12 +294,21 @@ def test_a_finished_task_is_signed_and_what_was_changed_is_noticed(folder, wait,
         {"manifest.json": json.dumps({**document, "owner": "mallory"}).encode()},
         {record: content[record] + b"x"},
         {"results/cells/more.parquet": b""},
+        {"../../evil.sh": b"of nobody"},
+        {"config-0.toml": b"models = []"},
     ):
         with zipfile.ZipFile(path, "w") as archive:
             for name, data in {**content, **changed}.items():
                 archive.writestr(name, data)
         with pytest.raises(InvalidInput, match="expected"):
             verify_export(path)
+    assert "config-0.toml" in content
+    with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name that is there twice
+        for name, data in [(record, b"another"), *content.items()]:
+            archive.writestr(name, data)
+    with pytest.raises(InvalidInput, match="every file once"):
+        verify_export(path)
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,7 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("model", "onnx", "", "m.onnx", saved({}), "expected an ONNX file"),
         ("model", "code", "net", "m.py", None, "expected a file"),
         ("data", "named", "imagefolder:/etc", "", None, "expected the name"),
+        ("data", "named", "demo:mnist+smoke:2", "", None, "unknown corruption"),
         ("data", "npz", "", "d.npz", archive({"a.pkl": b"x"}), "archive of arrays"),
         ("data", "npz", "", "d.npz", b"no zip at all", "ZIP archive"),
         ("data", "npz", "", "d.npz", objects(), "got Python's objects, or something else, in 'inputs.npy'"),
@@ -179,6 +180,9 @@ def test_only_an_admin_lets_the_server_ask_other_machines(users, add):
     with pytest.raises(NotAllowed, match="expected an admin"):
         add(users["alice"], "model", "url", address)
     assert add(users["root"], "model", "url", address)
+    assert add(users["root"], "model", "url", "json+https://lab.example/predict", name="other")
+    with pytest.raises(InvalidInput, match="/v2/models/NAME"):
+        add(users["root"], "model", "url", "http://lab.example/v1/predict", name="third")
 
 
 def test_files_are_laid_out_by_readable_names_that_stay_the_same(folder, users, embedded, add, digit_file):
