@@ -14,9 +14,9 @@ from ..components.blobs import clean_uploads
 from ..components.seeds import seed_components
 from ..folder import ServerFolder
 from .application import make_application
-from .protecting import HEADER_BYTES, Patient
+from .protecting import HEADER_BYTES, ROOM, Patient
 
-_CONNECTIONS = 400
+_CONNECTIONS = ROOM + 100  # of which all wait for an answer: more are told to come again
 _AGAIN_SECONDS = 2.0
 
 

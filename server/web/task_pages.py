@@ -105,6 +105,8 @@ def task_report(visit: Page, number: int) -> HTMLResponse:
     """The report of the task's results, as `davylamp report` writes it."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
+        if not cells_of(session, number):
+            raise NotThere(f"expected a task with finished cells, got {number}: it is {row.state} and has none")
     place = visit.folder.task(number)
     path = place / "report.html"
     if not path.is_file() or row.state != "done":

@@ -68,6 +68,32 @@ def test_clients_that_are_huge_or_slow_are_sent_away_and_others_are_served(short
         assert answer(upload)[:12] == b"HTTP/1.1 413"
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: ", b"drops"])
+def test_many_silent_clients_keep_nobody_out(address, sent, monkeypatch):
+    monkeypatch.setattr(protecting, "ROOM", 20)
+    form = b"content-type: application/x-www-form-urlencoded\r\ncontent-length: 1000\r\n\r\nx"
+    sent = b"POST /sign-in HTTP/1.1\r\nhost: 127.0.0.1\r\n" + form if sent == b"drops" else sent
+    many = []
+    try:
+        for _ in range(60):  # Uvicorn alone would answer 503 beyond its limit, for as long as they stay
+            many.append(connect(address))
+            many[-1].sendall(sent)
+        assert urlopen(f"{address}/healthy", timeout=5).read() == b"ok"
+        gone = 0
+        for each in many:
+            each.settimeout(0.01)
+            try:
+                gone += each.recv(1) == b""
+            except ConnectionResetError:
+                gone += 1
+            except TimeoutError:
+                pass
+        assert 35 <= gone <= 45  # the oldest forty or so
+    finally:
+        for each in many:
+            each.close()
+
+
 def test_a_connection_that_was_answered_once_is_no_place_to_stay(short, address):
     with connect(address) as connection:
         for _ in range(2):
