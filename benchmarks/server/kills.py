@@ -127,9 +127,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="into RESULTS.md")
     options = parser.parse_args()
     random.seed(options.seed)
-    kills, tasks, images = (2, 1, 4) if options.quick else (20, 5, 20)
+    kills, tasks, images = (2, 1, 4) if options.quick else (20, 5, 6)
     with tempfile.TemporaryDirectory() as folder, started(Path(folder) / "server", 2, options.database) as server:
-        course = run(server, kills, 4.0, tasks, images)
+        course = run(server, kills, 6.0, tasks, images)
     for line in [*course.lines, *course.wrong, f"{len(course.wrong)} things wrong"]:
         print(line)
     if options.write:

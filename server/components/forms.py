@@ -1,7 +1,9 @@
 """What a component may be, kind by kind: a name that davylamp knows, an address, or a file that is not run here."""
 
 import ast
+import lzma
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -32,6 +34,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 _LARGEST_CODE = 1 << 20
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".csv")
+UNREADABLE = (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 _OF_TORCH = (RuntimeError, TypeError, ValueError)
 _MOST_FILES, _LARGEST_ARCHIVE, _BLOWN_UP = 200_000, 50 << 30, 200
 
@@ -212,12 +215,15 @@ def _holds_objects(path: Path, name: str) -> bool:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             return read(file)[2].hasobject
-    except (OSError, ValueError, SyntaxError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+    except (*UNREADABLE, ValueError, SyntaxError, LookupError, TypeError, tokenize.TokenError):
         return True
 
 
 def _check_folder(_: Wish, path: Path) -> str:
-    for info in _list_archive(path):
+    members = _list_archive(path)
+    if all(info.is_dir() or info.filename.lower().endswith(".csv") for info in members):
+        raise InvalidInput("expected images in the archive, got none")
+    for info in members:
         parts = Path(info.filename).parts
         inside = info.filename and not info.filename.startswith(("/", "\\")) and ".." not in parts
         if not inside or "\\" in info.filename or "\0" in info.filename or ":" in info.filename or len(parts) > 8:
@@ -236,6 +242,9 @@ def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
             members = archive.infolist()
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise InvalidInput(f"expected a ZIP archive, got something else ({str(error)[:100]})") from error
+    known = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if strange := next((each for each in members if each.flag_bits & 1 or each.compress_type not in known), None):
+        raise InvalidInput(f"expected files that are stored or deflated, got another kind: {strange.filename[:80]!r}")
     size = sum(info.file_size for info in members)
     if not members or len(members) > _MOST_FILES or size > _LARGEST_ARCHIVE:
         raise InvalidInput(f"expected 1 to {_MOST_FILES} files of at most 50 GiB, got {len(members)} of {size} bytes")

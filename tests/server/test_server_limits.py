@@ -1,5 +1,6 @@
 """A server that listens: huge headers, slow and silent clients, half requests; it answers others all the while."""
 
+import hashlib
 import io
 import json
 import os
@@ -191,6 +192,11 @@ def test_the_verbs_of_the_command_line(address, folder, token, embedded, tmp_pat
     assert run("fetch", "1")[0] == 0
     assert run("fetch", f"component:{number}", "-o", "again.py")[0] == 0
     assert (tmp_path / "again.py").read_text() == ATTACK
+    (cell,) = ServerClient().ask("GET", "/cells")
+    assert run("fetch", f"cell:{cell['id']}")[0] == 0
+    fetched = (tmp_path / f"cell-{cell['id']}.parquet").read_bytes()
+    assert hashlib.sha256(fetched).hexdigest() == ServerClient().ask("GET", f"/cells/{cell['id']}")["sha256"]
+    assert run("fetch", "user:1")[0] == 1
     key = ServerClient().ask("GET", "/me")["public_key"]
     assert run("verify", "task-1.zip", "--key", key)[0] == 0
     code, _, err = run("verify", "task-1.zip", "--key", "0" * 64)

@@ -30,6 +30,15 @@ def archive(files, compression=zipfile.ZIP_DEFLATED):
     return buffer.getvalue()
 
 
+def encrypted():
+    content = bytearray(archive({"0/a.png": b"x"}))
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(content)
+
+
+UNCLOSED = b"\x93NUMPY\x01\x00" + (40).to_bytes(2, "little") + b"{'descr': '<f4', 'shape': (2,".ljust(39) + b"\n"
+
+
 class Stranger:
     """Something that a pickle can name."""
 
@@ -152,6 +161,9 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("data", "folder", "", "d.zip", archive({"../../evil.png": b"x"}), "paths inside the archive"),
         ("data", "folder", "", "d.zip", archive({"/etc/evil.png": b"x"}), "paths inside the archive"),
         ("data", "folder", "", "d.zip", archive({"a/b.py": b"x"}), "images and labels.csv"),
+        ("data", "folder", "", "d.zip", archive({"0/": b""}), "expected images in the archive"),
+        ("data", "folder", "", "d.zip", encrypted(), "stored or deflated"),
+        ("data", "npz", "", "d.npz", archive({"inputs.npy": UNCLOSED}), "or something else"),
         ("data", "folder", "", "d.zip", archive({"0/bomb.png": bytes(300 << 20)}), "compressed up to 200 times"),
         ("defence", "named", "jpeg:quality=1000", "", None, "quality"),
     ],
