@@ -95,7 +95,7 @@ def run(server: Started, kills: int, pause: float, tasks: int, images: int) -> C
     while time.monotonic() < until and any(task.state in ("waiting", "running") for task in server.states().values()):
         again += watch(server, seen)
         time.sleep(0.5)
-    line = f"{kills} kills ({_said(killed)}), {working} while a task ran, {amid} when some records were there and not all"
+    line = f"{kills} kills ({_said(killed)}), {working} while a task ran, {amid} with some of the records written"
     return _count(server, again, [line])
 
 
