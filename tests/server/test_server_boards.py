@@ -9,8 +9,9 @@ from davylamp.server.database.records import CellRow, HistoryRow
 from davylamp.server.database.viewing import VISITOR
 from davylamp.server.tasks.submitting import TaskWish, change_task, submit
 from davylamp.server.tasks.work import TaskWorker
-from davylamp.server.web.application import make_application
+from davylamp.server.web.application import make_application, make_pages
 from davylamp.server.web.board_pages import compare_cells
+from davylamp.server.web.histories import make_boards
 
 MODELS = ("demo:mnist-lenet5", "demo:mnist-lenet5-robust")
 
@@ -101,6 +102,20 @@ def test_a_worst_case_is_shown_as_one_and_ranked_with_its_like_alone(evaluate, c
     assert all(pair["first"]["attack"] == pair["second"]["attack"] for pair in pairs)
     for pair in compare(*ids):
         assert not pair["first"]["worst_case"]
+
+
+def test_ranks_are_noted_though_nobody_looks(evaluate, folder, embedded):
+    pages = make_pages(folder)
+    boards = pages.state.boards
+    assert make_boards(folder, boards) == 0
+    evaluate(("foolbox:fgsm", {}))
+    newest = make_boards(folder, boards)
+    with folder.database.reading() as session:
+        rows = session.scalars(select(HistoryRow).where(HistoryRow.board == "models")).all()
+    assert {row.component_id for row in rows} == {embedded[name] for name in MODELS}
+    assert make_boards(folder, boards, newest) == newest
+    with folder.database.reading() as session:
+        assert len(session.scalars(select(HistoryRow).where(HistoryRow.board == "models")).all()) == len(rows)
 
 
 def test_ranks_of_the_past_say_nothing_of_what_became_private(evaluate, folder, users, embedded, add, visitor):

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -89,6 +90,24 @@ def test_the_same_bytes_are_stored_once_and_go_with_the_last_that_needs_them(fol
         delete(session, folder, users["bob"], two, Origin("bob"))
         assert not path.exists()
         assert session.scalar(select(func.count()).select_from(BlobRow)) == 0
+
+
+def test_the_same_bytes_may_come_and_go_at_once(folder, users, add):
+    def come_and_go(place):
+        for turn in range(3):
+            number = add(
+                users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode(), name=f"x{place}-{turn}"
+            )
+            if place % 2:
+                with folder.database.writing() as session:
+                    delete(session, folder, users["alice"], number, Origin("alice"))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(come_and_go, range(6)))
+    with folder.database.reading() as session:
+        (row,) = session.scalars(select(BlobRow)).all()
+        assert session.scalar(select(func.count()).where(ComponentRow.blob == row.digest)) == 9
+    assert blob_path(folder.blobs, row.digest).read_bytes() == ATTACK.encode()
 
 
 def test_what_a_task_refers_to_is_archived_and_what_is_withdrawn_starts_no_task(folder, users, embedded, add):
