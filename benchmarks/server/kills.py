@@ -44,10 +44,16 @@ def kill(server: Started, target: str) -> tuple[str, int]:
     return "server", 1
 
 
+def _records(server: Started) -> list[Path]:
+    """The records of cells that are whole; a draft that a kill has left is none."""
+    paths = (server.folder.path / "tasks").glob("*/results/cells/*.parquet")
+    return [path for path in paths if not path.name.startswith(".")]
+
+
 def watch(server: Started, seen: dict[str, int]) -> list[str]:
     """Records that were written again since they were seen first."""
     again = []
-    for path in (server.folder.path / "tasks").glob("*/results/cells/*.parquet"):
+    for path in _records(server):
         name = f"{path.parts[-4]}/{path.name.partition('.')[0]}"
         written = path.stat().st_mtime_ns
         if seen.setdefault(name, written) != written:
@@ -107,7 +113,7 @@ def _count(server: Started, again: list[str], lines: list[str]) -> Course:
     wrong = [f"task {number} is {task.state}: {task.message}" for number, task in last.items() if task.state != "done"]
     wrong += [f"task {number} is not signed" for number, task in last.items() if not task.signature]
     wrong += [f"{name} was written twice" for name in again]
-    records = len([*(server.folder.path / "tasks").glob("*/results/cells/*.parquet")])
+    records = len(_records(server))
     if (counted, records) != (wanted, wanted):
         wrong.append(f"{counted} cells in the database, {records} records, wanted {wanted} of each")
     attempts = sum(task.attempts for task in last.values())

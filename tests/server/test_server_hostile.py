@@ -34,6 +34,8 @@ DEEDS = {
     "returns": ("return torch.zeros(1).expand(10 << 28)", ""),  # a model says it differently than an attack
     "pickles": ("return Stranger()", ""),
 }
+# As a model each of these is asked three times (planned, clean, attacked), at some ten seconds a time: as attacks only.
+DEAR = {"disk", "shares"}
 FILE = """
 import os, socket, time
 
@@ -104,7 +106,7 @@ def evaluate(folder, users, embedded, add, tmp_path):
     def run(kind, template, more="", names=()):
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = str(server.getsockname()[1])
-        deeds = {name: deed for name, (deed, _) in DEEDS.items()}
+        deeds = {name: deed for name, (deed, _) in DEEDS.items() if kind == "attack" or name not in DEAR}
         parts = [template.replace("NAME", name).replace("DEED", deed) for name, deed in deeds.items()]
         content = FILE.replace("PLACE", str(tmp_path / "unpickled")) + "".join(parts).replace("PORT", port) + more
         numbers = {
@@ -134,6 +136,9 @@ def check_failures(task, cells, tmp_path):
     assert cells["good"].state == "done"
     assert (cells["good"].attacked, cells["good"].fooled) == (3, 3)
     for name, (_, line) in DEEDS.items():
+        if name not in cells:
+            assert name in DEAR
+            continue
         assert cells[name].state == "failed", (name, cells[name].fooled)
         is_refused = name == "forks" and "Resource temporarily unavailable" in cells[name].reason  # by the hard limit
         assert line in cells[name].reason or is_refused, (name, cells[name].reason)
