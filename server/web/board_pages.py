@@ -54,7 +54,8 @@ class AskedFilters(NamedTuple):
         if self.data and not re.fullmatch("[0-9]{1,9}", self.data):
             raise InvalidInput(f"expected data as the number of a component, got {self.data[:40]!r}")
         radius = float(parse_number(self.epsilon.strip(), "a radius")) if self.epsilon.strip() else 0.0
-        rest = (self.targeted, self.knowledge, self.creator, _day(self.since), self.worst_case)
+        worst_case = "" if self.worst_case == "no" else self.worst_case
+        rest = (self.targeted, self.knowledge, self.creator, _day(self.since), worst_case)
         return Filters(int(self.data or 0), self.norm, radius, *rest)
 
 

@@ -18,6 +18,7 @@ from ...scoring.responses import KNOWLEDGE, build_responses
 from ..database.records import CellRow, ComponentRow, UserRow
 from ..database.viewing import Viewer, cells_for, private_seen, visibility_count
 from ..folder import ServerFolder
+from .comparable import comparable_cells
 
 BoardKind = Literal["models", "attacks", "defences"]
 BOARDS: tuple[BoardKind, ...] = get_args(BoardKind)
@@ -144,7 +145,8 @@ class Boards:
             return Board(reason="no cell is finished that these filters let through", data=filters.data)
         # Only what was asked about the same images can be ranked: without a choice those of most cells.
         data = filters.data or Counter(row.data_id for row in rows).most_common(1)[0][0]
-        cells = {row.key: row for row in rows if row.data_id == data}
+        kept, odd = comparable_cells(kind, [row for row in rows if row.data_id == data])
+        cells = {row.key: row for row in kept}
         frames = [self._frame(task, rows) for task in dict.fromkeys(row.task_id for row in cells.values())]
         frames = [frame for frame in frames if not frame.empty]
         if not frames:
@@ -157,6 +159,9 @@ class Boards:
         except ValueError as error:
             return Board(reason=str(error), cells=len(cells), data=data)
         notes = (f"mean response over {len(responses.items)} items", *responses.notes, *ranking.notes)
+        if odd:
+            line = f"left out, as they met too little of what the others met: {', '.join(odd[:5])}"
+            notes = (*notes, line + (f" and {len(odd) - 5} more" if len(odd) > 5 else ""))
         tasks = tuple(sorted({row.task_id for row in cells.values()}))
         return Board(_rows(ranking, kind, cells), "", notes, len(cells), data, tasks=tasks)
 

@@ -11,6 +11,7 @@ from davylamp.server.tasks.submitting import TaskWish, change_task, submit
 from davylamp.server.tasks.work import TaskWorker
 from davylamp.server.web.application import make_application, make_pages
 from davylamp.server.web.board_pages import compare_cells
+from davylamp.server.web.comparable import choose_comparable
 from davylamp.server.web.histories import make_boards
 
 MODELS = ("demo:mnist-lenet5", "demo:mnist-lenet5-robust")
@@ -102,6 +103,31 @@ def test_a_worst_case_is_shown_as_one_and_ranked_with_its_like_alone(evaluate, c
     assert all(pair["first"]["attack"] == pair["second"]["attack"] for pair in pairs)
     for pair in compare(*ids):
         assert not pair["first"]["worst_case"]
+
+
+def test_subjects_are_chosen_for_the_most_that_all_of_them_met():
+    assert choose_comparable({"a": "xyz", "b": "xyz", "c": "xyz"}) == {"a", "b", "c"}
+    assert choose_comparable({"a": "xyz", "b": "xyz", "c": "xyz", "odd": "q"}) == {"a", "b", "c"}
+    assert choose_comparable({"a": "vwxyz", "b": "vwxyz", "c": "vwxyz", "poor": "x"}) == {"a", "b", "c"}  # 15 against 4
+    assert choose_comparable({"a": "xy", "b": "xy", "c": "xy", "d": "x"}) == {"a", "b", "c"}
+    assert choose_comparable({"a": "x", "b": "y"}) == {"a", "b"}
+    assert choose_comparable({"a": "x"}) == {"a"}
+    assert choose_comparable({}) == set()
+
+
+def test_one_odd_submission_takes_no_leaderboard_down(evaluate, folder, visitor, users, add):
+    attacks = (("foolbox:fgsm", {}), ("foolbox:pgd", {"steps": 2}))
+    evaluate(*attacks)
+    before = visitor.get("/api/v1/leaderboards/models").json()
+    mine = add(users["bob"], "model", "named", "demo:mnist-lenet5", name="mine", visibility="public")
+    defence = add(users["bob"], "defence", "named", "bit-depth:bits=3", name="three", visibility="public")
+    evaluate(("torchattacks:pgd", {"steps": 1}), models=[mine], defences=[defence], undefended=False)
+    another = TestClient(make_application(folder), base_url="http://localhost")  # which keeps no older board
+    after = another.get("/api/v1/leaderboards/models").json()
+    assert [(row["name"], row["rank"], row["score"]) for row in after["rows"]] == [
+        (row["name"], row["rank"], row["score"]) for row in before["rows"]
+    ]
+    assert any("left out" in note and "bit-depth:bits=3" in note for note in after["notes"])
 
 
 def test_ranks_are_noted_though_nobody_looks(evaluate, folder, embedded):
