@@ -60,5 +60,6 @@ def _subject(kind: str, row: CellRow) -> str:
 
 def _item(kind: str, row: CellRow) -> Hashable:
     if kind == "attacks":
-        return row.model_id
-    return _threat(row) if kind == "models" else (row.model_id, *_threat(row))
+        return row.model_id, row.seed
+    asked = (*_threat(row), row.terms, row.seed)
+    return asked if kind == "models" else (row.model_id, *asked)

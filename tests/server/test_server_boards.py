@@ -128,6 +128,12 @@ def test_one_odd_submission_takes_no_leaderboard_down(evaluate, folder, visitor,
         (row["name"], row["rank"], row["score"]) for row in before["rows"]
     ]
     assert any("left out" in note and "bit-depth:bits=3" in note for note in after["notes"])
+    odd = add(users["bob"], "attack", "named", "torchattacks:fgsm", name="odd", visibility="public")
+    evaluate(*attacks, ("torchattacks:pgd", {"steps": 1}))
+    evaluate((odd, {}), seeds=[7])
+    another = TestClient(make_application(folder), base_url="http://localhost")
+    attack_board = another.get("/api/v1/leaderboards/attacks").json()
+    assert {row["name"] for row in attack_board["rows"]} == {"foolbox:fgsm", "foolbox:pgd", "torchattacks:pgd"}
 
 
 def test_ranks_are_noted_though_nobody_looks(evaluate, folder, embedded):
