@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, Unavailable
 
 
 def expand_path(text: str | Path) -> Path:
@@ -23,4 +23,18 @@ def expand_path(text: str | Path) -> Path:
     except (OSError, ValueError) as error:  # too long, a null character, a loop of links
         shown = str(text) if len(str(text)) < 100 else f"{str(text)[:97]}..."
         raise InvalidInput(f"expected a path, got {shown!r} ({getattr(error, 'strerror', None) or error})") from None
+    return path
+
+
+def check_place(path: str | Path, *, advice: str = "choose another file with -o") -> Path:
+    """The path of a file that is to be written, with `~` replaced; asked before anything is computed for it.
+
+    Raises:
+        Unavailable: if its folder is not there, or it is one itself.
+    """
+    path = expand_path(path)
+    if path.is_dir():
+        raise Unavailable(f"could not write {path} (it is a folder); {advice}")
+    if not path.parent.is_dir():
+        raise Unavailable(f"could not write {path} ({path.parent} is no folder); make it first or {advice}")
     return path

@@ -56,6 +56,7 @@ def _models(outcomes: Any) -> set[str]:
 def _model_line(row: Any, pairs: Any) -> str:
     """What is left of a model in the worst case, and the attack that fooled most, or nearest."""
     from ..adapters.words import labels_text
+    from ..engine.worst_case import WORST_CASE
 
     labels, worst = row.labels, row.metrics["RA_worst"]
     has_radius = labels["norm"] == "unrestricted" or labels["epsilon"] == labels["epsilon"]
@@ -64,6 +65,7 @@ def _model_line(row: Any, pairs: Any) -> str:
         for pair in pairs
         if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE) and pair.metrics["MR"].n
     ]
+    rivals = [each for each in rivals if not each.labels["implementation"].startswith(WORST_CASE)] or rivals
     line = f"{labels['model']}, {labels_text(labels)}: "
     if has_radius:
         line += f"robust accuracy {_kept(worst)} of {worst.n} images in the worst case; "

@@ -195,22 +195,23 @@ def list_tasks(
 
 
 def fetch(
-    what: Annotated[str, typer.Argument(help="NUMBER of a task (signed, one file), or component:NUMBER")],
+    what: Annotated[str, typer.Argument(help="NUMBER of a task (signed, one file), component:NUMBER or cell:NUMBER")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="file to write")] = None,
     server: Address = "",
 ) -> None:
-    """Fetch a finished task with all of its results, or a component's file, from a server."""
-    from ..engine.store.files import check_place
+    """Fetch a finished task with all of its results, a component's file or a cell's record from a server."""
+    from ..adapters.paths import check_place
     from ..server.client.http_client import ServerClient
 
     kind, _, text = what.rpartition(":")
-    if kind not in ("", "component", "task") or not text.isdigit():
-        raise InvalidInput(f"expected NUMBER of a task or component:NUMBER, got {what!r}")
-    path = f"/components/{text}/file" if kind == "component" else f"/tasks/{text}/export"
-    target = out or Path(f"component-{text}" if kind == "component" else f"task-{text}.zip")
+    kind = kind or "task"
+    if kind not in _FETCHED or not text.isdigit():
+        raise InvalidInput(f"expected NUMBER of a task, component:NUMBER or cell:NUMBER, got {what!r}")
+    path, ending = _FETCHED[kind]
+    path, target = path.format(text), out or Path(f"{kind}-{text}{ending}")
     check_place(target)
     ServerClient(server).save(path, target)
-    checked = "" if kind == "component" else f"; davylamp verify {target} checks its signature"
+    checked = f"; davylamp verify {target} checks its signature" if kind == "task" else ""
     _say(f"{target}: {target.stat().st_size} bytes{checked}")
 
 
@@ -230,6 +231,12 @@ def verify(
     _say(f"{file}: {len(manifest['cells'])} cells, {len(manifest['files'])} files as signed by {by}")
 
 
+# By kind the call, and how the file is called by itself.
+_FETCHED = {
+    "task": ("/tasks/{}/export", ".zip"),
+    "component": ("/components/{}/file", ""),
+    "cell": ("/cells/{}/file", ".parquet"),
+}
 _FORMS: dict[str, dict[str, str]] = {
     "model": {".py": "code", ".onnx": "onnx", ".pth": "weights", ".pt": "weights", ".safetensors": "weights"},
     "attack": {".py": "code"},

@@ -80,6 +80,8 @@ def build_responses(
     it, as in a worst case. A library whose implementation is weak or broken then neither dilutes an attack nor gives it
     a second vote; the first by any order of libraries would hang on the name.
 
+    A worst case of several attacks (`worst-case(A,B)`) is ranked among its like only: beside others it is left out.
+
     Args:
         results: with `COLUMNS`, and `norm`, `epsilon`, `parameters`, `data`, ... where they tell items apart;
             `library` and `knowledge` are for the notes, `minimum_norm` says whose distances are the smallest found.
@@ -176,7 +178,9 @@ class _Rows(NamedTuple):
 
 
 def _read_rows(results: Any, subjects: Subjects, budget: float | None, per: Per, original: str | None) -> _Rows:
+    results, left = _without_worst_cases(results)
     rows, notes = _of_defences(results, original) if subjects == "defences" else (results, [])
+    notes = [*left, *notes]
     value, hidden, beyond = _judged(rows, budget, of_models=subjects in ("models", "defences"))
     return _Rows(rows, _named(rows, subjects, per), value, hidden, beyond, notes)
 
@@ -559,13 +563,20 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
         mixed.append(f"targeted ({int(rows['targeted'].sum())}) and untargeted")
     if mixed:
         notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
-    names = [name for name in rows["attack"].unique() if str(name).startswith("worst-case(")]
-    if names and rows["attack"].nunique() > len(names):
-        notes.append(
-            f"{_some(names)} is several attacks, each on the images that those before it left: it is the result of no "
-            "single one, and what it says may stand here again as that of its attacks"
-        )
     return notes
+
+
+def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
+    """What is left without results of several attacks together, where there are others; and a note that says so.
+
+    Such a result says again what those of its attacks say, and no attack by itself could do as much.
+    """
+    together = results["attack"].astype(str).str.startswith("worst-case(").to_numpy(bool)
+    if not together.any() or together.all():
+        return results, []
+    names = list(results["attack"][together].unique())
+    note = f"left out: {_some(names)}: several attacks, each on the images that those before it left, and no single one"
+    return results[~together], [note]
 
 
 def _distinct_names(rows: Any, column: str) -> Any:

@@ -167,6 +167,8 @@ def _list_table(table: Path, indices: Mapping[str, int]) -> list[Item]:
                 label = str(indices.get(label, label))
                 if not file or not label.isdecimal() or len(label) > _MOST_DIGITS:
                     raise InvalidInput(f"expected a file and an integer label >= 0 in {where}, got {file!r}, {label!r}")
+                if Path(file).is_absolute() or ".." in Path(file).parts:  # of data that came from elsewhere, anything
+                    raise InvalidInput(f"expected a file in the folder in {where}, got {file!r}; move or link it there")
                 if file in items:
                     raise InvalidInput(f"expected each file once, got {file!r} again in {where}")
                 items[file] = Item(file, table.parent / file, int(label))

@@ -12,7 +12,7 @@ from ...errors import InvalidInput, ModelFailed
 from ..user_code import user_code
 from .answers import Answers, Outputs
 from .images import check_images, check_labels
-from .outputs import check_logits, explain_failure, take_logits
+from .outputs import check_logits, explain_failure, may_be_of_images, take_logits
 from .restoring import frozen
 
 Interpolation = Literal["bilinear", "bicubic"]
@@ -245,7 +245,7 @@ class Classifier(nn.Module):
         shape = tuple(inputs.shape)
         if shape not in self._hints:
             self._hints[shape] = ""
-            if len(shape) == 4 and 0 not in shape and "memory" not in str(failure):
+            if len(shape) == 4 and 0 not in shape and may_be_of_images(failure):
                 self._hints[shape] = explain_failure(self._answer, inputs.detach())
         hint = self._hints[shape]
         return f" on images of shape {shape}{'; ' * bool(hint)}{hint}"

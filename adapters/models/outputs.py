@@ -1,5 +1,6 @@
 """Logits out of whatever a model returns, and why there are none: one line each."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from ...errors import InvalidInput, ModelFailed
 
 _SIDES = (28, 32, 64, 96, 128, 224, 240, 256, 299, 384)  # of the images that published models take
 _KEYS = ("logits", "out", "output")
+_OF_NO_IMAGE = (OSError, MemoryError, ImportError, SystemExit, KeyboardInterrupt, AttributeError, NameError)
+_SECONDS = 2.0  # that a model which fails is asked what it wants instead
 
 
 def take_logits(output: Any, name: str) -> tuple[Tensor, str]:
@@ -64,15 +67,24 @@ def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> 
         raise ModelFailed(f"{name}: expected logits as a dense tensor, got {logits.layout}")
 
 
+def may_be_of_images(failure: ModelFailed) -> bool:
+    """Whether a model may have failed for the images that it got: not where its process or the machine is the reason.
+
+    A model that forks, fills the disk or exits would do so again whatever it is asked about.
+    """
+    return not isinstance(failure.__cause__, _OF_NO_IMAGE) and "memory" not in str(failure)
+
+
 @torch.no_grad()
 def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
-    """What the model seems to want instead of these images, "" if that cannot be known; it is asked a few times.
+    """What the model seems to want instead of these images, "" if that cannot be known in two seconds.
 
     Args:
         ask: the model; raises ModelFailed where it fails.
         inputs: the images (N, C, H, W) that it failed on.
     """
     count, channels, height, width = inputs.shape
+    end = time.monotonic() + _SECONDS
     if count > 1 and _answers(ask, inputs[:1].clone()):
         if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
             return "it fails on some images only"
@@ -82,6 +94,8 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
     shapes += [(channels, side, side) for side in _SIDES]
     shapes += [(other, side, side) for other in (1, 3) for side in _SIDES]
     for shape in dict.fromkeys(shapes):
+        if time.monotonic() > end:
+            return ""
         if shape != given and _answers(ask, inputs.new_full((1, *shape), 0.5)):
             return f"it works on images of {' x '.join(map(str, shape))}, got {' x '.join(map(str, given))}"
     return ""

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import urlopen
@@ -84,13 +85,42 @@ class Started:
 
 @contextlib.contextmanager
 def started(place: Path, workers: int, database: str = "") -> Iterator[Started]:
-    """A server as long as the block runs."""
-    server = Started(place, workers, database)
+    """A server as long as the block runs.
+
+    Args:
+        place: a folder that is not there yet.
+        workers: how many.
+        database: "postgresql://..." of a server where it makes a database of its own; "": SQLite.
+    """
+    with fresh_database(database) as address:
+        server = Started(place, workers, address)
+        try:
+            yield server
+        finally:
+            server.stop()
+            server.folder.database.close()
+
+
+@contextlib.contextmanager
+def fresh_database(address: str) -> Iterator[str]:
+    """The address of an empty database of a PostgreSQL server as long as the block runs; "" for "".
+
+    Args:
+        address: "postgresql://USER@HOST:PORT/NAME" of one whose user may make databases.
+    """
+    if not address:
+        yield ""
+        return
+    import psycopg
+
+    name = f"davylamp_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type] - of hexadecimal digits
     try:
-        yield server
+        yield f"{address.rpartition('/')[0]}/{name}"
     finally:
-        server.stop()
-        server.folder.database.close()
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
 
 
 def children(process: int) -> list[int]:

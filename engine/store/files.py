@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from ...adapters.paths import expand_path
+from ...adapters.paths import check_place, expand_path
 from ...errors import Unavailable
 
 __all__ = ["LARGEST", "check_place", "expand_path", "read_whole", "replace_file", "write_whole"]
@@ -37,20 +37,6 @@ def write_whole(path: str | Path, data: bytes | str, *, advice: str = "choose an
             replace_file(path.resolve(), lambda draft: draft.write_bytes(content))
     except OSError as error:
         raise Unavailable(f"could not write {path} ({error.strerror or error}); {advice}") from error
-    return path
-
-
-def check_place(path: str | Path, *, advice: str = "choose another file with -o") -> Path:
-    """The path of a file that is to be written, with `~` replaced; asked before anything is computed for it.
-
-    Raises:
-        Unavailable: if its folder is not there, or it is one itself.
-    """
-    path = expand_path(path)
-    if path.is_dir():
-        raise Unavailable(f"could not write {path} (it is a folder); {advice}")
-    if not path.parent.is_dir():
-        raise Unavailable(f"could not write {path} ({path.parent} is no folder); make it first or {advice}")
     return path
 
 

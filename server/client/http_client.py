@@ -67,8 +67,10 @@ class ServerClient:
         if file is not None:
             head = f'--{mark}\r\ncontent-disposition: form-data; name="file"; filename="{_quoted(file.name)}"\r\n'
             parts.append(f"{head}content-type: application/octet-stream\r\n\r\n".encode())
-        start, end = b"".join(parts), f"\r\n--{mark}--\r\n".encode()
-        size = file.stat().st_size if file is not None else 0
+        start, end = b"".join(parts), f"--{mark}--\r\n".encode()
+        size = 0
+        if file is not None:
+            size, end = file.stat().st_size, b"\r\n" + end  # a file's bytes end where this line end begins
         headers = {"content-type": f"multipart/form-data; boundary={mark}"}
         headers["content-length"] = str(len(start) + size + len(end))
         with self._open("POST", path, _pieces(start, file, end), headers, {}) as answer:

@@ -65,6 +65,7 @@ def take_upload(folder: Path, chunks: Iterable[bytes], largest: int) -> Upload:
 def keep_upload(session: Session, blobs: Path, upload: Upload) -> BlobRow:
     """Make an upload a blob; the same bytes are stored once."""
     target = blob_path(blobs, upload.digest)
+    _take_turns(session, upload.digest)
     target.parent.mkdir(exist_ok=True, mode=0o700)
     if target.is_file():
         upload.path.unlink()
@@ -94,6 +95,7 @@ def used_bytes(session: Session, user_id: int) -> int:
 
 def drop_unused(session: Session, blobs: Path, digest: str) -> None:
     """Delete a blob that no component refers to any more."""
+    _take_turns(session, digest)
     if session.scalar(select(ComponentRow.id).where(ComponentRow.blob == digest).limit(1)) is not None:
         return
     row = session.get(BlobRow, digest)
@@ -101,6 +103,12 @@ def drop_unused(session: Session, blobs: Path, digest: str) -> None:
         session.delete(row)
         session.flush()
     blob_path(blobs, digest).unlink(missing_ok=True)
+
+
+def _take_turns(session: Session, digest: str) -> None:
+    """Of those that store or drop the same bytes at once, one waits for the other; with SQLite all who write do."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(select(func.pg_advisory_xact_lock(int(digest[:15], 16))))
 
 
 def clean_uploads(folder: Path) -> None:

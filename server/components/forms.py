@@ -1,7 +1,9 @@
 """What a component may be, kind by kind: a name that davylamp knows, an address, or a file that is not run here."""
 
 import ast
+import lzma
 import re
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ FORMS: Mapping[Kind, tuple[str, ...]] = {
     "data": ("named", "npz", "folder"),
 }
 FOREIGN = ("code",)  # forms whose files are programs
+A_KIND: Mapping[Kind, str] = {"model": "a model", "attack": "an attack", "defence": "a defence", "data": "data"}
 _NAMED: Mapping[Kind, re.Pattern[str]] = {
     "model": re.compile(r"(demo|torchvision|timm|robustbench):[A-Za-z0-9_.-]{1,100}"),
     "attack": re.compile(r"[a-z0-9_@:(),-]{1,200}"),
@@ -26,11 +29,12 @@ _NAMED: Mapping[Kind, re.Pattern[str]] = {
     "data": re.compile(r"demo:[a-z0-9-]{1,60}(\+[a-z_]{1,40}:[1-5])?"),
 }
 _ARCHITECTURE = re.compile(r"(torchvision|timm):[A-Za-z0-9_.-]{1,100}")
-_ADDRESS = re.compile(r"https?://[A-Za-z0-9.\[\]:-]{1,200}/[A-Za-z0-9_./-]{1,200}")
+_ADDRESS = re.compile(r"(json\+)?https?://[A-Za-z0-9.\[\]:-]{1,200}/[A-Za-z0-9_./-]{1,200}")
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,59}")
 _LARGEST_CODE = 1 << 20
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".csv")
+UNREADABLE = (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 _OF_TORCH = (RuntimeError, TypeError, ValueError)
 _MOST_FILES, _LARGEST_ARCHIVE, _BLOWN_UP = 200_000, 50 << 30, 200
 
@@ -61,14 +65,14 @@ def check_wish(wish: Wish) -> str:
         UnknownName: if davylamp has nothing of that name.
     """
     if wish.form not in FORMS[wish.kind]:
-        raise InvalidInput(f"expected a {wish.kind} as {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}")
+        raise InvalidInput(f"expected {A_KIND[wish.kind]} as {', '.join(FORMS[wish.kind])}, got {wish.form[:40]!r}")
     if wish.form in ("named", "url"):
         if wish.path is not None:
             raise InvalidInput(f"expected no file with a component that is {wish.form}, got one")
         _check_named(wish)
         return ""
     if wish.path is None:
-        raise InvalidInput(f"expected a file for a {wish.kind} as {wish.form}, got none")
+        raise InvalidInput(f"expected a file for {A_KIND[wish.kind]} as {wish.form}, got none")
     return _CHECKS[wish.form](wish, wish.path)
 
 
@@ -88,19 +92,25 @@ def engine_name(component: ComponentRow, folder: str) -> str:
 def _check_named(wish: Wish) -> None:
     pattern = _ADDRESS if wish.form == "url" else _NAMED[wish.kind]
     if not pattern.fullmatch(wish.entry) or ".." in wish.entry:
-        what = "http(s)://HOST/PATH" if wish.form == "url" else f"the name of a {wish.kind} that davylamp has"
+        what = f"the name of {A_KIND[wish.kind]} that davylamp has"
+        what = "(json+)http(s)://HOST:PORT/PATH" if wish.form == "url" else what
         raise InvalidInput(f"expected {what}, got {wish.entry[:100]!r}")
-    if wish.form == "named":
-        try:
-            _look_up(wish.kind, wish.entry)
-        except UnknownName:
-            raise
-        except DavylampError as error:
-            raise InvalidInput(f"expected the name of a {wish.kind}, got {wish.entry!r}: {error}") from error
+    if wish.form == "url":
+        from ...adapters.models.remote.address import read_address
+
+        read_address(wish.entry)
+        return
+    try:
+        _look_up(wish.kind, wish.entry)
+    except UnknownName:
+        raise
+    except DavylampError as error:
+        raise InvalidInput(f"expected the name of {A_KIND[wish.kind]}, got {wish.entry!r}: {error}") from error
 
 
 def _look_up(kind: Kind, name: str) -> None:
     """Raise a DavylampError unless davylamp has something of that name; models are looked up when they are run."""
+    from ...adapters.data.corruptions.published import find_corruption
     from ...adapters.data.datasets import known_data
     from ...adapters.models.defences.names import read_defence
     from ...adapters.models.zoo.load import list_models
@@ -111,8 +121,12 @@ def _look_up(kind: Kind, name: str) -> None:
         rows_of(choice_from(name), ())
     elif kind == "defence":
         read_defence(name)
-    elif kind == "data" and (plain := name.partition("+")[0]) not in known_data():
-        raise UnknownName("data", plain, [each for each in known_data() if each.startswith("demo:")])
+    elif kind == "data":
+        plain, _, corruption = name.partition("+")
+        if plain not in known_data():
+            raise UnknownName("data", plain, [each for each in known_data() if each.startswith("demo:")])
+        if corruption:
+            find_corruption(corruption.partition(":")[0])
     elif kind == "model" and name.startswith("demo:") and name not in list_models(name):
         raise UnknownName("model", name, list_models(name))
 
@@ -201,12 +215,15 @@ def _holds_objects(path: Path, name: str) -> bool:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             return read(file)[2].hasobject
-    except (OSError, ValueError, SyntaxError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+    except (*UNREADABLE, ValueError, SyntaxError, LookupError, TypeError, tokenize.TokenError):
         return True
 
 
 def _check_folder(_: Wish, path: Path) -> str:
-    for info in _list_archive(path):
+    members = _list_archive(path)
+    if all(info.is_dir() or info.filename.lower().endswith(".csv") for info in members):
+        raise InvalidInput("expected images in the archive, got none")
+    for info in members:
         parts = Path(info.filename).parts
         inside = info.filename and not info.filename.startswith(("/", "\\")) and ".." not in parts
         if not inside or "\\" in info.filename or "\0" in info.filename or ":" in info.filename or len(parts) > 8:
@@ -225,6 +242,9 @@ def _list_archive(path: Path) -> list[zipfile.ZipInfo]:
             members = archive.infolist()
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise InvalidInput(f"expected a ZIP archive, got something else ({str(error)[:100]})") from error
+    known = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    if strange := next((each for each in members if each.flag_bits & 1 or each.compress_type not in known), None):
+        raise InvalidInput(f"expected files that are stored or deflated, got another kind: {strange.filename[:80]!r}")
     size = sum(info.file_size for info in members)
     if not members or len(members) > _MOST_FILES or size > _LARGEST_ARCHIVE:
         raise InvalidInput(f"expected 1 to {_MOST_FILES} files of at most 50 GiB, got {len(members)} of {size} bytes")

@@ -12,7 +12,7 @@ ComponentState = Literal["active", "withdrawn", "archived"]
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled"]
 KINDS: tuple[Kind, ...] = ("model", "attack", "defence", "data")
 ENDED: tuple[TaskState, ...] = ("done", "failed", "cancelled")
-VERSION = 1  # of these tables
+VERSION = 2  # of these tables
 _JSON: Any = JSON
 
 
@@ -133,7 +133,12 @@ class PartRow(ServerTable):
 
 
 class CellRow(ServerTable):
-    """A finished cell of a task: what it is about, and how many of how many images were fooled."""
+    """A finished cell of a task: what it is about, and how many of how many images were fooled.
+
+    `attack_id` is None for a worst case, which is the result of several attacks together and of none by itself;
+    `attack_ids` has them all. `parameters` are the attack's and `terms` what else can differ between two cells of the
+    same components (the rule of targets, pixels, what a search tries), both as JSON with sorted names.
+    """
 
     __tablename__ = "cells"
     __table_args__ = (UniqueConstraint("task_id", "key"),)
@@ -145,7 +150,8 @@ class CellRow(ServerTable):
     state: Mapped[str] = mapped_column(String(16))
     reason: Mapped[str] = mapped_column(Text, default="")
     model_id: Mapped[int] = mapped_column(ForeignKey("components.id"), index=True)
-    attack_id: Mapped[int] = mapped_column(ForeignKey("components.id"), index=True)
+    attack_id: Mapped[int | None] = mapped_column(ForeignKey("components.id"), index=True)
+    attack_ids: Mapped[list[int]] = mapped_column(_JSON, default=list)
     defence_id: Mapped[int | None] = mapped_column(ForeignKey("components.id"), index=True)
     data_id: Mapped[int] = mapped_column(ForeignKey("components.id"), index=True)
     model: Mapped[str] = mapped_column(String(600))
@@ -154,6 +160,9 @@ class CellRow(ServerTable):
     epsilon: Mapped[float | None] = mapped_column(Float)
     targeted: Mapped[bool] = mapped_column(default=False)
     knowledge: Mapped[str] = mapped_column(String(32))
+    seed: Mapped[int] = mapped_column(BigInteger, default=0)
+    parameters: Mapped[str] = mapped_column(Text, default="{}")
+    terms: Mapped[str] = mapped_column(Text, default="{}")
     images: Mapped[int] = mapped_column(Integer)
     attacked: Mapped[int] = mapped_column(Integer, default=0)
     fooled: Mapped[int] = mapped_column(Integer, default=0)
@@ -162,7 +171,10 @@ class CellRow(ServerTable):
 
 
 class HistoryRow(ServerTable):
-    """The rank that a component had on a public leaderboard of a data set, from some time on."""
+    """The rank that a component had on a public leaderboard of a data set, from some time on.
+
+    `tasks` are those whose cells it was computed from: it is shown to whoever may see every one of them.
+    """
 
     __tablename__ = "histories"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -175,6 +187,7 @@ class HistoryRow(ServerTable):
     rank_high: Mapped[int] = mapped_column(Integer)
     subjects: Mapped[int] = mapped_column(Integer)
     score: Mapped[float] = mapped_column(Float)
+    tasks: Mapped[list[int]] = mapped_column(_JSON, default=list)
 
 
 class AuditRow(ServerTable):

@@ -105,11 +105,11 @@ def _plan(folder: Path, configs: Sequence[dict[str, Any]]) -> tuple[list[tuple[i
 
 
 def _keys(plans: Sequence[tuple[int, Any]]) -> dict[str, Any]:
-    """Of each cell its key, the data set's place, its attack's place, and the keys of what it is computed from."""
+    """Of each cell its key, the places of its data and its attacks, and the keys of what it is computed from."""
     return {
         cell.key: {
             "data": place,
-            "attack": plan.choices[cell.key][0],
+            "attacks": list(plan.choices[cell.key]),
             "clean": cell.subject.key,
             "fit": cell.fit_key,
             "seed": cell.seed,

@@ -1,6 +1,7 @@
 """What a task's folder holds, taken into the database; and cells that others have finished, put into the folder."""
 
 import hashlib
+import json
 import os
 import shutil
 import time
@@ -22,6 +23,9 @@ from ..database.records import CellRow, ComponentRow, PartRow, TaskRow, UserRow
 from ..database.viewing import Viewer, cells_for
 from ..folder import ServerFolder
 from .preparing import PreparedTask
+
+# What a spec says besides components, norm, radius, seed and parameters, and what changes the numbers.
+_TERMS = ("target", "pixels", "grid", "rules", "draws", "eot")
 
 
 def take_in(session: Session, prepared: PreparedTask, keys: Mapping[str, Any], reused: Iterable[str] = ()) -> int:
@@ -92,7 +96,8 @@ def _read(store: ResultsStore, prepared: PreparedTask, key: str, about: Any) -> 
         record, path = store.read("cells", key), store.path("cells", key)
         cell = Cell.from_record(record.meta)
         model, defence = prepared.models[cell.subject.model]
-        attack, data = prepared.attacks[about["attack"]], prepared.data[about["data"]]
+        attacks = list(dict.fromkeys(prepared.attacks[place] for place in about["attacks"]))
+        data = prepared.data[about["data"]]
         threat, counts = cell.threat_model, _counts(record)
         knowledge = cell.knowledge
     except (Damaged, DavylampError, FileNotFoundError, KeyError, IndexError, TypeError, ValueError, AttributeError):
@@ -105,7 +110,8 @@ def _read(store: ResultsStore, prepared: PreparedTask, key: str, about: Any) -> 
         state=record.meta["status"],
         reason=str(record.meta["reason"] or _broken_rules(record))[:2000],
         model_id=model,
-        attack_id=attack,
+        attack_id=None if cell.is_worst_case else attacks[0],
+        attack_ids=attacks,
         defence_id=defence,
         data_id=data,
         model=cell.subject.model[:600],
@@ -114,10 +120,17 @@ def _read(store: ResultsStore, prepared: PreparedTask, key: str, about: Any) -> 
         epsilon=None if threat.epsilon is None else float(threat.epsilon),
         targeted=threat.targeted,
         knowledge=knowledge,
+        seed=cell.seed,
+        parameters=_canonical(cell.spec["parameters"]),
+        terms=_canonical({name: cell.spec.get(name) for name in _TERMS}),
         images=cell.subject.images,
         created=time.time(),
         **counts,
     )
+
+
+def _canonical(values: Any) -> str:
+    return json.dumps(values, sort_keys=True)
 
 
 def _counts(record: Record) -> dict[str, int]:

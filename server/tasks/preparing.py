@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from ...errors import Unavailable
 from ..components.blobs import blob_path
-from ..components.forms import FOREIGN, engine_name
+from ..components.forms import FOREIGN, UNREADABLE, engine_name
 from ..database.records import ComponentRow, PartRow, TaskRow, UserRow
 from ..folder import ServerFolder
 from .child import write_json
@@ -77,8 +77,9 @@ def prepare(session: Session, folder: ServerFolder, number: int, where: RunningO
         running = {"executor": where.executor, "workers": where.workers, "address": where.address}
         # An attempt that its owner began tries again what failed; one after a death goes on.
         write_json(place / "job.json", {"configs": configs, "retry_failed": task.attempts <= 1, **running})
-    except OSError as error:
-        raise Unavailable(f"could not prepare task {number} ({error})") from error
+    except UNREADABLE as error:  # an archive that is not what its directory says, too
+        reason = str(error).replace(f"{place}/", "")  # where the server keeps it is nobody's business
+        raise Unavailable(f"could not prepare task {number} ({reason[:300]})") from error
     attacks = tuple(each["component"] for each in settings["attacks"])
     return PreparedTask(task, place, is_foreign, models, attacks, tuple(settings["data"]))
 
@@ -109,7 +110,7 @@ def _configs(
         for each in settings["attacks"]
     ]
     shared = {"models": list(models), "attacks": attacks, "seeds": settings["seeds"], "limit": settings["limit"]}
-    shared |= {"pixels": settings["pixels"], "device": where.device}
+    shared |= {name: settings[name] for name in ("pixels", "order", "stop_when_fooled")} | {"device": where.device}
     if apart:
         shared |= {"isolate": "strict", "memory_limit": where.memory}
     if settings["max_queries"]:

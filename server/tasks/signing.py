@@ -53,10 +53,12 @@ def export_task(folder: ServerFolder, number: int, file: IO[bytes]) -> None:
     if not (place / SIGNATURE).is_file():
         raise Unavailable(f"expected a task that is finished and signed, got {number}")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for path in (place / MANIFEST, place / SIGNATURE, *sorted(place.glob("config-*.toml"))):
-            archive.write(path, path.name)
-        for path in result_files(place / "results"):
+        for path in (place / MANIFEST, place / SIGNATURE, *_signed_files(place)):
             archive.write(path, path.relative_to(place).as_posix())
+
+
+def _signed_files(place: Path) -> list[Path]:
+    return [*sorted(place.glob("config-*.toml")), *result_files(place / "results")]
 
 
 def verify_export(path: Path, key: str = "") -> dict[str, Any]:
@@ -106,10 +108,12 @@ def _check_signature(text: bytes, stated: Mapping[str, Any], key: str) -> None:
 def _check_files(archive: zipfile.ZipFile, files: Mapping[str, str]) -> None:
     import hashlib
 
-    there = {name for name in archive.namelist() if name.startswith("results/")}
-    if there != set(files):
-        differing = sorted(there ^ set(files))[0]
-        raise InvalidInput(f"expected the files of the manifest, got another set: {differing}")
+    there, signed = archive.namelist(), {MANIFEST, SIGNATURE, *files}
+    if len(there) != len(set(there)):  # of two of one name, who unpacks it may take the other
+        raise InvalidInput("expected every file once, got one twice")
+    if set(there) != signed:
+        differing = sorted(set(there) ^ signed)[0]
+        raise InvalidInput(f"expected the files of the manifest, got another set: {differing[:100]!r}")
     for name, digest in files.items():
         hashed = hashlib.sha256()
         with archive.open(name) as file:
@@ -144,7 +148,7 @@ def _manifest(session: Session, folder: ServerFolder, task: TaskRow) -> dict[str
             | {"model": row.model, "attack": row.attack, "reused": row.reused, **_about(store, row.key)}
             for row in cells
         ],
-        "files": {path.relative_to(place).as_posix(): file_digest(path) for path in result_files(place / "results")},
+        "files": {path.relative_to(place).as_posix(): file_digest(path) for path in _signed_files(place)},
         "started": task.started,
         "signed": time.time(),
     }

@@ -3,14 +3,15 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from ...adapters.threat_model import Norm
+from ...engine.plan.config import Order
 from ...errors import InvalidInput, UnknownName
-from ..components.forms import FOREIGN
+from ..components.forms import A_KIND, FOREIGN
 from ..components.registering import NotAllowed, NotThere, find_component
 from ..database.records import ENDED, CellRow, ComponentRow, Kind, PartRow, TaskRow, Visibility
 from ..database.viewing import Viewer, is_owner, note_visibility, tasks_for
@@ -18,8 +19,8 @@ from ..folder import ServerFolder
 from .sandboxed import why_not_isolated
 
 _TITLES: Mapping[str, Kind] = {"models": "model", "attacks": "attack", "defences": "defence", "data": "data"}
-_A = {"model": "a model", "attack": "an attack", "defence": "a defence", "data": "data"}
-_SETTINGS = ("limit", "seeds", "max_queries", "undefended", "pixels", *_TITLES)
+_FLAGS = {"undefended": True, "pixels": False, "stop_when_fooled": False}
+_SETTINGS = ("limit", "seeds", "max_queries", "order", *_FLAGS, *_TITLES)
 _OF_ATTACKS = ("component", "norm", "epsilon", "target", "parameters", "defaults")
 _MOST_SEEDS, _MOST_PARAMETERS = 20, 30
 
@@ -30,7 +31,8 @@ class TaskWish(NamedTuple):
     Args:
         settings: "models", "defences", "data": numbers of components; "attacks": the same, or tables with "component",
             "norm", "epsilon", "target", "parameters", "defaults"; "limit": images; "seeds"; "max_queries";
-            "undefended": each model without a defence, too; "pixels".
+            "undefended": each model without a defence, too; "pixels"; "order" and "stop_when_fooled" as in
+            `davylamp evaluate`: with the latter each threat model is one cell of all its attacks, the worst case.
         title: what it is called.
         visibility: "public": shown to whoever may see all of its components; "private": to its owner.
         priority: -10 to 10, among the owner's tasks.
@@ -100,7 +102,10 @@ def read_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     settings["seeds"] = [_whole("seeds", each, 0, 2**32 - 1) for each in _list("seeds", given.get("seeds") or [0])]
     if len(settings["seeds"]) > _MOST_SEEDS:
         raise InvalidInput(f"expected at most {_MOST_SEEDS} seeds, got {len(settings['seeds'])}")
-    for name, usual in (("undefended", True), ("pixels", False)):
+    settings["order"] = given.get("order") or "given"
+    if settings["order"] not in get_args(Order):
+        raise UnknownName("order", str(settings["order"])[:40], get_args(Order))
+    for name, usual in _FLAGS.items():
         settings[name] = given.get(name, usual)
         if not isinstance(settings[name], bool):
             raise InvalidInput(f"expected {name} as true or false, got {str(settings[name])[:40]!r}")
@@ -160,7 +165,7 @@ def _components(session: Session, viewer: Viewer, settings: Mapping[str, Any], n
     rows = [find_component(session, viewer, number) for number in chosen]
     for row in rows:
         if row.kind != _TITLES[name]:
-            raise InvalidInput(f"expected {name} only, got {row.name}, {_A[row.kind]}")
+            raise InvalidInput(f"expected {name} only, got {row.name}, {A_KIND[cast('Kind', row.kind)]}")
         if row.state != "active":
             raise InvalidInput(f"expected components that are active, got {row.name} {row.version}: it is {row.state}")
     return rows

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,9 +75,15 @@ class TaskWorker:
                 prepared = prepare(session, self.folder, lease.task, self._where)
             outcome = self._run(prepared, watch)
             self._end(prepared, lease, watch, outcome)
-        except DavylampError as error:
+        except (OperationalError, DBAPIError):
+            raise  # the lease ends by itself, and whoever takes the task then goes on
+        except Exception as error:  # the boundary of a task: one that broke its worker would be taken again and again
+            is_ours = isinstance(error, DavylampError)
+            if not is_ours:
+                traceback.print_exc()
+            reason = str(error) if is_ours else f"the worker failed: {type(error).__name__}: {error}"
             with self.folder.database.writing() as session:
-                end_task(session, lease, "failed", str(error))
+                end_task(session, lease, "failed", " ".join(reason.split()))
         return True
 
     @property

@@ -6,6 +6,7 @@ from functools import partial
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from sqlalchemy.exc import DataError, IntegrityError
 from starlette.exceptions import HTTPException
 
 from ... import __version__
@@ -45,6 +46,9 @@ def make_pages(folder: ServerFolder) -> FastAPI:
     made.add_exception_handler(DavylampError, _explain)
     made.add_exception_handler(RequestValidationError, _explain_form)
     made.add_exception_handler(HTTPException, _explain_status)
+    for kind in (DataError, UnicodeEncodeError):
+        made.add_exception_handler(kind, _explain_text)
+    made.add_exception_handler(IntegrityError, _explain_clash)
     made.add_exception_handler(Exception, _explain_bug)
     return made
 
@@ -115,6 +119,16 @@ def _explain_form(request: Request, error: Exception) -> Response:
 def _explain_status(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _answer(request, error.status_code, str(error.detail))
+
+
+def _explain_text(request: Request, _: Exception) -> Response:
+    """A text that the database cannot keep: a NUL, half of a character; nothing of the request was."""
+    return _answer(request, 400, "expected texts without NUL and half characters, and numbers of a usual size")
+
+
+def _explain_clash(request: Request, _: Exception) -> Response:
+    """Two that did the same at once, of whom the other was first; nothing of this request was kept."""
+    return _answer(request, 409, "expected nobody else to do the same at this moment; try again")
 
 
 def _explain_bug(request: Request, _: Exception) -> Response:

@@ -1,6 +1,9 @@
 """Pages of results: leaderboards, cells with the line that makes them again, two components side by side."""
 
 import calendar
+import itertools
+import json
+import re
 import time
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
@@ -23,7 +26,8 @@ from .rendering import render
 from .visiting import Page, Visit
 
 router = APIRouter(include_in_schema=False)
-_SHOWN = 200
+_SHOWN, _PAIRS, _READ = 200, 1000, 5000
+_PARTS = ("model_id", "attack_id", "defence_id", "data_id")
 
 
 class AskedFilters(NamedTuple):
@@ -36,6 +40,7 @@ class AskedFilters(NamedTuple):
     knowledge: Annotated[str, Query(max_length=40, description=", ".join(KNOWLEDGE))] = ""
     creator: Annotated[str, Query(max_length=64, description="of the subject")] = ""
     since: Annotated[str, Query(max_length=10, description="a day, YYYY-MM-DD")] = ""
+    worst_case: Annotated[str, Query(max_length=3, description="yes: only cells of several attacks together")] = ""
 
     @property
     def filters(self) -> Filters:
@@ -46,10 +51,11 @@ class AskedFilters(NamedTuple):
         """
         from ...adapters.parameters import parse_number
 
-        if self.data and not self.data.isdigit():
+        if self.data and not re.fullmatch("[0-9]{1,9}", self.data):
             raise InvalidInput(f"expected data as the number of a component, got {self.data[:40]!r}")
         radius = float(parse_number(self.epsilon.strip(), "a radius")) if self.epsilon.strip() else 0.0
-        rest = (self.targeted, self.knowledge, self.creator, _day(self.since))
+        worst_case = "" if self.worst_case == "no" else self.worst_case
+        rest = (self.targeted, self.knowledge, self.creator, _day(self.since), worst_case)
         return Filters(int(self.data or 0), self.norm, radius, *rest)
 
 
@@ -60,7 +66,8 @@ def show_board(visit: Visit, kind: BoardKind, asked: AskedFilters) -> HTMLRespon
     """A leaderboard, with the cells that it is made of."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     with visit.folder.database.reading() as session:
-        cells = session.scalars(chosen_cells(visit.viewer, kind, asked.filters).limit(_SHOWN)).all()
+        chosen = chosen_cells(visit.viewer, kind, asked.filters._replace(data=board.data))
+        cells = session.scalars(chosen.limit(_SHOWN)).all()
         names = component_names(session, visit.viewer)
         data = session.scalars(components_for(visit.viewer).where(ComponentRow.kind == "data")).all()
     shown = {"names": names, "data": data, "cells": [describe_cell(row) for row in cells], "asked": asked}
@@ -102,7 +109,7 @@ def cell(visit: Page, number: int) -> HTMLResponse:
     """One cell: its numbers, its components, and how to make it again."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
-        numbers = [each for each in (row.model_id, row.defence_id, row.attack_id, row.data_id) if each]
+        numbers = [each for each in (row.model_id, row.defence_id, *row.attack_ids, row.data_id) if each]
         parts = [find_component(session, visit.viewer, each) for each in numbers]
     line, config = line_of(visit.folder, row)
     return render(visit, "cell.html", cell=describe_cell(row), row=row, parts=parts, line=line, config=config)
@@ -147,16 +154,16 @@ def of_component(viewer: Viewer, component: int) -> Any:
     chosen = cells_for(viewer).order_by(CellRow.id.desc())
     if not component:
         return chosen
-    columns = (CellRow.model_id, CellRow.attack_id, CellRow.defence_id, CellRow.data_id)
-    return chosen.where(or_(*(column == component for column in columns)))
+    return chosen.where(or_(*(getattr(CellRow, name) == component for name in _PARTS)))
 
 
 def describe_cell(row: CellRow) -> dict[str, Any]:
     """What tables and answers say of a cell: share fooled with its interval (Clopper and Pearson)."""
     low, high = share_interval(row.fooled, row.attacked)
     names = ("id", "task_id", "key", "state", "reason", "model", "attack", "norm", "epsilon", "targeted", "knowledge")
-    numbers = ("images", "attacked", "fooled", "reused", "created", "model_id", "attack_id", "defence_id", "data_id")
+    numbers = ("seed", "images", "attacked", "fooled", "reused", "created", *_PARTS, "attack_ids")
     about = {name: getattr(row, name) for name in (*names, *numbers)}
+    about |= {"parameters": json.loads(row.parameters), "worst_case": row.attack_id is None}
     is_none = not row.attacked
     shares = {"share": None if is_none else row.fooled / row.attacked, "low": low, "high": high}
     return {**about, **{name: None if is_none else value for name, value in shares.items()}}
@@ -172,32 +179,45 @@ def component_names(session: Session, viewer: Viewer) -> dict[int, str]:
 def compare_cells(session: Session, viewer: Viewer, first: ComponentRow, second: ComponentRow) -> list[dict[str, Any]]:
     """Pairs of cells that differ in the component alone, with the difference of the shares that were fooled.
 
-    The interval (Newcombe's, from Clopper and Pearson's of both) takes the images of both for independent: it is wider
-    than it has to be where they are the same images.
+    Two attacks have parameters of their own: there each setting of one is held against each of the other. The interval
+    (Newcombe's, from Clopper and Pearson's of both) takes the images of both for independent: it is wider than it has
+    to be where they are the same images.
     """
     if first.kind != second.kind:
         names = f"{first.kind} {first.name} and {second.kind} {second.name}"
         raise InvalidInput(f"expected two components of a kind, got {names}")
-    column = f"{first.kind}_id"
+    ours, theirs = (_by_rest(session, viewer, component) for component in (first, second))
+    return [
+        _compare_pair(one, other)
+        for key in ours
+        if key in theirs
+        for one, other in itertools.product(ours[key].values(), theirs[key].values())
+    ][:_PAIRS]
 
-    def by_rest(component: ComponentRow) -> dict[tuple[Any, ...], CellRow]:
-        rows = session.scalars(of_component(viewer, component.id).where(CellRow.state == "done").limit(5000))
-        names = ("model_id", "attack_id", "defence_id", "data_id")
-        rest = ("norm", "epsilon", "targeted", "images")
-        chosen = [row for row in rows if getattr(row, column) == component.id]
-        return {tuple(getattr(row, name) for name in (*names, *rest) if name != column): row for row in chosen}
 
-    ours, theirs = by_rest(first), by_rest(second)
-    pairs = []
-    for key in ours:
-        if key in theirs and ours[key].attacked and theirs[key].attacked:
-            one, other = ours[key], theirs[key]
-            difference = one.fooled / one.attacked - other.fooled / other.attacked
-            shares = [(row.fooled / row.attacked, *share_interval(row.fooled, row.attacked)) for row in (one, other)]
-            ends = difference_ends(shares[0], shares[1], 0.0)
-            pair = {"first": describe_cell(one), "second": describe_cell(other), "difference": difference}
-            pairs.append({**pair, "low": ends[0], "high": ends[1]})
-    return pairs
+def _by_rest(session: Session, viewer: Viewer, component: ComponentRow) -> dict[Any, dict[str, CellRow]]:
+    """The finished cells of a component by all that it is not, and of each the newest by its key."""
+    column = f"{component.kind}_id"
+    mine = cells_for(viewer).where(getattr(CellRow, column) == component.id, CellRow.state == "done")
+    names = {*_PARTS, "norm", "epsilon", "targeted", "images", "seed", "parameters", "terms"} - {column}
+    names -= {"parameters"} if component.kind == "attack" else set()
+    by_rest: dict[Any, dict[str, CellRow]] = {}
+    for row in session.scalars(mine.where(CellRow.attacked > 0).order_by(CellRow.id.desc()).limit(_READ)):
+        rest = [getattr(row, name) for name in sorted(names)]
+        # A worst case of other attacks, or what another library of the same component made, is something else.
+        rest.append("" if component.kind == "attack" else row.attack)
+        by_rest.setdefault(tuple(rest), {}).setdefault(row.key, row)
+    return by_rest
+
+
+def _compare_pair(one: CellRow, other: CellRow) -> dict[str, Any]:
+    shares = [(row.fooled / row.attacked, *share_interval(row.fooled, row.attacked)) for row in (one, other)]
+    low, high = difference_ends(shares[0], shares[1], 0.0)
+    difference = shares[0][0] - shares[1][0]
+    return {"first": describe_cell(one), "second": describe_cell(other), "difference": difference} | {
+        "low": low,
+        "high": high,
+    }
 
 
 def _day(text: str) -> float:

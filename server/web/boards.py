@@ -18,6 +18,7 @@ from ...scoring.responses import KNOWLEDGE, build_responses
 from ..database.records import CellRow, ComponentRow, UserRow
 from ..database.viewing import Viewer, cells_for, private_seen, visibility_count
 from ..folder import ServerFolder
+from .comparable import comparable_cells
 
 BoardKind = Literal["models", "attacks", "defences"]
 BOARDS: tuple[BoardKind, ...] = get_args(BoardKind)
@@ -37,6 +38,8 @@ class Filters(NamedTuple):
         knowledge: "white-box", "black-box", "score", "decision", "transfer".
         creator: of the subject, a user's name.
         since: seconds since 1970.
+        worst_case: "yes": only cells that are the worst case of several attacks, which else count nowhere: each of
+            their attacks was made on the images alone that those before it left.
     """
 
     data: int = 0
@@ -46,6 +49,7 @@ class Filters(NamedTuple):
     knowledge: str = ""
     creator: str = ""
     since: float = 0.0
+    worst_case: str = ""
 
 
 class BoardRow(NamedTuple):
@@ -73,6 +77,7 @@ class Board:
         cells: that count.
         data: number of the data set that it is about.
         made: seconds since 1970.
+        tasks: numbers of those whose cells count.
     """
 
     rows: tuple[BoardRow, ...] = ()
@@ -81,6 +86,7 @@ class Board:
     cells: int = 0
     data: int = 0
     made: float = field(default_factory=time.time)
+    tasks: tuple[int, ...] = ()
 
 
 class Boards:
@@ -139,7 +145,8 @@ class Boards:
             return Board(reason="no cell is finished that these filters let through", data=filters.data)
         # Only what was asked about the same images can be ranked: without a choice those of most cells.
         data = filters.data or Counter(row.data_id for row in rows).most_common(1)[0][0]
-        cells = {row.key: row for row in rows if row.data_id == data}
+        kept, odd = comparable_cells(kind, [row for row in rows if row.data_id == data])
+        cells = {row.key: row for row in kept}
         frames = [self._frame(task, rows) for task in dict.fromkeys(row.task_id for row in cells.values())]
         frames = [frame for frame in frames if not frame.empty]
         if not frames:
@@ -152,7 +159,11 @@ class Boards:
         except ValueError as error:
             return Board(reason=str(error), cells=len(cells), data=data)
         notes = (f"mean response over {len(responses.items)} items", *responses.notes, *ranking.notes)
-        return Board(_rows(ranking, kind, cells), "", notes, len(cells), data)
+        if odd:
+            line = f"left out, as they met too little of what the others met: {', '.join(odd[:5])}"
+            notes = (*notes, line + (f" and {len(odd) - 5} more" if len(odd) > 5 else ""))
+        tasks = tuple(sorted({row.task_id for row in cells.values()}))
+        return Board(_rows(ranking, kind, cells), "", notes, len(cells), data, tasks=tasks)
 
     def _frame(self, task: int, rows: Any) -> pd.DataFrame:
         """The outcomes of a task's cells, read once for each number of them."""
@@ -172,6 +183,9 @@ class Boards:
 def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[CellRow]:
     """The finished cells that a viewer may see and filters let through; defended models count for defences alone."""
     chosen = cells_for(viewer).where(CellRow.state == "done")
+    chosen = chosen.where(
+        CellRow.attack_id.is_(None) if _is_yes(filters.worst_case) else CellRow.attack_id.is_not(None)
+    )
     if kind == "attacks":
         chosen = chosen.where(CellRow.defence_id.is_(None))
     if filters.data:
@@ -192,9 +206,7 @@ def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[Ce
 
 def _by_threat(chosen: Select[CellRow], filters: Filters) -> Select[CellRow]:
     if filters.targeted:
-        if filters.targeted not in ("yes", "no"):
-            raise InvalidInput(f"expected targeted yes or no, got {filters.targeted[:40]!r}")
-        chosen = chosen.where(CellRow.targeted.is_(filters.targeted == "yes"))
+        chosen = chosen.where(CellRow.targeted.is_(_is_yes(filters.targeted)))
     if filters.knowledge:
         if filters.knowledge not in KNOWLEDGE:
             raise InvalidInput(f"expected knowledge {', '.join(KNOWLEDGE)}, got {filters.knowledge[:40]!r}")
@@ -202,10 +214,17 @@ def _by_threat(chosen: Select[CellRow], filters: Filters) -> Select[CellRow]:
     return chosen
 
 
+def _is_yes(text: str) -> bool:
+    if text not in ("yes", "no", ""):
+        raise InvalidInput(f"expected yes or no, got {text[:40]!r}")
+    return text == "yes"
+
+
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
     """When the cells of a component were finished, and the share that was fooled in all of them until then."""
     mine = (CellRow.model_id == component) | (CellRow.attack_id == component) | (CellRow.defence_id == component)
-    rows = session.scalars(cells_for(viewer).where(mine, CellRow.state == "done").order_by(CellRow.created)).all()
+    counted = (mine, CellRow.state == "done", CellRow.attack_id.is_not(None))
+    rows = session.scalars(cells_for(viewer).where(*counted).order_by(CellRow.created)).all()
     attacked = fooled = 0
     course = []
     for row in rows:

@@ -1,16 +1,20 @@
 """How the rank of components went: noted when the public leaderboard of a data set changes."""
 
+import contextlib
+import threading
 import time
 
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from ..database.records import ComponentRow, HistoryRow
-from ..database.viewing import Viewer, components_for, private_seen
+from ..database.records import CellRow, HistoryRow, TaskRow
+from ..database.viewing import VISITOR, Viewer, cells_for, private_seen, tasks_for
 from ..folder import ServerFolder
-from .boards import Board, BoardKind, Filters
+from .boards import BOARDS, Board, BoardKind, Boards, Filters
 
-_SHOWN = 50
+_SHOWN, _READ = 50, 500
+_EVERY_SECONDS = 60.0
 
 
 class Histories:
@@ -37,10 +41,45 @@ class Histories:
                     continue
                 ranks = {"rank": row.rank, "rank_low": row.rank_low, "rank_high": row.rank_high, "score": row.score}
                 about = {"component_id": row.component, "board": kind, "data_id": board.data, "time": time.time()}
-                session.add(HistoryRow(subjects=len(board.rows), **ranks, **about))
+                session.add(HistoryRow(subjects=len(board.rows), tasks=list(board.tasks), **ranks, **about))
 
     def of_component(self, session: Session, viewer: Viewer, component: int) -> list[HistoryRow]:
-        """The ranks of a component on data that the viewer may see, the newest first."""
-        seen = components_for(viewer).with_only_columns(ComponentRow.id)
-        mine = select(HistoryRow).where(HistoryRow.component_id == component, HistoryRow.data_id.in_(seen))
-        return [*session.scalars(mine.order_by(HistoryRow.id.desc()).limit(_SHOWN))]
+        """The ranks of a component, the newest first, on leaderboards of nothing that the viewer may not see."""
+        mine = select(HistoryRow).where(HistoryRow.component_id == component).order_by(HistoryRow.id.desc())
+        rows = session.scalars(mine.limit(_READ)).all()
+        behind = {number for row in rows for number in row.tasks}
+        seen = set(session.scalars(tasks_for(viewer).where(TaskRow.id.in_(behind)).with_only_columns(TaskRow.id)))
+        return [row for row in rows if seen.issuperset(row.tasks)][:_SHOWN]
+
+
+def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
+    """Make the public leaderboards of data that have new results, whose ranks are then noted.
+
+    Args:
+        folder: of the server.
+        boards: that note what they make.
+        after: number of the newest cell when this was done last.
+
+    Returns:
+        The number of the newest cell now.
+    """
+    with folder.database.reading() as session:
+        newest = session.scalar(select(func.max(CellRow.id))) or 0
+        fresh = cells_for(VISITOR).where(CellRow.id > after).with_only_columns(CellRow.data_id).distinct()
+        data = session.scalars(fresh).all()
+    for number in data:
+        for kind in BOARDS:
+            boards.show(VISITOR, kind, Filters(data=number))
+    return newest
+
+
+def keep_noting(folder: ServerFolder, boards: Boards, stopped: threading.Event) -> None:
+    """Note ranks every minute, in a thread of its own: whether somebody looks or not."""
+
+    def work() -> None:
+        newest = 0
+        while not stopped.wait(_EVERY_SECONDS):
+            with contextlib.suppress(DBAPIError):  # away for a while
+                newest = make_boards(folder, boards, newest)
+
+    threading.Thread(target=work, daemon=True).start()

@@ -44,6 +44,10 @@ class TaskBody(BaseModel):
     seeds: list[int] = Field(default=[0])
     max_queries: int | None = None
     pixels: bool = False
+    order: str = Field(default="given", description="of the attacks: given, or cheap-first")
+    stop_when_fooled: bool = Field(
+        default=False, description="the worst case of the attacks only: each on the images that none before it fooled"
+    )
     title: str = ""
     visibility: str = "public"
     priority: int = 0

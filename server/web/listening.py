@@ -14,9 +14,10 @@ from ..components.blobs import clean_uploads
 from ..components.seeds import seed_components
 from ..folder import ServerFolder
 from .application import make_application
-from .protecting import HEADER_BYTES, Patient
+from .histories import keep_noting
+from .protecting import HEADER_BYTES, ROOM, Patient
 
-_CONNECTIONS = 400
+_CONNECTIONS = ROOM + 100  # of which all wait for an answer: more are told to come again
 _AGAIN_SECONDS = 2.0
 
 
@@ -106,6 +107,8 @@ def serve_tasks(
     clean_uploads(folder.uploads)
     tempfile.tempdir = str(folder.uploads)  # where forms are read to: /tmp may be small, or memory
     application: Any = make_application(folder, host=host, names=names)
+    stopped = threading.Event()
+    keep_noting(folder, application.application.state.boards, stopped)
     with listen(host, port) as listener:
         config = uvicorn.Config(
             application,
@@ -120,4 +123,7 @@ def serve_tasks(
         with workers:
             shown = f"[{host}]" if ":" in host else host
             started(f"http://{shown}:{listener.getsockname()[1]}/", admin)
-            uvicorn.Server(config).run(sockets=[listener])
+            try:
+                uvicorn.Server(config).run(sockets=[listener])
+            finally:
+                stopped.set()

@@ -23,6 +23,7 @@ _BODY_SECONDS, _BODY_RATE = 60.0, 8 << 10  # that a body may take, and one more 
 _HEADER_SECONDS = 10.0  # that a client may take for the headers of a request
 _STALLED_SECONDS = 30.0  # in which a client has to take something of an answer
 _UPLOADS = 2  # of a user at once
+ROOM = 300  # connections at once, from which on those make room whose clients are silent
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -141,11 +142,18 @@ class _GuardedAnswer:
 
 
 class Patient(H11Protocol):
-    """Uvicorn's protocol, which by itself waits for ever for headers, and for a client that does not read."""
+    """Uvicorn's protocol, which by itself waits for ever for headers, and for a client that does not read.
+
+    Connections beyond `ROOM` end the one whose client has been silent longest: many that send nothing, or their bodies
+    in drops, keep nobody out, as a request that is whole is none that waits for its client.
+    """
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for a request, and to look whether answers are taken."""
         super().connection_made(transport)
+        self._heard = time.monotonic()
+        if len(self.connections) > ROOM:
+            self._make_room()
         self._waiting: asyncio.TimerHandle | None = None
         self._left, self._taken = 1 << 62, False  # bytes that were not taken yet when it was looked last
         self._wait()
@@ -159,6 +167,7 @@ class Patient(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Wait for the rest, if these are not all of a request's headers."""
+        self._heard = time.monotonic()
         super().data_received(data)
         if self._is_between:
             self._wait()
@@ -167,12 +176,24 @@ class Patient(H11Protocol):
 
     def resume_writing(self) -> None:
         """Note that the client takes what is sent."""
-        self._taken = True
+        self._taken, self._heard = True, time.monotonic()
         super().resume_writing()
 
     @property
     def _is_between(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def _waits_for_client(self) -> bool:
+        """Whether it is the client's turn: to ask, to send the rest of a body, or to take an answer."""
+        return self._is_between or self.cycle.more_body or self.transport.get_write_buffer_size() > 0
+
+    def _make_room(self) -> None:
+        others = (each for each in self.connections if each is not self and isinstance(each, Patient))
+        left = [each for each in others if not each.transport.is_closing()]  # several may come in one turn of the loop
+        silent = [each for each in left if each._waits_for_client]
+        if len(left) >= ROOM and silent:
+            min(silent, key=lambda each: each._heard).transport.abort()
 
     def _wait(self) -> None:
         if self._waiting is None:

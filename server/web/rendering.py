@@ -83,6 +83,11 @@ def share(value: Any) -> str:
     return "-" if value is None or math.isnan(value) else f"{float(value):.3f}"
 
 
+def parameters(values: Any) -> str:
+    """A table of parameters in a line: "steps=10 step_size=0.01"; "" for none."""
+    return " ".join(f"{name}={value}" for name, value in sorted(values.items()))
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -95,5 +100,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"when": when, "lasted": lasted, "share": share, "quoted": lambda text: quote(str(text), safe="")}
+    made.filters |= {"when": when, "lasted": lasted, "share": share, "parameters": parameters}
+    made.filters["quoted"] = lambda text: quote(str(text), safe="")
     return made

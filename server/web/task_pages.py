@@ -62,6 +62,7 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
     epsilon: Annotated[str, Form()] = "",
     limit: Annotated[str, Form()] = "",
     seed: Annotated[int, Form()] = 0,
+    worst_case: Annotated[bool, Form()] = False,
     title: Annotated[str, Form()] = "",
     visibility: Annotated[str, Form()] = "public",
     priority: Annotated[int, Form()] = 0,
@@ -70,6 +71,7 @@ def add_task(  # noqa: PLR0913, PLR0917 - a field each
     shared = {"norm": norm.strip(), "epsilon": epsilon.strip()}
     settings: dict[str, Any] = {"models": models, "defences": defences, "data": data, "seeds": [seed]}
     settings["attacks"] = [{"component": number, **shared} for number in attacks]
+    settings |= {"stop_when_fooled": worst_case, "order": "cheap-first" if worst_case else "given"}
     settings["limit"] = int(limit) if limit.strip().isdigit() else limit.strip() or None
     row = submit_task(visit, TaskWish(settings, title, visibility, priority))
     return go(f"/tasks/{row.id}")
@@ -103,6 +105,8 @@ def task_report(visit: Page, number: int) -> HTMLResponse:
     """The report of the task's results, as `davylamp report` writes it."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
+        if not cells_of(session, number):
+            raise NotThere(f"expected a task with finished cells, got {number}: it is {row.state} and has none")
     place = visit.folder.task(number)
     path = place / "report.html"
     if not path.is_file() or row.state != "done":

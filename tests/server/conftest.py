@@ -3,12 +3,12 @@
 import os
 import socket
 import threading
-import uuid
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from davylamp.benchmarks.server.started import fresh_database
 from davylamp.server.accounts.users import add_user
 from davylamp.server.components.blobs import take_upload
 from davylamp.server.components.forms import Wish
@@ -49,18 +49,8 @@ def rounded(classifier):
 @pytest.fixture
 def database():
     """A database of its own; "" is SQLite in the folder."""
-    given = os.environ.get("DAVYLAMP_TEST_POSTGRES", "")
-    if not given:
-        yield ""
-        return
-    import psycopg
-
-    name = f"davylamp_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(given, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield f"{given.rpartition('/')[0]}/{name}"
-    with psycopg.connect(given, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with fresh_database(os.environ.get("DAVYLAMP_TEST_POSTGRES", "")) as address:
+        yield address
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ def ask(folder, tokens):
 
     def send(name, method, path, **rest):
         headers = {"authorization": f"Bearer {tokens.get(name, name)}"} if name else {}
+        headers |= {"content-type": "application/json"} if "content" in rest else {}
         return client.request(method, f"/api/v1{path}", headers=headers, **rest)
 
     return send
@@ -166,6 +167,17 @@ def test_what_is_done_is_in_the_log_and_nothing_secret_is(ask, folder, tokens):
         lines = [(row.who, row.action, row.about) for row in session.scalars(select(AuditRow))]
     assert any(who == "alice" and action == "added a component" for who, action, _ in lines)
     assert not any(secret in str(lines) for secret in tokens.values())
+
+
+def test_texts_and_numbers_that_no_database_takes_are_refused(ask, folder, add, users):
+    number = add(users["alice"], "attack", "named", "foolbox:pgd")
+    for text in ("half \\ud800", "nothing \\u0000"):
+        body = f'{{"description": "{text}"}}'.encode()
+        answer = ask("alice", "PATCH", f"/components/{number}", content=body)
+        kept_by_sqlite = folder.database.is_sqlite and "0000" in text
+        assert answer.status_code == (200 if kept_by_sqlite else 400), answer.text
+    for asked in ("\u00b2", "9223372036854775808", "\u0663", "-1"):
+        assert ask("", "GET", "/leaderboards/models", params={"data": asked}).status_code == 400
 
 
 def test_texts_that_steer_a_terminal_are_made_harmless(ask):

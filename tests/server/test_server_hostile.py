@@ -34,7 +34,8 @@ DEEDS = {
     "returns": ("return torch.zeros(1).expand(10 << 28)", ""),  # a model says it differently than an attack
     "pickles": ("return Stranger()", ""),
 }
-DEAR = {"forks", "disk", "shares"}  # half a minute each, as a model that dies is asked again: as attacks only
+# As a model each of these is asked three times (planned, clean, attacked), at some ten seconds a time: as attacks only.
+DEAR = {"disk", "shares"}
 FILE = """
 import os, socket, time
 

@@ -284,12 +284,13 @@ def test_results_reach_the_pages_with_the_line_that_makes_them_again(
     component = visitor.get(f"/components/{models[0]}").text
     assert "Ranks" in component  # the history began with the leaderboard that was just made
     linked = re.findall(r'href="(/behind[^"]+)"', page)
-    assert len(linked) == 2
+    assert (len(linked), len(set(linked))) == (6, 2)  # rank, score and number of cells of each
     for link in linked:
         assert "Cells: 1 shown" in visitor.get(link.replace("&amp;", "&")).text
     assert visitor.get("/behind?subject=nothing").status_code == 404
     both = visitor.get(f"/compare?first={models[0]}&second={models[1]}").text
     assert "1 pairs of cells" in both
+    assert [int(each) for each in re.findall(r'value="(\d+)" selected', both)] == models
     report = visitor.get(f"/tasks/{number}/report")
     assert "sandbox" in report.headers["content-security-policy"]
     assert "demo:mnist-lenet5-robust" in report.text

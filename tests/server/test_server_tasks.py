@@ -1,10 +1,12 @@
 """Tasks and leases: fair turns, one worker each, resume after a death with no cell run twice, reuse, signatures."""
 
+import io
 import json
 import subprocess
 import sys
 import threading
 import time
+import warnings
 import zipfile
 from collections import Counter
 from types import SimpleNamespace
@@ -251,6 +253,35 @@ def test_a_task_says_why_it_failed_and_what_was_left_out(folder, wait, embedded,
     assert "demo:efficientnet-lite0: expected data" in see(folder, half).message
 
 
+@pytest.mark.parametrize("kind", ["torn", "outside"])
+def test_data_that_is_not_what_it_said_fails_its_task_and_no_worker(folder, wait, users, add, in_process, kind):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        opened.writestr("labels.csv", "file,label\n../../../../9/room/bob/data-secret-1/images/a.png,0\n")
+        opened.writestr("a.png", b"sixteen bytes...")
+    content = buffer.getvalue()
+    content = content.replace(b"sixteen bytes...", b"SIXTEEN BYTES...") if kind == "torn" else content
+    data = add(users["alice"], "data", "folder", "", "d.zip", content)
+    number = wait(data=[data])
+    assert TaskWorker(folder).run_one()
+    task = see(folder, number)
+    assert (task.state, task.attempts) == ("failed", 1)
+    assert ("Bad CRC-32" if kind == "torn" else "expected a file in the folder") in task.message
+    assert str(folder.path) not in task.message
+    after = wait()
+    assert TaskWorker(folder).run_one()
+    assert see(folder, after).state == "done"
+
+
+def test_a_task_that_breaks_its_worker_is_not_taken_again(folder, wait, in_process, monkeypatch, capfd):
+    number = wait()
+    monkeypatch.setattr(work, "take_in", lambda *_: 1 / 0)
+    assert TaskWorker(folder).run_one()
+    assert (see(folder, number).state, "ZeroDivisionError" in see(folder, number).message) == ("failed", True)
+    assert "Traceback" in capfd.readouterr().err
+    assert not TaskWorker(folder).run_one()
+
+
 def test_a_task_can_be_cancelled_and_tried_again(folder, wait, users, monkeypatch):
     number, never = wait(), wait(priority=-1)
     with folder.database.writing() as session:
@@ -293,12 +324,21 @@ def test_a_finished_task_is_signed_and_what_was_changed_is_noticed(folder, wait,
         {"manifest.json": json.dumps({**document, "owner": "mallory"}).encode()},
         {record: content[record] + b"x"},
         {"results/cells/more.parquet": b""},
+        {"../../evil.sh": b"of nobody"},
+        {"config-0.toml": b"models = []"},
     ):
         with zipfile.ZipFile(path, "w") as archive:
             for name, data in {**content, **changed}.items():
                 archive.writestr(name, data)
         with pytest.raises(InvalidInput, match="expected"):
             verify_export(path)
+    assert "config-0.toml" in content
+    with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name that is there twice
+        for name, data in [(record, b"another"), *content.items()]:
+            archive.writestr(name, data)
+    with pytest.raises(InvalidInput, match="every file once"):
+        verify_export(path)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -28,6 +29,15 @@ def archive(files, compression=zipfile.ZIP_DEFLATED):
         for name, content in files.items():
             opened.writestr(name, content)
     return buffer.getvalue()
+
+
+def encrypted():
+    content = bytearray(archive({"0/a.png": b"x"}))
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(content)
+
+
+UNCLOSED = b"\x93NUMPY\x01\x00" + (40).to_bytes(2, "little") + b"{'descr': '<f4', 'shape': (2,".ljust(39) + b"\n"
 
 
 class Stranger:
@@ -80,6 +90,24 @@ def test_the_same_bytes_are_stored_once_and_go_with_the_last_that_needs_them(fol
         delete(session, folder, users["bob"], two, Origin("bob"))
         assert not path.exists()
         assert session.scalar(select(func.count()).select_from(BlobRow)) == 0
+
+
+def test_the_same_bytes_may_come_and_go_at_once(folder, users, add):
+    def come_and_go(place):
+        for turn in range(3):
+            number = add(
+                users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode(), name=f"x{place}-{turn}"
+            )
+            if place % 2:
+                with folder.database.writing() as session:
+                    delete(session, folder, users["alice"], number, Origin("alice"))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(come_and_go, range(6)))
+    with folder.database.reading() as session:
+        (row,) = session.scalars(select(BlobRow)).all()
+        assert session.scalar(select(func.count()).where(ComponentRow.blob == row.digest)) == 9
+    assert blob_path(folder.blobs, row.digest).read_bytes() == ATTACK.encode()
 
 
 def test_what_a_task_refers_to_is_archived_and_what_is_withdrawn_starts_no_task(folder, users, embedded, add):
@@ -144,6 +172,7 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("model", "onnx", "", "m.onnx", saved({}), "expected an ONNX file"),
         ("model", "code", "net", "m.py", None, "expected a file"),
         ("data", "named", "imagefolder:/etc", "", None, "expected the name"),
+        ("data", "named", "demo:mnist+smoke:2", "", None, "unknown corruption"),
         ("data", "npz", "", "d.npz", archive({"a.pkl": b"x"}), "archive of arrays"),
         ("data", "npz", "", "d.npz", b"no zip at all", "ZIP archive"),
         ("data", "npz", "", "d.npz", objects(), "got Python's objects, or something else, in 'inputs.npy'"),
@@ -151,6 +180,9 @@ def test_a_version_is_never_replaced_and_names_are_plain(folder, users, add):
         ("data", "folder", "", "d.zip", archive({"../../evil.png": b"x"}), "paths inside the archive"),
         ("data", "folder", "", "d.zip", archive({"/etc/evil.png": b"x"}), "paths inside the archive"),
         ("data", "folder", "", "d.zip", archive({"a/b.py": b"x"}), "images and labels.csv"),
+        ("data", "folder", "", "d.zip", archive({"0/": b""}), "expected images in the archive"),
+        ("data", "folder", "", "d.zip", encrypted(), "stored or deflated"),
+        ("data", "npz", "", "d.npz", archive({"inputs.npy": UNCLOSED}), "or something else"),
         ("data", "folder", "", "d.zip", archive({"0/bomb.png": bytes(300 << 20)}), "compressed up to 200 times"),
         ("defence", "named", "jpeg:quality=1000", "", None, "quality"),
     ],
@@ -179,6 +211,9 @@ def test_only_an_admin_lets_the_server_ask_other_machines(users, add):
     with pytest.raises(NotAllowed, match="expected an admin"):
         add(users["alice"], "model", "url", address)
     assert add(users["root"], "model", "url", address)
+    assert add(users["root"], "model", "url", "json+https://lab.example/predict", name="other")
+    with pytest.raises(InvalidInput, match="/v2/models/NAME"):
+        add(users["root"], "model", "url", "http://lab.example/v1/predict", name="third")
 
 
 def test_files_are_laid_out_by_readable_names_that_stay_the_same(folder, users, embedded, add, digit_file):

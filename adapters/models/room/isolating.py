@@ -64,8 +64,8 @@ def foreign_files(name: str) -> list[Path]:
 
 
 def read_files(name: str) -> list[Path]:
-    """Every file that a name says is read: the Python files, and those of weights, detectors and class names."""
-    parts = [part.removeprefix("detector:") for part in name.split("+")]
+    """Every file that a name says is read: the Python files, and those of ONNX, weights, detectors and class names."""
+    parts = [part.removeprefix("detector:").removeprefix("onnx:") for part in name.split("+")]
     parts += _LABELS.findall(name)
     return [*foreign_files(name), *(path for part in parts if (path := Path(part).expanduser()).is_file())]
 

@@ -1,5 +1,6 @@
 """What a model may return and do: logits taken out of it, one line where there are none, its images its own."""
 
+import time
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass, field
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from davylamp.adapters.models import outputs
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.outputs import explain_accuracy
 from davylamp.errors import InvalidInput, ModelFailed
@@ -146,6 +148,33 @@ def test_a_failure_says_on_which_images_and_what_works(condition, hint):
     line = "the model m raised RuntimeError: shapes cannot be multiplied (line"
     assert str(caught.value).startswith(line)
     assert str(caught.value).endswith(f") on images of shape (3, 3, 8, 8){hint}")
+
+
+@pytest.mark.parametrize("error", [OSError(11, "no process left"), SystemExit(3), MemoryError(), ImportError("no x")])
+def test_a_model_that_fails_for_no_image_is_not_asked_about_others(error):
+    asked = []
+
+    def function(x):
+        asked.append(x.shape)
+        raise error
+
+    with pytest.raises(ModelFailed, match="on images of shape"):
+        model(function).check(IMAGES)
+    assert len(asked) == 1
+
+
+def test_a_slow_model_that_fails_is_asked_what_it_wants_for_some_seconds_only(monkeypatch):
+    monkeypatch.setattr(outputs, "_SECONDS", 0.2)
+    asked = []
+
+    def function(x):
+        asked.append(x.shape)
+        time.sleep(0.1)
+        raise RuntimeError("never")
+
+    with pytest.raises(ModelFailed):
+        model(function).check(IMAGES)
+    assert len(asked) <= 5  # of more than thirty
 
 
 @pytest.mark.parametrize("settings", [{}, {"mean": [0.1] * 3, "std": [0.5] * 3}])

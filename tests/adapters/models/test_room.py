@@ -14,7 +14,7 @@ import torch
 from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.room.isolated import inside, load_isolated, renew
-from davylamp.adapters.models.room.isolating import Isolation
+from davylamp.adapters.models.room.isolating import Isolation, read_files
 from davylamp.adapters.models.room.sandbox import environment, find_sandbox
 from davylamp.adapters.models.room.server_process import ServerProcess, server_for
 from davylamp.adapters.models.room.shared_bytes import SharedBytes
@@ -403,6 +403,15 @@ def test_tensors_keep_their_bits_and_strides():
 @NEEDS_SANDBOX
 def test_a_strict_sandbox_shows_nothing_else(stranger):
     assert "No such file or directory: '/etc/passwd'" in stranger.stdout.readline()
+
+
+def test_every_file_that_a_name_says_is_seen_in_the_room(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.onnx", "w.pth", "d.py", "detector.npz"):
+        Path(name).write_bytes(b"")
+    read = read_files("onnx:m.onnx+d.py:rounded+detector:detector.npz")
+    assert {path.name for path in read} == {"m.onnx", "d.py", "detector.npz"}
+    assert {path.name for path in read_files("w.pth+torchvision:resnet18+d.py:rounded")} == {"w.pth", "d.py"}
 
 
 def test_nothing_outlives_a_parent_that_is_killed(stranger):

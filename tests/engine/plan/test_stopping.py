@@ -15,11 +15,13 @@ from davylamp.engine.expected_passes import passes_of_cell
 from davylamp.engine.plan.config import read_config, write_config
 from davylamp.engine.plan.rerun import configs_of
 from davylamp.engine.run.in_process import ThisProcess
+from davylamp.engine.sharing.merge import merge_folders
 from davylamp.engine.store.contents import find_fault
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.sealed import Record
 from davylamp.errors import InvalidInput, Unsupported
 from davylamp.report.citations.usage import used_in
+from davylamp.report.parts.strongest import judge_strongest
 from davylamp.scoring import build_responses
 from davylamp.scoring.items import libraries_of
 
@@ -153,11 +155,24 @@ def test_readers_hear_what_was_left_to_each_attack(full, stopped):
     assert libraries_of([f"{NAME} linf 0.05", "foolbox:pgd linf 0.05"]) == ["davylamp", "foolbox"]
 
 
-def test_a_ranking_says_that_it_is_no_single_attack(full, stopped):
-    two = pd.concat([load(full[0]), load(stopped[0])], ignore_index=True)
-    notes = build_responses(two, "implementations").notes
-    assert any(note.startswith(f"{NAME} is several attacks") for note in notes)
-    assert not any("several attacks" in note for note in build_responses(load(full[0]), "implementations").notes)
+def test_a_ranking_has_single_attacks_or_worst_cases_and_never_both(full, stopped):
+    alone, together = load(full[0]), load(stopped[0])
+    for subjects in ("implementations", "models"):
+        both = build_responses(pd.concat([together, alone], ignore_index=True), subjects)
+        by_itself = build_responses(alone, subjects)
+        assert both.subjects == by_itself.subjects
+        np.testing.assert_array_equal(both.values, by_itself.values)
+        assert any(note.startswith(f"left out: {NAME}: several attacks") for note in both.notes)
+        assert not any("several attacks" in note for note in by_itself.notes)
+    assert build_responses(together, "implementations").subjects[0].startswith(NAME)
+
+
+def test_no_worst_case_is_the_strongest_attack(full, stopped, tmp_path):
+    merge_folders([full[0], stopped[0]], tmp_path / "both")
+    (said,) = judge_strongest(read_outcomes(tmp_path / "both"))
+    (by_itself,) = judge_strongest(read_outcomes(full[0]))
+    assert (said.lead, said.text, said.proof) == (by_itself.lead, by_itself.text, by_itself.proof)
+    assert judge_strongest(read_outcomes(stopped[0]))[0].lead == NAME
 
 
 def test_a_killed_run_ends_with_the_same_records(stopped, digits, images, tmp_path):
