@@ -306,7 +306,8 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     console = make_console()
     kept = f", {summary.kept} kept" if summary.kept else ""
     console.print(
-        f"{out}: {summary.done} cells run{kept}, {len(summary.failed)} failed, {summary.seconds:.0f} s", highlight=False
+        f"{out}: {summary.done} cell{'s'[: summary.done != 1]} run{kept}, {len(summary.failed)} failed, {summary.seconds:.0f} s",
+        highlight=False,
     )
     if summary.traffic:
         console.print(f"- {summary.traffic.line}", highlight=False, markup=False)

@@ -127,9 +127,9 @@ def _power(images: int, level: float) -> str:
     """What so many images can show at all."""
     least = least_decisive(level)
     if images < least:
-        few = f"with {_many(images, 'image')} no outcome can be significant"
-        return f"{few}: {least} are the least, {least - images} more"
-    return f"with {images} images only a difference of {least} or more could have been seen"
+        few = f"with {_many(images, 'image')}, no outcome can be significant"
+        return f"{few}: at least {least} are needed, {least - images} more"
+    return f"with {images} images, only differences of at least {least} images can be detected"
 
 
 def _names(places: Sequence[ModelPlace]) -> str:

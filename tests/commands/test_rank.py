@@ -257,7 +257,7 @@ def test_a_row_against_the_published_tables(run, tmp_path):
         (("published:canary-table99",), "unknown published baseline 'canary-table99'"),
         (("published:canary-table9", "--knowledge", "score"), "expected --knowledge white-box or black-box"),
         (("published:canary-table9", "--adaptive"), "expected --adaptive with --against and responses to images"),
-        (("published:canary-table9", "--budget", "4/255"), "expected a table of metrics without --budget"),
+        (("published:canary-table9", "--budget", "4/255"), "expected a table of metrics without --epsilon"),
         ((path,), f"expected models that {path} lacks, got none"),
     ):
         code, out, err = run("rank", path, "--against", *arguments)
@@ -299,7 +299,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "canary", "--norm", "l7"), "unknown norm 'l7'"),
         (("--method", "canary", "--norm", "l1"), "expected results in norm l1, got l2, linf"),
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
-        (("--method", "canary", "--budget", "4/255"), "expected --method canary without --budget"),
+        (("--method", "canary", "--budget", "4/255"), "expected --method canary without --epsilon"),
         (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --item-model, --fit"),
         (("--subjects", "defences"), "expected defended models as NAME+DEFENCE"),
         (("--subjects", "defences", "--method", "canary"), "expected defended models beside their originals"),

@@ -98,7 +98,7 @@ def test_nothing_is_told_apart_that_the_test_cannot_tell_apart(tmp_path):
     (line,) = judge_first_places(few)
     assert "is first by the numbers, not by the test" in line
     assert "Not told apart from b (0 %)" in line
-    assert "with 4 images no outcome can be significant: 6 are the least, 2 more" in line
+    assert "with 4 images, no outcome can be significant: at least 6 are needed, 2 more" in line
 
 
 def test_the_same_share_is_no_level(tmp_path):
@@ -106,7 +106,7 @@ def test_the_same_share_is_no_level(tmp_path):
     assert "keeps 25 % of its 40 images" in line
     assert "Not told apart from b, which keeps as much" in line
     assert "level" not in line
-    assert "with 40 images only a difference of 6 or more could have been seen" in line
+    assert "with 40 images, only differences of at least 6 images can be detected" in line
     same = [1] * 60 + [0] * 60
     (line,) = judge_first_places(folder([("a", same), ("b", same)], tmp=tmp_path))
     assert "equivalent within 5%" in line
