@@ -559,7 +559,7 @@ def _closing(ranking: Any) -> list[str]:
     taus = ", ".join(
         f"{name} {'undefined' if math.isnan(tau) else format(tau, '.2f')}" for name, tau in ranking.agreement.items()
     )
-    lines = [f"Kendall's tau with {taus}; subjects that share a letter cannot be told apart (95 %)"]
+    lines = [f"Kendall's tau with {taus}; subjects that share a letter do not differ significantly (95 %)"]
     quality = ranking.diagnostics
     if quality is not None:
         draws = f"{quality.chains} chains of {quality.draws} draws ({quality.sampler})"

@@ -191,15 +191,21 @@ def format_cell(value: Any) -> str:
 
 def interval_text(value: float, low: float, high: float) -> str:
     """An estimate with its interval, "0.639 [0.47, 0.79]": ends to two digits of the interval's width; NaN: no ends."""
+    shown, *ends = interval_texts(value, low, high)
+    return f"{shown} [{', '.join(ends)}]" if ends else shown
+
+
+def interval_texts(value: float, low: float, high: float) -> list[str]:
+    """The value and both ends of `interval_text`, each by itself; without an interval the value alone."""
     if math.isnan(low) or math.isnan(high):
-        return format_cell(value)
+        return [format_cell(value)]
     width = high - low
     if not 0 < width < math.inf:
-        return f"{format_cell(value)} [{format_cell(low)}, {format_cell(high)}]"
+        return [format_cell(each) for each in (value, low, high)]
     places = max(0, 1 - math.floor(math.log10(width)))
     shown = format_cell(value)
     shown = f"{value:.{places}f}" if len(shown.partition(".")[2]) < places or "e" in shown else shown
-    return f"{shown} [{low:.{places}f}, {high:.{places}f}]"
+    return [shown, f"{low:.{places}f}", f"{high:.{places}f}"]
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -47,7 +47,7 @@ class TableText:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedTable:
     """A table as lines.
 
     Args:
@@ -61,7 +61,7 @@ class Fitted:
     left_out: tuple[str, ...] = ()
 
 
-def fit(table: TableText, width: int) -> Fitted:
+def fit(table: TableText, width: int) -> FittedTable:
     """A table in lines that are not longer than `width`, no word broken.
 
     What is the same in every row is written once, above the table, where that makes room. Where nothing but keys
@@ -82,12 +82,12 @@ def fit(table: TableText, width: int) -> Fitted:
         return _in_groups(table, width)
     if not chosen or (table.rest == "blocks" and (left_out or _is_ragged(table, width))):
         lines = lay_out_blocks(table.names, table.lines, width, table.keys)
-        return Fitted(tuple((line, "") for line in lines), table.names)
+        return FittedTable(tuple((line, "") for line in lines), table.names)
     lines = list(_in_columns(table.part(chosen), width))
     if left_out and table.rest == "stack":
         lines += _stacked(table, left_out, width)
-        return Fitted(tuple(lines), table.names)
-    return Fitted(
+        return FittedTable(tuple(lines), table.names)
+    return FittedTable(
         tuple(lines), tuple(table.names[place] for place in chosen), tuple(table.names[place] for place in left_out)
     )
 
@@ -105,19 +105,19 @@ def short_name(text: str) -> str:
     return _WORST_CASE.sub(shortened, text)
 
 
-def _in_groups(table: TableText, width: int) -> Fitted:
+def _in_groups(table: TableText, width: int) -> FittedTable:
     """A table for each value of the first key, below that value: nothing but keys would fit beside it."""
     groups: dict[str, list[tuple[str, ...]]] = {}
     for first, *others in table.lines:
         groups.setdefault(first, []).append(tuple(others))
     lines: list[Styled] = []
-    inner = Fitted((), ())
+    inner = FittedTable((), ())
     for value, some in groups.items():
         lines += [("", "")] if lines else []
         lines += [(line, "dim") for line in at_words(f"{table.names[0]} {value}", width)]
         inner = fit(replace(table, names=table.names[1:], lines=tuple(some), keys=table.keys - 1), width)
         lines += inner.lines
-    return Fitted(tuple(lines), (table.names[0], *inner.shown), inner.left_out)
+    return FittedTable(tuple(lines), (table.names[0], *inner.shown), inner.left_out)
 
 
 def _stacked(table: TableText, places: Sequence[int], width: int) -> Iterator[Styled]:
@@ -127,8 +127,8 @@ def _stacked(table: TableText, places: Sequence[int], width: int) -> Iterator[St
         fitting = choose_columns(_measure(every), width, range(table.keys, len(every.names)), table.keys)
         taken = len(fitting) - table.keys
         part = every.part(fitting) if taken > 0 else every
-        told = tuple(line for line in part.lines if any(cell not in ("", "-") for cell in line[part.keys :]))
-        part = replace(part, lines=told or part.lines)
+        filled = tuple(line for line in part.lines if any(cell not in ("", "-") for cell in line[part.keys :]))
+        part = replace(part, lines=filled or part.lines)
         yield "", ""
         if taken > 0:
             yield from _in_columns(part, width)

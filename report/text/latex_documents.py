@@ -204,7 +204,7 @@ def _records_latex(name: str, records: Sequence[Mapping[str, Any]], style: Latex
 
 def _said_of_ranking(ranking: Any) -> list[str]:
     """What a reader of the numbers has to know."""
-    lines = ["Ranks: their 95\\,\\% interval; subjects that share a letter cannot be told apart (95\\,\\%)."]
+    lines = ["Ranks: their 95\\,\\% interval; subjects that share a letter do not differ significantly (95\\,\\%)."]
     quality = ranking.diagnostics
     if quality is not None and quality.problem:
         lines.append(f"{escape(quality.problem)}.")

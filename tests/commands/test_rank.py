@@ -47,7 +47,7 @@ def test_neighbours_that_share_a_letter_are_projected_and_fewer_images_ranked(ru
     assert code == 0, err
     document = json.loads(out)
     shared = [a["group"] for a, b in pairwise(document["rows"]) if set(a["group"]) & set(b["group"])]
-    projected = [line for line in document["sentences"] if "if the present difference" in line]
+    projected = [line for line in document["sentences"] if "if the observed difference" in line]
     assert len(projected) <= len(shared)
     assert bool(projected) == bool(shared)
     assert [part["images"] for part in document["stability"]] == [6, 12, 24]

@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from davylamp.benchmarks.speed.synthetic_results import write_results
+from davylamp.report.page.build import build_report
+
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None, reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
@@ -286,6 +289,70 @@ def test_no_width_cuts_a_text_or_scrolls_the_page_sideways(browser, opened):
         for theme in ("light", "dark"):
             look(browser, theme, width)
             assert browser.execute_script(CLIPPED) == [0, []], (width, theme)
+
+
+def test_a_window_that_grows_gets_its_contents_back(browser, synthetic):
+    listed = "return document.querySelector('nav ol').checkVisibility()"
+    look(browser, "light", 390)
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert not browser.execute_script(listed)
+    look(browser, "light", 1400)
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert browser.execute_script(listed)
+
+
+BROKEN = """
+const broken = [];
+const names = [...document.querySelectorAll('.bars .name, tbody th')].filter((node) => node.checkVisibility());
+for (const node of names) {
+  const name = node.textContent.trim();
+  if (name.includes(' ') || name.length > 16) continue;
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+  if (lines.size > 1) broken.push(name);
+}
+for (const head of document.querySelectorAll('thead th')) {
+  if (!head.checkVisibility()) continue;
+  const range = document.createRange();
+  range.selectNodeContents(head);
+  const box = head.getBoundingClientRect();
+  if (range.getBoundingClientRect().right > box.right + 1) broken.push(`cut: ${head.textContent}`);
+}
+return broken;
+"""
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory, with_few_draws) -> str:
+    """A page of forty models under attacks with long names."""
+    path = tmp_path_factory.mktemp("crowded") / "results"
+    attacks = ("art:pgd", "torchattacks:pgd", "torchattacks:deepfool", "foolbox:deepfool")
+    write_results(path, models=[f"model-{n:02}" for n in range(40)], attacks=attacks, images=12, classes=5)
+    with with_few_draws():
+        return build_report(path, bootstrap=50)
+
+
+@pytest.mark.parametrize("width", [1400, 768, 390])
+def test_forty_models_fit_and_no_name_is_broken(browser, crowded, light, tmp_path, width):
+    (tmp_path / "report.html").write_text(crowded, encoding="utf-8")
+    browser.get((tmp_path / "report.html").as_uri())
+    look(browser, "light", width)
+    assert browser.execute_script(CLIPPED) == [0, []]
+    assert browser.execute_script(BROKEN) == []
+    if width == 1400:  # all five questions begin on the first screen
+        ends = "return [...document.querySelectorAll('#verdict dt')].map((dt) => dt.getBoundingClientRect().bottom)"
+        ends = browser.execute_script(ends)
+        assert len(ends) == 5
+        assert max(ends) < 900
+
+
+def test_a_table_says_that_it_goes_on_below(browser, crowded, light, tmp_path):
+    (tmp_path / "report.html").write_text(crowded, encoding="utf-8")
+    browser.get((tmp_path / "report.html").as_uri())
+    more = "return document.querySelector('#leaderboard-table .frame').dataset.more"
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert "down" in browser.execute_script(more)
 
 
 def test_wide_tables_keep_their_first_column_and_say_that_they_scroll(browser, synthetic):
