@@ -305,8 +305,9 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
 
     console = make_console()
     kept = f", {summary.kept} kept" if summary.kept else ""
+    cells = "cell" if summary.done == 1 else "cells"
     console.print(
-        f"{out}: {summary.done} cell{'s'[: summary.done != 1]} run{kept}, {len(summary.failed)} failed, {summary.seconds:.0f} s",
+        f"{out}: {summary.done} {cells} run{kept}, {len(summary.failed)} failed, {summary.seconds:.0f} s",
         highlight=False,
     )
     if summary.traffic:

@@ -14,6 +14,7 @@ from .blocks import Said
 from .percent import percent_range, percent_text
 from .standings import ModelPlace, Standing, list_standings, right_of
 
+_DIFFERENT = "Significantly different from"
 _REASONS = 3  # that are shown of failed cells
 _NAMED = 3  # models that a sentence names
 
@@ -105,8 +106,8 @@ def _compare(standing: Standing) -> str:
     test, largest = "sign test" if norm else "exact McNemar", max(place.p for place in known)
     if all(place.apart for place in known):
         if len(known) > 1:
-            return f"Significantly different from each of the {len(known)} others: largest {test} p = {largest:.2g}.{aside}"
-        return f"Significantly different from {known[0].model} ({_value(known[0], norm)}): {test} p = {largest:.2g}.{aside}"
+            return f"{_DIFFERENT} each of the {len(known)} others: largest {test} p = {largest:.2g}.{aside}"
+        return f"{_DIFFERENT} {known[0].model} ({_value(known[0], norm)}): {test} p = {largest:.2g}.{aside}"
     power = _power(first.images, SIGNIFICANT / len(known))
     if len(known) > 1:
         close = [place for place in known if not place.apart]

@@ -94,7 +94,8 @@ def _difference(pair: PairVerdict) -> str:
         numbers = f"larger changes where both succeed, Wilcoxon p = {judgement.p_distance:.2g}"
     else:
         most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
-        numbers = f"{most} images are fooled only by the other, {least} only by it, exact McNemar p = {judgement.p_success:.2g}"
+        numbers = f"{most} images are fooled only by the other, {least} only by it, "
+        numbers += f"exact McNemar p = {judgement.p_success:.2g}"
     return f"{judgement.weaker} is weaker than {better} on {where}: {numbers}; n = {judgement.images}."
 
 

@@ -130,8 +130,8 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
     difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
     caption = "Abilities of the models, and difficulties of the images under each attack, on one axis"
     lead = (
-        "A model whose ability equals the difficulty of an image withstands the attack with probability 0.5. Circles far "
-        "to the left are images that every model withstands, far to the right those that none does."
+        "A model whose ability equals the difficulty of an image withstands the attack with probability 0.5. Circles "
+        "far to the left are images that every model withstands, far to the right those that none does."
     )
     items: tuple[Any, ...] = (
         draw_item_map("ranking-items", ranking, difficulties, caption=caption),
