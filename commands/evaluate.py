@@ -76,7 +76,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     print_config: Annotated[bool, typer.Option("--print-config", help="print the settings as TOML and exit")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
+    """Run models x attacks x libraries on one data set into a folder; finished cells are skipped."""
     from ..adapters.models.room.isolated import prepare_rooms
     from ..engine.plan.config import write_config
     from ..engine.plan.make import check_config

@@ -58,7 +58,7 @@ def draw_figures(  # noqa: PLR0913, PLR0917 - one argument per option
     model: Annotated[list[str] | None, typer.Option(help="accuracy, passes: only this model (repeatable)")] = None,
     subjects: Annotated[RankedKind, typer.Option(help="ranking: what to rank")] = RankedKind.models,
 ) -> None:
-    """Draw figures for a paper, with intervals, embedded fonts and colours that are legible in grey."""
+    """Draw figures for a paper, with intervals, embedded fonts and colours that stay legible in grey."""
     from ..report.figures.figure import write_figures
     from ..report.text.console import make_console, print_error
 

@@ -201,7 +201,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Rank models, attacks or implementations: ability with interval, rank interval, who cannot be told apart."""
+    """Rank models, attacks or implementations: ability, rank intervals, groups without significant differences."""
     from ..adapters.parameters import parse_number
 
     view.check(one_format({"csv": as_csv, "latex": as_latex, "json": as_json}))
@@ -421,9 +421,11 @@ def _sentences(ranking: Any, responses: Any) -> list[str]:
     if len(kinds) > 1:
         shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
         rest = f" and {len(shares) - NAMED} more" if len(shares) > NAMED else ""
-        sentences.append(f"What tells them apart, by share of the information: {', '.join(shares[:NAMED])}{rest}.")
+        sentences.append(
+            f"Attacks that separate the subjects, by share of the information: {', '.join(shares[:NAMED])}{rest}."
+        )
     images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
-    sentences.append(f"The images that tell them apart most: {', '.join(images)}.")
+    sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")
     libraries = libraries_of(responses.subjects)
     if responses.kind == "implementations" and len(set(libraries)) > 1:
         table = differential_groups(fit, responses.values, libraries, responses.images)

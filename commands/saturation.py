@@ -53,7 +53,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Find the smallest radius at which an attack fools as many images as at any (CANARY, 3.2.1), by library."""
+    """Find the smallest radius beyond which an attack fools no more images (CANARY, 3.2.1), by library."""
     from ..adapters import attack_of
     from ..adapters.data.datasets import load_data_for
     from ..adapters.parameters import parse_number

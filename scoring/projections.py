@@ -136,7 +136,7 @@ def rank_subsamples(
         responses: that were ranked.
         ranking: of them.
         shares: of the images; one over a share subsets, which have no image in common, are drawn of each.
-        seed: of the drawing and of the fits.
+        seed: random seed of the drawing and of the fits.
         **options: of `rank_matrix`.
 
     Returns:

@@ -53,7 +53,7 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
     Args:
         images: number of images, at least 1.
         replicates: 0 for no interval.
-        seed: of the draws.
+        seed: random seed of the draws.
 
     Returns:
         Shape (replicates + 1, images), uint8; row 0 is all ones: the images themselves.

@@ -48,7 +48,7 @@ def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) ->
     Args:
         folder: where `davylamp evaluate` put its results.
         bootstrap: replicates of the intervals.
-        seed: of the resampling.
+        seed: random seed of the resampling.
 
     Raises:
         Unavailable: if there is no such folder, or no finished cell in it.

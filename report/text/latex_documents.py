@@ -39,7 +39,7 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
         caption=[f"{escape(title)}.", *_said_of_ranking(ranking)],
         interval=r"95\,\% interval of the score",
         best=frozenset(together) if len(together) < len(rows) else frozenset(),
-        rule="Bold: those that cannot be told apart from the first (95\\,\\%).",
+        rule="Bold: those not significantly different from the first (95\\,\\%).",
         made=made_with(None, versions, style),
         decimals={2: 2, 4: 2, 6: 3},
     )

@@ -93,7 +93,7 @@ def print_results(table: Table, console: Console | None = None) -> None:
 
 
 def print_corruptions(tables: Sequence[Table], console: Console | None = None) -> None:
-    """Print how models bear corruptions: a table by models, one by corruptions."""
+    """Print robustness to corruptions: a table by models, one by corruptions."""
     console = console or make_console()
     for table in tables:
         columns, rows = _flat(table)

@@ -36,8 +36,10 @@ def test_models_of_a_folder(run, folder):
     assert names == ["strong", "middle", "weak"]
     assert "R-hat" in out
     assert out.count("\nsynthetic image-") == 4
-    assert "The images that tell them apart most: synthetic image-" in out
-    (shares,) = (line for line in lines if line.startswith("What tells them apart, by share of the information: "))
+    assert "Images that separate the subjects best: synthetic image-" in out
+    (shares,) = (
+        line for line in lines if line.startswith("Attacks that separate the subjects, by share of the information: ")
+    )
     # Every model falls to the search for the smallest change: it tells none apart.
     assert {"fgsm linf 4/255", "pgd linf 4/255"} == set(re.findall(r"(\w+ l\S+(?: \d+/255)?) \d+%", shares))
 
