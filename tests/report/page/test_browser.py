@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from davylamp.benchmarks.speed.synthetic_results import write_results
-from davylamp.report.page.build import build_report
+from davylamp.engine.cell import Cell
+from davylamp.engine.store.plans import note_plan
+from davylamp.report.page.build import build_differences, build_report
+from davylamp.report.page.live import LiveReport
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -386,18 +389,55 @@ def test_columns_are_chosen_and_what_is_shown_is_copied(browser, synthetic):
     assert [name for name in head if not name.endswith((" low", " high"))] == heads()
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-def test_axe_finds_nothing(browser, synthetic, theme, width):
-    look(browser, theme, width)
+def violations_of(browser):
+    """What axe-core finds on the page that is open, all of it unfolded."""
     browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
     browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     browser.set_script_timeout(120)
-    violations = browser.execute_async_script(
+    return browser.execute_async_script(
         """const done = arguments[arguments.length - 1];
         axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.map(
           (rule) => [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));"""
     )
-    assert violations == [], violations
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
+def test_axe_finds_nothing(browser, synthetic, theme, width):
+    look(browser, theme, width)
+    assert violations_of(browser) == []
+
+
+@pytest.fixture(scope="module")
+def other_pages(tmp_path_factory, with_few_draws) -> dict[str, str]:
+    """The pages that are not a report of one finished folder: of a run under way, and of what has changed."""
+    path = tmp_path_factory.mktemp("pages")
+    attacks = ("art:pgd", "foolbox:pgd")
+    before, after = (
+        write_results(path / name, models=("m", "n"), attacks=attacks, images=8, classes=4, seed=seed)
+        for seed, name in enumerate(("before", "after"))
+    )
+    _, record = next(iter(before.read_all("cells")))
+    note_plan(before, [Cell.from_spec({**record.meta["spec"], "seed": 5})])
+    request = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "127.0.0.1:1"}
+    with with_few_draws():
+        body = LiveReport(before.folder)(request, _quiet)
+        return {"live": b"".join(body).decode(), "changes": build_differences(before.folder, after.folder)}
+
+
+def _quiet(*_):
+    """Take the status and the headers of an answer."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("page", ["live", "changes"])
+def test_axe_finds_nothing_on_the_other_pages(browser, other_pages, light, tmp_path, page, theme):
+    (tmp_path / "page.html").write_text(other_pages[page], encoding="utf-8")
+    browser.get((tmp_path / "page.html").as_uri())
+    look(browser, theme, 1400)
+    assert violations_of(browser) == []
+    browser.get((tmp_path / "page.html").as_uri())  # with its menus closed
+    look(browser, theme, 390)
+    assert browser.execute_script(CLIPPED) == [0, []]
 
 
 def test_it_can_be_read_without_javascript(browser, text, tmp_path):

@@ -88,7 +88,7 @@ def test_a_model_at_chance_is_never_first(tmp_path):
     assert "guess" not in judge_first_places(outcomes)[0]
     (caveat,) = write_caveats(outcomes)
     assert caveat.startswith("guess: right on 5 of 40 clean images")
-    assert "cannot be told from guessing one of 10 classes" in caveat
+    assert "not distinguishable from guessing one of 10 classes" in caveat
     alone = folder([("guess", lucky)], {"guess": lucky}, tmp=tmp_path)
     assert judge_first_places(alone)[0].endswith("at chance when clean: there is no first place.")
 
