@@ -39,7 +39,7 @@ class Asking:
         adaptive: those that tell most, in batches, until its rank is known closely enough; else all.
         width: worst minus best rank of an interval that is enough.
         batch: images at once.
-        seed: of the fit and of every draw.
+        seed: random seed of the fit and of every draw.
     """
 
     adaptive: bool = False

@@ -202,7 +202,7 @@ def compare(  # noqa: PLR0913 - as run_attack
         beside: implementations, searches or user attacks to compare with: "best(foolbox:pgd)".
         repaired: the repaired rows as well.
         defaults: every library with its defaults.
-        seed: of every random choice.
+        seed: random seed.
         draws: answers that each example is judged by, of a model that draws random numbers; None: 20.
         eot: answers of such a model whose mean the attack sees; None: 1.
         **parameters: canonical ones, for every implementation.
@@ -394,7 +394,7 @@ def challenge(  # noqa: PLR0913 - as run_attack
         limit: only this many images.
         quick: a first look: 10 images, 10 steps.
         effort: steps, candidates, queries, eot, draws in place of the defaults.
-        seed: of every random choice.
+        seed: random seed.
         device: where models are loaded to; a module stays where it is.
 
     Raises:
@@ -458,7 +458,7 @@ def place(  # noqa: PLR0913 - as run_attack
         batch: images at once, for `adaptive`.
         names: of the images, as the baseline has them.
         workers: processes on this machine.
-        seed: of the fit and of every draw of the ranking.
+        seed: random seed of the fit and of every draw of the ranking.
         **settings: of `davylamp.Config` that do not change what is measured: batch_size, shard_size, device,
             keep_images, isolate and its limits, how servers are asked (rate, cost, token, ...).
 
@@ -527,7 +527,7 @@ def harden(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         limit: of the data, the first ones.
         norm: "linf" or "l2".
         epsilon: radius; None: the customary one.
-        seed: of every random choice.
+        seed: random seed.
         device: where a model given by its name computes.
         out: file of weights, "NAME.pt", and beside it its card; a killed call goes on from its state there.
         mixed_precision: bfloat16 where torch's autocast has it.

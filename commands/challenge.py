@@ -45,7 +45,7 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Evaluate a defence by attacks that adapt to it, until it falls or stands; with a verdict and a page."""
+    """Evaluate a defence with attacks that adapt to it; ends with a verdict and a page."""
     from ..adapters.parameters import parse_number
     from ..adapters.paths import expand_path
     from ..engine.challenge.challenge import challenge

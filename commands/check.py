@@ -20,7 +20,7 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
     folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`")],
     run: Annotated[bool, typer.Option("--run", help="also rerun each cell on a few images")] = False,
     model: Annotated[list[str] | None, typer.Option(help="only this model (repeatable)")] = None,
-    images: Annotated[int, typer.Option(min=1, help="images per cell with --run")] = 8,
+    limit: Annotated[int, typer.Option(min=1, help="images per cell with --run")] = 8,
     device: Annotated[str, typer.Option(help="device for --run: cpu, cuda, cuda:1, mps")] = "cpu",
     how: Annotated[Given, LOADING] = {},  # noqa: B006 - a mark, filled in by `complete`
     strict: Annotated[bool, typer.Option("--strict", help="exit with code 2 if an indicator fails")] = False,
@@ -38,7 +38,7 @@ def check_results(  # noqa: PLR0913, PLR0917 - one argument per option
     view.check("json" if as_json else "")
     model = split_models(model)
     outcomes = read_outcomes(folder, ["OTR"])
-    probed = _probe(outcomes, model, images, device, how) if run else None
+    probed = _probe(outcomes, model, limit, device, how) if run else None
     notes = probed.notes if probed else []
     checks = check_folder(outcomes, models=model)
     counts = Counter(check.state for check in checks)

@@ -25,7 +25,7 @@ def check_rows(
     view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
-    """Run rows on models planted to make them lie (NaN, saturated, random...); exit code 1 if a false result comes."""
+    """Run implementations on misbehaving models (NaN, saturated, random...); exit code 1 on a false result."""
     from ..adapters.catalogue.lookup import find_implementation
     from ..adapters.contract.conformance import PLANTS, check_conformance
     from ..report.text.console import make_console, print_table

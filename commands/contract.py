@@ -23,7 +23,7 @@ def check_promises(
     view: TableOptions = FITTING,
     as_json: Json = False,
 ) -> None:
-    """Hold attacks to their contract, on a model whose answers are known and on models planted to make them lie.
+    """Test attacks against their contract, on a model with a known optimum and on deliberately misbehaving models.
 
     Exit code 1 if a promise is broken or a false result comes.
     """

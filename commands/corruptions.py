@@ -90,7 +90,7 @@ def tabulate_corruptions(  # noqa: PLR0913, PLR0917 - one argument per option
     as_latex: Annotated[bool, typer.Option("--latex", help="print a LaTeX table (booktabs) with caption")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure how models bear corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, into a folder."""
+    """Measure robustness to corruptions: errors by severity, CE, mCE, RmCE, FP and mFR, into a folder."""
     from ..engine.store.store import ResultsStore
     from ..engine.tables.corruption_table import ALEXNET, build_corruptions
     from ..report.text.tables import FORMATS, print_corruptions

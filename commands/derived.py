@@ -5,9 +5,11 @@ A command is listed without them: `davylamp --help` loads neither torch nor the 
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -43,7 +45,21 @@ class DerivedCommand(TyperCommand):
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         app.command(self.name, epilog=self.epilog)(complete(self.callback.unfinished))  # type: ignore[union-attr]
         command = typer.main.get_command(app)
-        return command.make_context(info_name, with_usual_names(args, command), *arguments, **more)
+        try:
+            return command.make_context(info_name, with_usual_names(args, command), *arguments, **more)
+        except typer.BadParameter as error:
+            error.message = say_choice(error.message)
+            raise
+
+
+def say_choice(message: str) -> str:
+    """Typer's complaint about a value that is none of a parameter's, as davylamp names what is near: "did you mean"."""
+    said = message.removeprefix("Value error, ")
+    match = re.fullmatch(r"'(.*)' is not one of (.*)\.", said)
+    if match is None:
+        return said
+    close = get_close_matches(match[1], re.findall(r"'([^']*)'", match[2]))
+    return f"{said[:-1]}; did you mean {' or '.join(close)}?" if close else said
 
 
 def unfinished(function: Callable[..., Any]) -> Callable[[], None]:

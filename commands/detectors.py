@@ -93,7 +93,7 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
     out: Annotated[Path, typer.Option("--out", "-o", help="file for the detector, or folder for the attack")] = _FILE,
     as_json: Json = False,
 ) -> None:
-    """Train a detector beside a model, a file that `davylamp detect` takes; or an attack that learns once, in a folder.
+    """Train a detector for a model (a file for `davylamp detect`), or an attack that is trained once (a folder).
 
     What an attack learned is used by `davylamp evaluate --fit-data` with the same settings, into that folder.
     """
@@ -152,7 +152,7 @@ def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Measure detectors on kept examples: ROC AUC, detection at a rate of false alarms, what fools undetected."""
+    """Measure detectors on kept examples: ROC AUC, detection at given false-positive rates, undetected successes."""
     from ..adapters.parameters import parse_number
     from ..engine.detection.detect import list_unscored, measure_detectors, read_detectors
     from ..engine.detection.judging import RATES

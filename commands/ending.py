@@ -42,11 +42,13 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     rows.sort(key=lambda row: -row.metrics["RA_worst"].value)
     lines = [_model_line(row, pairs.rows) for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
-        lines.append(f"{len(rows) - SHOWN} more with less: `davylamp table FOLDER --by models`")
+        lines.append(
+            f"{len(rows) - SHOWN} more models with lower values: `davylamp table {store.folder.name} --by models`"
+        )
     checks = check_folder(outcomes, models=sorted(names & _models(outcomes)))
     failing = Counter(check.title for check in checks if check.state == "fail")
     said = ", ".join(f"{title} ({count})" if count > 1 else title for title, count in failing.items())
-    return [*lines, f"failure indicators: {said or 'none fails'}"]
+    return [*lines, f"failure indicators: {said or 'none failed'}"]
 
 
 def _models(outcomes: Any) -> set[str]:
@@ -68,19 +70,23 @@ def _model_line(row: Any, pairs: Any) -> str:
     rivals = [each for each in rivals if not each.labels["implementation"].startswith(WORST_CASE)] or rivals
     line = f"{labels['model']}, {labels_text(labels)}: "
     if has_radius:
-        line += f"robust accuracy {_kept(worst)} of {worst.n} images in the worst case; "
+        line += f"robust accuracy {_kept(worst)} on {worst.n} images (worst case); "
     if not rivals:
         return f"{line}no attack has a result"
     norm = labels["norm"] if labels["norm"] in NORMS else ""
     best = min(rivals, key=lambda pair: (-pair.metrics["MR"].value, pair.metrics[norm].value if norm else 0.0))
     fooled, distance = best.metrics["MR"], best.metrics[norm] if norm else None
     if fooled.value == 0:
-        return f"{line}no attack fools any of {fooled.n} images"
-    line += f"strongest: {best.labels['implementation']}, fools {_kept(fooled)} of {fooled.n}"
+        return f"{line}no attack fooled any of {fooled.n} images"
+    line += f"strongest: {best.labels['implementation']}, fooled {_kept(fooled)} of {fooled.n}"
     if not has_radius and distance is not None and distance.n:
         line += f", mean {norm} distance {distance.value:.3g}"
     equal = sum(pair.metrics["MR"].value == fooled.value for pair in rivals) - 1
-    return f"{line} (as many: {equal} more)" if equal and has_radius else line
+    return f"{line} ({_more(equal)} as many)" if equal and has_radius else line
+
+
+def _more(count: int) -> str:
+    return "another fooled" if count == 1 else f"{count} others fooled"
 
 
 def _kept(estimate: Any) -> str:

@@ -80,7 +80,7 @@ def evaluate_models(  # noqa: PLR0913, PLR0917 - one argument per option or grou
     print_config: Annotated[bool, typer.Option("--print-config", help="print the settings as TOML and exit")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run models x attacks x libraries on one data set into a folder; what is there already is skipped."""
+    """Run models x attacks x libraries on one data set into a folder; finished cells are skipped."""
     from ..adapters.models.room.isolated import prepare_rooms
     from ..engine.plan.config import write_config
     from ..engine.plan.make import check_config
@@ -354,7 +354,8 @@ def _print_summary(summary: Any, plan: Any, out: Path) -> None:
     kept = f", {summary.kept} kept" if summary.kept else ""
     part = "" if plan.part is None else f", part {plan.part}"
     waiting = f", {summary.unfinished} wait for pieces of other parts" if summary.unfinished else ""
-    counts = f"{summary.done} cells run{kept}, {len(summary.failed)} failed{waiting}"
+    cells = "cell" if summary.done == 1 else "cells"
+    counts = f"{summary.done} {cells} run{kept}, {len(summary.failed)} failed{waiting}"
     console.print(f"{out}{part}: {counts}, {summary.seconds:.0f} s", highlight=False)
     if not summary.cells:
         console.print(f"- part {plan.part} has nothing to do: there are fewer pieces than parts", highlight=False)

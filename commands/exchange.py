@@ -37,7 +37,7 @@ def import_results(
     data: DataAgain = None,
     as_json: Json = False,
 ) -> None:
-    """Read a bundle into a folder, or put other programs' results beside ours: not judged, none of ours changes."""
+    """Read a bundle into a folder, or add other programs' results for comparison; they are not judged."""
     if what not in WHOSE:
         if path is not None or model is not None or data is not None:
             named = ", ".join(WHOSE)
@@ -68,7 +68,7 @@ def export_results(  # noqa: PLR0913, PLR0917 - one argument per option
     images: Annotated[bool, typer.Option(help="bundle: include the kept adversarial images")] = True,
     data: DataAgain = None,
 ) -> None:
-    """Pack a folder into one file with tables, card, licence and checksums; or write another program's format."""
+    """Pack a folder into one file with tables, card, licence and checksums, or write another program's format."""
     from ..engine.sharing.describe import Terms
 
     terms = Terms(licence, creator, name, description)

@@ -46,7 +46,7 @@ def harden_model(  # noqa: PLR0913, PLR0917 - one argument per option
     ] = Path("weights.pt"),
     as_json: Json = False,
 ) -> None:
-    """Train a model to be robust: weights that MODEL+WEIGHTS.pt loads, and a card that says how and how well."""
+    """Train a robust model: weights that MODEL+WEIGHTS.pt loads, and a model card."""
     from ..adapters.models.zoo.load import load_model
     from ..adapters.parameters import parse_number
     from ..engine.training.harden import harden

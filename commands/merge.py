@@ -50,7 +50,7 @@ def merge_results(
     link: Annotated[bool, typer.Option("--link", help="hard-link files instead of copying them")] = False,
     as_json: Json = False,
 ) -> None:
-    """Put results folders together into a new one: whole or not at all, and every disagreement named."""
+    """Merge results folders into a new one, all or nothing; every disagreement is reported."""
     from ..engine.sharing.merge import merge_folders
     from ..report.text.console import make_console
 

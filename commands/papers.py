@@ -52,11 +52,13 @@ def draw_figures(  # noqa: PLR0913, PLR0917 - one argument per option
         str, typer.Option(help="width: column (3.25 in), text (6.75 in), or 3.5in, 8.5cm, 246pt")
     ] = "column",
     style: Annotated[Style, typer.Option(help="typeface, like Helvetica or like Times")] = Style.sans,
-    norm: Annotated[str | None, typer.Option(help="draw this attack only")] = None,
+    norm: Annotated[
+        str | None, typer.Option(help="accuracy, passes: only this norm: linf, l2, l1, l0 or unrestricted")
+    ] = None,
     model: Annotated[list[str] | None, typer.Option(help="accuracy, passes: only this model (repeatable)")] = None,
-    subjects: Annotated[RankedKind, typer.Option(help="random seed of the ranking")] = RankedKind.models,
+    subjects: Annotated[RankedKind, typer.Option(help="ranking: what to rank")] = RankedKind.models,
 ) -> None:
-    """Draw figures for a paper, with intervals, embedded fonts and colours that are legible in grey."""
+    """Draw figures for a paper, with intervals, embedded fonts and colours that stay legible in grey."""
     from ..report.figures.figure import write_figures
     from ..report.text.console import make_console, print_error
 

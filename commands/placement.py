@@ -87,7 +87,7 @@ def place_metrics(folder: Path, against: str, subjects: Any, chosen: dict[str, A
         against: folder or table of the baseline, or a published one.
         subjects: what is placed.
         chosen: of `build_layers`: norm, knowledge, per, original.
-        seed: of every draw.
+        seed: random seed of every draw.
     """
     from ..benchmarks.canary.table9 import PUBLISHED as TABLES
     from ..benchmarks.canary.table9 import published_baseline

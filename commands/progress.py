@@ -9,6 +9,9 @@ from .time_left import TimeLeft, duration
 
 _EVERY = 60.0  # seconds between two lines
 _OFTEN = 0.1  # seconds between two looks at the bar
+_EARLY = 2.0  # seconds in which the first passes, slowed by warming up, say little about the rest
+_BAR = 16  # columns of the bar
+_BESIDE = 54  # columns for the bar, the images, the time so far and the time left
 
 
 @contextmanager
@@ -22,28 +25,37 @@ def show_progress(total: int, work: Mapping[str, tuple[int, float]] | None = Non
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from ..report.text.console import make_console, printable
+    from ..report.text.fitting import short_name
 
     console, pace = make_console(stderr=True), TimeLeft(total, work or {})
     if not console.is_terminal:
         yield Advance(pace, ProgressLines(pace, lambda line: console.print(line, highlight=False, markup=False)).look)
         return
     fields = "{task.fields[count]}", "{task.fields[left]}"
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn(fields[0]))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(_BAR), TextColumn(fields[0]))
     with Progress(*columns, TimeElapsedColumn(), TextColumn(fields[1]), console=console, transient=True) as bar:
         task = bar.add_task("starting", total=total, count="", left="")
-        last = -_OFTEN
+        last, begun = -_OFTEN, time.monotonic()
 
         def look(name: str) -> None:
             nonlocal last
             if time.monotonic() - last < _OFTEN and pace.done < pace.total:
                 return
             last, seconds = time.monotonic(), pace.seconds_left
-            left = "" if seconds is None else f"about {duration(seconds)} left"
-            what: dict[str, Any] = {"description": printable(name)} if name else {}
+            early = time.monotonic() - begun < _EARLY
+            left = "" if seconds is None or early else f"about {duration(seconds)} left"
+            what: dict[str, Any] = (
+                {"description": _cut(short_name(printable(name)), console.width - _BESIDE)} if name else {}
+            )
             count = f"{pace.done}/{pace.total}"
             bar.update(task, total=pace.total, completed=pace.done + pace.partly, count=count, left=left, **what)
 
         yield Advance(pace, look)
+
+
+def _cut(name: str, width: int) -> str:
+    """A name that leaves room for what stands beside it."""
+    return name if len(name) <= max(width, 12) else f"{name[: max(width, 12) - 1]}…"
 
 
 class Advance:

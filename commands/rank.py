@@ -164,7 +164,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     item_model: Annotated[Model, typer.Option(help="auto: 1pl below 10 subjects, else 2pl")] = Model.auto,
     fit: Annotated[Fit, typer.Option(help="svi: for data too large to sample; nuts: the slow reference")] = Fit.auto,
     norm: Annotated[str | None, typer.Option(help="only results in this norm")] = None,
-    budget: Annotated[str | None, typer.Option(help="largest distance that counts as fooled: 4/255")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="largest distance that counts as fooled: 4/255")] = None,
     knowledge: Annotated[
         Knowledge | None, typer.Option(help="only these attacks; canary ranks each kind separately")
     ] = None,
@@ -201,7 +201,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Rank models, attacks or implementations: ability with interval, rank interval, who cannot be told apart."""
+    """Rank models, attacks or implementations: ability, rank intervals, groups without significant differences."""
     from ..adapters.parameters import parse_number
 
     view.check(one_format({"csv": as_csv, "latex": as_latex, "json": as_json}))
@@ -221,7 +221,7 @@ def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     chosen |= {"per": per.value, "original": original}
     way = None if examples is None else examples.value
     try:
-        radius = None if budget is None else parse_number(budget, "budget")
+        radius = None if epsilon is None else parse_number(epsilon, "epsilon")
         if against is not None:
             options: dict[str, Any] = {"model": item_model.value, "method": fit.value, "seed": seed}
             options |= {"adaptive": adaptive, "width": width, "batch": batch}
@@ -277,7 +277,7 @@ def _refuse(
     _refuse_against(given, method, of_metrics=_of_metrics(folder, method, against))
     if _of_metrics(folder, method, against):
         is_file = folder.suffix == ".csv" and (against is None or Path(against).suffix == ".csv")
-        ignored = ["budget", "library", "unequal", "item_model", "fit", "items", "stability"]
+        ignored = ["epsilon", "library", "unequal", "item_model", "fit", "items", "stability"]
         ignored += ["norm", "knowledge", "per", "original"] if is_file else []
         ignored += ["method"] if method in (Method.mean, Method.borda) else []
         wrong = [f"--{name.replace('_', '-')}" for name in ignored if name in given]
@@ -298,8 +298,8 @@ def _refuse(
         raise InvalidInput("expected --examples with --subjects defences of a results folder")
     if "examples" in given and against is not None and _of_metrics(folder, method, against):
         raise InvalidInput("expected --examples without a baseline of metrics, whose examples nobody knows")
-    if "examples" in given and "budget" in given:
-        raise InvalidInput("expected --budget without --examples: the distances are those that fool the original")
+    if "examples" in given and "epsilon" in given:
+        raise InvalidInput("expected --epsilon without --examples: the distances are those that fool the original")
     if "original" in given and subjects is not Subjects.defences:
         raise InvalidInput("expected --original with --subjects defences")
 
@@ -421,9 +421,11 @@ def _sentences(ranking: Any, responses: Any) -> list[str]:
     if len(kinds) > 1:
         shares = [f"{item} {share:.0%}" for item, share in zip(kinds["item"], kinds["share"], strict=True) if share]
         rest = f" and {len(shares) - NAMED} more" if len(shares) > NAMED else ""
-        sentences.append(f"What tells them apart, by share of the information: {', '.join(shares[:NAMED])}{rest}.")
+        sentences.append(
+            f"Attacks that separate the subjects, by share of the information: {', '.join(shares[:NAMED])}{rest}."
+        )
     images = informative_items(fit, responses.values, responses.images).query("share > 0")["item"].head(NAMED)
-    sentences.append(f"The images that tell them apart most: {', '.join(images)}.")
+    sentences.append(f"Images that separate the subjects best: {', '.join(images)}.")
     libraries = libraries_of(responses.subjects)
     if responses.kind == "implementations" and len(set(libraries)) > 1:
         table = differential_groups(fit, responses.values, libraries, responses.images)
@@ -559,7 +561,7 @@ def _closing(ranking: Any) -> list[str]:
     taus = ", ".join(
         f"{name} {'undefined' if math.isnan(tau) else format(tau, '.2f')}" for name, tau in ranking.agreement.items()
     )
-    lines = [f"Kendall's tau with {taus}; subjects that share a letter cannot be told apart (95 %)"]
+    lines = [f"Kendall's tau with {taus}; subjects that share a letter do not differ significantly (95 %)"]
     quality = ranking.diagnostics
     if quality is not None:
         draws = f"{quality.chains} chains of {quality.draws} draws ({quality.sampler})"

@@ -30,7 +30,7 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Compute a published table again and set it beside the published numbers."""
+    """Recompute a published table and compare it with the published numbers."""
     from ..report.text.console import make_console
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)

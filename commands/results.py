@@ -76,7 +76,7 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
     as_json: Json = False,
 ) -> None:
     """Show a results folder as the papers' tables: any metric, with n and a 95 % bootstrap interval over images."""
-    from ..report.text.latex_metrics import table_latex
+    from ..report.text.latex_metrics import table_latex, usual_part
     from ..report.text.tables import FORMATS, print_results, print_transfer
 
     asked = {"csv": as_csv, "markdown": as_markdown, "latex": as_latex, "json": as_json}
@@ -119,7 +119,10 @@ def show_table(  # noqa: PLR0913, PLR0917 - one argument per option
         with view.open() as console:
             print_results(table, console)
         return
-    text = table_latex(table, versions_of(folder), style) if form == "latex" else FORMATS[form](table)
+    if form == "latex":
+        text = table_latex(table if metric or defence else usual_part(table), versions_of(folder), style)
+    else:
+        text = FORMATS[form](table)
     print(text, end="" if form != "json" else "\n")  # noqa: T201 - the product
     if form != "json":
         _warn(table.notes)
@@ -141,7 +144,7 @@ def show_curves(  # noqa: PLR0913, PLR0917 - one argument per option
     as_csv: Csv = False,
     as_json: Json = False,
 ) -> None:
-    """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; draw them with -o."""
+    """Show accuracy against epsilon or queries, half distortion with R^2, and optimality; -o draws them."""
     from ..adapters.parameters import parse_number
     from ..engine.tables.budget_curves import build_curves
     from ..report.text.tables import curves_csv, curves_json, print_curves

@@ -36,7 +36,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     data: Data = "demo:imagenet",
     limit: Annotated[int | None, typer.Option(min=1, help="use at most this many images")] = None,
     norm: Annotated[str | None, typer.Option(help="norm: linf, l2, l1 or l0 (default: the attack's first)")] = None,
-    budget: Annotated[
+    epsilon: Annotated[
         list[str] | None, typer.Option(help="radius to try: 4/255 (repeatable; default: 9 around the customary one)")
     ] = None,
     threshold: Annotated[
@@ -53,7 +53,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     latex_words: LatexWords = None,
     as_json: Json = False,
 ) -> None:
-    """Find the smallest radius at which an attack fools as many images as at any (CANARY, 3.2.1), by library."""
+    """Find the smallest radius beyond which an attack fools no more images (CANARY, 3.2.1), by library."""
     from ..adapters import attack_of
     from ..adapters.data.datasets import load_data_for
     from ..adapters.parameters import parse_number
@@ -63,7 +63,7 @@ def find_saturation(  # noqa: PLR0913, PLR0917 - one argument per option
     view.check(form)
     settle_attacks(how)
     given = read_parameters({}, param or [], [attack])
-    radii = [parse_number(text, "budget") for text in split_list("--budget", budget) or []] or None
+    radii = [parse_number(text, "epsilon") for text in split_list("--epsilon", epsilon) or []] or None
     rows = choose_rows(attack, split_list("--library", library), repaired=repaired)
     norm = norm or next(iter(rows[0].classes))
     rows = [row for row in rows if norm in row.classes]

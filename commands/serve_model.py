@@ -22,7 +22,7 @@ def serve_model(  # noqa: PLR0913, PLR0917 - one argument per option
     apart: Annotated[Given, APART] = {},  # noqa: B006 - a mark, filled in by `complete`
     largest: Annotated[int, typer.Option(min=1, help="largest request, in MiB")] = 256,
 ) -> None:
-    """Offer a model over HTTP by the Open Inference Protocol (KServe v2), as other programs speak it."""
+    """Serve a model over HTTP by the Open Inference Protocol (KServe v2)."""
     from ..adapters.models.serving.model_server import ModelServer
     from ..adapters.models.serving.served_model import ServedModel
     from ..report.page.serving import Names, listen

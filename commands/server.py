@@ -71,7 +71,7 @@ def work(  # noqa: PLR0913, PLR0917 - one argument per option
     trust: Trust = False,
     until_closed: Annotated[bool, typer.Option("--until-closed", help="exit when standard input is closed")] = False,
 ) -> None:
-    """Do the tasks of a server; several may work at once, also on other machines that share the folder."""
+    """Work on a server's tasks; several workers may run at once, also on other machines that share the folder."""
     import signal
 
     from ..server.folder import ServerFolder, Settings
@@ -176,7 +176,7 @@ def list_tasks(
     server: Address = "",
     as_json: Json = False,
 ) -> None:
-    """Show the tasks of a server and how far they are."""
+    """Show the tasks of a server and their progress."""
     from ..report.text.console import make_console, print_table
     from ..server.client.http_client import ServerClient
 
@@ -220,7 +220,7 @@ def verify(
     key: Annotated[str, typer.Option(help="public key of the server, 64 hexadecimal digits (from `/api/v1/me`)")] = "",
     as_json: Json = False,
 ) -> None:
-    """Check that a fetched task is as its server signed it: every file, every cell."""
+    """Verify the signature of a fetched task: every file, every cell."""
     from ..server.tasks.signing import verify_export
 
     manifest = verify_export(file, key)

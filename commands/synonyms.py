@@ -22,6 +22,7 @@ _OTHERS = {
     "--iterations": ("--steps",),
     "--metrics": ("--metric",),
     "--alpha": ("--step-size",),
+    "--batch": ("--batch-size",),
 }
 # What a command called an option before, when that meant another thing elsewhere.
 _BEFORE = {

@@ -16,6 +16,56 @@ class _Part:
         """Passes of an image: as measured, else as expected."""
         return self.asked / self.done if self.done and self.asked else self.expected
 
+    @property
+    def partly(self) -> float | None:
+        """Images that the passes for unfinished ones amount to; None: as many as `passes` says."""
+        return None
+
+    def begin(self) -> None:
+        """Note that a task begins."""
+
+    def ask(self, passes: int) -> None:
+        """Note passes for images that are not done yet."""
+
+
+class _PartInTurn(_Part):
+    """The same of a worst case, whose images are done as soon as one attack fools them.
+
+    Those that are left are the ones that nothing has fooled: in the running task each of them still has all the attacks
+    that are left, however few passes the others took. Later tasks cost what finished ones did.
+    """
+
+    def __init__(self, left: int, passes: float):
+        super().__init__(left, passes)
+        self._task = left  # images of a task
+        self._before, self._asked_before = 0, 0  # images and passes of the tasks that are finished
+        self._each = 0.0  # passes of each image that is left in the running task
+
+    @property
+    def partly(self) -> float:
+        """Images that the passes for unfinished ones amount to."""
+        return self._running * min(self._each / max(self.expected, 1e-9), 0.99)
+
+    @property
+    def _running(self) -> int:
+        """Images of the running task that are left."""
+        return max(min(self.left, self._task - (self.done - self._before)), 0)
+
+    def begin(self) -> None:
+        """Note that a task begins."""
+        if self.done > self._before:
+            self._task = self.done - self._before
+        self._before, self._asked_before, self._each = self.done, self.asked, 0.0
+
+    def ask(self, passes: int) -> None:
+        """Note passes for images that are not done yet."""
+        self._each += passes / max(self._running, 1)
+
+    def passes_left(self) -> float:
+        """Passes that the images that are left will take."""
+        later = self._asked_before / self._before if self._before else self.expected
+        return self._running * max(self.expected - self._each, 0.0) + (self.left - self._running) * later
+
 
 class TimeLeft:
     """Images that are done and left, by name, and the seconds that the rest will take.
@@ -34,7 +84,7 @@ class TimeLeft:
     ) -> None:
         self.total, self.done = total, 0
         self._clock, self._last = clock, clock()
-        self._parts = {name: _Part(images, passes) for name, (images, passes) in work.items()}
+        self._parts = {name: _part(name, images, passes) for name, (images, passes) in work.items()}
         self._now, self._asked = "", 0  # the name that runs, and its passes for images that are not done yet
 
     def add(self, name: str, images: int) -> None:
@@ -46,6 +96,8 @@ class TimeLeft:
             part.done += images
             part.left = max(part.left - images, 0)
             self.done += images
+        if not images:
+            part.begin()
         if images or name != self._now:
             self._last, self._asked = now, 0
         self._now = name
@@ -61,11 +113,14 @@ class TimeLeft:
         if name != self._now:
             self.add(name, 0)
         self._asked += passes
+        self._part(name).ask(passes)
 
     @property
     def partly(self) -> float:
         """How many images the passes since the last finished one amount to."""
         part = self._parts.get(self._now)
+        if part is not None and part.partly is not None:
+            return part.partly
         if part is None or not self._asked:
             return 0.0
         return min(self._asked / max(part.passes, 1e-9), 0.99 * max(part.left, 0), self.total - self.done)
@@ -77,22 +132,33 @@ class TimeLeft:
         seconds, unnamed = 0.0, self.total - self.done
         for part in self._parts.values():
             if part.left:
-                each = self._image_seconds(part, pass_seconds)
-                if each is None:
+                rest = self._seconds_of(part, pass_seconds)
+                if rest is None:
                     return None
-                seconds += part.left * each
+                seconds += rest
                 unnamed -= part.left
         if unnamed > 0:
             if not self.done:
                 return None
             seconds += unnamed * sum(part.seconds for part in self._parts.values()) / self.done
         running = self._parts.get(self._now)
-        if running is not None:
+        if running is not None and running.partly is None:
             seconds -= self.partly * (self._image_seconds(running, pass_seconds) or 0.0)
         return max(seconds, 0.0)
 
     def _part(self, name: str) -> _Part:
-        return self._parts.setdefault(name, _Part(0, 1.0))
+        return self._parts.setdefault(name, _part(name, 0, 1.0))
+
+    def _seconds_of(self, part: _Part, pass_seconds: float | None) -> float | None:
+        """What the images of a name that are left will take; None: nothing was measured yet."""
+        if not isinstance(part, _PartInTurn):
+            each = self._image_seconds(part, pass_seconds)
+            return None if each is None else part.left * each
+        running = part is self._parts.get(self._now)
+        seconds = part.seconds + (self._clock() - self._last if running else 0.0)
+        asked = part.asked + (self._asked if running else 0)
+        speed = seconds / asked if asked else pass_seconds
+        return None if speed is None else speed * part.passes_left()
 
     def _pass_seconds(self) -> float | None:
         """Seconds of a pass, over all that was measured; that of what runs now counts, too."""
@@ -109,6 +175,12 @@ class TimeLeft:
         if part is running and self._asked:
             return (self._clock() - self._last) / self._asked * part.expected
         return None if pass_seconds is None else pass_seconds * part.expected
+
+
+def _part(name: str, images: int, passes: float) -> _Part:
+    from ..engine.worst_case import WORST_CASE
+
+    return (_PartInTurn if name.startswith(WORST_CASE) else _Part)(images, passes)
 
 
 def duration(seconds: float) -> str:

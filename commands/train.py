@@ -24,7 +24,7 @@ class Lesson:
         norm: None: the one that most libraries have.
         epsilon: as a text; None: the customary radius.
         param: "name=value" each.
-        seed: of every random choice.
+        seed: random seed.
         device: where to compute.
         how: the options of `loading_settings`.
     """

@@ -102,7 +102,7 @@ class Cell:
         parameters: canonical parameters, as they are passed on; of a worst case those of each attack by its name.
         grid: further parameters and the values that a best-effort search tries of each.
         target: rule of the targets, for a targeted threat model.
-        seed: of every random choice.
+        seed: random seed.
         pixels: success and distances count on images of 8 bits.
         measures: groups of metrics that are stored for each image.
         shard_size: images that are attacked at once.

@@ -63,7 +63,7 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
         first: draws that the class is chosen by (n0).
         draws: draws that its chance is estimated by (n).
         alpha: chance of each certificate to be wrong.
-        seed: of the noise; each image draws its numbers.
+        seed: random seed of the noise; each image draws its numbers.
         progress: called with 1 after each image.
 
     Raises:

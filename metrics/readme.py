@@ -39,7 +39,7 @@ METRICS["MR"].function(logits, adv_logits, labels=labels)  # by symbol; METRICS[
 
 ## Metrics
 
-"Robust when" says which values speak for the model or the defence. In the formulas:
+"Robust when" says which values are better for the model or the defence. In the formulas:
 {notation}
 
 """

@@ -194,7 +194,7 @@ def orthogonal_directions(count: int, like: Tensor, *, seed: int = 0) -> Tensor:
     Args:
         count: how many, at most the number of values in an image.
         like: an image (C, H, W): shape, precision and device of each direction.
-        seed: of the random numbers, the same on every device.
+        seed: random seed of the random numbers, the same on every device.
 
     Returns:
         Shape (count, C, H, W), each of root mean square 1.

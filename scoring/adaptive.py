@@ -64,7 +64,7 @@ class Chooser:
         fit: of the baseline, with outcomes.
         responses: of the baseline, shape (N, M); NaN is missing.
         clusters: the image of each item, length M.
-        seed: of every draw.
+        seed: random seed of every draw.
 
     Raises:
         ValueError: if the responses are no outcomes.
@@ -195,7 +195,7 @@ def choose_again(
         clusters: the image of each item, length M.
         width: see `choose_images`; None: that of the interval by all of its images.
         batch: see there.
-        seed: of every draw.
+        seed: random seed of every draw.
     """
     chooser, newcomer, images = Chooser(fit, values[:-1], clusters, seed=seed), values[-1], np.asarray(clusters)
     wanted = chooser.stand(newcomer).width if width is None else width

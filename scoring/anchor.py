@@ -27,7 +27,7 @@ class Anchor:
         fit: of the baseline.
         responses: that were fitted, shape (N, M); NaN is missing.
         draws: of the fit that are taken, evenly; None: all D that hold the items.
-        seed: of every draw.
+        seed: random seed of every draw.
     """
 
     def __init__(self, fit: IRTFit, responses: np.ndarray, *, draws: int | None = None, seed: int = 0):

@@ -61,7 +61,7 @@ def bootstrap(
         responses: shape (N, M); NaN is missing.
         clusters: what is resampled as a whole, the name of the image of each item, length M.
         replicates: number of resamplings.
-        seed: of the resampling.
+        seed: random seed of the resampling.
 
     Returns:
         Shape (replicates, N); NaN where a resampling left a subject no response, and everywhere if there are fewer

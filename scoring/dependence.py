@@ -30,7 +30,7 @@ def missing_by_subject(missing: np.ndarray) -> float:
 
 
 def design_effect(fit: IRTFit, responses: np.ndarray, clusters: Sequence[str]) -> float:
-    """How many times wider the variance of the abilities is because responses to one image hang together.
+    """How many times wider the variance of the abilities is because responses to one image are correlated.
 
     An item response model takes the responses to be independent given ability and item. Five attacks on one image are
     not: an image that is odd for a model is odd under each of them. The middle matrix of the sandwich estimator, sums

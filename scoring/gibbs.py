@@ -45,7 +45,7 @@ class GridGibbs(MCMCKernel):
 
     Args:
         chains: moved at once, each started from a separate draw of the prior.
-        seed: of every random choice; no global state is touched.
+        seed: random seed; no global state is touched.
     """
 
     model = staticmethod(item_response)

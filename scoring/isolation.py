@@ -15,7 +15,7 @@ def isolated(seed: int) -> Iterator[None]:
     """Seed every generator that Pyro uses; put them and the parameter store back afterwards.
 
     Args:
-        seed: of Python, NumPy and torch.
+        seed: random seed of Python, NumPy and torch.
     """
     state, numbers, python = pyro.get_param_store().get_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():

@@ -88,7 +88,7 @@ class Marginal(NamedTuple):
             subjects: N.
             draws: of the abilities.
             every: every how many of them the items are drawn too.
-            seed: of the draws.
+            seed: random seed of the draws.
 
         Returns:
             "ability", shape (draws, N), and "steepness", the mean log discrimination, shape (draws,); and the sites of

@@ -28,7 +28,7 @@ def sample_nuts(
         chains: each from a separate starting point.
         warmup: steps of each chain in which the sampler adapts.
         draws: steps of each chain that are kept.
-        seed: of every random choice; the global generators and Pyro's parameter store are left as they were.
+        seed: random seed; the global generators and Pyro's parameter store are left as they were.
 
     Returns:
         The program's sites, each with dimensions (chains, draws) first, and the number of divergent steps.

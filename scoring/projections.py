@@ -42,13 +42,13 @@ class Projection(NamedTuple):
         """The projection with its condition, in one sentence."""
         if self.more is None:
             return (
-                f"More than {TIMES} times the {self.images} images would be needed to tell {self.better} from "
-                f"{self.worse}, if the present difference is the true one."
+                f"More than {TIMES} times the {self.images} images would be needed to separate {self.better} from "
+                f"{self.worse}, if the observed difference is the true one."
             )
         most = f"{self.high}" if self.high is not None else f"more than {(TIMES - 1) * self.images}"
         return (
-            f"{self.more} more images would tell {self.better} from {self.worse} in one case of two, if the present "
-            f"difference is the true one ({self.low} in one case of ten, {most} in nine)."
+            f"{self.more} more images would separate {self.better} from {self.worse} with probability 0.5, if the "
+            f"observed difference is the true one ({self.low} with probability 0.1, {most} with 0.9)."
         )
 
 
@@ -95,8 +95,8 @@ def describe_projections(projections: Sequence[Projection]) -> list[str]:
         return [*sentences, *(each.sentence for each in hopeless)]
     pairs = [f"{each.better} from {each.worse}" for each in hopeless]
     more = f" and {len(pairs) - NAMED} more pairs" if len(pairs) > NAMED else ""
-    images = f"More than {TIMES} times the {hopeless[0].images} images would be needed to tell"
-    return [*sentences, f"{images} {', '.join(pairs[:NAMED])}{more}, if the present differences are the true ones."]
+    images = f"More than {TIMES} times the {hopeless[0].images} images would be needed to separate"
+    return [*sentences, f"{images} {', '.join(pairs[:NAMED])}{more}, if the observed differences are the true ones."]
 
 
 def _first(numbers: np.ndarray, enough: np.ndarray) -> int | None:
@@ -136,7 +136,7 @@ def rank_subsamples(
         responses: that were ranked.
         ranking: of them.
         shares: of the images; one over a share subsets, which have no image in common, are drawn of each.
-        seed: of the drawing and of the fits.
+        seed: random seed of the drawing and of the fits.
         **options: of `rank_matrix`.
 
     Returns:

@@ -145,7 +145,7 @@ def rank_responses(
     Args:
         responses: shape (N, M), in [0, 1], 1 for the subject; NaN is missing.
         subjects: names, length N.
-        clusters: the image of each item, length M, whose responses may hang together; None: every item is a cluster.
+        clusters: the image of each item, length M, whose responses may be correlated; None: every item is a cluster.
         scoring: "irt" by ability; "mean" by the plain mean and "borda" by the Borda count, both with intervals by
             bootstrap.
         model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, else 2PL.
@@ -154,7 +154,7 @@ def rank_responses(
 
     Returns:
         The ranking. Where images have several items the draws of the abilities are stretched about their means by the
-        root of the `design_effect`: `low`, `high`, ranks, `beats` and `groups` allow for responses that hang together.
+        root of the `design_effect`: `low`, `high`, ranks, `beats` and `groups` allow for correlated responses.
 
     Raises:
         ValueError: if the matrix cannot be ranked or the names do not fit it.
@@ -199,7 +199,7 @@ def stretch(draws: np.ndarray, effect: float) -> np.ndarray:
 
 def stretch_note(effect: float) -> str:
     """What a design effect has done to the intervals."""
-    note = f"responses to one image hang together: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
+    note = f"responses to one image are correlated: intervals and ranks are {np.sqrt(effect):.2g} times as wide as the "
     return f"{note}model's (design effect {effect:.2g}, images as clusters)"
 
 

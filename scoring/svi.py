@@ -71,7 +71,7 @@ def fit_guide(model: ResponseModel, values: Tensor, seen: Tensor, seed: int) -> 
         model: with its priors.
         values: responses, as `observe` has them, shape (N, M).
         seen: where they are, shape (N, M).
-        seed: of the start and of every subsample; Pyro's parameter store is left as it was.
+        seed: random seed of the start and of every subsample; Pyro's parameter store is left as it was.
 
     Returns:
         The guide, single precision.

@@ -119,7 +119,7 @@ def test_the_counts_are_those_of_the_catalogue():
     attacks, status = {row.attack for row in shipped}, Counter(row.status for row in shipped)
     sentence = (
         f"There are {len(IMPLEMENTATIONS)} rows of {len(attacks)} attacks: {status['works']} run as they are, "
-        f"{status['repaired']} are mended from outside, {status['broken']} cannot run, and "
+        f"{status['repaired']} are patched from outside, {status['broken']} cannot run, and "
         f"{len(IMPLEMENTATIONS) - len(shipped)} are repaired versions."
     )
     assert sentence in " ".join(README.split())

@@ -153,7 +153,7 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
         data: images and labels.
         corruption: its name, "fog".
         severity: 1 to 5.
-        seed: of everything random; an image's pixels do not depend on which others are there.
+        seed: random seed random; an image's pixels do not depend on which others are there.
 
     Raises:
         DavylampError: as `corrupt_images`.
@@ -201,13 +201,23 @@ def load_wanted(name: str, limit: int | None, wanted: Wanted, chosen: Collection
     if is_file_name(name):
         return choose_named(Data(*read_data_file(name, limit)), chosen)
     if name not in SAMPLES:
-        raise UnknownName("data", name, known_data())
+        raise UnknownName("data", name, known_data(), meant=_meant_data(name))
     if name in IMAGENET and wanted.resize is None and wanted.crop is None:
         wanted = wanted._replace(resize=256, crop=224)
     if name in WHOLE and wanted.crop is not None:
         wanted = wanted._replace(resize=wanted.crop)
     items = _choose_items(list_samples(name)[:limit], chosen)
     return read_images(items, wanted._replace(as_rgb=False))
+
+
+def _meant_data(name: str) -> str:
+    """What the path of images or arrays is called as data; "" if there is no such path."""
+    if not name:
+        return ""
+    path = expand_path(name)
+    if path.is_dir():
+        return f"imagefolder:{name}"
+    return f"npz:{name}" if path.suffix == ".npz" and path.is_file() else ""
 
 
 def wanted_by(classifier: Classifier) -> Wanted:

@@ -107,7 +107,7 @@ def call_library(
         images: what is attacked, on any device.
         threat_model: passed to the library; a targeted-only row gets targets under an untargeted one, too.
         kwargs: arguments in the library's words.
-        seed: of every random generator during the call.
+        seed: random seed of every random generator during the call.
         meter: what the queries may cost, and who notes what is nearest.
 
     Returns:

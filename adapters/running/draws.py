@@ -92,7 +92,7 @@ def judged(
         images: shape (N, C, H, W).
         labels: shape (N,), on the same device.
         targets: shape (N,), or None.
-        seed: of the draws.
+        seed: random seed of the draws.
         final: draw other numbers than where examples were only chosen.
     """
     if not classifier.random:

@@ -28,7 +28,7 @@ class Evidence:
         spent: queries that each image has used before, shape (N,).
         trace: notes the nearest example of each image; None: nobody wants to know.
         fitted: what the row has learned before, if it learns once.
-        seed: of the judge's draws, where the model draws random numbers.
+        seed: random seed of the judge's draws, where the model draws random numbers.
     """
 
     draws_fooled: Tensor | None = None  # share of the draws, (N,), of a random model, once it is concluded
@@ -188,7 +188,7 @@ def last_on_grid(
         examples: the examples, with labels and targets.
         success: those that fool it, shape (N,) bool.
         unsteady: a seed, for a model that predicts now this, now that.
-        seed: of the draws of a model that is meant to.
+        seed: random seed of the draws of a model that is meant to.
     """
     rounded, broken = success.clone(), torch.zeros_like(success)
     if not success.any():

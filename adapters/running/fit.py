@@ -36,7 +36,7 @@ class Fitted:
         implementation: "art:uap".
         threat_model: norm, epsilon, targeted.
         parameters: canonical ones, as it was fitted with.
-        seed: of every random choice.
+        seed: random seed.
         model: name of the model that it was fitted on.
         arrays: what was learned, by name: "perturbation", (C, H, W), or the weights of a generator.
         images: how many it was fitted on: those that the model gets right; 0: it needs none.

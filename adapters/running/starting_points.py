@@ -24,7 +24,7 @@ def find_starting_points(
         inputs: clean images, shape (N, C, H, W).
         labels: their labels, shape (N,).
         targets: target classes, shape (N,), or None.
-        seed: of the noise; each image has a separate stream.
+        seed: random seed of the noise; each image has a separate stream.
 
     Returns:
         The starting points, shape (N, C, H, W) (the clean image where there is none), and whether there is one,

@@ -25,7 +25,7 @@ def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int)
         classifier: the model.
         inputs: clean images, shape (N, C, H, W).
         logits: what is known of them, shape (N, K).
-        seed: of what the model draws.
+        seed: random seed of what the model draws.
     """
     if classifier.steady is None:
         noise = torch.rand(inputs[:2].shape, generator=torch.Generator().manual_seed(0), device="cpu").to(inputs)
@@ -55,7 +55,7 @@ def draw_hits(
         images: shape (N, C, H, W).
         labels: shape (N,).
         targets: shape (N,), or None.
-        seed: of the orders, and of what the model draws.
+        seed: random seed of the orders, and of what the model draws.
         draws: how often, at most 8.
     """
     always, ever = torch.ones_like(labels, dtype=torch.bool), torch.zeros_like(labels, dtype=torch.bool)

@@ -46,7 +46,7 @@ def run_transfer(  # noqa: PLR0913 - as run_attack
         labels: ground truth, shape (N,).
         threat_model: norm, epsilon, targeted.
         logits: of the classifier on the clean images, shape (N, K), where they are known.
-        seed: of every random choice.
+        seed: random seed.
         draws: answers that each example is judged by, of a classifier that draws random numbers, as for `run_attack`.
         **more: as for `run_attack`; `max_queries` are passes of the surrogate.
 

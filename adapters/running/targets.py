@@ -66,7 +66,7 @@ def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tens
         logits: of the clean images, shape (N, K).
         labels: shape (N,).
         rule: "second-likely", "least-likely", "random" or a class number; an image of that class gets the class after.
-        seed: of the random targets.
+        seed: random seed of the random targets.
 
     Raises:
         InvalidInput: if the rule is none of these.

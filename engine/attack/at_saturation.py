@@ -61,7 +61,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         threat_model: norm, targeted, and the largest radius; without epsilon the radii are 1/16 to 16 of the customary
             one (`default_epsilon`) at first.
         targets: target classes, shape (N,), for a targeted threat model.
-        seed: of every random choice.
+        seed: random seed.
         first: place of the first image in the whole data set.
         logits: of the clean images, where they are known.
         pixels: success and distance count on images of 8 bits, also in the search.

@@ -90,7 +90,7 @@ def best_effort(  # noqa: PLR0913 - the nouns of run_attack by position, the cho
             (`default_epsilon`): linf 64/255, l2 a root mean square change of 32/255, l0 16 % of the components.
         rounds: halvings, 1 to 24: the radii are k / 2**rounds of the largest (l0: rounded up to whole numbers).
         targets: target classes, shape (N,), for a targeted threat model.
-        seed: of every random choice.
+        seed: random seed.
         first: place of the first image in the whole data set, or of each, as in `run_attack`.
         logits: of the clean images, where they are known, as in `run_attack`.
         grid: further parameters, and the values to try of each.

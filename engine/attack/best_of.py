@@ -73,7 +73,7 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
         threat_model: norm, targeted, and perhaps a radius: success then means an example within it.
         max_queries: forward plus backward passes of each image over all attacks, at least 8.
         targets: target classes, shape (N,), for a targeted threat model.
-        seed: of every random choice.
+        seed: random seed.
         first: place of the first image in the whole data set, or of each, as in `run_attack`.
         logits: of the clean images, where they are known, as in `run_attack`.
         grid: further parameters, and the values of each: an attack takes another combination each turn.

@@ -64,7 +64,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
         budgets: at least two radii; None: the customary one (`default_epsilon`) times 1/16, 1/8, ... 16.
         threshold: difference of ratios from which on it is significant, 0 to 1; below 1 / N none is tolerated.
         targets: target classes, shape (N,): the attack is targeted then.
-        seed: of every random choice.
+        seed: random seed.
         progress: called with the number of images done after each library call.
         **parameters: canonical parameters; `step_size` may be relative to the radius, as in `best_effort`.
 

@@ -52,7 +52,7 @@ def challenge(  # noqa: PLR0913 - what is attacked by position, the choices by k
         limit: only this many images.
         quick: a first look: 10 images, 10 steps.
         effort: fields of `Effort` in place of its values: steps, candidates, queries, eot, draws.
-        seed: of every random choice.
+        seed: random seed.
         device: where to compute.
         loading: how models are loaded by name.
         say: called with each attempt as soon as it is done.

@@ -81,7 +81,7 @@ class Challenger:
         norm: "linf" or "l2".
         epsilon: the radius.
         effort: how much is spent.
-        seed: of every random choice.
+        seed: random seed.
         say: called with each attempt as soon as it is done.
     """
 

@@ -40,7 +40,7 @@ def run_checks(outcome: Outcome, probes: Mapping[str, Any] | None) -> Iterator[C
             yield make_check(name, "unknown", *about, "the attack has learned once, from other images")
             continue
         if outcome.cell.is_worst_case:
-            yield make_check(name, "unknown", *about, "it is several attacks: run them in full, each by itself")
+            yield make_check(name, "unknown", *about, "a worst case over several attacks: run each of them in full")
             continue
         probe = None if probes is None else probes[name]
         if probes is None or probe is None:

@@ -128,7 +128,7 @@ _ALL = (
     ),
     Indicator(
         "evidence",
-        "Runs that say nothing",
+        "Uninformative runs",
         "no-gradient, no-signal, nan-logits, unstable: mend the model, or use attacks without them; model-changed, "
         "crashed: use another library's implementation",
         "davylamp",

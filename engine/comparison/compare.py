@@ -159,7 +159,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             norm.
         defaults: every library with its defaults; only `parameters` are passed on.
         target: "second-likely", "least-likely", "random" or a class number, for a targeted threat model.
-        seed: of every random choice.
+        seed: random seed.
         draws: as for `run_attack`, of a model that draws random numbers.
         eot: see there.
         progress: called with an implementation's name and the number of images that it has just done.

@@ -50,7 +50,7 @@ def run_quickstart(
     Args:
         classifier: the model under attack.
         data: images that it was made for.
-        seed: of every random choice.
+        seed: random seed.
         progress: called with an implementation's name and the images just done.
     """
     for trial in TRIALS:

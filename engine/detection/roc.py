@@ -63,7 +63,7 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
         clean: score of every image, shape (N,).
         adversarial: score of what was made of each, (N,).
         fooled: which of these count, (N,) bool.
-        seed: of the draws.
+        seed: random seed of the draws.
 
     Returns:
         No interval (NaN) for fewer than 5 fooled images, nor where every pair agrees: a resample knows of no other.

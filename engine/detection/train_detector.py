@@ -57,7 +57,7 @@ def train_detector(
         data: clean images and labels, none of which may be tested on later; 30 % are kept for where to draw the line.
         shown: the attack whose successes it learns, for a detector that learns any.
         model: the name that the classifier was loaded by.
-        seed: of every random choice.
+        seed: random seed.
         **parameters: of the detector.
 
     Raises:

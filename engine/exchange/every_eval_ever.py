@@ -47,7 +47,7 @@ def export_every_eval_ever(
         path: a folder for the files, `davylamp/DEVELOPER/MODEL/UUID.json`; made if its parent is there.
         creator: the organisation that reports; "": "not stated".
         bootstrap: replicates of intervals that are not of shares.
-        seed: of the resampling.
+        seed: random seed of the resampling.
 
     Raises:
         Unavailable: if there is no such folder, or a file cannot be written.

@@ -94,7 +94,7 @@ def plant(classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed
         image: in [0, 1], shape (C, H, W).
         norm: of the ball.
         radius: of the ball.
-        seed: of every random point.
+        seed: random seed of every random point.
 
     Returns:
         "classifier": the two-class classifier; "example": the planted point, (C, H, W); "separable": whether the

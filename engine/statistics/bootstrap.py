@@ -53,7 +53,7 @@ def resample(images: int, replicates: int, seed: int) -> np.ndarray:
     Args:
         images: number of images, at least 1.
         replicates: 0 for no interval.
-        seed: of the draws.
+        seed: random seed of the draws.
 
     Returns:
         Shape (replicates + 1, images), uint8; row 0 is all ones: the images themselves.
@@ -108,7 +108,7 @@ def interval(draws: np.ndarray, n: int, different: int = 0) -> Estimate:
         different: how many different ones they are; 0: all.
     """
     low, high = (float(ends[0]) for ends in bands(draws[:, None]))
-    if (different or n) < FEWEST or low == high:
+    if (different or n) < FEWEST or low == high or math.isclose(low, high, rel_tol=1e-12):  # sums round
         low = high = math.nan
     return Estimate(float(draws[0]), low, high, n)
 

@@ -119,16 +119,21 @@ class Judgement:
         return self.verdict
 
     @property
+    def is_able(self) -> bool:
+        """Whether some outcome with these images is significant."""
+        return not self.reason and self.images >= self.needed
+
+    @property
     def power(self) -> str:
         """What these images could have shown at all, in a sentence."""
         if self.reason:
             return f"not compared: {self.reason}"
         if self.images < self.needed:
             return (
-                f"with {_images(self.images)} no outcome can be significant: {self.needed} are the least, "
+                f"with {_images(self.images)}, no outcome can be significant: at least {self.needed} are needed, "
                 f"{self.needed - self.images} more"
             )
-        return f"with {self.images} images only a difference of {self.detectable} or more could have been seen"
+        return f"with {self.images} images, only differences of at least {self.detectable} images can be detected"
 
 
 def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.ndarray | None = None) -> Judgement:

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from ...adapters.threat_model import NORMS
+from ...adapters.words import radius_text
 from ...errors import InvalidInput, UnknownName, Unsupported
 from ..statistics.bootstrap import resample
 from ..store.outcomes import Outcomes, outcomes_of
@@ -80,7 +81,7 @@ def build_curves(
             square change times 255.
         norm: only this one.
         models: only these.
-        budgets: those of the table, >= 0; None: round numbers.
+        budgets: those of the table, >= 0; None: round numbers, for linf of grey levels.
         bootstrap: replicates, over images; 0: no bands.
         seed: of the resampling.
 
@@ -107,7 +108,7 @@ def build_curves(
         runs, points = _split([*members], queries=queries, grey=grey)
         top = _top(runs, points)
         imported = [] if queries else _imported(runs, outcomes.references, name, grey=grey)
-        shown[name] = tuple(sorted({0.0, *map(float, budgets)})) if budgets else round_budgets(top, log=queries)
+        shown[name] = tuple(sorted({0.0, *map(float, budgets or _round(top, name, against, groups))}))
         grid = _grid(top, (*shown[name], *_budgets_run(points)), log=queries)
         curves += [draw_run(run, grid, counts, best, envelopes) for run in runs]
         curves += [draw_points(each, counts) for each in points]
@@ -117,6 +118,15 @@ def build_curves(
         notes += _limits(runs)
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
     return Curves(against, unit, shown, tuple(curves), (*_violations(curves), *notes, *outcomes.notes))
+
+
+def _round(top: float, norm: str, against: Against, groups: Sequence[Group]) -> list[float]:
+    """Round budgets up to the largest: of linf so many 255ths, if its radii are written so."""
+    radii = [group.labels["epsilon"] for group in groups if group.labels["norm"] == norm == "linf"]
+    written = [radius_text(norm, radius) for radius in radii if radius and math.isfinite(radius)]
+    if norm != "linf" or against != "epsilon" or not all(text.endswith("/255") for text in written):
+        return list(round_budgets(top, log=against == "queries"))
+    return [level / 255 for level in round_budgets(round(top * 255, 9), log=False)]
 
 
 def _grid(top: float, budgets: Sequence[float], *, log: bool) -> np.ndarray:

@@ -18,7 +18,7 @@ def split_data(data: Data, share: float, seed: int) -> tuple[Data, Data]:
     Args:
         data: at least 2 images.
         share: inside (0, 1); at least one image goes to either side.
-        seed: of the draw.
+        seed: random seed of the draw.
 
     Raises:
         InvalidInput: if the share or the data cannot be split.

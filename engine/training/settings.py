@@ -49,7 +49,7 @@ class TrainingSettings:
         norm: "linf" or "l2".
         epsilon: radius that the model is trained for; of methods that know none, the one that its card is measured at.
         values: every number of the method and of the loop.
-        seed: of the order of the images and of every random start.
+        seed: random seed of the order of the images and of every random start.
         mixed_precision: compute in bfloat16 where torch's autocast does.
         fresh: begin with weights that are drawn anew instead of the model's.
     """

@@ -37,7 +37,7 @@ def draw_accuracy(make: type, width: float, curves: Curves) -> Any:
             _draw_curve(axes, curve, names.index(curve_name(curve.labels)), _shift(curve, panels[key]))
         clean = next((curve.accuracy[0] for curve in panels[key] if len(curve.accuracy)), math.nan)
         axes.axhline(clean, color="#606060", linewidth=0.7, linestyle=(0, (1, 2)), zorder=0, label=_CLEAN)
-        axes.set_ylim(-0.03, 1.03)
+        axes.set_ylim(-0.06, 1.07)  # room for the markers at both ends
         axes.set_xlim(0, 1.06 * max(float(curve.budgets.max()) for curve in panels[key]))
         norm = key[1]
         _scale_greys(axes, norm, panels[key])
@@ -168,8 +168,11 @@ def _look(place: int) -> dict[str, Any]:
 
 
 def _scale_greys(axes: Any, norm: str, curves: Sequence[Curve]) -> None:
-    """Radii of linf as multiples of a grey level, where all points are whole ones."""
+    """Radii of linf as multiples of a grey level, unless those that were run are written otherwise."""
     largest = max((float(curve.budgets.max()) for curve in curves), default=0.0)
+    runs = [budget for curve in curves if curve.kind == "points" for budget in curve.budgets if budget > 0]
+    if not all(radius_text(norm, float(budget)).endswith("/255") for budget in runs):
+        return
     if norm != "linf" or largest <= 0:
         return
     levels = largest * 255

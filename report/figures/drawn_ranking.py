@@ -9,7 +9,7 @@ _ROW, _BESIDE = 0.16, 0.6  # inches of a row, and of the axis below
 
 
 def draw_ranking(make: type, width: float, ranking: Any) -> Any:
-    """The best above; to the right its letters: two that share one cannot be told apart at 95 %.
+    """The best above; to the right its letters: subjects that share one do not differ significantly at 95 %.
 
     Args:
         make: `Figure` of Matplotlib.

@@ -37,6 +37,7 @@ from ..sections.ranking import write_ranking
 from ..sections.transfer import write_transfer
 from ..sections.trust import write_trust
 from ..sections.verdict import write_verdict
+from ..text.fitting import short_name
 
 Value = TypeVar("Value")
 
@@ -47,7 +48,7 @@ def build_report(folder: str | Path, *, bootstrap: int = 1000, seed: int = 0) ->
     Args:
         folder: where `davylamp evaluate` put its results.
         bootstrap: replicates of the intervals.
-        seed: of the resampling.
+        seed: random seed of the resampling.
 
     Raises:
         Unavailable: if there is no such folder, or no finished cell in it.
@@ -153,9 +154,10 @@ def _environment() -> Any:
         loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.filters["prose"] = lambda text: Markup(
-        _keep_together(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+        _keep_together(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(short_name(text)))))
     )
-    made.filters["breaks"] = lambda text: Markup(re.sub(r"([_:./-])(?=\w)", r"\1<wbr>", str(escape(text))))
+    made.filters["short"] = short_name
+    made.filters["breaks"] = lambda text: Markup(re.sub(r"([_:./-])(?=\w)", r"\1<wbr>", str(escape(short_name(text)))))
     made.globals["asset"] = lambda name: Markup(load(name))
     return made
 

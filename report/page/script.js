@@ -12,6 +12,15 @@
     if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e6)) return value.toExponential(2);
     return Math.abs(value) < 1000 ? String(Number(value.toPrecision(3))) : value.toFixed(0);
   };
+  // A value and the ends of its interval, in as many digits as the width of the interval allows.
+  const digits = (value, low, high) => {
+    if (low === null || low === undefined || high === null || high === undefined) return [format(value)];
+    if (!(high > low)) return [value, low, high].map(format);
+    const places = Math.min(20, Math.max(0, 1 - Math.floor(Math.log10(high - low))));
+    const alone = format(value);
+    const short = (alone.split(".")[1] || "").length < places || alone.includes("e");
+    return [short ? value.toFixed(places) : alone, low.toFixed(places), high.toFixed(places)];
+  };
 
   // Theme: the system's, light or dark; remembered where the browser allows it.
   const themes = ["auto", "light", "dark"];
@@ -148,8 +157,12 @@
   // A table wider than its frame says so, on the side where there is more.
   const cue = (box) => {
     const frame = box.querySelector(".frame");
-    const { scrollLeft, scrollWidth, clientWidth } = frame.firstElementChild;
-    const sides = [scrollLeft > 1 && "left", scrollLeft + clientWidth < scrollWidth - 1 && "right"].filter(Boolean);
+    const inside = frame.firstElementChild;
+    const { scrollLeft, scrollWidth, clientWidth, scrollTop, scrollHeight, clientHeight } = inside;
+    const sides = [
+      scrollLeft > 1 && "left", scrollLeft + clientWidth < scrollWidth - 1 && "right",
+      scrollTop + clientHeight < scrollHeight - 1 && "down",
+    ].filter(Boolean);
     frame.dataset.more = sides.join(" ");
   };
   const equip = (box) => {
@@ -211,7 +224,7 @@
       const high = about.high ?? Math.max(...known);
       cells.forEach((row, i) => row.forEach((cell, j) => {
         const entry = values[i][j];
-        cell.replaceChildren(format(entry && entry[0]));
+        cell.replaceChildren(entry ? digits(...entry)[0] : "-");
         for (const name of ["v", "low", "high"]) delete cell.dataset[name];
         cell.removeAttribute("style");
         cell.removeAttribute("title");
@@ -221,10 +234,10 @@
         cell.style.setProperty("--heat", high > low ? (entry[0] - low) / (high - low) : 0.5);
         if (entry[1] === null || entry[2] === null) return;
         [, cell.dataset.low, cell.dataset.high] = entry;
-        cell.append(make("span", `${format(entry[1])} to ${format(entry[2])}`, { class: "interval" }));
+        cell.append(make("span", digits(...entry).slice(1).join(" to "), { class: "interval" }));
       }));
       all("thead th", box).forEach((head) => head.removeAttribute("aria-sort"));
-      legend.textContent = `${about.direction || "neither direction speaks for the model"}; stronger colour is more`;
+      legend.textContent = `${about.direction || "neither direction is better for the model"}; stronger colour means higher`;
     };
     select.addEventListener("change", () => show(select.value));
     box.querySelector(".choice").hidden = false;
@@ -268,7 +281,10 @@
 
   // Navigation: closed on a narrow screen, the section in view is marked.
   const contentsList = document.querySelector("nav details");
-  if (matchMedia("(max-width: 60rem)").matches) contentsList.open = false;
+  const narrow = matchMedia("(max-width: 60rem)");
+  const fitContents = () => { contentsList.open = !narrow.matches; };
+  narrow.addEventListener("change", fitContents);
+  fitContents();
   const links = new Map(all("nav a").map((link) => [link.hash.slice(1), link]));
   const watch = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) {

@@ -9,7 +9,8 @@ import numpy as np
 from markupsafe import Markup
 
 from ...engine.statistics.bootstrap import Estimate
-from ..text.console import format_cell
+from ..text.console import format_cell, interval_texts
+from ..text.fitting import short_name
 
 
 class Entry(NamedTuple):
@@ -26,6 +27,12 @@ class Entry(NamedTuple):
     kind: str = ""
     title: str = ""
     picture: str = ""
+
+    @property
+    def ends(self) -> str:
+        """Both ends of the interval, in as many digits as its width allows."""
+        low, high = (math.nan if end is None else end for end in (self.low, self.high))
+        return " to ".join(interval_texts(math.nan, low, high)[1:])
 
 
 class Column(NamedTuple):
@@ -281,10 +288,11 @@ def entry(value: Any, *, kind: str = "", title: str = "") -> Entry:
     """A cell from a value: text as it is, numbers with three digits, an estimate with its interval."""
     if isinstance(value, Entry):
         return value
+    value = short_name(value) if isinstance(value, str) else value
     if isinstance(value, Estimate):
         n = f"n = {value.n}"
         return Entry(
-            format_cell(float(value.value)),
+            interval_texts(float(value.value), float(value.low), float(value.high))[0],
             _finite(value.value),
             _finite(value.low),
             _finite(value.high),

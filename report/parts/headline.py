@@ -14,6 +14,7 @@ from .blocks import Said
 from .percent import percent_range, percent_text
 from .standings import ModelPlace, Standing, list_standings, right_of
 
+_DIFFERENT = "Significantly different from"
 _REASONS = 3  # that are shown of failed cells
 _NAMED = 3  # models that a sentence names
 
@@ -31,13 +32,13 @@ def write_caveats(outcomes: Outcomes) -> list[str]:
         reasons = Counter(f"{cell.title} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
         more = f"; and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
         examples = "; ".join(list(reasons)[:_REASONS])
-        lines.append(f"{_many(failed, 'cell')} failed and count for nobody ({examples}{more}).")
+        lines.append(f"{_many(failed, 'cell')} failed and are not counted ({examples}{more}).")
     finished = {outcome.cell.subject.key for outcome in outcomes.done}
     for key in dict.fromkeys(cell.subject.key for cell, _ in outcomes.failed):
         if key not in finished:
             lines.append(f"{names[key]}: no cell has a result, so nothing is known of its robustness.")
     for key in find_chance(outcomes):
-        lines.append(f"{names[key]}: {_at_chance(outcomes.clean[key])}, so no attack can say anything about it.")
+        lines.append(f"{names[key]}: {_at_chance(outcomes.clean[key])}, so attacks on it say nothing.")
     return lines
 
 
@@ -75,7 +76,7 @@ def _judge_first(standing: Standing, others: int) -> Said:
         median = "no attack fools half of them" if math.isinf(first.value) else f"median {_value(first, norm)}"
         value = f"needs the largest change over its {first.images} images: {median}"
     shared = any(not place.apart and not math.isnan(place.p) for place in standing.places[1:])
-    verb = "is first by the numbers, not by the test: it " if shared else ""
+    verb = "ranks first, but not significantly: it " if shared else ""
     text = f"{verb}{value} ({known}); {standing.threat}."
     if len(standing.places) == 1:
         proof = "It is the only model." if not others else f"{_many(others, 'other model')} cannot be compared with it."
@@ -105,18 +106,18 @@ def _compare(standing: Standing) -> str:
     test, largest = "sign test" if norm else "exact McNemar", max(place.p for place in known)
     if all(place.apart for place in known):
         if len(known) > 1:
-            return f"Told apart from each of the {len(known)} others: largest {test} p = {largest:.2g}.{aside}"
-        return f"Told apart from {known[0].model} ({_value(known[0], norm)}): {test} p = {largest:.2g}.{aside}"
+            return f"{_DIFFERENT} each of the {len(known)} others: largest {test} p = {largest:.2g}.{aside}"
+        return f"{_DIFFERENT} {known[0].model} ({_value(known[0], norm)}): {test} p = {largest:.2g}.{aside}"
     power = _power(first.images, SIGNIFICANT / len(known))
     if len(known) > 1:
         close = [place for place in known if not place.apart]
-        shared = f"{len(close)} of the {len(known)} others cannot be told apart from it: {_names(close)}"
+        shared = f"{len(close)} of the {len(known)} others do not differ significantly from it: {_names(close)}"
         return f"{shared} ({test}, Bonferroni; {power}).{aside}"
     same = _value(first, norm) == _value(known[0], norm)
     other = f"{known[0].model}, which {'needs' if norm else 'keeps'} as much" if same else known[0].model
     margin = f"; equivalent within {MARGIN:.0%}" if standing.equivalent else ""
     value = "" if same else f" ({_value(known[0], norm)})"
-    return f"Not told apart from {other}{value}{margin}: {test} p = {largest:.2g}; {power}.{aside}"
+    return f"Not significantly different from {other}{value}{margin}: {test} p = {largest:.2g}; {power}.{aside}"
 
 
 def _value(place: ModelPlace, norm: str) -> str:
@@ -127,9 +128,9 @@ def _power(images: int, level: float) -> str:
     """What so many images can show at all."""
     least = least_decisive(level)
     if images < least:
-        few = f"with {_many(images, 'image')} no outcome can be significant"
-        return f"{few}: {least} are the least, {least - images} more"
-    return f"with {images} images only a difference of {least} or more could have been seen"
+        few = f"with {_many(images, 'image')}, no outcome can be significant"
+        return f"{few}: at least {least} are needed, {least - images} more"
+    return f"with {images} images, only differences of at least {least} images can be detected"
 
 
 def _names(places: Sequence[ModelPlace]) -> str:
@@ -148,7 +149,7 @@ def _at_chance(clean: Clean) -> str:
     classes = clean.logits.shape[1]
     return (
         f"right on {int(right.sum())} of {len(right)} clean images ({low:.2g} to {high:.2g}), "
-        f"which cannot be told from guessing one of {classes} classes"
+        f"not distinguishable from guessing one of {classes} classes"
     )
 
 

@@ -20,7 +20,7 @@ def list_missing(outcomes: Outcomes, checks: Sequence[Check]) -> tuple[Said, ...
     if unknown:
         rest = len(unknown) - not_run
         text = f"{not_run} of {len(checks)} checks were not run: `davylamp check FOLDER --run`." if not_run else ""
-        text += f" {rest} {'more' if not_run else f'of {len(checks)} checks'} cannot be told from these records."
+        text += f" {rest} {'more' if not_run else f'of {len(checks)} checks'} cannot be decided from these records."
         lines.append(Said(text.strip() if rest else text, "unknown", "trust"))
     if not (outcomes.failed or outcomes.running or outcomes.waiting or outcomes.damaged):
         lines.insert(0, Said(f"No cell is missing: all {len(outcomes.done)} have a result.", "pass"))
@@ -32,6 +32,4 @@ def _few_images(outcomes: Outcomes) -> list[str]:
     low, high = share_interval(fewest / 2, fewest)
     if not fewest or (high - low) / 2 <= FEW:
         return []
-    return [
-        f"Few images: with {fewest}, a share near one half is only known to {50 * (high - low):.0f} points either way."
-    ]
+    return [f"Few images: with {fewest}, the 95 % interval of a share near 50 % is ±{50 * (high - low):.0f} points."]

@@ -81,9 +81,11 @@ def _judge(threat: str, groups: Sequence[Group]) -> Said:
         f"fools {percent_text(first.share)} of {size} (95 % interval {percent_range(first.low, first.high)}); {threat}."
     )
     left = len(groups) - 1 - len(rest)
-    fewer = f" {left} that met other models are left out." if left else ""
+    fewer = f" {left} run on other models are left out." if left else ""
     if not rest:
-        return Said(text, lead=first.name, proof=f"No other attack was run on as many.{fewer}", link="leaderboard")
+        return Said(
+            text, lead=first.name, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard"
+        )
     images = sum({data: len(values) for (data, _), values in first.fooled.items()}.values())
     proof = _compare(rest, [test_against(first, other) for other in rest], images)
     return Said(text, lead=first.name, proof=f"{proof}.{fewer}", link="leaderboard")
@@ -100,8 +102,12 @@ def _compare(rest: Sequence[Contender], tests: Sequence[float], images: int) -> 
     more = f" and {len(close) - _NAMED} more" if len(close) > _NAMED else ""
     least = least_decisive(level)
     test = f"sign test p = {largest:.2g}" if len(rest) == 1 else "sign tests, Bonferroni"
-    few = f"; {images} images are too few for any difference to count: {least} are the least" if images < least else ""
-    return f"Not told apart from {names}{more}: {test}{few}"
+    few = (
+        f"; {images} images are too few for a significant difference: at least {least} are needed"
+        if images < least
+        else ""
+    )
+    return f"Not significantly different from {names}{more}: {test}{few}"
 
 
 def _contender(group: Group) -> Contender:

@@ -48,7 +48,7 @@ def judge_all(done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -
 def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping[tuple[str, str], About]) -> Section:
     """Success, distance, queries, time and verdict of each library beside the others; what their defaults say."""
     title = "Agreement of the libraries"
-    lead = "The same attack, the same parameters, the same images: do the libraries find the same?"
+    lead = "The same attack, the same parameters, the same images: do the libraries give the same result?"
     if not pairs:
         why = "No attack was run through two or more libraries here. Evaluate `pgd` rather than `foolbox:pgd` for this."
         return Section("agreement", title, lead, (Text(why, "note"),))
@@ -94,9 +94,8 @@ def _difference(pair: PairVerdict) -> str:
         numbers = f"larger changes where both succeed, Wilcoxon p = {judgement.p_distance:.2g}"
     else:
         most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
-        numbers = (
-            f"{most} images fall to the other only, {least} to it only, exact McNemar p = {judgement.p_success:.2g}"
-        )
+        numbers = f"{most} images are fooled only by the other, {least} only by it, "
+        numbers += f"exact McNemar p = {judgement.p_success:.2g}"
     return f"{judgement.weaker} is weaker than {better} on {where}: {numbers}; n = {judgement.images}."
 
 

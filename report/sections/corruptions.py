@@ -36,7 +36,7 @@ def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     Args:
         path: a results folder.
         bootstrap: replicates of the intervals.
-        seed: of the resampling.
+        seed: random seed of the resampling.
     """
     try:
         models, _ = read_corrupted_models(path)

@@ -24,7 +24,7 @@ _TERMS = (
     ("robust accuracy (RA)", "share of all images that are right when clean and not fooled; a violation is not robust"),
     ("smallest change", "an attack without a radius: it looks for the nearest adversarial example"),
     ("threat model", "what the attacker may do: norm, epsilon, targeted or not"),
-    ("tie group", "subjects that share a letter cannot be told apart at 95 %"),
+    ("tie group", "subjects that share a letter do not differ significantly at 95 %"),
     ("undecided", "so few images that no outcome at all could have been significant"),
     ("violation", "a result that breaks a rule: NaN, black, outside [0, 1] or the ball; neither fooled nor robust"),
     ("worst case", "an image counts as robust only if every attack of the threat model leaves it right"),

@@ -96,7 +96,9 @@ def _direction(symbol: str) -> dict[str, Any]:
     known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
     low, high = known.between if known else ((0.0, 1.0) if symbol.startswith("RA") else (0.0, math.inf))
     robust = known.robust_when if known else ("higher" if symbol not in ("seconds",) else None)
-    direction = {"higher": "more speaks for the model", "lower": "less speaks for the model"}.get(robust or "", "")
+    direction = {"higher": "higher is better for the model", "lower": "lower is better for the model"}.get(
+        robust or "", ""
+    )
     whole = (low, high) == (0, 1)
     return {"robust": robust, "low": 0 if whole else None, "high": 1 if whole else None, "direction": direction}
 

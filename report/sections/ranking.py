@@ -116,7 +116,9 @@ def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
         title = f"{ranking.subjects[i]}: {text}, rank {ranking.rank_low[i]} to {ranking.rank_high[i]}"
         bars.append(Bar(ranking.subjects[i], (value - low) / span, a, b, text, faint=row not in close, title=title))
     ticks = tuple((share, f"{low + share * span:.2f}") for share in (0.0, 0.5, 1.0))
-    legend = [("bar", f"{ranking.label} with its 95 % interval; models that share a letter cannot be told apart")]
+    legend = [
+        ("bar", f"{ranking.label} with its 95 % interval; models that share a letter do not differ significantly")
+    ]
     legend += [("faint", "told apart from the first")] if any(bar.faint for bar in bars) else []
     return Bars("ranking-models", f"Models by {ranking.label}", tuple(bars), ticks, tuple(legend))
 
@@ -128,8 +130,8 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
     difficulties = {str(kind): fit.difficulty[kinds == kind] for kind in dict.fromkeys(kinds)}
     caption = "Abilities of the models, and difficulties of the images under each attack, on one axis"
     lead = (
-        "A model withstands an attack on an image in one case of two where its ability is the difficulty. Circles far "
-        "to the left are images that every model withstands, far to the right those that none does."
+        "A model whose ability equals the difficulty of an image withstands the attack with probability 0.5. Circles "
+        "far to the left are images that every model withstands, far to the right those that none does."
     )
     items: tuple[Any, ...] = (
         draw_item_map("ranking-items", ranking, difficulties, caption=caption),
@@ -143,7 +145,7 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
     )  # fmt: skip
     table = informative_items(fit, values, list(kinds))
     rows = table[["item", "differ", "share", "mean", "responses"]].itertuples(index=False)
-    blocks.append(make_table("ranking-attacks", "Which attacks tell the models apart", columns, map(tuple, rows)))
+    blocks.append(make_table("ranking-attacks", "Which attacks separate the models", columns, map(tuple, rows)))
     table = informative_items(fit, values, responses.images).query("share > 0").head(SHOWN)
     pictures = _pictures(folder)
     order = np.argsort(ranking.rank, kind="stable")[:SHOWN]
@@ -155,7 +157,7 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
     columns = ("image", "share of the information", *(ranking.subjects[i] for i in order))
     note = "Of each model: under how many attacks it withstood, of those it answered."
     blocks.append(
-        make_table("ranking-images", "Which images tell the models apart most", columns, rows, note=note),
+        make_table("ranking-images", "Which images separate the models best", columns, rows, note=note),
     )
     return blocks
 

@@ -21,7 +21,7 @@ def write_trust(checks: Sequence[Check]) -> Section:
     if fired:
         first: Any = _table("trust-fired", "Indicators that fired", fired)
     else:
-        first = Text("No indicator fired. That is no proof: only what was checked is known.", "lead")
+        first = Text("No indicator fired. This is no proof of robustness: only these checks were made.", "lead")
     more = f"{len(quiet) - _QUIET} more are left out: `davylamp check FOLDER` has all."
     left = (Text(more, "note"),) if len(quiet) > _QUIET else ()
     blocks = (
@@ -50,10 +50,14 @@ def summarise_alarms(checks: Sequence[Check]) -> tuple[Said, ...]:
     if not lines:
         judged = sum(check.state == "pass" for check in checks)
         return (
-            Said(f"None: {judged} checks passed. That is no proof: only what was checked is known.", "pass", "trust"),
+            Said(
+                f"None: {judged} checks passed. This is no proof of robustness: only these checks were made.",
+                "pass",
+                "trust",
+            ),
         )
     if lines[0].state == "warn":
-        lines.insert(0, Said("None failed; what gave a warning:", "pass"))
+        lines.insert(0, Said("None failed. Warnings:", "pass"))
     more = len(lines) - _SAID
     return (*lines[:_SAID], Said(f"{more} more fired.", "warn", "trust")) if more > 0 else tuple(lines)
 

@@ -33,6 +33,7 @@ from .agreement import PairVerdict, summarise_agreement
 from .trust import summarise_alarms
 
 _UNKNOWN = Entry("no clean predictions")
+_ALL, _FEW = 8, 5  # models that are all drawn, and how many of more: the other answers stay in view
 _THREATS = 3  # threat models that an answer has a sentence for
 
 
@@ -79,8 +80,9 @@ def draw_standing(standing: Standing, place: int) -> Bars:
     elif any(bar.mark is not None for bar in bars):
         legend.append(("mark", "clean accuracy"))
     if any(bar.faint for bar in bars):
-        legend.append(("faint", "told apart from the first by a paired test"))
-    return Bars(f"standing-{place}", what, bars, ticks, tuple(legend))
+        legend.append(("faint", "significantly different from the first (paired test)"))
+    shown = len(bars) if len(bars) <= _ALL else _FEW
+    return Bars(f"standing-{place}", what, bars, ticks, tuple(legend), shown)
 
 
 def _bar(place: ModelPlace, standing: Standing, top: float) -> Bar:

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from ...adapters.words import radius_text, threat_text
 from ...engine.attack.at_saturation import SaturatedResult
 from ...engine.comparison.compare import Comparison, Pair, Row
 from ...engine.statistics.paired_tests import least_equivalent
-from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN
+from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, Judgement
 from .console import format_cell, make_console, print_table, to_csv
 
 _ROW_COLUMNS = (
@@ -78,8 +79,8 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
         markup=False,
     )
     if comparison.pairs:
+        console.print(f"\n{_verdicts_text(comparison.pairs)}", highlight=False)
         columns = ("a", "b", "verdict", "n", "a - b", "90 %", "p success", "p distance", "largest pixel difference")
-        console.print("")
         print_table("", columns, [_pair_cells(pair) for pair in comparison.pairs], console, keys=2)
         for line in verdict_notes(comparison):
             console.print(line, highlight=False, markup=False)
@@ -91,7 +92,7 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
 
 def verdict_notes(comparison: Comparison) -> list[str]:
     """What the numbers of images can show, who was left out, and what "equivalent" means, a line each."""
-    lines = dict.fromkeys(pair.judgement.power for pair in comparison.pairs)
+    lines = dict.fromkeys(_power_lines([pair.judgement for pair in comparison.pairs]))
     for pair in comparison.pairs:
         if pair.judgement.left_out and pair.judgement.images:
             lines[f"{pair.a}, {pair.b}: {pair.judgement.left_out} violations are left out of the comparison"] = None
@@ -100,6 +101,27 @@ def verdict_notes(comparison: Comparison) -> list[str]:
         also = f" and median ratio of distances within {DISTANCE_MARGIN:.0%} of 1" if comparison.minimum_norm else ""
         lines[f"equivalent: 90 % interval of a - b inside +-{MARGIN}{also}; takes at least {least} images"] = None
     return list(lines)
+
+
+def _verdicts_text(pairs: Sequence[Pair]) -> str:
+    """How many pairs there are, and of each verdict."""
+    counts = Counter(pair.verdict for pair in pairs)
+    few = len(pairs) == 1
+    return (
+        f"{len(pairs)} pair{'' if few else 's'}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"
+    )
+
+
+def _power_lines(judgements: Sequence[Judgement]) -> list[str]:
+    """What the images of the pairs can show: one line for all that can show something."""
+    able = dict.fromkeys((each.images, each.detectable) for each in judgements if each.is_able)
+    lines = [each.power for each in judgements if not each.is_able]
+    if len(able) == 1:
+        return [*dict.fromkeys(each.power for each in judgements if each.is_able), *lines]
+    if able:
+        parts = ", ".join(f"{least} images with n = {images}" for images, least in sorted(able))
+        return [f"smallest differences that can be detected: {parts}", *lines]
+    return lines
 
 
 def print_defaults(defaults: Mapping[str, Mapping[str, Any]], console: Console | None = None) -> None:

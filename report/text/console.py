@@ -11,7 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from ...errors import UnknownName
-from .layout import GAP, ColumnWidth, Rest, at_words, choose_columns, lay_out, lay_out_blocks, measure, widths_of
+from .fitting import Styled, TableText, fit, short_name
+from .layout import Rest, at_words, lay_out, measure
 
 _PLAIN_WIDTH = 10_000  # a pipe has no width: nothing is folded or cut
 KEPT = "\N{NO-BREAK SPACE}"  # shown as a blank at which no line is broken
@@ -53,6 +54,7 @@ class PlainConsole(Console):
         if self.is_terminal and len(shown) == 1 and isinstance(shown[0], str) and not options.get("soft_wrap"):
             text = shown[0].lstrip("\n")
             blank = shown[0][: len(shown[0]) - len(text)]
+            text = short_name(text)
             shown = [blank + "\n".join(at_words(text, self.width, "  " if text.startswith("- ") else ""))]
             options["soft_wrap"] = True
         super().print(*(each.replace(KEPT, " ") if isinstance(each, str) else each for each in shown), **options)
@@ -90,7 +92,7 @@ def print_error(text: str) -> None:
     make_console(stderr=True).print(" ".join(text.split()))
 
 
-def print_table(
+def print_table(  # noqa: PLR0913 - what can be said of a table
     title: str,
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
@@ -99,6 +101,7 @@ def print_table(
     keys: int = 1,
     order: Sequence[str] = (),
     rest: Rest = "drop",
+    common: Sequence[str] = (),
 ) -> list[str]:
     """Print a table: as many of its columns as the terminal is wide, all of them in a pipe; no word is ever broken.
 
@@ -111,6 +114,8 @@ def print_table(
         order: names of columns that matter more than the others, in this order.
         rest: of the columns that do not fit: "drop" them and say so, "stack" them in a table below, or write each row
             as a block of lines.
+        common: names of columns that are written once, above the table, as keys are, if that makes room and all rows
+            have the same there.
 
     Returns:
         The names of the columns that were printed.
@@ -126,59 +131,29 @@ def print_table(
             if all(name not in view.columns for name in names):
                 return []
             names, lines = [names[place] for place in kept], [[line[place] for place in kept] for line in lines]
-    everything = view is not None and (view.wide or bool(view.columns))
     _say_title(title, console)
-    measured = [measure(name, [line[place] for line in lines]) for place, name in enumerate(names)]
     if not console.is_terminal:
-        _print_columns(names, lines, measured, [each.whole for each in measured], console)
+        measured = [measure(name, [line[place] for line in lines]) for place, name in enumerate(names)]
+        heading, body = lay_out(names, lines, measured, [each.whole for each in measured])
+        _print_lines([*((line, "bold") for line in heading), *((line, "") for line in body)], console)
         return names
-    ranked = [names.index(name) for name in order if name in names]
-    ranked += [place for place in range(len(names)) if place not in ranked]
-    keys = min(keys, len(names))
-    chosen = choose_columns(measured, console.width, ranked, keys)
-    left_out = [place for place in ranked if place not in chosen and place >= keys]
-    if not chosen or (left_out and rest == "blocks"):
-        _print_blocks(names, lines, keys, console)
-        return names
-    _print_part(names, lines, measured, chosen, console)
-    if left_out and (everything or rest == "stack"):
-        _print_stacked(names, lines, measured, left_out, keys, console)
-        return names
-    if left_out:
-        missing = [names[place] for place in left_out]
-        if view is None:
-            _say_left_out(missing, console)
-        else:
-            view.left_out += missing
-    return [names[place] for place in chosen]
+    if view is not None and (view.wide or view.columns):
+        rest = "stack" if rest == "drop" else rest
+    texts = tuple(tuple(map(short_name, line)) for line in lines)
+    fitted = fit(
+        TableText(tuple(names), texts, min(keys, len(names)), tuple(order), rest, tuple(common)), console.width
+    )
+    _print_lines(fitted.lines, console)
+    if fitted.left_out and view is None:
+        _say_left_out(fitted.left_out, console)
+    elif view is not None:
+        view.left_out += fitted.left_out
+    return list(fitted.shown)
 
 
-def _print_stacked(
-    names: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    measured: Sequence[ColumnWidth],
-    places: Sequence[int],
-    keys: int,
-    console: Console,
-) -> None:
-    """The columns that did not fit, beside the first ones again, in as many tables as it takes."""
-    while places:
-        every = (*range(keys), *places)
-        part = choose_columns([measured[place] for place in every], console.width, range(keys, len(every)), keys)
-        shown = [every[place] for place in part]
-        console.print("")
-        if len(shown) > keys:
-            _print_part(names, lines, measured, shown, console)
-        else:
-            shown = list(every)
-            some = [[line[place] for place in shown] for line in lines]
-            _print_blocks([names[place] for place in shown], some, keys, console)
-        places = [place for place in places if place not in shown]
-
-
-def _print_blocks(names: Sequence[str], lines: Sequence[Sequence[str]], keys: int, console: Console) -> None:
-    for line in lay_out_blocks(names, lines, console.width, keys):
-        console.print(line, soft_wrap=True)
+def _print_lines(lines: Iterable[Styled], console: Console) -> None:
+    for line, style in lines:
+        console.print(line, style=style or None, soft_wrap=True)
 
 
 def _say_title(title: str, console: Console) -> None:
@@ -187,38 +162,8 @@ def _say_title(title: str, console: Console) -> None:
         console.print(f"\n{shown}" if console.is_terminal else shown, style="bold", highlight=False, markup=False)
 
 
-def _print_part(
-    names: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    measured: Sequence[ColumnWidth],
-    shown: Sequence[int],
-    console: Console,
-) -> None:
-    chosen = [measured[place] for place in shown]
-    some = [[line[place] for place in shown] for line in lines]
-    _print_columns([names[place] for place in shown], some, chosen, widths_of(chosen, console.width), console)
-
-
-def _print_columns(
-    names: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    measured: Sequence[ColumnWidth],
-    widths: Sequence[int],
-    console: Console,
-) -> None:
-    heading, body = lay_out(names, lines, measured, widths)
-    for line in heading:
-        console.print(line, style="bold", soft_wrap=True)
-    if console.is_terminal:
-        console.print("─" * min(sum(widths) + GAP * (len(widths) - 1), console.width), style="dim", soft_wrap=True)
-    for line in body:
-        console.print(line, soft_wrap=True)
-
-
 def _say_left_out(names: Sequence[str], console: Console) -> None:
-    console.print(
-        f"not shown, for want of room: {', '.join(names)}; --wide shows all, --columns A,B these", style="dim"
-    )
+    console.print(f"columns not shown: {', '.join(names)}; --wide shows all, --columns A,B only these", style="dim")
 
 
 def make_console(*, stderr: bool = False, view: View | None = None) -> PlainConsole:
@@ -246,15 +191,21 @@ def format_cell(value: Any) -> str:
 
 def interval_text(value: float, low: float, high: float) -> str:
     """An estimate with its interval, "0.639 [0.47, 0.79]": ends to two digits of the interval's width; NaN: no ends."""
+    shown, *ends = interval_texts(value, low, high)
+    return f"{shown} [{', '.join(ends)}]" if ends else shown
+
+
+def interval_texts(value: float, low: float, high: float) -> list[str]:
+    """The value and both ends of `interval_text`, each by itself; without an interval the value alone."""
     if math.isnan(low) or math.isnan(high):
-        return format_cell(value)
+        return [format_cell(value)]
     width = high - low
     if not 0 < width < math.inf:
-        return f"{format_cell(value)} [{format_cell(low)}, {format_cell(high)}]"
+        return [format_cell(each) for each in (value, low, high)]
     places = max(0, 1 - math.floor(math.log10(width)))
     shown = format_cell(value)
     shown = f"{value:.{places}f}" if len(shown.partition(".")[2]) < places or "e" in shown else shown
-    return f"{shown} [{low:.{places}f}, {high:.{places}f}]"
+    return [shown, f"{low:.{places}f}", f"{high:.{places}f}"]
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -152,12 +152,11 @@ def escape(text: str) -> str:
 
 
 def radius_tex(norm: object, epsilon: float | None) -> Tex:
-    """A radius: grey levels of 255 for linf, where it is a whole number of them; a dash for none."""
+    """A radius as everywhere, a fraction of 255 in mathematics; a dash for none."""
     if epsilon is None or math.isnan(epsilon):
         return Tex("--")
-    levels = round(epsilon * 255)
-    grey = norm == "linf" and levels and math.isclose(levels / 255, epsilon, rel_tol=1e-6)
-    return Tex(f"${levels}/255$" if grey else f"{epsilon:.4g}")
+    text = radius_text(str(norm), epsilon)
+    return Tex(f"${text}$" if "/" in text else text)
 
 
 def threat_tex(threat_model: ThreatModel) -> Tex:

@@ -39,7 +39,7 @@ def ranking_latex(ranking: Any, title: str, versions: Mapping[str, str], style: 
         caption=[f"{escape(title)}.", *_said_of_ranking(ranking)],
         interval=r"95\,\% interval of the score",
         best=frozenset(together) if len(together) < len(rows) else frozenset(),
-        rule="Bold: those that cannot be told apart from the first (95\\,\\%).",
+        rule="Bold: those not significantly different from the first (95\\,\\%).",
         made=made_with(None, versions, style),
         decimals={2: 2, 4: 2, 6: 3},
     )
@@ -204,7 +204,7 @@ def _records_latex(name: str, records: Sequence[Mapping[str, Any]], style: Latex
 
 def _said_of_ranking(ranking: Any) -> list[str]:
     """What a reader of the numbers has to know."""
-    lines = ["Ranks: their 95\\,\\% interval; subjects that share a letter cannot be told apart (95\\,\\%)."]
+    lines = ["Ranks: their 95\\,\\% interval; subjects that share a letter do not differ significantly (95\\,\\%)."]
     quality = ranking.diagnostics
     if quality is not None and quality.problem:
         lines.append(f"{escape(quality.problem)}.")

@@ -2,6 +2,7 @@ r"""A table of metrics in LaTeX: $\ell_\infty$, the best value in bold, n, inter
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...engine.parametrised import base_of
@@ -18,6 +19,12 @@ _THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that d
 _OF_ATTACK = ("attacks", "pairs")
 _MODELS = ("model", "made on", "tested on", "original", "defended")
 _MANY = 8
+# The metrics of a table that nobody chose any for: what fits the width of a page.
+_USUAL = {
+    "attacks": ("MR", "AMD", "AED", "QNC_F", "QNC_B"),
+    "pairs": ("MR", "AMD", "AED", "QNC_F", "QNC_B"),
+    "models": ("CA", "MR", "RA_worst", "AMD"),
+}
 
 
 def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: LatexStyle | None = None) -> str:
@@ -56,6 +63,12 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
         comments=[many] if len(table.symbols) > _MANY else [],
     )
     return write_latex(latex, style)
+
+
+def usual_part(table: Table) -> Table:
+    """The table with the few metrics that a page has room for; itself where none of them is usual."""
+    symbols = tuple(symbol for symbol in _USUAL.get(table.by, ()) if symbol in table.symbols)
+    return replace(table, symbols=symbols) if symbols else table
 
 
 def _titles(table: Table, style: LatexStyle) -> str:

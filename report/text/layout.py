@@ -104,7 +104,7 @@ def lay_out_blocks(columns: Sequence[str], rows: Rows, width: int, keys: int) ->
 
 def looks_numeric(text: str) -> bool:
     """Whether a cell is a number, with whatever belongs to it, or says that there is none."""
-    return text in ("-", "") or text[:1].isdigit() or (text[:1] in "-<" and text[1:2].isdigit())
+    return text in ("-", "", "inf") or text[:1].isdigit() or (text[:1] in "-<" and text[1:2].isdigit())
 
 
 def _lines(cells: Sequence[Sequence[str]], measured: Sequence[ColumnWidth], widths: Sequence[int]) -> list[str]:

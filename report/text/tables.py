@@ -87,13 +87,13 @@ def print_results(table: Table, console: Console | None = None) -> None:
         order = [name for name in labels if name not in _COUNTED]
         order += [*(["failed", "violations"] if broken else []), *symbols]
         title = f"{block}: {_MEANS[table.by]}; {heading}"
-        printed += print_table(title, [*labels, *symbols], rows, console, keys=keys, order=order)
+        printed += print_table(title, [*labels, *symbols], rows, console, keys=keys, order=order, common=labels)
         first = False
     print_notes([*_legend(printed), *table.notes], console)
 
 
 def print_corruptions(tables: Sequence[Table], console: Console | None = None) -> None:
-    """Print how models bear corruptions: a table by models, one by corruptions."""
+    """Print robustness to corruptions: a table by models, one by corruptions."""
     console = console or make_console()
     for table in tables:
         columns, rows = _flat(table)
@@ -147,7 +147,8 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
             rows = [[*row, _text(curve.reference_optimality, n=False)] for row, curve in zip(rows, mine, strict=True)]
         what = "queries" if queries else norm
         title = f"Accuracy against {what} ({curves.unit[norm]})"
-        print_table(title, columns, rows, console, keys=2, order=[*names[2:], *columns[len(names) :]], rest="stack")
+        order = [*names[2:], *columns[len(names) :]]
+        print_table(title, columns, rows, console, keys=2, order=order, rest="stack", common=names)
     print_notes([*_legend([] if curves.against == "queries" else ["D_half", "OPT"]), *curves.notes], console)
 
 
@@ -254,9 +255,7 @@ def _legend(symbols: Sequence[str]) -> list[str]:
     titles = {symbol: METRICS[base_of(symbol)].title for symbol in symbols if base_of(symbol) in METRICS}
     if not titles:
         return []
-    return [
-        f"{'; '.join(f'{symbol}: {title}' for symbol, title in titles.items())} (`davylamp metrics NAME`: all of it)"
-    ]
+    return [f"{'; '.join(f'{symbol}: {title}' for symbol, title in titles.items())} (details: `davylamp metrics NAME`)"]
 
 
 def _block(symbol: str) -> str:

@@ -11,7 +11,7 @@ import typer
 from annotated_types import Ge
 
 from davylamp import cli
-from davylamp.commands.derived import FromConfig, complete, option_of
+from davylamp.commands.derived import FromConfig, complete, option_of, say_choice
 from davylamp.commands.evaluate import evaluate_models
 from davylamp.engine.plan import config as module
 from davylamp.engine.plan.config import Config
@@ -103,3 +103,10 @@ def test_every_command_that_asks_models_can_keep_them_apart_and_ask_servers(comm
     wanted = {"--isolate", "--time-limit", "--memory-limit", "--cost", "--token", "--timeout", "--request-size"}
     assert wanted <= options_of(command)
     assert {"--isolate", "--time-limit", "--memory-limit"} <= options_of("serve-model")
+
+
+def test_a_choice_gets_what_is_near():
+    words = "Value error, 'bordo' is not one of 'irt', 'canary', 'mean', 'borda'."
+    assert say_choice(words) == "'bordo' is not one of 'irt', 'canary', 'mean', 'borda'; did you mean borda?"
+    assert say_choice("'x' is not one of 'irt'.") == "'x' is not one of 'irt'."
+    assert say_choice("'a' is not a valid integer.") == "'a' is not a valid integer."

@@ -1,11 +1,13 @@
 """What is told of how far a command is, and how long the rest will take."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
 
 from davylamp.adapters import find_implementation
+from davylamp.commands import progress as module
 from davylamp.commands.progress import Advance, ProgressLines, show_progress
 from davylamp.commands.time_left import TimeLeft, duration
 from davylamp.engine.expected_passes import expected_passes
@@ -63,6 +65,57 @@ def test_passes_that_were_measured_replace_those_that_were_expected():
     assert pace.seconds_left == pytest.approx(5.0)
 
 
+def test_images_that_no_attack_has_fooled_still_take_all_that_are_left():
+    """8 images, attacks of 2 and of 80 passes, 0.1 s a pass: 2 are left: they take 16 s more, not 0.4 s."""
+    name = "worst-case(foolbox:fgsm,foolbox:pgd)"
+    progress, pace, _, clock = reporter(8, {name: (8, 82.0)})
+    progress(name, 0)
+    clock.now = 1.6
+    progress.asked(name, 16)
+    progress(name, 6)
+    assert pace.seconds_left == pytest.approx(16.0)
+    clock.now = 9.6
+    progress.asked(name, 80)
+    assert pace.seconds_left == pytest.approx(8.0)
+    assert pace.done + pace.partly == pytest.approx(7.0, abs=0.1)
+    progress.asked(name, 80)
+    clock.now = 17.6
+    progress(name, 2)
+    assert pace.seconds_left == pytest.approx(0.0)
+
+
+def test_later_shards_of_a_worst_case_cost_what_finished_ones_did():
+    name = "worst-case(foolbox:fgsm,foolbox:pgd)"
+    progress, pace, _, clock = reporter(8, {name: (8, 82.0)})
+    progress(name, 0)
+    clock.now = 16.8
+    progress.asked(name, 168)  # 2 passes for each of 4 images, 80 for each of the 2 that were left
+    progress(name, 4)
+    progress(name, 0)
+    assert pace.seconds_left == pytest.approx(0.1 * 4 * 82)  # at most: nothing of it is fooled yet
+    progress.asked(name, 8)
+    clock.now = 17.6
+    progress(name, 2)
+    assert pace.seconds_left == pytest.approx(0.1 * 2 * 80)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_bar_breaks_no_number(monkeypatch, width):
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    monkeypatch.setattr("davylamp.report.text.console.make_console", lambda **_: console)
+    monkeypatch.setattr(module, "_EARLY", 0.0)
+    names = ",".join(f"foolbox:attack-{place}" for place in range(12))
+    with show_progress(100_000) as progress:
+        for name in ("clean predictions of torchvision:a-model-with-a-very-long-name", f"worst-case({names})"):
+            progress(name, 50_000)
+    lines = re.split(r"[\r\n]|\x1b\[[0-9;?]*[A-Za-z]", console.file.getvalue())
+    shown = [line for line in lines if "left" in line]
+    assert shown
+    assert all(re.search(r"\d+/100000 0:00:0\d about \d+ s left$", line) for line in shown), shown
+    assert shown[-1].startswith("worst-case(foolbox:attack")
+    assert "attack-1," not in shown[-1]
+
+
 def test_what_is_kept_is_left_out_of_the_time_by_its_name():
     progress, pace, _, clock = reporter(20, {"cheap": (10, 1.0), "dear": (10, 100.0)})
     progress.skip("dear", 10)
@@ -107,6 +160,7 @@ def test_durations(seconds, text):
 def test_a_terminal_gets_a_bar_over_what_is_left(monkeypatch):
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     monkeypatch.setattr("davylamp.report.text.console.make_console", lambda **_: console)
+    monkeypatch.setattr(module, "_EARLY", 0.0)
     with show_progress(12) as progress:
         progress("", 4)
         progress("foolbox:cw", 2)

@@ -36,8 +36,10 @@ def test_models_of_a_folder(run, folder):
     assert names == ["strong", "middle", "weak"]
     assert "R-hat" in out
     assert out.count("\nsynthetic image-") == 4
-    assert "The images that tell them apart most: synthetic image-" in out
-    (shares,) = (line for line in lines if line.startswith("What tells them apart, by share of the information: "))
+    assert "Images that separate the subjects best: synthetic image-" in out
+    (shares,) = (
+        line for line in lines if line.startswith("Attacks that separate the subjects, by share of the information: ")
+    )
     # Every model falls to the search for the smallest change: it tells none apart.
     assert {"fgsm linf 4/255", "pgd linf 4/255"} == set(re.findall(r"(\w+ l\S+(?: \d+/255)?) \d+%", shares))
 
@@ -47,7 +49,7 @@ def test_neighbours_that_share_a_letter_are_projected_and_fewer_images_ranked(ru
     assert code == 0, err
     document = json.loads(out)
     shared = [a["group"] for a, b in pairwise(document["rows"]) if set(a["group"]) & set(b["group"])]
-    projected = [line for line in document["sentences"] if "if the present difference" in line]
+    projected = [line for line in document["sentences"] if "if the observed difference" in line]
     assert len(projected) <= len(shared)
     assert bool(projected) == bool(shared)
     assert [part["images"] for part in document["stability"]] == [6, 12, 24]
@@ -257,7 +259,7 @@ def test_a_row_against_the_published_tables(run, tmp_path):
         (("published:canary-table99",), "unknown published baseline 'canary-table99'"),
         (("published:canary-table9", "--knowledge", "score"), "expected --knowledge white-box or black-box"),
         (("published:canary-table9", "--adaptive"), "expected --adaptive with --against and responses to images"),
-        (("published:canary-table9", "--budget", "4/255"), "expected a table of metrics without --budget"),
+        (("published:canary-table9", "--budget", "4/255"), "expected a table of metrics without --epsilon"),
         ((path,), f"expected models that {path} lacks, got none"),
     ):
         code, out, err = run("rank", path, "--against", *arguments)
@@ -299,7 +301,7 @@ def test_misuse_of_a_baseline_is_one_line(run, folder, newcomers, arguments, mes
         (("--method", "canary", "--norm", "l7"), "unknown norm 'l7'"),
         (("--method", "canary", "--norm", "l1"), "expected results in norm l1, got l2, linf"),
         (("--method", "canary", "--knowledge", "black-box"), "expected black-box attacks, got white-box ones only"),
-        (("--method", "canary", "--budget", "4/255"), "expected --method canary without --budget"),
+        (("--method", "canary", "--budget", "4/255"), "expected --method canary without --epsilon"),
         (("--method", "canary", "--model", "2pl", "--fit", "nuts"), "without --item-model, --fit"),
         (("--subjects", "defences"), "expected defended models as NAME+DEFENCE"),
         (("--subjects", "defences", "--method", "canary"), "expected defended models beside their originals"),

@@ -40,8 +40,11 @@ def parsed(command, *words):
         ("evaluate", ["--attack", "pgd"], "attacks", ["pgd"]),
         ("table", ["r", "--metrics", "MR,RA"], "metric", ["MR,RA"]),
         ("evaluate", ["--images", "20"], "limit", 20),
-        ("check", ["r", "--limit", "3"], "images", 3),
+        ("check", ["r", "--images", "3"], "limit", 3),
         ("rank", ["r", "--model", "2pl"], "item_model", "2pl"),
+        ("rank", ["r", "--budget", "4/255"], "epsilon", "4/255"),
+        ("saturation", ["fgsm", "--budget", "4/255,8/255"], "epsilon", ["4/255,8/255"]),
+        ("compare", ["pgd", "--batch", "16"], "batch_size", 16),
         ("detect", ["r", "--detector", "d", "--rate", "0.1,0.2"], "rate", ["0.1,0.2"]),
         ("harden", ["--model", "m", "--with", "trades"], "method", "trades"),
     ],
@@ -49,6 +52,28 @@ def parsed(command, *words):
 def test_an_option_has_every_name_that_it_has_somewhere(command, words, name, value):
     given = parsed(command, *words)[name]
     assert getattr(given, "value", given) == value
+
+
+# Names that one thing also has elsewhere, with the commands in which they mean another thing.
+ANOTHER_THING = {
+    "--budget": {"curve"},  # a radius or a number of passes, as the axis is
+    "--images": {"export"},  # whether they are packed
+    "--batch": {"evaluate", "rank"},  # images between two looks at a rank
+    "--alpha": {"certify"},  # probability of a mistake
+    "--radius": {"certify"},  # a certified one
+    "--queries": {"challenge"},  # of the black-box attacks alone
+}
+
+
+def test_one_thing_is_called_the_same_in_every_command():
+    others = {"--eps", "--budget", "--radius", "--dataset", "--defense", "--lib", "--libraries", "--num-images"}
+    others |= {"--images", "--output", "--queries", "--iterations", "--metrics", "--alpha", "--batch"}
+    for name, function in cli.COMMANDS.items():
+        app = typer.Typer(add_completion=False)
+        app.command(name)(complete(function))
+        command = typer.main.get_command(app)
+        taken = {option for parameter in command.params for option in parameter.opts}
+        assert {option for option in taken & others if name not in ANOTHER_THING.get(option, ())} == set(), name
 
 
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])

@@ -147,7 +147,7 @@ def words_of(text):
 def problems(on_terminal, in_pipe, columns, *, timed=False):
     """Lines that are too long, and words that the pipe does not know."""
     lines = [line for line in plain(on_terminal).splitlines() if len(line) > columns]
-    hint = re.compile(r"not shown, for want of room:.*?--columns\s+A,B\s+these", re.DOTALL)
+    hint = re.compile(r"columns\s+not\s+shown:.*?--columns\s+A,B\s+only\s+these", re.DOTALL)
     hint_words = {word for match in hint.findall(plain(on_terminal)) for word in words_of(match)}
     broken = words_of(on_terminal) - words_of(in_pipe) - hint_words
     return lines + sorted(word for word in broken if not (timed and NUMBER.fullmatch(word)))

@@ -129,7 +129,7 @@ def test_responses_of_one_image_widen_the_interval_by_how_many_were_answered():
     images = np.repeat(np.arange(40), 4).astype(str)
     alone = place_newcomer(truth.responses[1:], NAMES[1:6], truth.responses[0], "new")
     placed = place_newcomer(copies[1:], NAMES[1:6], copies[0], "new", images)
-    assert any("hang together" in note for note in placed.notes)
+    assert any("are correlated" in note for note in placed.notes)
     assert np.diff(placed.interval)[0] == pytest.approx(np.diff(alone.interval)[0], rel=0.35)
     naive = place_newcomer(copies[1:], NAMES[1:6], copies[0], "new")
     assert np.diff(naive.interval)[0] < 0.75 * np.diff(placed.interval)[0]

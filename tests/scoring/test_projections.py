@@ -50,12 +50,12 @@ def test_what_is_apart_is_not_projected_and_what_is_hopeless_is_said():
     (pair,) = project_pairs(ranked(0.3), 50)
     assert pair.more is None
     assert pair.high is None
-    words = "More than 10 times the 50 images would be needed to tell a from b"
-    assert pair.sentence == f"{words}, if the present difference is the true one."
+    words = "More than 10 times the 50 images would be needed to separate a from b"
+    assert pair.sentence == f"{words}, if the observed difference is the true one."
     several = describe_projections([pair, pair._replace(better="c")])
-    assert several == [f"{words}, c from b, if the present differences are the true ones."]
+    assert several == [f"{words}, c from b, if the observed differences are the true ones."]
     (pair,) = project_pairs(ranked(1.0), 50)
-    assert "in one case of two, if the present difference is the true one" in pair.sentence
+    assert "with probability 0.5, if the observed difference is the true one" in pair.sentence
     with pytest.raises(ValueError, match="at least 1 image, got 0"):
         project_pairs(ranked(1), 0)
 

@@ -26,7 +26,7 @@ def corrupt_small(pixels: np.ndarray, corruption: str, severity: int, size: str,
         corruption: its name.
         severity: 1 to 5.
         size: "cifar" or "tiny-imagenet": whose severities.
-        seed: of what draws from a generator of its own.
+        seed: random seed.
     """
     chosen = PARAMETERS[size][corruption][severity - 1]
     if corruption == "jpeg_compression":

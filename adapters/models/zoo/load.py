@@ -1,6 +1,7 @@
 """A model by its name: of a provider, looked up by its prefix, or of a factory in a file; perhaps with a defence."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from fnmatch import fnmatch
 
 import torch
@@ -130,13 +131,21 @@ def _load_bare(name: str, device: str, *, fold: bool) -> Classifier:
     if provider is not None and provider.has(rest):
         return _quickened(provider.load(name, rest), device, fold=fold)
     if original.partition(":")[0] in PROVIDERS or is_file_name(original):
-        raise UnknownName("defence", last, known_defences())
+        raise UnknownName("defence", last.partition(":")[0], known_defences())
     if name.endswith(".py"):
         raise InvalidInput(f"expected a file and a function as path/to/file.py:factory, got {name!r}")
     path, _, factory = name.rpartition(":")
     if path.endswith(".py"):
         return load_from_file(name, expand_path(path), factory, device)
-    raise UnknownName("model", name, known_models())
+    raise UnknownName("model", name, known_models(), meant=_meant_source(name))
+
+
+def _meant_source(name: str) -> str:
+    """The name with the source that its misspelt one is nearest to: "torchvison:resnet18"; "" if none is near."""
+    before, plus, last = name.rpartition("+")
+    source, colon, rest = last.partition(":")
+    close = get_close_matches(source, PROVIDERS, n=1) if colon else []
+    return f"{before}{plus}{close[0]}:{rest}" if close and close[0] != source else ""
 
 
 def _load_changed(

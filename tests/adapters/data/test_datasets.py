@@ -1,6 +1,7 @@
 """Data by name, against images that were read, resized and cropped by hand."""
 
 import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -325,6 +326,14 @@ def test_npz_that_is_none(tmp_path):
     file.write_bytes(content)
     with pytest.raises(Unavailable, match="could not read"):
         load_data(f"npz:{file}")
+
+
+def test_a_path_gets_the_name_that_it_has_as_data(tmp_path):
+    (tmp_path / "ant").mkdir()
+    np.savez(tmp_path / "d.npz", inputs=np.zeros((1, 1, 2, 2)), labels=np.zeros(1))
+    for path, kind in ((tmp_path, "imagefolder"), (tmp_path / "d.npz", "npz")):
+        with pytest.raises(UnknownName, match=f"did you mean {kind}:{re.escape(str(path))}\\?"):
+            load_data(str(path))
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,8 @@ def test_wrong_weights_file_is_one_line(checkpoints, any_hash, content):
     [
         ("resnet50", UnknownName, "unknown model 'resnet50'; known: demo:cifar10-resnet18, demo:efficientnet-lite0"),
         ("demo:efficientnet-lite3", UnknownName, "did you mean demo:efficientnet-lite"),
+        ("w.pth+torchvison:resnet18", UnknownName, r"did you mean w.pth\+torchvision:resnet18\?"),
+        ("demo:mnist-lenet5+jpg:quality=3", UnknownName, "unknown defence 'jpg'; did you mean jpeg"),
         ("torchvision:resnet51", UnknownName, "unknown torchvision model 'resnet51'; did you mean resnet50"),
         ("torchvision:", UnknownName, "see torchvision.models.list_models"),
         ("torchvision:fcn_resnet50", UnknownName, "unknown torchvision model"),

@@ -347,7 +347,10 @@ def test_means_of_metrics_are_over_examples_made_in_one_way(files):
     ("options", "line"),
     [
         (("--examples", "own"), "expected --examples with --subjects defences"),
-        (("--subjects", "defences", "--examples", "original", "--budget", "1"), "expected --budget without --examples"),
+        (
+            ("--subjects", "defences", "--examples", "original", "--budget", "1"),
+            "expected --epsilon without --examples",
+        ),
     ],
 )
 def test_ways_where_there_are_none_are_refused(files, run, options, line):

@@ -90,6 +90,16 @@ def distances_of(seed, n=60):
     return distances
 
 
+def test_rounding_is_no_width():
+    """Ten equal times: their resampled means differ in the last digit, which is no interval."""
+    values = np.full((10, 1), 0.117666066399999630)
+    (draws,) = draw_means(resample(10, 200, 0), values)
+    assert len(set(draws.ratio.tolist())) > 1
+    estimate = interval(draws.ratio, 10)
+    assert math.isnan(estimate.low)
+    assert estimate.value == pytest.approx(values[0, 0])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_resampled_statistics_are_the_metrics_of_every_replicate(seed):
     distances, counts = distances_of(seed), resample(60, 25, seed)

@@ -54,7 +54,7 @@ def test_no_difference_is_not_equivalence():
     for first in ([0] * 8, [1] * 8):
         judgement = verdict(first, first)
         assert judgement.verdict == "no difference found"
-        assert judgement.power == "with 8 images only a difference of 6 or more could have been seen"
+        assert judgement.power == "with 8 images, only differences of at least 6 images can be detected"
     assert verdict([1] * 8, [1] * 3 + [0] * 5).verdict == "no difference found"
     assert verdict([1] * 8, [1] * 2 + [0] * 6).weaker == "b"
 

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from davylamp import metrics
+from davylamp.adapters.words import radius_text
 from davylamp.engine.statistics.bootstrap import resample
 from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.curve_points import round_budgets
@@ -198,6 +199,16 @@ def test_repeats_are_averaged(writer, subject):
         writer.cell(subject, "foolbox:ddn", CLEAN, fool(share), LABELS, sizes=sizes(0), seed=seed, **SMALLEST)
     (curve,) = build_curves(writer.store.folder).curves
     assert curve.accuracy[-1] == pytest.approx(1 - (0.4 + 0.8) / 2)
+
+
+@pytest.mark.parametrize(("epsilon", "written"), [(8 / 255, True), (None, True), (0.03, False)])
+def test_budgets_are_written_as_the_radii_are(writer, subject, epsilon, written):
+    options = {**SMALLEST, "norm": "linf"} if epsilon is None else {"norm": "linf", "epsilon": epsilon}
+    writer.cell(subject, "foolbox:fmn", CLEAN, fool(0.4), LABELS, sizes=sizes(0), **options)
+    curves = build_curves(writer.store.folder)
+    shown = [radius_text("linf", budget) for budget in curves.shown["linf"]]
+    assert len(shown) > 2
+    assert all(text.endswith("/255") == written for text in shown[1:])
 
 
 @pytest.mark.parametrize(

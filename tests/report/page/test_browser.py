@@ -12,6 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from davylamp.benchmarks.speed.synthetic_results import write_results
+from davylamp.engine.cell import Cell
+from davylamp.engine.store.plans import note_plan
+from davylamp.report.page.build import build_differences, build_report
+from davylamp.report.page.live import LiveReport
+
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None, reason="needs Chromium and its driver (Debian: chromium, chromium-driver)"
@@ -288,6 +294,70 @@ def test_no_width_cuts_a_text_or_scrolls_the_page_sideways(browser, opened):
             assert browser.execute_script(CLIPPED) == [0, []], (width, theme)
 
 
+def test_a_window_that_grows_gets_its_contents_back(browser, synthetic):
+    listed = "return document.querySelector('nav ol').checkVisibility()"
+    look(browser, "light", 390)
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert not browser.execute_script(listed)
+    look(browser, "light", 1400)
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert browser.execute_script(listed)
+
+
+BROKEN = """
+const broken = [];
+const names = [...document.querySelectorAll('.bars .name, tbody th')].filter((node) => node.checkVisibility());
+for (const node of names) {
+  const name = node.textContent.trim();
+  if (name.includes(' ') || name.length > 16) continue;
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const lines = new Set([...range.getClientRects()].map((box) => Math.round(box.top)));
+  if (lines.size > 1) broken.push(name);
+}
+for (const head of document.querySelectorAll('thead th')) {
+  if (!head.checkVisibility()) continue;
+  const range = document.createRange();
+  range.selectNodeContents(head);
+  const box = head.getBoundingClientRect();
+  if (range.getBoundingClientRect().right > box.right + 1) broken.push(`cut: ${head.textContent}`);
+}
+return broken;
+"""
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory, with_few_draws) -> str:
+    """A page of more models than the first screen draws, under attacks with long names."""
+    path = tmp_path_factory.mktemp("crowded") / "results"
+    attacks = ("art:pgd", "torchattacks:pgd", "torchattacks:deepfool")
+    write_results(path, models=[f"model-{n:02}" for n in range(16)], attacks=attacks, images=12, classes=5)
+    with with_few_draws():
+        return build_report(path, bootstrap=50)
+
+
+@pytest.mark.parametrize("width", [1400, 768, 390])
+def test_many_models_fit_and_no_name_is_broken(browser, crowded, light, tmp_path, width):
+    (tmp_path / "report.html").write_text(crowded, encoding="utf-8")
+    browser.get((tmp_path / "report.html").as_uri())
+    look(browser, "light", width)
+    assert browser.execute_script(CLIPPED) == [0, []]
+    assert browser.execute_script(BROKEN) == []
+    if width == 1400:  # all five questions begin on the first screen
+        ends = "return [...document.querySelectorAll('#verdict dt')].map((dt) => dt.getBoundingClientRect().bottom)"
+        ends = browser.execute_script(ends)
+        assert len(ends) == 5
+        assert max(ends) < 900
+
+
+def test_a_table_says_that_it_goes_on_below(browser, crowded, light, tmp_path):
+    (tmp_path / "report.html").write_text(crowded, encoding="utf-8")
+    browser.get((tmp_path / "report.html").as_uri())
+    more = "return document.querySelector('#leaderboard-table .frame').dataset.more"
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert "down" in browser.execute_script(more)
+
+
 def test_wide_tables_keep_their_first_column_and_say_that_they_scroll(browser, synthetic):
     look(browser, "light", 390)
     seen = """const box = document.getElementById('metrics-models');
@@ -319,18 +389,55 @@ def test_columns_are_chosen_and_what_is_shown_is_copied(browser, synthetic):
     assert [name for name in head if not name.endswith((" low", " high"))] == heads()
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-def test_axe_finds_nothing(browser, synthetic, theme, width):
-    look(browser, theme, width)
+def violations_of(browser):
+    """What axe-core finds on the page that is open, all of it unfolded."""
     browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
     browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     browser.set_script_timeout(120)
-    violations = browser.execute_async_script(
+    return browser.execute_async_script(
         """const done = arguments[arguments.length - 1];
         axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.map(
           (rule) => [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));"""
     )
-    assert violations == [], violations
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
+def test_axe_finds_nothing(browser, synthetic, theme, width):
+    look(browser, theme, width)
+    assert violations_of(browser) == []
+
+
+@pytest.fixture(scope="module")
+def other_pages(tmp_path_factory, with_few_draws) -> dict[str, str]:
+    """The pages that are not a report of one finished folder: of a run under way, and of what has changed."""
+    path = tmp_path_factory.mktemp("pages")
+    attacks = ("art:pgd", "foolbox:pgd")
+    before, after = (
+        write_results(path / name, models=("m", "n"), attacks=attacks, images=8, classes=4, seed=seed)
+        for seed, name in enumerate(("before", "after"))
+    )
+    _, record = next(iter(before.read_all("cells")))
+    note_plan(before, [Cell.from_spec({**record.meta["spec"], "seed": 5})])
+    request = {"REQUEST_METHOD": "GET", "PATH_INFO": "/", "HTTP_HOST": "127.0.0.1:1"}
+    with with_few_draws():
+        body = LiveReport(before.folder)(request, _quiet)
+        return {"live": b"".join(body).decode(), "changes": build_differences(before.folder, after.folder)}
+
+
+def _quiet(*_):
+    """Take the status and the headers of an answer."""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("page", ["live", "changes"])
+def test_axe_finds_nothing_on_the_other_pages(browser, other_pages, light, tmp_path, page, theme):
+    (tmp_path / "page.html").write_text(other_pages[page], encoding="utf-8")
+    browser.get((tmp_path / "page.html").as_uri())
+    look(browser, theme, 1400)
+    assert violations_of(browser) == []
+    browser.get((tmp_path / "page.html").as_uri())  # with its menus closed
+    look(browser, theme, 390)
+    assert browser.execute_script(CLIPPED) == [0, []]
 
 
 def test_it_can_be_read_without_javascript(browser, text, tmp_path):

@@ -89,7 +89,7 @@ def test_the_first_place_is_tested_on_paired_images(folder, text):
     shown = re.sub(r"<[^>]*>", "", text.replace("\N{NO-BREAK SPACE}", " "))
     assert p < 0.05  # the least difference of the first from any other, so that it is told apart from each
     assert f"{first} keeps {robust[first].mean():.0%}"[:-1] in shown
-    assert f"Told apart from each of the 2 others: largest exact McNemar p = {p:.2g}" in shown
+    assert f"Significantly different from each of the 2 others: largest exact McNemar p = {p:.2g}" in shown
 
 
 def test_pairs_of_libraries_are_counted_image_by_image(folder, page):

@@ -73,7 +73,7 @@ def test_an_unfinished_folder_does_not_say_that_a_model_is_alone(tmp_path, state
     assert "1 other model cannot be compared with it" in line
     caveats = " ".join(write_caveats(partly))
     if state == "failed":
-        assert "1 cell failed and count for nobody (art:pgd on b: out of memory)" in caveats
+        assert "1 cell failed and are not counted (art:pgd on b: out of memory)" in caveats
         assert "b: no cell has a result, so nothing is known of its robustness." in caveats
     else:
         assert "Not finished: 1 of 2 cells have no result yet" in caveats
@@ -88,7 +88,7 @@ def test_a_model_at_chance_is_never_first(tmp_path):
     assert "guess" not in judge_first_places(outcomes)[0]
     (caveat,) = write_caveats(outcomes)
     assert caveat.startswith("guess: right on 5 of 40 clean images")
-    assert "cannot be told from guessing one of 10 classes" in caveat
+    assert "not distinguishable from guessing one of 10 classes" in caveat
     alone = folder([("guess", lucky)], {"guess": lucky}, tmp=tmp_path)
     assert judge_first_places(alone)[0].endswith("at chance when clean: there is no first place.")
 
@@ -96,17 +96,17 @@ def test_a_model_at_chance_is_never_first(tmp_path):
 def test_nothing_is_told_apart_that_the_test_cannot_tell_apart(tmp_path):
     few = folder([("a", [1] * 4), ("b", [0] * 4)], {"a": [1] * 4, "b": [1] * 4}, tmp=tmp_path)
     (line,) = judge_first_places(few)
-    assert "is first by the numbers, not by the test" in line
-    assert "Not told apart from b (0 %)" in line
-    assert "with 4 images no outcome can be significant: 6 are the least, 2 more" in line
+    assert "ranks first, but not significantly" in line
+    assert "Not significantly different from b (0 %)" in line
+    assert "with 4 images, no outcome can be significant: at least 6 are needed, 2 more" in line
 
 
 def test_the_same_share_is_no_level(tmp_path):
     (line,) = judge_first_places(folder([("a", [1] * 10 + [0] * 30), ("b", [0] * 30 + [1] * 10)], tmp=tmp_path))
     assert "keeps 25 % of its 40 images" in line
-    assert "Not told apart from b, which keeps as much" in line
+    assert "Not significantly different from b, which keeps as much" in line
     assert "level" not in line
-    assert "with 40 images only a difference of 6 or more could have been seen" in line
+    assert "with 40 images, only differences of at least 6 images can be detected" in line
     same = [1] * 60 + [0] * 60
     (line,) = judge_first_places(folder([("a", same), ("b", same)], tmp=tmp_path))
     assert "equivalent within 5%" in line
@@ -115,17 +115,17 @@ def test_the_same_share_is_no_level(tmp_path):
 def test_a_difference_that_counts_is_said(tmp_path):
     (line,) = judge_first_places(folder([("a", [1] * 40), ("b", [1] * 30 + [0] * 10)], tmp=tmp_path))
     assert line.startswith("a keeps 100 % of its 40 images right under every attack (95 % interval 91 to 100 %)")
-    assert line.endswith("Told apart from b (75 %): exact McNemar p = 0.002.")
+    assert line.endswith("Significantly different from b (75 %): exact McNemar p = 0.002.")
 
 
 def test_the_first_of_many_is_tested_against_each_other(tmp_path):
     models = [("a", [1] * 40), ("b", [1] * 38 + [0] * 2), ("c", [0] * 40), ("d", [1] * 20 + [0] * 20)]
     (line,) = judge_first_places(folder(models, tmp=tmp_path))
-    assert "a is first by the numbers, not by the test" in line
-    assert "1 of the 3 others cannot be told apart from it: b" in line
+    assert "a ranks first, but not significantly" in line
+    assert "1 of the 3 others do not differ significantly from it: b" in line
     clear = [("a", [1] * 40), ("b", [1] * 30 + [0] * 10), ("c", [0] * 40)]
     (line,) = judge_first_places(folder(clear, tmp=tmp_path))
-    assert "Told apart from each of the 2 others: largest exact McNemar p = 0.002." in line
+    assert "Significantly different from each of the 2 others: largest exact McNemar p = 0.002." in line
 
 
 def smallest(model, distance):
@@ -146,7 +146,7 @@ def test_smallest_changes_are_compared_by_their_medians_and_a_sign_test(tmp_path
     (line,) = judge_first_places(outcomes)
     assert line.startswith("b needs the largest change over its 21 images: median 2.5 (95 % interval 2.25 to 2.75)")
     p = 2 * 0.5**21  # every image says the same
-    assert f"Told apart from a (1.5): sign test p = {p:.2g}" in line
+    assert f"Significantly different from a (1.5): sign test p = {p:.2g}" in line
     never = Outcomes(ResultsStore(tmp_path), (smallest("a", [np.inf] * 21), smallest("b", far)), (), (), {}, (), {})
     assert "no attack fools half of them" in judge_first_places(never)[0]
 
@@ -164,7 +164,7 @@ def test_the_strongest_attack_is_named_with_what_it_is_not_told_apart_from(tmp_p
     assert said.lead in ("foolbox:pgd", "art:pgd")
     assert said.text.startswith("fools 75 % of 40 attacked images (95 % interval")
     other = ({"foolbox:pgd", "art:pgd"} - {said.lead}).pop()
-    assert said.proof == f"Not told apart from {other} (75 %): sign tests, Bonferroni."
+    assert said.proof == f"Not significantly different from {other} (75 %): sign tests, Bonferroni."
     (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done[1:], (), (), {}, (), {}))
     assert said.proof == f"More than foolbox:fgsm (0 %): sign test p = {2 * 0.5**30:.2g}."
     (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done[2:], (), (), {}, (), {}))
@@ -178,6 +178,6 @@ def test_attacks_that_met_other_models_are_not_rivals(tmp_path):
     (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done, (), (), {}, (), {}))
     assert (said.lead, said.proof) == (
         "art:pgd",
-        "No other attack was run on as many. 1 that met other models are left out.",
+        "No other attack was run on the same models. 1 run on other models are left out.",
     )
     assert "80 attacked images of 2 models" in said.text

@@ -87,7 +87,7 @@ def test_neighbours_that_cannot_be_told_apart_get_a_number(folder):
     blocks = _blocks(ranking, [], 8)
     shared = sum(bool(set(a) & set(b)) for a, b in pairwise([row[6].text for row in blocks_rows(blocks)]))
     assert shared
-    assert any("if the present difference" in block.text for block in blocks if isinstance(block, Text))
+    assert any("if the observed difference" in block.text for block in blocks if isinstance(block, Text))
 
 
 def blocks_rows(blocks):

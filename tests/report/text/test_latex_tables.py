@@ -4,10 +4,11 @@ import math
 
 import pytest
 
+from davylamp.adapters.words import radius_text
 from davylamp.engine.statistics.bootstrap import Estimate
 from davylamp.engine.tables.table import Table, TableRow
-from davylamp.report.text.latex import escape
-from davylamp.report.text.latex_metrics import table_latex
+from davylamp.report.text.latex import escape, radius_tex
+from davylamp.report.text.latex_metrics import table_latex, usual_part
 
 NAN = math.nan
 
@@ -26,6 +27,23 @@ def attacks():
         (linf | {"implementation": "art:pgd"}, (Estimate(0.75, 0.5, 1, 8), Estimate(0.0075, 0.007, 0.008, 6))),
         (linf | {"norm": "l2", "epsilon": 0.5}, (Estimate(1.0, 0.6, 1, 8), Estimate(NAN, NAN, NAN, 0))),
     )
+
+
+@pytest.mark.parametrize(("epsilon", "text"), [(8 / 255, "$8/255$"), (0.2, "0.2"), (0.5 / 255, "$0.5/255$")])
+def test_a_radius_is_written_as_on_a_terminal(epsilon, text):
+    """0.2 is 51/255, and was written so beside 0.1."""
+    assert radius_tex("linf", epsilon) == text
+    assert text.strip("$") == radius_text("linf", epsilon)
+
+
+def test_a_page_has_room_for_few_metrics(attacks):
+    every = table_of(
+        "attacks",
+        *((row.labels, [Estimate(0.5, 0.4, 0.6, 8)] * 4) for row in attacks.rows),
+        symbols=("RA", "MR", "FDL", "AMD"),
+    )
+    assert usual_part(every).symbols == ("MR", "AMD")
+    assert usual_part(table_of("defence", *((row.labels, [Estimate(0, 0, 0, 1)] * 2) for row in attacks.rows))).symbols
 
 
 def test_a_table_of_attacks(attacks, parse_latex):

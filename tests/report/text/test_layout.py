@@ -5,6 +5,7 @@ import pytest
 from davylamp.errors import UnknownName
 from davylamp.report.text import console as module
 from davylamp.report.text.console import PlainConsole, interval_text, open_tables, print_table
+from davylamp.report.text.fitting import short_name
 from davylamp.report.text.layout import at_words, lay_out, measure, widths_of
 
 COLUMNS = ("attack", "n", "MR", "seconds", "what it is")
@@ -34,7 +35,7 @@ def test_no_word_is_broken_and_no_line_is_longer(capsys, width, rest):
     words = {word for row in ROWS for cell in row for word in str(cell).split()} | set(" ".join(COLUMNS).split())
     shown = [line for line in lines if "─" not in line]
     if rest == "drop":
-        end = next((i for i, line in enumerate(shown) if line.startswith("not shown")), len(shown))
+        end = next((i for i, line in enumerate(shown) if line.startswith("columns not")), len(shown))
         shown = shown[:end]
     assert {word for line in shown for word in line.split()} <= words
     assert max(map(len, lines)) <= width
@@ -47,7 +48,7 @@ def test_numbers_keep_their_interval_beside_them(capsys):
 def test_what_matters_more_stays(capsys):
     lines = printed(capsys, 34, order=("seconds", "n"))
     assert lines[0].split() == ["attack", "seconds"]
-    assert "not shown, for want of room: n, MR, what it is;" in " ".join(lines)
+    assert "columns not shown: n, MR, what it is;" in " ".join(lines)
 
 
 def test_stacked_tables_have_every_cell(capsys):
@@ -73,6 +74,56 @@ def test_asked_columns_come_even_where_they_do_not_fit(monkeypatch, capsys):
         open_tables(["second"]) as c,
     ):
         print_table("", COLUMNS, ROWS, c)
+
+
+PAIRS = [
+    (model, attack, "linf", "1/255", "0.50 [0.19, 0.81] (10)", "0.00252 [0.0015, 0.0035] (5)")
+    for model in ("demo:cifar10-resnet18", "demo:another-network")
+    for attack in ("torchattacks:deepfool", "foolbox:pgd")
+]
+NAMES = ("model", "implementation", "norm", "epsilon", "MR", "AMD")
+
+
+def test_what_is_the_same_in_all_rows_is_written_once_where_that_makes_room(capsys):
+    lines = printed(capsys, 80, PAIRS, NAMES, keys=2, common=("norm", "epsilon"))
+    assert lines[0] == "norm linf; epsilon 1/255"
+    assert lines[1].split() == ["model", "implementation", "MR"]
+    lines = printed(capsys, 80, PAIRS[:2], NAMES, keys=2, common=("norm", "epsilon"))
+    assert lines[0] == "model demo:cifar10-resnet18; norm linf; epsilon 1/255"
+    assert lines[1].split() == ["implementation", "MR", "AMD"]
+    assert printed(capsys, 120, PAIRS[:2], NAMES, keys=2, common=("norm", "epsilon"))[0].split()[:2] == [
+        "model",
+        "implementation",
+    ]
+
+
+def test_a_table_is_never_of_names_alone(capsys):
+    lines = printed(capsys, 50, PAIRS, NAMES, keys=2, common=("norm", "epsilon"))
+    assert lines.count("model demo:cifar10-resnet18") == lines.count("model demo:another-network") == 1
+    assert sum("0.50 [0.19, 0.81] (10)" in line for line in lines) == len(PAIRS)
+    assert max(map(len, lines)) <= 50
+
+
+def test_rows_that_columns_would_break_into_many_lines_are_blocks(capsys):
+    rows = [("foolbox:pgd", "word " * 30, "other " * 30)]
+    lines = printed(capsys, 80, rows, ("attack", "detail", "what to do"), rest="blocks")
+    assert lines[0] == "foolbox:pgd"
+    assert lines[1].startswith("  detail")
+    assert printed(capsys, 300, rows, ("attack", "detail", "what to do"), rest="blocks")[0].startswith("attack")
+
+
+def test_stacked_tables_leave_out_rows_without_a_value_and_keep_infinity_beside_its_interval(capsys):
+    rows = [("foolbox:deepfool", "0.95", "2.53 [0.797, inf]"), ("foolbox:pgd", "0.2", "-"), ("art:cw", "1", "inf")]
+    lines = printed(capsys, 38, rows, ("implementation", "accuracy", "D_half"), rest="stack")
+    assert sum("foolbox:pgd" in line for line in lines) == 1
+    assert any(line.endswith("2.53 [0.797, inf]") for line in lines)
+
+
+def test_a_long_worst_case_is_its_first_attack_and_a_number():
+    members = ["art:fgsm", "best(foolbox:pgd)", "torchattacks:fgsm@repaired", "foolbox:deepfool"]
+    assert short_name(f"on worst-case({','.join(members)}) here") == "on worst-case(art:fgsm+3) here"
+    assert short_name("worst-case(foolbox:fgsm,foolbox:pgd)") == "worst-case(foolbox:fgsm,foolbox:pgd)"
+    assert short_name("best(foolbox:pgd)") == "best(foolbox:pgd)"
 
 
 def test_a_pipe_has_no_width(capsys):
