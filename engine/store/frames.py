@@ -1,7 +1,7 @@
 """Results as pandas tables: one row for each cell and image, with what the cell is about beside it."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,13 @@ class CellState(NamedTuple):
     status: str
     reason: str
     meta: dict[str, Any]
+
+
+class Survey(NamedTuple):
+    """What is in a folder: every cell with its state, and a line for every file that cannot be trusted."""
+
+    states: list[CellState]
+    damaged: list[str]
 
 
 def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> pd.DataFrame:
@@ -105,26 +112,47 @@ def load_transfer(folder: str | Path) -> pd.DataFrame:
 
 def list_cells(folder: str | Path) -> list[CellState]:
     """Every cell of a folder with its state: "done", "failed", "running" (a process has it) or "waiting" (none has)."""
-    store = ResultsStore(folder, create=False)
-    running = {name.partition("-")[0] for name in store.claimed()}
-    states = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
-    for key, record in read_records(store, "parts"):
-        if not isinstance(record, Damaged):
-            cell_key, meta = key.partition("-")[0], dict(record.meta)
-            states[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
-    states = {key: state._replace(status="running") if key in running else state for key, state in states.items()}
-    for key, record in read_records(store, "cells"):
-        if isinstance(record, Damaged):
-            continue
-        meta, cell = dict(record.meta), Cell.from_record(record.meta)
-        states[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
-    return sorted(states.values(), key=lambda state: order_of(state.cell))
+    return _survey(ResultsStore(folder, create=False), ("parts", "cells"), headers=False).states
 
 
 def list_damaged(folder: str | Path) -> list[str]:
     """A line for every file of a folder that cannot be trusted."""
-    store = ResultsStore(folder, create=False)
-    return [str(record) for kind in KINDS for _, record in read_records(store, kind) if isinstance(record, Damaged)]
+    return _survey(ResultsStore(folder, create=False), KINDS, headers=False).damaged
+
+
+def survey_folder(folder: str | Path, *, headers: bool = True) -> Survey:
+    """`list_cells` and `list_damaged` by one look at each file.
+
+    Args:
+        folder: a results folder.
+        headers: only what each file says of itself is read, a few kilobytes; bytes that were altered elsewhere in it go
+            unnoticed here, and are found by all that reads its numbers. False: every byte is checked.
+
+    Raises:
+        Unavailable: if there is no such folder.
+        StoreMismatch: if it was written in another format.
+    """
+    return _survey(ResultsStore(folder, create=False), KINDS, headers=headers)
+
+
+def _survey(store: ResultsStore, kinds: Sequence[Kind], *, headers: bool) -> Survey:
+    running = {name.partition("-")[0] for name in store.claimed()}
+    states = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
+    damaged: dict[Kind, list[str]] = {}
+    finished: dict[str, CellState] = {}
+    for kind in kinds:
+        for key, record in read_records(store, kind, (), headers=headers):
+            if isinstance(record, Damaged):
+                damaged.setdefault(kind, []).append(str(record))
+            elif kind == "parts":
+                cell_key, meta = key.partition("-")[0], dict(record.meta)
+                states[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
+            elif kind == "cells":
+                meta, cell = dict(record.meta), Cell.from_record(record.meta)
+                finished[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
+    states = {key: state._replace(status="running") if key in running else state for key, state in states.items()}
+    ordered = sorted({**states, **finished}.values(), key=lambda state: order_of(state.cell))
+    return Survey(ordered, [line for kind in KINDS for line in damaged.get(kind, ())])
 
 
 def list_left_out(folder: str | Path) -> dict[str, str]:
