@@ -38,7 +38,7 @@ _POOL = 24  # different pictures and maps in a folder; records share them
 _ABILITIES = 2.0  # between the weakest model and the strongest, as deviations of an image's toughness
 
 
-def write_results(
+def write_results(  # noqa: PLR0913 - what is read by position, the choices by keyword
     folder: str | Path,
     *,
     models: Sequence[str] = ("model-a", "model-b", "model-c"),
@@ -47,6 +47,7 @@ def write_results(
     classes: int = 1000,
     image: str = "image",
     side: int = 224,
+    pooled: bool = False,
     seed: int = 0,
 ) -> ResultsStore:
     """Fill a results folder.
@@ -58,7 +59,8 @@ def write_results(
         images: how many.
         classes: of the logits.
         image: what the names of the images begin with.
-        side: of the pictures, in pixels; a few different ones are drawn and shared by all records.
+        side: of the pictures, in pixels.
+        pooled: a few pictures and maps are drawn and shared by all records, which is faster.
         seed: of everything.
 
     Returns:
@@ -67,7 +69,7 @@ def write_results(
     store, generator = ResultsStore(folder), np.random.default_rng(seed)
     toughness, labels = generator.normal(size=images), generator.integers(classes, size=images)
     head = {"index": np.arange(images), "image": [f"{image}-{n:04d}.png" for n in range(images)], "label": labels}
-    step, shown = min(0.5, _ABILITIES / len(models)), _Shown(side, seed)
+    step, shown = min(0.5, _ABILITIES / len(models)), _Shown(side, generator, pooled=pooled)
     for place, model in enumerate(models):
         subject = ModelOnData(model, f"{place:020d}", "synthetic", "0" * 20, images)
         predicted = np.where(generator.random(images) < 0.9, labels, (labels + 1) % classes)
@@ -84,26 +86,33 @@ def write_results(
 
 
 class _Shown:
-    """The pictures and maps of the first images: a few different ones, in turns."""
+    """The pictures and maps of the first images: drawn for each record, or a few different ones in turns."""
 
-    def __init__(self, side: int, seed: int):
-        generator = np.random.default_rng((seed, side))
-        self.pictures = [_picture(generator, side) for _ in range(_POOL)]
-        self.maps = [generator.random((7, 7)).tolist() for _ in range(_POOL)]
-        self.place = 0
+    def __init__(self, side: int, generator: np.random.Generator, *, pooled: bool):
+        self.side, self.generator, self.place = side, generator, 0
+        self.pool = [(self._map(), _picture(generator, side)) for _ in range(_POOL)] if pooled else []
 
     def columns(self, count: int, prefix: str) -> dict[str, pa.Array]:
         """Null for images that are no examples."""
-        places = [(self.place + place) % _POOL if place < EXAMPLES else None for place in range(count)]
-        self.place += EXAMPLES
-        maps = pa.array([None if i is None else self.maps[i] for i in places], pa.list_(pa.list_(pa.float32())))
-        pictures = pa.array([None if i is None else self.pictures[i] for i in places], pa.binary())
-        return {f"{prefix}cam": maps, f"{prefix}picture": pictures}
+        shown = min(count, EXAMPLES)
+        if self.pool:
+            pairs = [self.pool[(self.place + place) % _POOL] for place in range(shown)]
+            maps, pictures = ([pair[place] for pair in pairs] for place in (0, 1))
+            self.place += shown
+        else:
+            maps = [self._map() for _ in range(shown)]
+            pictures = [_picture(self.generator, self.side) for _ in range(shown)]
+        rest = [None] * (count - shown)
+        return {
+            f"{prefix}cam": pa.array([*maps, *rest], pa.list_(pa.list_(pa.float32()))),
+            f"{prefix}picture": pa.array([*pictures, *rest], pa.binary()),
+        }
+
+    def _map(self) -> list[list[float]]:
+        return self.generator.random((7, 7)).tolist()
 
 
-def _clean(
-    head: Head, predicted: np.ndarray, classes: int, generator: np.random.Generator, shown: _Shown
-) -> pa.Table:
+def _clean(head: Head, predicted: np.ndarray, classes: int, generator: np.random.Generator, shown: _Shown) -> pa.Table:
     right = predicted == head["label"]
     return pa.table(
         {

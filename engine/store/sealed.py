@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import StoreMismatch
-from .table_shape import TableShape, read_columns, shape_of_file, shape_of_table
+from .table_shape import TableShape, counted, read_columns, shape_of_file, shape_of_table
 
 FORMAT = 1
 Source = Callable[[], AbstractContextManager[Any]]  # opens a file, as often as it is called
@@ -94,7 +94,10 @@ def unseal(data: bytes, name: str, columns: Collection[str] | None = None) -> tu
     """
     if not _is_sealed(data):
         raise Damaged("its checksum is wrong")
-    return _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns)
+    record, replaces = _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns)
+    if record.of_file is not None:  # what is asked now does not hold the bytes any longer
+        record = replace(record, of_file=counted(record.of_file))
+    return record, replaces
 
 
 def read_header(opened: Source, name: str) -> tuple[Record, list[str]]:
