@@ -520,7 +520,9 @@ def _matrix(parts: Any, value: Any, strongest: str) -> Responses:
     values = np.full((len(names), len(items)), np.nan)
     # fmin and fmax prefer a number to NaN.
     (np.fmin if strongest == "min" else np.fmax).at(values, (place, item), value[seen].to_numpy())
-    images = answered["image"].to_numpy()[np.unique(item, return_index=True)[1]]
+    first = np.zeros(len(items), int)
+    first[item[::-1]] = np.arange(len(item))[::-1]  # of several rows the last to be written: the first
+    images = answered["image"].iloc[first]
     return Responses(values, tuple(map(str, names)), tuple(map(str, items)), tuple(map(str, images)))
 
 

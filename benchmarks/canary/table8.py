@@ -54,7 +54,9 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
     """
     outcomes = read_outcomes(folder)
     symbols = drop_absent(_SYMBOLS, outcomes, explicit=False)
-    drawn = CellDraws(1000, 0).draw(outcomes, symbols)
+    draws = CellDraws(1000, 0)
+    draws.prepare(outcomes, symbols)
+    drawn = {outcome.cell.key: draws.draw(outcome, outcomes, symbols) for outcome in outcomes.done}
     for kind, attacks in _KINDS.items():
         for model in dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done):
             cells = [

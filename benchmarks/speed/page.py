@@ -35,6 +35,7 @@ SCRIPTS = {
     "scoring": ("Rankings", ()),
     "engine": ("Evaluations", ()),
     "report": ("Reports", ()),
+    "folders": ("Large folders", ()),
 }
 SCALE = "scale"
 PACKAGES = (

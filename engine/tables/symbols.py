@@ -1,6 +1,6 @@
 """Which numbers a results folder can give: what a symbol means for one cell, and why some cannot be had."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -129,10 +129,14 @@ class CellDraws:
     Args:
         bootstrap: replicates.
         seed: of the resampling.
+        kept: symbols of which the draws are kept: 16 KB of each cell with 1000 replicates.
     """
 
-    def __init__(self, bootstrap: int, seed: int):
-        self.bootstrap, self.seed = bootstrap, seed
+    def __init__(self, bootstrap: int, seed: int, kept: Collection[str] = ()):
+        self.bootstrap, self.seed, self.kept = bootstrap, seed, frozenset(kept)
+        self._best: dict[tuple[object, ...], np.ndarray] = {}
+        self._clean: dict[str, Draws] = {}
+        self._exact: dict[int, np.ndarray] = {}  # counts as floating point numbers, which products turn them into
         self._counts: dict[int, np.ndarray] = {}
         self._drawn: dict[str, dict[str, Draws]] = {}
 
@@ -142,35 +146,40 @@ class CellDraws:
             self._counts[images] = resample(images, self.bootstrap, self.seed)
         return self._counts[images]
 
-    def draw(self, outcomes: Outcomes, symbols: Sequence[str]) -> dict[str, dict[str, Draws]]:
-        """Every symbol of every finished cell, by key and symbol.
+    def prepare(self, outcomes: Outcomes, symbols: Sequence[str]) -> None:
+        """Look at all cells for what one cell alone does not say: the best distances of OPT, and CF of each model."""
+        self._best = best_distances_of(outcomes.done) if "OPT" in symbols else {}
+        self._clean = _draw_clean(outcomes, self.counts) if "CF" in symbols else {}
+
+    def draw(self, outcome: Outcome, outcomes: Outcomes, symbols: Sequence[str]) -> dict[str, Draws]:
+        """Every symbol of a finished cell; `prepare` comes first.
 
         CTC and RA_worst, which are about several cells, stay NaN; so does D_half of a fixed budget.
 
         Args:
+            outcome: the cell.
             outcomes: the folder.
             symbols: chosen and present ones.
         """
-        best = best_distances_of(outcomes.done) if "OPT" in symbols else {}
-        clean = _draw_clean(outcomes, self.counts) if "CF" in symbols else {}
-        exact: dict[int, np.ndarray] = {}  # as floating point numbers, which a product of matrices turns them into
-        for outcome in outcomes.done:
-            drawn = self._drawn.setdefault(outcome.cell.key, {})
-            lacking = [symbol for symbol in symbols if symbol not in drawn or symbol == "OPT"]
-            if not lacking:
-                continue
-            images = outcome.cell.subject.images
-            weights = self.counts(images)
-            if images not in exact:
-                exact = {images: weights.astype(float)}
-            held = replace(outcome, columns=hold_columns(outcome.columns, lacking))
-            columns = np.stack([column_of(held, outcomes, symbol) for symbol in lacking], axis=1)
-            drawn |= dict(zip(lacking, draw_means(exact[images], columns), strict=True))
-            for symbol in lacking:
-                special = _draw_special(outcome, symbol, weights, best)
-                special = clean.get(outcome.cell.subject.key) if symbol == "CF" else special
-                drawn[symbol] = drawn[symbol] if special is None else special
-        return self._drawn
+        known = self._drawn.get(outcome.cell.key, {})
+        lacking = [symbol for symbol in symbols if symbol not in known]
+        if not lacking:
+            return known
+        images, subject = outcome.cell.subject.images, outcome.cell.subject.key
+        weights = self.counts(images)
+        if images not in self._exact:
+            self._exact = {images: weights.astype(float)}
+        held = replace(outcome, columns=hold_columns(outcome.columns, lacking))
+        columns = np.stack([column_of(held, outcomes, symbol) for symbol in lacking], axis=1)
+        drawn = dict(zip(lacking, draw_means(self._exact[images], columns), strict=True))
+        for symbol in lacking:
+            special = _draw_special(outcome, symbol, weights, self._best)
+            special = self._clean.get(subject) if symbol == "CF" else special
+            drawn[symbol] = drawn[symbol] if special is None else special
+        kept = {symbol: draws for symbol, draws in drawn.items() if symbol in self.kept and symbol != "OPT"}
+        if kept:
+            self._drawn[outcome.cell.key] = {**known, **kept}
+        return {**known, **drawn}
 
 
 def best_distances_of(done: Sequence[Outcome]) -> dict[tuple[object, ...], np.ndarray]:

@@ -137,27 +137,20 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
     drawn = CellDraws(bootstrap, seed) if drawn is None else drawn
     inner = symbols if "seconds" in symbols else (*symbols, "seconds")  # CTC ranks them
-    of_cells = drawn.draw(outcomes, inner)
+    drawn.prepare(outcomes, inner)
     groups = group_cells(outcomes, by, mixed=mixed)
-    rows: list[dict[str, Draws]] = []
+    every: list[dict[str, Estimate]] = []
+    seconds: list[Draws] = []
     for group in groups:
-        draws = {
-            symbol: aggregate(
-                [[of_cells[each.cell.key][symbol] for each in part] for part in group.parts], pooled=pooled
-            )
-            for symbol in inner
-        }
-        seen = {each.cell.subject.key: each.cell.subject.images for part in group.parts for each in part}
-        for symbol in set(OF_CLEAN) & set(symbols):  # an image counts once, however many attacks it met
-            draws[symbol] = draws[symbol]._replace(n=sum(seen.values()))
+        draws = _draw_group(group, outcomes, inner, drawn, pooled=pooled)
         if "RA_worst" in symbols and group.parts:
             draws["RA_worst"] = _draw_worst(group.parts, drawn.counts)
-        rows.append(draws)
+        every.append({symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()})
+        seconds.append(draws["seconds"])
     if "CTC" in symbols:
-        _rank_times(groups, rows)
+        _rank_times(groups, seconds, every)
     lines = []
-    for group, draws in zip(groups, rows, strict=True):
-        estimates = {symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()}
+    for group, estimates in zip(groups, every, strict=True):
         for symbol in filter(is_share, symbols if drawn.bootstrap else ()):
             columns = [[_shares_of(each, outcomes, symbol) for each in part] for part in group.parts]
             columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
@@ -169,6 +162,20 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         outcomes.notes + uneven + _why_empty(outcomes, symbols) + (_why_no_interval(lines) if drawn.bootstrap else [])
     )
     return Table(by, tuple(groups[0].labels), symbols, tuple(lines), tuple(notes))
+
+
+def _draw_group(
+    group: Group, outcomes: Outcomes, symbols: Sequence[str], drawn: CellDraws, *, pooled: bool
+) -> dict[str, Draws]:
+    """Every symbol of a row, over its cells."""
+    of_cells = [[drawn.draw(each, outcomes, symbols) for each in part] for part in group.parts]
+    draws = {
+        symbol: aggregate([[each[symbol] for each in part] for part in of_cells], pooled=pooled) for symbol in symbols
+    }
+    seen = {each.cell.subject.key: each.cell.subject.images for part in group.parts for each in part}
+    for symbol in set(OF_CLEAN) & set(symbols):  # an image counts once, however many attacks it met
+        draws[symbol] = draws[symbol]._replace(n=sum(seen.values()))
+    return draws
 
 
 def aggregate(parts: list[list[Draws]], *, pooled: bool = False) -> Draws:
@@ -238,16 +245,16 @@ def _draw_worst(parts: list[list[Outcome]], counts: Callable[[int], np.ndarray])
     return draw_means(counts(len(robust)), robust[:, None])[0]
 
 
-def _rank_times(groups: list[Group], rows: list[dict[str, Draws]]) -> None:
+def _rank_times(groups: list[Group], seconds: list[Draws], every: list[dict[str, Estimate]]) -> None:
     """CTC: levels among the attacks of the table, or on one model among those on it."""
-    models: dict[Any, list[dict[str, Draws]]] = {}
-    for group, draws in zip(groups, rows, strict=True):
+    models: dict[Any, list[int]] = {}
+    for row, group in enumerate(groups):
         if group.parts:
-            models.setdefault(group.labels.get("model", ""), []).append(draws)
-    for peers in models.values():
-        levels = draw_levels(np.stack([draws["seconds"].ratio for draws in peers], axis=1))
-        for place, draws in enumerate(peers):
-            draws["CTC"] = draws_of(levels[:, place], draws["seconds"].n)
+            models.setdefault(group.labels.get("model", ""), []).append(row)
+    for rows in models.values():
+        levels = draw_levels(np.stack([seconds[row].ratio for row in rows], axis=1))
+        for place, row in enumerate(rows):
+            every[row]["CTC"] = interval(levels[:, place], seconds[row].n)
 
 
 def _why_empty(outcomes: Outcomes, symbols: Sequence[str]) -> list[str]:
