@@ -1,24 +1,34 @@
 """The command that says how an evaluation stands."""
 
 import json
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from .evaluate import Folder
 from .options import Json
 from .table_options import FITTING, TableOptions
 
 
-def show_status(folder: Folder, view: TableOptions = FITTING, as_json: Json = False) -> None:
+def show_status(
+    folder: Folder,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="read every byte: without it what each file says of itself counts")
+    ] = False,
+    view: TableOptions = FITTING,
+    as_json: Json = False,
+) -> None:
     """Show the cells of a results folder: done, failed (with the reason), running or waiting; and damaged files."""
     from collections import Counter
 
     from ..adapters.models.remote.kept_answers import spent_lines
     from ..adapters.paths import expand_path
-    from ..engine.store.frames import list_cells, list_damaged, list_left_out, list_part_states
+    from ..engine.store.frames import list_left_out, list_part_states, survey_folder
     from ..engine.store.outcomes import remedy
 
     view.check("json" if as_json else "")
-    states, damaged, left_out = list_cells(folder), list_damaged(folder), list_left_out(folder)
+    states, damaged = survey_folder(folder, headers=not verify)
+    left_out = list_left_out(folder)
     rows, parts = [_status_row(state) for state in states], list_part_states(folder)
     if as_json:
         document = {"cells": rows, "damaged": damaged, "left_out": left_out}

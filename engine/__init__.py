@@ -1,29 +1,110 @@
-"""Evaluations: one attack compared through every library, and models x attacks x libraries into a results folder."""
+"""Evaluations: one attack compared through every library, and models x attacks x libraries into a results folder.
 
-from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
-from ..intervals import share_interval
-from .attack.best_effort import SearchResult, best_effort, on_pixels
-from .attack.best_of import PortfolioResult, best_of
-from .attack.saturation import Saturation, saturating_budget
-from .comparison.compare import Comparison, Pair, Row, compare
-from .exchange.attackbench_export import export_attackbench
-from .exchange.attackbench_import import import_attackbench
-from .plan.config import AttackChoice, Config, read_config, write_config
-from .plan.make import Plan, make_plan
-from .run.corruptions import CorruptionPlan, measure_corruptions
-from .run.evaluate import EvaluationSummary, evaluate
-from .statistics.paired_tests import mcnemar, wilcoxon
-from .statistics.verdict import Judgement
-from .store.frames import load, load_clean, load_transfer
-from .store.store import ResultsStore
-from .tables.budget_curves import Curves, build_curves
-from .tables.corruption_table import build_corruptions
-from .tables.defence_table import build_defence
-from .tables.reference_table import build_references
-from .tables.table import Table, build_table
-from .tables.transfer_table import Transfer, build_transfer
+What it offers is loaded when it is used: a command that reads a folder needs nothing of what runs an attack.
+"""
 
-Summary = EvaluationSummary  # its name in 0.1.0
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..adapters.catalogue.customary import choose_threat_model, default_epsilon
+    from ..intervals import share_interval
+    from .attack.best_effort import SearchResult, best_effort, on_pixels
+    from .attack.best_of import PortfolioResult, best_of
+    from .attack.saturation import Saturation, saturating_budget
+    from .comparison.compare import Comparison, Pair, Row, compare
+    from .exchange.attackbench_export import export_attackbench
+    from .exchange.attackbench_import import import_attackbench
+    from .plan.config import AttackChoice, Config, read_config, write_config
+    from .plan.make import Plan, make_plan
+    from .run.corruptions import CorruptionPlan, measure_corruptions
+    from .run.evaluate import EvaluationSummary, evaluate
+    from .statistics.paired_tests import mcnemar, wilcoxon
+    from .statistics.verdict import Judgement
+    from .store.frames import load, load_clean, load_transfer
+    from .store.store import ResultsStore
+    from .tables.budget_curves import Curves, build_curves
+    from .tables.corruption_table import build_corruptions
+    from .tables.defence_table import build_defence
+    from .tables.reference_table import build_references
+    from .tables.table import Table, build_table
+    from .tables.transfer_table import Transfer, build_transfer
+
+    Summary = EvaluationSummary  # its name in 0.1.0
+
+_HOMES = {
+    "..adapters.catalogue.customary": (
+        "choose_threat_model",
+        "default_epsilon",
+    ),
+    "..intervals": ("share_interval",),
+    ".attack.best_effort": (
+        "SearchResult",
+        "best_effort",
+        "on_pixels",
+    ),
+    ".attack.best_of": (
+        "PortfolioResult",
+        "best_of",
+    ),
+    ".attack.saturation": (
+        "Saturation",
+        "saturating_budget",
+    ),
+    ".comparison.compare": (
+        "Comparison",
+        "Pair",
+        "Row",
+        "compare",
+    ),
+    ".exchange.attackbench_export": ("export_attackbench",),
+    ".exchange.attackbench_import": ("import_attackbench",),
+    ".plan.config": (
+        "AttackChoice",
+        "Config",
+        "read_config",
+        "write_config",
+    ),
+    ".plan.make": (
+        "Plan",
+        "make_plan",
+    ),
+    ".run.corruptions": (
+        "CorruptionPlan",
+        "measure_corruptions",
+    ),
+    ".run.evaluate": (
+        "EvaluationSummary",
+        "evaluate",
+    ),
+    ".statistics.paired_tests": (
+        "mcnemar",
+        "wilcoxon",
+    ),
+    ".statistics.verdict": ("Judgement",),
+    ".store.frames": (
+        "load",
+        "load_clean",
+        "load_transfer",
+    ),
+    ".store.store": ("ResultsStore",),
+    ".tables.budget_curves": (
+        "Curves",
+        "build_curves",
+    ),
+    ".tables.corruption_table": ("build_corruptions",),
+    ".tables.defence_table": ("build_defence",),
+    ".tables.reference_table": ("build_references",),
+    ".tables.table": (
+        "Table",
+        "build_table",
+    ),
+    ".tables.transfer_table": (
+        "Transfer",
+        "build_transfer",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AttackChoice",
@@ -70,3 +151,17 @@ __all__ = [
     "wilcoxon",
     "write_config",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Summary":  # its name in 0.1.0
+        name = "EvaluationSummary"
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'davylamp.engine' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -61,7 +61,7 @@ class ModelOnData:
         spec = asdict(self) | {"chosen": list(self.chosen)}
         return {name: value for name, value in spec.items() if name != "chosen" or value}
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Name of the file with the clean predictions: 20 hexadecimal digits of a hash over the spec."""
         return digest_of({"clean": self.spec})

@@ -398,7 +398,16 @@ def _kinds(rows: Any, columns: Sequence[str]) -> tuple[np.ndarray, Any]:
     """The place of each row's kind, by those of the columns that there are, and the first row of each kind."""
     known = [column for column in columns if column in rows]
     kind = rows.groupby(known, sort=False, dropna=False, observed=True).ngroup().to_numpy()
-    return kind, rows.iloc[np.unique(kind, return_index=True)[1]]
+    first = rows.iloc[np.unique(kind, return_index=True)[1]]
+    # Texts may come as categories, which take little memory: these few rows are plain ones.
+    plain = {
+        name: first[name].astype(first[name].cat.categories.dtype) for name in first if _is_categories(first[name])
+    }
+    return kind, first.assign(**plain)
+
+
+def _is_categories(column: Any) -> bool:
+    return isinstance(column.dtype, pd.CategoricalDtype)
 
 
 def _labels(rows: Any, subjects: str, per: str) -> Any:
@@ -515,7 +524,9 @@ def _matrix(parts: Any, value: Any, strongest: str) -> Responses:
     values = np.full((len(names), len(items)), np.nan)
     # fmin and fmax prefer a number to NaN.
     (np.fmin if strongest == "min" else np.fmax).at(values, (place, item), value[seen].to_numpy())
-    images = answered["image"].to_numpy()[np.unique(item, return_index=True)[1]]
+    first = np.zeros(len(items), int)
+    first[item[::-1]] = np.arange(len(item))[::-1]  # of several rows the last to be written: the first
+    images = answered["image"].iloc[first]
     return Responses(values, tuple(map(str, names)), tuple(map(str, items)), tuple(map(str, images)))
 
 
@@ -548,7 +559,7 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
     if violated:
         notes.append(f"{violated} of {len(rows)} responses are missing: the example broke a rule")
     if subjects != "implementations" and "library" in rows:
-        libraries = rows.groupby("attack", sort=False)["library"].unique()
+        libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
         several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
         if several and per == "attack":
             notes.append(f"an attack counts once, the strongest of its libraries on each image: {'; '.join(several)}")

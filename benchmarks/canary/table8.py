@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...engine.statistics.bootstrap import Estimate, interval, resample
+from ...engine.statistics.bootstrap import Estimate, interval
 from ...engine.store.outcomes import Outcome, read_outcomes
-from ...engine.tables.symbols import column_of, draw_cells, drop_absent, is_share
+from ...engine.tables.symbols import CellDraws, column_of, drop_absent, is_share
 from ...engine.tables.table import aggregate, share_ends
 from ..shared.paper_result import PaperLine
 from ..shared.paper_table import Options
@@ -54,9 +54,9 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
     """
     outcomes = read_outcomes(folder)
     symbols = drop_absent(_SYMBOLS, outcomes, explicit=False)
-    drawn = draw_cells(
-        outcomes, symbols, {outcome.images: resample(outcome.images, 1000, 0) for outcome in outcomes.subjects.values()}
-    )
+    draws = CellDraws(1000, 0)
+    draws.prepare(outcomes, symbols)
+    drawn = {outcome.cell.key: draws.draw(outcome, outcomes, symbols) for outcome in outcomes.done}
     for kind, attacks in _KINDS.items():
         for model in dict.fromkeys(outcome.cell.subject.model for outcome in outcomes.done):
             cells = [
@@ -64,8 +64,8 @@ def mean_over_attacks(folder: Path) -> Iterator[tuple[str, str, str, Estimate]]:
                 for outcome in outcomes.done
                 if outcome.cell.subject.model == model and _in(outcome, attacks)
             ]
-            for place, symbol in enumerate(symbols):
-                mean = aggregate([[drawn[key][place]] for key in cells])
+            for symbol in symbols:
+                mean = aggregate([[drawn[key][symbol]] for key in cells])
                 estimate = interval(mean.ratio, mean.n, mean.different)
                 if is_share(symbol):
                     parts = [

@@ -39,6 +39,7 @@ SCRIPTS = {
     "scoring": ("Rankings", ()),
     "engine": ("Evaluations", ()),
     "report": ("Reports", ()),
+    "folders": ("Large folders", ()),
 }
 SCALE = "scale"
 PACKAGES = (

@@ -24,11 +24,21 @@ from davylamp.engine.store.store import ResultsStore
 ATTACKS = tuple(f"{library}:{name}" for name in ("fgsm", "pgd", "deepfool", "cw") for library in ("art", "foolbox"))
 ATTACKS += tuple(f"torchattacks:{name}" for name in ("fgsm", "pgd", "deepfool", "cw"))
 Head = Mapping[str, Any]
-_MINIMUM = ("deepfool", "cw")
+# Of a leaderboard such as RobustBench's: AutoAttack's four, and PGD.
+STANDARD = tuple(f"torchattacks:{name}" for name in ("apgd-ce", "apgd-dlr", "fab", "square", "pgd"))
+# As many as CANARY has.
+TWENTY = (
+    *ATTACKS,
+    *(f"{library}:{name}" for name in ("bim", "mi-fgsm") for library in ("art", "foolbox", "torchattacks")),
+    *("foolbox:newtonfool", "torchattacks:jsma"),
+)
+_MINIMUM = ("deepfool", "cw", "fab", "newtonfool", "jsma")
 _STRENGTH: Mapping[str, float] = {"fgsm": 0.0, "square": 0.3, "pgd": 0.7, "deepfool": 0.5, "cw": 0.8}
+_POOL = 24  # different pictures and maps in a folder; records share them
+_ABILITIES = 2.0  # between the weakest model and the strongest, as deviations of an image's toughness
 
 
-def write_results(
+def write_results(  # noqa: PLR0913 - what is read by position, the choices by keyword
     folder: str | Path,
     *,
     models: Sequence[str] = ("model-a", "model-b", "model-c"),
@@ -36,17 +46,21 @@ def write_results(
     images: int = 1000,
     classes: int = 1000,
     image: str = "image",
+    side: int = 224,
+    pooled: bool = False,
     seed: int = 0,
 ) -> ResultsStore:
     """Fill a results folder.
 
     Args:
         folder: where.
-        models: their names; each is a little more robust than the one before.
+        models: their names; each is a little more robust than the one before, and no image is out of reach for all.
         attacks: implementations, by the names of the catalogue.
         images: how many.
         classes: of the logits.
         image: what the names of the images begin with.
+        side: of the pictures, in pixels.
+        pooled: a few pictures and maps are drawn and shared by all records, which is faster.
         seed: of everything.
 
     Returns:
@@ -55,22 +69,50 @@ def write_results(
     store, generator = ResultsStore(folder), np.random.default_rng(seed)
     toughness, labels = generator.normal(size=images), generator.integers(classes, size=images)
     head = {"index": np.arange(images), "image": [f"{image}-{n:04d}.png" for n in range(images)], "label": labels}
+    step, shown = min(0.5, _ABILITIES / len(models)), _Shown(side, generator, pooled=pooled)
     for place, model in enumerate(models):
         subject = ModelOnData(model, f"{place:020d}", "synthetic", "0" * 20, images)
         predicted = np.where(generator.random(images) < 0.9, labels, (labels + 1) % classes)
-        store.write("clean", subject.key, _clean(head, predicted, classes, generator), _meta(subject, "clean"))
+        store.write("clean", subject.key, _clean(head, predicted, classes, generator, shown), _meta(subject, "clean"))
         for attack in attacks:
             name = attack.partition(":")[2]
             threat_model = ThreatModel("l2") if name in _MINIMUM else ThreatModel("linf", 4 / 255)
             cell = Cell(subject, attack, threat_model, {"steps": 10}, measures=MEASURES, version="1.0", rules=RULES)
-            reach = toughness + 0.5 * place - _STRENGTH[name] + 0.3 * generator.normal(size=images)
-            table = _attacked(cell, reach, head, predicted, classes, generator)
+            reach = toughness + step * place - _STRENGTH.get(name, 0.5) + 0.3 * generator.normal(size=images)
+            table = _attacked(cell, reach, head, predicted, classes, generator, shown)
             meta = _meta(subject, "attack") | {"key": cell.key, "spec": cell.spec}
             store.write("cells", cell.key, table, meta)
     return store
 
 
-def _clean(head: Head, predicted: np.ndarray, classes: int, generator: np.random.Generator) -> pa.Table:
+class _Shown:
+    """The pictures and maps of the first images: drawn for each record, or a few different ones in turns."""
+
+    def __init__(self, side: int, generator: np.random.Generator, *, pooled: bool):
+        self.side, self.generator, self.place = side, generator, 0
+        self.pool = [(self._map(), _picture(generator, side)) for _ in range(_POOL)] if pooled else []
+
+    def columns(self, count: int, prefix: str) -> dict[str, pa.Array]:
+        """Null for images that are no examples."""
+        shown = min(count, EXAMPLES)
+        if self.pool:
+            pairs = [self.pool[(self.place + place) % _POOL] for place in range(shown)]
+            maps, pictures = ([pair[place] for pair in pairs] for place in (0, 1))
+            self.place += shown
+        else:
+            maps = [self._map() for _ in range(shown)]
+            pictures = [_picture(self.generator, self.side) for _ in range(shown)]
+        rest = [None] * (count - shown)
+        return {
+            f"{prefix}cam": pa.array([*maps, *rest], pa.list_(pa.list_(pa.float32()))),
+            f"{prefix}picture": pa.array([*pictures, *rest], pa.binary()),
+        }
+
+    def _map(self) -> list[list[float]]:
+        return self.generator.random((7, 7)).tolist()
+
+
+def _clean(head: Head, predicted: np.ndarray, classes: int, generator: np.random.Generator, shown: _Shown) -> pa.Table:
     right = predicted == head["label"]
     return pa.table(
         {
@@ -79,8 +121,7 @@ def _clean(head: Head, predicted: np.ndarray, classes: int, generator: np.random
             "CA": right.astype(float),
             "CC": np.where(right, 0.8, 0.1),
             "logits": _logits(predicted, classes, generator),
-            "cam": _maps(len(right), generator),
-            "picture": _pictures(len(right), generator),
+            **shown.columns(len(right), ""),
         }
     )
 
@@ -92,6 +133,7 @@ def _attacked(
     predicted: np.ndarray,
     classes: int,
     generator: np.random.Generator,
+    shown: _Shown,
 ) -> pa.Table:
     labels = head["label"]
     count, attacked = len(labels), predicted == labels
@@ -124,8 +166,7 @@ def _attacked(
         columns[symbol] = np.where(attacked, generator.random(count), math.nan)
     columns["MR"] = np.where(attacked, success.astype(float), math.nan)
     columns["adv_logits"] = _logits(adv_predicted, classes, generator)
-    columns["adv_cam"] = _maps(count, generator)
-    columns["adv_picture"] = _pictures(count, generator)
+    columns |= shown.columns(count, "adv_")
     return pa.table(columns)
 
 
@@ -135,18 +176,10 @@ def _logits(predicted: np.ndarray, classes: int, generator: np.random.Generator)
     return pa.FixedSizeListArray.from_arrays(pa.array(logits.reshape(-1)), classes)
 
 
-def _maps(count: int, generator: np.random.Generator) -> pa.Array:
-    maps = [generator.random((7, 7)).tolist() if place < EXAMPLES else None for place in range(count)]
-    return pa.array(maps, pa.list_(pa.list_(pa.float32())))
-
-
-def _pictures(count: int, generator: np.random.Generator) -> pa.Array:
-    return pa.array([_picture(generator) if place < EXAMPLES else None for place in range(count)], pa.binary())
-
-
-def _picture(generator: np.random.Generator) -> bytes:
-    """Coarse patches with noise on them, 224 x 224."""
-    patches = generator.integers(0, 200, (8, 8, 3)).repeat(28, 0).repeat(28, 1)
+def _picture(generator: np.random.Generator, side: int) -> bytes:
+    """Coarse patches with noise on them."""
+    patch = -(-side // 8)
+    patches = generator.integers(0, 200, (8, 8, 3)).repeat(patch, 0).repeat(patch, 1)[:side, :side]
     pixels, file = (patches + generator.integers(0, 55, patches.shape)).astype(np.uint8), io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()

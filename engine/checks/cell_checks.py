@@ -227,7 +227,11 @@ def _shared(name: str, outcome: Outcome, broken: np.ndarray, detail: str) -> Che
 
 
 def _kinds(outcome: Outcome, *kinds: str) -> np.ndarray:
-    return np.array([bool(set(kinds) & set(str(text).split())) for text in outcome.columns["violations"]], bool)
+    texts, asked = outcome.columns["violations"].tolist(), set(kinds)
+    flags = {text: bool(asked & set(str(text).split())) for text in set(texts)}
+    if not any(flags.values()):
+        return np.zeros(len(texts), bool)
+    return np.fromiter(map(flags.__getitem__, texts), bool, len(texts))
 
 
 def _attacked(outcome: Outcome) -> int:

@@ -13,7 +13,9 @@ from ...metrics.cost import LEVELS
 
 _TAILS = (0.025, 0.975)  # of a 95 % interval
 _AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are held at once
+_IN_CACHE = 2**16  # of them, where many are made of each other, one after the other
 _GUESSES = np.geomspace(1e-6, 1e3, 256)  # rates of an exponential over the mean distance
+_APART = 8  # guesses between two of the first look
 _NEWTON = 5  # steps from the best guess
 
 
@@ -76,19 +78,23 @@ def draw_means(counts: np.ndarray, values: np.ndarray) -> list[Draws]:
     """The mean over the defined values of every column.
 
     Args:
-        counts: from `resample`, shape (R, n).
+        counts: from `resample`, shape (R, n), as floating point numbers where many are asked for one after the other.
         values: shape (n, S); NaN where undefined.
 
     Returns:
-        One for each column.
+        One for each column; those that are defined on the same images share their counts.
     """
     defined, endless = ~np.isnan(values), np.isinf(values)
-    both = np.concatenate([np.where(defined & ~endless, values, 0.0), defined], axis=1)
+    places: dict[bytes, int] = {}
+    of_mask = [places.setdefault(mask.tobytes(), len(places)) for mask in np.packbits(defined, axis=0).T]
+    masks = defined[:, [of_mask.index(place) for place in range(len(places))]]
+    both = np.ascontiguousarray(np.concatenate([np.where(defined & ~endless, values, 0.0), masks], axis=1))
     sums = np.concatenate([counts[rows.start : rows.stop] @ both for rows in _groups(len(counts), len(values))])
     columns = values.shape[1]
     for image, place in zip(*endless.nonzero(), strict=True):  # PSNR of an image left as it was; not 0 times infinity
         sums[counts[:, image] > 0, place] = values[image, place]
-    return [Draws(sums[:, i], sums[:, columns + i], int(defined[:, i].sum())) for i in range(columns)]
+    totals, counted = np.ascontiguousarray(sums[:, :columns].T), np.ascontiguousarray(sums[:, columns:].T)
+    return [Draws(totals[i], counted[of_mask[i]], int(defined[:, i].sum())) for i in range(columns)]
 
 
 def draws_of(values: np.ndarray, n: int) -> Draws:
@@ -151,10 +157,17 @@ def draw_levels(seconds: np.ndarray) -> np.ndarray:
 def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray) -> np.ndarray:
     """`metrics.local_optimality` of an attack whose distances are (n,) against the best, in each replicate."""
 
+    def blocks(drawn: np.ndarray) -> Iterator[range]:
+        return _groups(len(drawn), len(best), _IN_CACHE)
+
+    def reach(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        largest = np.where(drawn > 0, best, -math.inf).max(1)
+        return largest, (drawn * np.minimum(distances, largest[:, None])).sum(1)
+
     def area(drawn: np.ndarray) -> np.ndarray:
         images = drawn.sum(1)
-        largest = np.where(drawn > 0, best, -math.inf).max(1)
-        reached = (drawn * np.minimum(distances, largest[:, None])).sum(1) / images
+        largest, reached = np.concatenate([reach(drawn[rows.start : rows.stop]) for rows in blocks(drawn)], axis=1)
+        reached = reached / images
         least = drawn @ best / images
         return 1 - (reached - least) / (drawn @ (best > 0) / images * largest - least)
 
@@ -166,12 +179,13 @@ def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray)
 
 def draw_half_distortion(counts: np.ndarray, distances: np.ndarray) -> np.ndarray:
     """`metrics.half_distortion` of distances (n,), in each replicate; row 0 is what the metric itself gives."""
-    steps, place = np.unique(distances[(distances > 0) & np.isfinite(distances)], return_inverse=True)
+    fallen = np.flatnonzero((distances > 0) & np.isfinite(distances))
+    fallen = fallen[np.argsort(distances[fallen], kind="stable")]
+    steps, begins = np.unique(distances[fallen], return_index=True)
     right = (distances > 0).astype(float)
     if len(steps):
-        member = np.zeros((len(distances), len(steps)))
-        member[np.flatnonzero((distances > 0) & np.isfinite(distances)), place] = 1
-        known = _by_groups(lambda drawn: _half(drawn @ member, drawn @ right, steps), counts, distances)
+        at_each = lambda drawn: np.add.reduceat(drawn.take(fallen, 1), begins, axis=1)  # noqa: E731
+        known = _by_groups(lambda drawn: _half(at_each(drawn), drawn @ right, steps), counts, distances)
     else:
         known = np.where(_by_groups(lambda drawn: drawn @ right, counts, distances) > 0, math.inf, math.nan)
     known[0] = half_distortion(torch.tensor(distances)).value
@@ -202,28 +216,54 @@ def _half(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndarra
         share = 1 - fallen.cumsum(1) / right[:, None]
     met, scale = fallen > 0, steps.mean()
     share, scaled = np.where(met, share, 0.0), steps / scale
-    curves = np.exp(-np.outer(scaled, _GUESSES))
-    guess = (met @ np.square(curves) - 2 * share @ curves).argmin(1)
-    low, high = np.log(_GUESSES[(guess - 1).clip(0)]), np.log(_GUESSES[(guess + 1).clip(max=len(_GUESSES) - 1)])
-    rate = np.log(_GUESSES[guess])
-    for _ in range(_NEWTON):  # all replicates at once, on the logarithm of the rate
-        decay = np.exp(rate)[:, None] * scaled
-        fitted = np.exp(-decay)
-        slope, error = -decay * fitted * met, fitted - share
-        first, second = (error * slope).sum(1), (slope * (slope + error * (1 - decay))).sum(1)
-        rate = np.clip(rate - first / np.where(second > 0, second, math.inf), low, high)
+    guess = _guess_rates(met, share, scaled)
+    blocks = _groups(len(share), len(steps), _IN_CACHE)
+    rate = np.concatenate(
+        [_newton(met[b], share[b], scaled, guess[b]) for b in (slice(r.start, r.stop) for r in blocks)]
+    )
     half = math.log(2) / np.exp(rate) * scale
     left = np.take_along_axis(share, met.argmax(1)[:, None], axis=1)[:, 0]
     half = np.where(met.any(1), half, math.inf)
     return np.where((right == 0) | (met.any(1) & (left <= 0)), math.nan, half)
 
 
-def _by_groups(function: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, like: np.ndarray) -> np.ndarray:
+def _guess_rates(met: np.ndarray, share: np.ndarray, scaled: np.ndarray) -> np.ndarray:
+    """The place of the rate of `_GUESSES` that fits each replicate best, (R,): among a few far apart, then near it."""
+    weights = met.astype(float)
+    chosen = np.arange(0, len(_GUESSES), _APART)
+    coarse = chosen[_misfits(weights, share, scaled, chosen).argmin(1)]
+    near = np.arange(max(0, coarse.min() - _APART), min(len(_GUESSES), coarse.max() + _APART + 1))
+    misfits = _misfits(weights, share, scaled, near)
+    misfits[np.abs(near - coarse[:, None]) > _APART] = math.inf
+    return near[misfits.argmin(1)]
+
+
+def _misfits(weights: np.ndarray, share: np.ndarray, scaled: np.ndarray, places: np.ndarray) -> np.ndarray:
+    curves = np.exp(-np.outer(scaled, _GUESSES[places]))
+    return weights @ np.square(curves) - 2 * share @ curves
+
+
+def _newton(met: np.ndarray, share: np.ndarray, scaled: np.ndarray, guess: np.ndarray) -> np.ndarray:
+    """The logarithm of the best rate of each replicate, (R,); all of them at once."""
+    low, high = np.log(_GUESSES[(guess - 1).clip(0)]), np.log(_GUESSES[(guess + 1).clip(max=len(_GUESSES) - 1)])
+    rate = np.log(_GUESSES[guess])
+    for _ in range(_NEWTON):
+        decay = np.exp(rate)[:, None] * scaled
+        fitted = np.exp(-decay)
+        slope, error = -decay * fitted * met, fitted - share
+        first, second = (error * slope).sum(1), (slope * (slope + error * (1 - decay))).sum(1)
+        rate = np.clip(rate - first / np.where(second > 0, second, math.inf), low, high)
+    return rate
+
+
+def _by_groups(
+    function: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, like: np.ndarray, most: int = _AT_ONCE
+) -> np.ndarray:
     """A function of rows of counts, applied to as many as memory holds at once."""
-    parts = [function(counts[rows.start : rows.stop].astype(float)) for rows in _groups(len(counts), len(like))]
+    parts = [function(counts[rows.start : rows.stop].astype(float)) for rows in _groups(len(counts), len(like), most)]
     return np.concatenate(parts)
 
 
-def _groups(rows: int, columns: int) -> Iterator[range]:
-    size = max(1, _AT_ONCE // max(columns, 1))
+def _groups(rows: int, columns: int, most: int = _AT_ONCE) -> Iterator[range]:
+    size = max(1, most // max(columns, 1))
     return (range(start, min(start + size, rows)) for start in range(0, rows, size))

@@ -1,12 +1,19 @@
 """Which file of a record counts, where folders were put together and have several."""
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ...errors import StoreMismatch, Unavailable
-from .files import read_whole
-from .sealed import Conflict, Damaged, Record, differing_columns, unseal
+from .files import open_regular, read_whole
+from .sealed import Conflict, Damaged, Record, differing_columns, read_header, unseal
+from .table_shape import read_columns
 
 WRONG_ONE = "delete the wrong one"
 
@@ -18,22 +25,33 @@ class Sealed(NamedTuple):
     replaces: list[str]
 
 
-def read_files(files: Iterable[Path], name: str) -> tuple[dict[Path, Sealed], dict[Path, Damaged]]:
+def read_files(
+    files: Iterable[Path], name: str, columns: Collection[str] | None = None, *, headers: bool = False
+) -> tuple[dict[Path, Sealed], dict[Path, Damaged]]:
     """What the files of one key hold, and why some cannot be used; those that are gone by now are left out.
 
     Args:
         files: of one key.
         name: what they should hold: "cells/KEY".
+        columns: of the table only these, as far as the file has them; None: all. Several files are read whole, to be
+            held against one another.
+        headers: what a single file says of itself is believed, and nothing else of it is read.
 
     Raises:
         StoreMismatch: if one was written in another format.
         Unavailable: if one may not or cannot be read.
     """
+    files = [*files]
+    read: Callable[[Path, str], Sealed] = partial(_read, columns=columns)
+    if len(files) > 1:
+        read = _read
+    elif headers:
+        read = _read_header
     records: dict[Path, Sealed] = {}
     damaged: dict[Path, Damaged] = {}
     for path in files:
         try:
-            records[path] = _read(path, name)
+            records[path] = _naming(read, path, name)
         except Damaged as error:
             damaged[path] = error
         except FileNotFoundError:
@@ -65,9 +83,42 @@ def content_in(path: Path) -> str:
     return path.name.removesuffix(".parquet").partition(".")[2]
 
 
-def _read(path: Path, name: str) -> Sealed:
-    try:
+def _read(path: Path, name: str, columns: Collection[str] | None = None) -> Sealed:
+    if columns is None:
         return Sealed(*unseal(read_whole(path), name))
+    stamp = _stamp(path.stat())
+    record, replaces = unseal(read_whole(path), name, columns)
+    return Sealed(replace(record, more=partial(_read_more, path, stamp)), replaces)
+
+
+def _read_header(path: Path, name: str) -> Sealed:
+    return Sealed(*read_header(partial(open_regular, path), name))
+
+
+def _read_more(path: Path, stamp: tuple[int, ...], names: Collection[str]) -> pa.Table:
+    """Further columns of a file whose bytes were checked.
+
+    Raises:
+        Unavailable: if it cannot be read any more, or is another one by now.
+    """
+    try:
+        with open_regular(path) as file:
+            if _stamp(os.fstat(file.fileno())) == stamp:
+                return read_columns(pq.ParquetFile(file), names)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise Unavailable(f"could not read {path} ({error})") from error
+    raise Unavailable(f"{path} was changed while it was read; run it again")
+
+
+def _stamp(about: os.stat_result) -> tuple[int, ...]:
+    """What a file that is replaced or written to has otherwise."""
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _naming(read: Callable[[Path, str], Sealed], path: Path, name: str) -> Sealed:
+    """What is in a file; errors name it."""
+    try:
+        return read(path, name)
     except FileNotFoundError as error:
         if path.is_symlink():
             raise Damaged(f"{path} is damaged (it is a link to nothing)") from error

@@ -1,6 +1,6 @@
 """What a record must hold before anything is made of it: a foreign file may be sealed and still say nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from ..cell import Cell, ModelOnData, strip_best
 from ..portfolio import split_names
 from .sealed import Damaged, Record
 from .store import Kind, ResultsStore
+from .table_shape import TableShape
 
 _IMAGES = {"index": pa.types.is_integer, "label": pa.types.is_integer, "image": pa.types.is_string}
 _FLAGS = dict.fromkeys(("attacked", "success", "success_8bit", "violated", "robust"), pa.types.is_boolean)
@@ -41,6 +42,7 @@ _COLUMNS: Mapping[str, Mapping[str, Any]] = {
     },
 }
 _COLUMNS = {**_COLUMNS, "parts": _COLUMNS["cells"]}
+NEEDED = tuple(name for name in _COLUMNS["cells"] if name != "adv_logits")  # numbers that every finished cell has
 _OF_CELLS = ("cells", "parts", "transfer", "detections")
 _OF_SUBJECTS = ("clean", "transfer", "references")
 _ABOUT = ("source", "attack", "norm", "file", "model", "dataset")  # of a reference
@@ -55,9 +57,18 @@ _OTHERS = (
 )
 
 
-def read_records(store: ResultsStore, kind: Kind) -> Iterator[tuple[str, Record | Damaged]]:
-    """Every record of a kind by key; one that cannot be used is given as the error that says so."""
-    for key, record in store.read_all(kind):
+def read_records(
+    store: ResultsStore, kind: Kind, columns: Collection[str] | None = None, *, headers: bool = False
+) -> Iterator[tuple[str, Record | Damaged]]:
+    """Every record of a kind by key; one that cannot be used is given as the error that says so.
+
+    Args:
+        store: the folder.
+        kind: of the records.
+        columns: see `ResultsStore.read_all`.
+        headers: see there.
+    """
+    for key, record in store.read_all(kind, columns, headers=headers):
         if isinstance(record, Damaged):
             yield key, record
         else:
@@ -82,7 +93,7 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
         return why
     if record.failed or subject is None:
         return ""
-    return _find_gap(kind, record.table, meta, subject.images)
+    return _find_gap(kind, record.shape, meta, subject.images)
 
 
 def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
@@ -150,23 +161,25 @@ def _names_its_attacks(cell: Cell) -> bool:
     )
 
 
-def _find_gap(kind: Kind, table: pa.Table, meta: Mapping[str, Any], images: int) -> str:
+def _find_gap(kind: Kind, shape: TableShape, meta: Mapping[str, Any], images: int) -> str:
     """What a finished record lacks."""
     if not isinstance(meta.get("unmeasured", {}), dict):
         return "it does not say what was not measured"
-    if faults := list(_faults_of_columns(kind, table)):
-        return faults[0]
-    return "" if kind == "parts" or len(table) == images else f"it has {len(table)} of {images} images"
+    if fault := next(_faults_of_columns(kind, shape), ""):
+        return fault
+    return "" if kind == "parts" or shape.rows == images else f"it has {shape.rows} of {images} images"
 
 
-def _faults_of_columns(kind: Kind, table: pa.Table) -> Iterator[str]:
-    needed = _COLUMNS[kind]
-    yield from (f"it has no column {name}" for name in needed if name not in table.column_names)
-    for field in table.schema:
-        name, gaps = field.name, table[field.name].null_count
+def _faults_of_columns(kind: Kind, shape: TableShape) -> Iterator[str]:
+    needed, names = _COLUMNS[kind], set(shape.schema.names)
+    yield from (f"it has no column {name}" for name in needed if name not in names)
+    if len(names) < len(shape.schema):
+        yield "it has two columns of one name"
+    for place, field in enumerate(shape.schema):
+        name = field.name
         fitting = [needed[name]] if name in needed else _OTHERS
         if not any(fits(field.type) for fits in fitting):
             yield f"its column {name} holds {field.type}"
         # The prediction of an example may be missing in "transfer": a model without an answer.
-        elif gaps and (pa.types.is_boolean(field.type) or (name in needed and kind != "transfer")):
+        elif (pa.types.is_boolean(field.type) or (name in needed and kind != "transfer")) and shape.gaps(place):
             yield f"its column {name} has gaps"

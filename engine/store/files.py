@@ -4,13 +4,15 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from ...adapters.paths import check_place, expand_path
 from ...errors import Unavailable
 
-__all__ = ["LARGEST", "check_place", "expand_path", "read_whole", "replace_file", "write_whole"]
+__all__ = ["LARGEST", "check_place", "expand_path", "open_regular", "read_whole", "replace_file", "write_whole"]
 
 LARGEST = 1 << 32  # bytes of a file that is read at once
 
@@ -63,6 +65,20 @@ def read_whole(path: Path, largest: int = LARGEST) -> bytes:
         OSError: if it cannot be read.
         ValueError: if it is something else, or larger than `largest`.
     """
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size > largest:
+            raise ValueError(f"it is larger than {largest} bytes")
+        return file.read()
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, open to be read.
+
+    Raises:
+        OSError: if it cannot be opened.
+        ValueError: if it is something else.
+    """
     # Without waiting: to open a pipe that nobody writes to would never end.
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -71,12 +87,9 @@ def read_whole(path: Path, largest: int = LARGEST) -> bytes:
             raise ValueError(f"it is no regular file: {error.strerror}") from error
         raise
     try:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode):
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ValueError("it is no regular file")
-        if about.st_size > largest:
-            raise ValueError(f"it is larger than {largest} bytes")
         with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read()
+            yield file
     finally:
         os.close(handle)

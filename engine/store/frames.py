@@ -1,11 +1,11 @@
 """Results as pandas tables: one row for each cell and image, with what the cell is about beside it."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import pandas as pd
+import numpy as np
 
 from ...adapters import attack_of
 from ...errors import Unavailable
@@ -15,9 +15,13 @@ from .coverage_bits import COLUMNS as COVERAGE_BITS
 from .fits import fit_costs
 from .plans import PartState, find_failed, find_missing, list_parts
 from .store import KINDS, Damaged, Kind, Record, ResultsStore
+from .stored_columns import HEAVY, RepeatedArrays
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kept = TypeVar("Kept")
 OUTCOMES = ("image", "label", "attacked", "success", "violated", "distance")  # all that a ranking by images asks for
-HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
 
 
 class CellState(NamedTuple):
@@ -30,7 +34,14 @@ class CellState(NamedTuple):
     meta: dict[str, Any]
 
 
-def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> pd.DataFrame:
+class Survey(NamedTuple):
+    """What is in a folder: every cell with its state, and a line for every file that cannot be trusted."""
+
+    states: list[CellState]
+    damaged: list[str]
+
+
+def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | None = None) -> "pd.DataFrame":
     """The per-image records of all finished cells of a results folder.
 
     Columns: `cell`, `model`, `implementation` and `attack` (with the surrogate, if there is one), `knowledge`,
@@ -54,9 +65,85 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
         Unavailable: if there is no such folder, or no cell in it.
         StoreMismatch: if it was written in another format.
     """
+    import pandas as pd
+
+    asked = None if columns is None else {"index", *columns} - (set() if heavy else {*HEAVY})
+    frames, left_out = _read_done(folder, asked, lambda record: _frame(record, heavy=heavy, columns=columns))
+    table = pd.concat(frames, ignore_index=True)
+    table = table.sort_values(["model", "attack", "implementation", "cell", "index"], ignore_index=True)
+    table.attrs.update(left_out)
+    return table
+
+
+def load_outcomes(folder: str | Path) -> "pd.DataFrame":
+    """What a ranking by images asks for: `load(folder, columns=OUTCOMES)` in a tenth of the memory, without `index`.
+
+    Texts, and what is the same on all images of a cell, are categories of pandas; the images of a cell are in the order
+    of its record.
+
+    Args:
+        folder: where `davylamp evaluate` put them.
+
+    Raises:
+        Unavailable: if there is no such folder, or no cell in it.
+        StoreMismatch: if it was written in another format.
+    """
+    repeated = RepeatedArrays()
+
+    def part_of(record: Record) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        arrays = {name: repeated.array_of(name, record.table[name]) for name in OUTCOMES}
+        return about_cell(Cell.from_record(record.meta)), arrays
+
+    parts, left_out = _read_done(folder, OUTCOMES, part_of)
+    order = ("model", "attack", "implementation", "cell")
+    table = compact_frame(sorted(parts, key=lambda part: tuple(part[0][name] for name in order)))
+    table.attrs.update(left_out)
+    return table
+
+
+def compact_frame(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]) -> "pd.DataFrame":
+    """Rows of several cells: texts, and what is the same on all images of a cell, as categories of pandas.
+
+    Args:
+        parts: of each cell what it is about, by column, and its columns, (n,) each; the same names in all of them.
+    """
+    import pandas as pd
+
+    (about, arrays), *_ = parts
+    sizes = [len(next(iter(columns.values()))) for _, columns in parts]
+    frame: dict[str, Any] = {}
+    for name in about:
+        values = [facts[name] for facts, _ in parts]
+        if isinstance(values[0], bool):
+            frame[name] = np.repeat(values, sizes)
+            continue
+        code, different = pd.factorize(np.array(values, dtype=None if isinstance(values[0], float) else object))
+        frame[name] = pd.Categorical.from_codes(np.repeat(code.astype(np.int32), sizes), different)
+    for name in arrays:
+        columns = [each[name] for _, each in parts]
+        frame[name] = _texts(columns) if columns[0].dtype == object else np.concatenate(columns)
+    return pd.DataFrame(frame)
+
+
+def _texts(columns: Sequence[np.ndarray]) -> Any:
+    """Texts of several cells, most of which share them, as categories."""
+    import pandas as pd
+
+    different = {id(column): column for column in columns}
+    code, names = pd.factorize(np.concatenate([*different.values()]))
+    ends = np.cumsum([len(column) for column in different.values()])[:-1]
+    codes = dict(zip(different, np.split(code.astype(np.int32), ends), strict=True))
+    return pd.Categorical.from_codes(np.concatenate([codes[id(column)] for column in columns]), names)
+
+
+def _read_done(
+    folder: str | Path, columns: Collection[str] | None, kept: Callable[[Record], Kept]
+) -> tuple[list[Kept], dict[str, Any]]:
+    """What is kept of each finished cell of a folder, in the order of their keys, and what is left out of it."""
     store = ResultsStore(folder, create=False)
-    frames, damaged, failed, unknown = [], [], {}, {}
-    for key, record in read_records(store, "cells"):
+    done: list[Kept] = []
+    damaged, failed, unknown = [], {}, {}
+    for key, record in read_records(store, "cells", columns):
         if isinstance(record, Damaged):
             damaged.append(str(record))
         elif record.failed:
@@ -64,24 +151,23 @@ def load(folder: str | Path, *, heavy: bool = False, columns: Collection[str] | 
         elif why := unknown_attack(Cell.from_record(record.meta)):
             unknown[key] = why
         else:
-            frames.append(_frame(record, heavy=heavy, columns=columns))
-    if not frames:
+            done.append(kept(record))
+    if not done:
         known = f"{len(failed)} failed, {len(damaged)} damaged, {len(unknown)} of unknown attacks"
         known = known if failed or damaged or unknown else "it is empty"
         raise Unavailable(f"expected finished cells in {folder}, found none ({known})")
-    table = pd.concat(frames, ignore_index=True)
-    table = table.sort_values(["model", "attack", "implementation", "cell", "index"], ignore_index=True)
-    table.attrs.update(damaged=damaged, failed=failed, unknown=unknown)
-    return table
+    return done, {"damaged": damaged, "failed": failed, "unknown": unknown}
 
 
-def load_clean(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
+def load_clean(folder: str | Path, *, heavy: bool = False) -> "pd.DataFrame":
     """The models on the clean images: `model`, `data`, `image`, `index`, `label`, `predicted`, `CA`, `CC`.
 
     Args:
         folder: a results folder.
         heavy: also logits, activation maps and pictures.
     """
+    import pandas as pd
+
     frames = []
     for record in _records(ResultsStore(folder, create=False), "clean"):
         subject = record.meta["subject"]
@@ -90,8 +176,10 @@ def load_clean(folder: str | Path, *, heavy: bool = False) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
-def load_transfer(folder: str | Path) -> pd.DataFrame:
+def load_transfer(folder: str | Path) -> "pd.DataFrame":
     """Examples on other models: `cell`, `made_on`, `tested_on`, `implementation`, `index`, `label`, `adv_predicted`."""
+    import pandas as pd
+
     frames = []
     for record in _records(ResultsStore(folder, create=False), "transfer"):
         cell = Cell.from_record(record.meta)
@@ -105,26 +193,47 @@ def load_transfer(folder: str | Path) -> pd.DataFrame:
 
 def list_cells(folder: str | Path) -> list[CellState]:
     """Every cell of a folder with its state: "done", "failed", "running" (a process has it) or "waiting" (none has)."""
-    store = ResultsStore(folder, create=False)
-    running = {name.partition("-")[0] for name in store.claimed()}
-    states = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
-    for key, record in read_records(store, "parts"):
-        if not isinstance(record, Damaged):
-            cell_key, meta = key.partition("-")[0], dict(record.meta)
-            states[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
-    states = {key: state._replace(status="running") if key in running else state for key, state in states.items()}
-    for key, record in read_records(store, "cells"):
-        if isinstance(record, Damaged):
-            continue
-        meta, cell = dict(record.meta), Cell.from_record(record.meta)
-        states[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
-    return sorted(states.values(), key=lambda state: order_of(state.cell))
+    return _survey(ResultsStore(folder, create=False), ("parts", "cells"), headers=False).states
 
 
 def list_damaged(folder: str | Path) -> list[str]:
     """A line for every file of a folder that cannot be trusted."""
-    store = ResultsStore(folder, create=False)
-    return [str(record) for kind in KINDS for _, record in read_records(store, kind) if isinstance(record, Damaged)]
+    return _survey(ResultsStore(folder, create=False), KINDS, headers=False).damaged
+
+
+def survey_folder(folder: str | Path, *, headers: bool = True) -> Survey:
+    """`list_cells` and `list_damaged` by one look at each file.
+
+    Args:
+        folder: a results folder.
+        headers: only what each file says of itself is read, a few kilobytes; bytes that were altered elsewhere in it go
+            unnoticed here, and are found by all that reads its numbers. False: every byte is checked.
+
+    Raises:
+        Unavailable: if there is no such folder.
+        StoreMismatch: if it was written in another format.
+    """
+    return _survey(ResultsStore(folder, create=False), KINDS, headers=headers)
+
+
+def _survey(store: ResultsStore, kinds: Sequence[Kind], *, headers: bool) -> Survey:
+    running = {name.partition("-")[0] for name in store.claimed()}
+    states = {key: CellState(key, cell, "waiting", "", {}) for key, cell in find_missing(store).items()}
+    damaged: dict[Kind, list[str]] = {}
+    finished: dict[str, CellState] = {}
+    for kind in kinds:
+        for key, record in read_records(store, kind, (), headers=headers):
+            if isinstance(record, Damaged):
+                damaged.setdefault(kind, []).append(str(record))
+            elif kind == "parts":
+                cell_key, meta = key.partition("-")[0], dict(record.meta)
+                states[cell_key] = CellState(cell_key, Cell.from_record(meta), "waiting", "", meta)
+            elif kind == "cells":
+                meta, cell = dict(record.meta), Cell.from_record(record.meta)
+                finished[key] = CellState(key, cell, meta["status"], meta["reason"] or unknown_attack(cell), meta)
+    states = {key: state._replace(status="running") if key in running else state for key, state in states.items()}
+    ordered = sorted({**states, **finished}.values(), key=lambda state: order_of(state.cell))
+    return Survey(ordered, [line for kind in KINDS for line in damaged.get(kind, ())])
 
 
 def list_left_out(folder: str | Path) -> dict[str, str]:
@@ -162,7 +271,9 @@ def about_cell(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = None) -> pd.DataFrame:
+def _frame(record: Record, *, heavy: bool, columns: Collection[str] | None = None) -> "pd.DataFrame":
+    import pandas as pd
+
     table = _columns(record, heavy=heavy)
     if columns is not None:
         table = table.select([name for name in table.column_names if name in {"index", *columns}])

@@ -1,13 +1,12 @@
 """What tables and curves need of a results folder: every cell and clean prediction as arrays, and what is missing."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -24,9 +23,9 @@ from ..statistics.verdict import Side
 from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .choose_record import WRONG_ONE
 from .columns import logits_of
-from .contents import order_of, read_records, unknown_attack
+from .contents import NEEDED, order_of, read_records, unknown_attack
 from .fits import fit_costs
-from .frames import HEAVY, CellState
+from .frames import CellState
 from .given_outputs import has_confidences, output_lines
 from .pictures import Example, pictures_of
 from .plans import find_missing, list_parts, missing_line
@@ -34,6 +33,7 @@ from .references import Reference, notes_of, references_of
 from .saturations import saturation_line
 from .semantic import SEMANTIC, semantic_column
 from .store import Damaged, Kind, Record, ResultsStore
+from .stored_columns import RepeatedArrays, StoredColumns, join_columns
 from .transfers import Predictions, Transfers, mean_rate, read_transfers, transfer_rates
 from .worst_cases import worst_case_line
 
@@ -63,6 +63,8 @@ class Clean:
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """A finished cell: arrays of shape (n,) by column, why some metrics were not measured, and its record's `meta`.
+
+    Of its columns only those that every cell has are held; the others are read from its file when they are asked for.
 
     `silent` are the images that the model gave no finite logits for, (n,) bool. Where they were asked for, `examples`
     are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
@@ -220,6 +222,8 @@ def read_outcomes(
 ) -> Outcomes:
     """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
 
+    Every byte of it is checked. What a cell has of metrics stays in its file until it is asked for (`StoredColumns`).
+
     Args:
         folder: where `davylamp evaluate` put it.
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
@@ -232,21 +236,23 @@ def read_outcomes(
     """
     store = ResultsStore(folder, create=False)
     reader = _Reader(store)
-    clean, refused = _read_clean(reader.records("clean"), examples=examples)
+    clean, refused = _read_clean(reader.records("clean"), reader.repeated, examples=examples)
     transfers = read_transfers(reader.records("transfer")) if "OTR" in symbols else None
     states: list[CellState] = []
     done: list[Outcome] = []
-    for key, record in reader.records("cells"):
+    shown = ("adv_picture", "adv_cam") if examples else ()
+    for key, record in reader.records("cells", (*NEEDED, "adv_logits", *shown)):
         cell = Cell.from_record(record.meta)
         states.append(CellState(key, cell, record.meta["status"], record.meta["reason"], dict(record.meta)))
         if not record.failed and not unknown_attack(cell):
-            outcome = _outcome(cell, record, clean.get(cell.subject.key), symbols, (transfers or {}).get(key))
+            columns = StoredColumns(record, reader.repeated)
+            outcome = _outcome(cell, record, columns, clean.get(cell.subject.key), symbols, (transfers or {}).get(key))
             outcome = outcome if keep_logits(cell.subject) else replace(outcome, adv_logits=None)
             if examples:
                 shown = pictures_of(record.table, "adv_", confidences=outcome.has_confidences)
                 outcome = replace(outcome, examples=shown)
             done.append(outcome)
-    parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in reader.records("parts")}
+    parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in reader.records("parts", ())}
     finished = {state.key for state in states}
     succeeded = [state.cell for state in states if state.status != "failed"]
     references = references_of(reader.records("references"))
@@ -276,16 +282,19 @@ class _Reader:
     def __init__(self, store: ResultsStore):
         self.store = store
         self.damaged: list[str] = []
+        self.repeated = RepeatedArrays()
 
-    def records(self, kind: Kind) -> Records:
-        for key, record in read_records(self.store, kind):
+    def records(self, kind: Kind, columns: Collection[str] | None = None) -> Records:
+        for key, record in read_records(self.store, kind, columns):
             if isinstance(record, Damaged):
                 self.damaged.append(str(record))
             else:
                 yield key, record
 
 
-def _read_clean(records: Records, *, examples: bool) -> tuple[dict[str, Clean], dict[str, str]]:
+def _read_clean(
+    records: Records, repeated: RepeatedArrays, *, examples: bool
+) -> tuple[dict[str, Clean], dict[str, str]]:
     """The clean predictions, and why a model has none, by key of the subject."""
     clean, refused = {}, {}
     for key, record in records:
@@ -294,16 +303,22 @@ def _read_clean(records: Records, *, examples: bool) -> tuple[dict[str, Clean], 
             continue
         subject, table = ModelOnData(**record.meta["subject"]), record.table
         pictures = pictures_of(table, "", confidences=has_confidences(record.meta)) if examples else ()
-        clean[key] = Clean(subject, _light_columns(table), logits_of(table, "logits"), record.meta, pictures)
+        clean[key] = Clean(subject, StoredColumns(record, repeated), logits_of(table, "logits"), record.meta, pictures)
     return clean, refused
 
 
 def _outcome(
-    cell: Cell, record: Record, clean: Clean | None, symbols: Sequence[str], tested: Predictions | None
+    cell: Cell,
+    record: Record,
+    stored: StoredColumns,
+    clean: Clean | None,
+    symbols: Sequence[str],
+    tested: Predictions | None,
 ) -> Outcome:
     """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
-    columns, adv_logits = _light_columns(record.table), logits_of(record.table, "adv_logits")
-    columns |= {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
+    adv_logits = logits_of(record.table, "adv_logits")
+    costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
+    columns = join_columns(stored, costs)
     silent = ~adv_logits.isfinite().all(1).numpy()
     unmeasured = dict(record.meta.get("unmeasured", {}))
     if not has_confidences(record.meta):
@@ -320,7 +335,7 @@ def _outcome(
     further |= {name: _users_metric(outcome, logits, name) for name in symbols if is_file_name(name)}
     if tested is not None:
         further["OTR"] = mean_rate([*transfer_rates(columns, outcome.usable, tested).values()])
-    return replace(outcome, columns=columns | further)
+    return replace(outcome, columns=join_columns(columns, further))
 
 
 def _what_is_there(outcomes: Outcomes) -> str:
@@ -388,10 +403,6 @@ def clean_predictions(store: ResultsStore, subject: ModelOnData) -> tuple[Tensor
     if record.failed:
         return None
     return logits_of(record.table, "logits"), torch.tensor(record.table["label"].to_numpy())
-
-
-def _light_columns(table: pa.Table) -> dict[str, np.ndarray]:
-    return {name: table[name].to_numpy() for name in table.column_names if name not in HEAVY}
 
 
 def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.ndarray:

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import StoreMismatch
+from .table_shape import TableShape, counted, read_columns, shape_of_file, shape_of_table
 
 FORMAT = 1
+Source = Callable[[], AbstractContextManager[Any]]  # opens a file, as often as it is called
 _MARK = b"davylamp"
+_SEALED = b"davylamp-seal"
 _SEAL = b"sha256:"
 _UNSEALED = _SEAL + b"0" * 64
 # What may differ between two runs of one cell that found the same.
@@ -40,15 +44,26 @@ _CLOSE = 1e-3  # of the largest number of a column: what sums in another order c
 
 @dataclass(frozen=True)
 class Record:
-    """What a file holds: a table with a row for each image, and what it is about (`spec`, `status`, `versions`...)."""
+    """What a file holds: a table with a row for each image, and what it is about (`spec`, `status`, `versions`...).
+
+    Where some columns were asked for, `table` has these, `of_file` is the shape of all that the file has, and `more`
+    reads further columns of it.
+    """
 
     table: pa.Table
     meta: Mapping[str, Any]
+    of_file: TableShape | None = None
+    more: Callable[[Collection[str]], pa.Table] | None = None
 
     @property
     def failed(self) -> bool:
         """Whether the cell ended without a result; `meta["reason"]` says why."""
         return self.meta["status"] == "failed"
+
+    @property
+    def shape(self) -> TableShape:
+        """Names, types, gaps and rows of all that the file has."""
+        return shape_of_table(self.table) if self.of_file is None else self.of_file
 
 
 class Damaged(Exception):
@@ -65,12 +80,13 @@ def seal(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str
     return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
 
 
-def unseal(data: bytes, name: str) -> tuple[Record, list[str]]:
+def unseal(data: bytes, name: str, columns: Collection[str] | None = None) -> tuple[Record, list[str]]:
     """The record in a file and the contents that it replaces.
 
     Args:
         data: the bytes of the file.
         name: what it should hold: "cells/KEY".
+        columns: of its table only these, as far as it has them; None: all.
 
     Raises:
         Damaged: if it is altered in any byte, or holds something else.
@@ -78,12 +94,40 @@ def unseal(data: bytes, name: str) -> tuple[Record, list[str]]:
     """
     if not _is_sealed(data):
         raise Damaged("its checksum is wrong")
+    record, replaces = _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns)
+    if record.of_file is not None:  # what is asked now does not hold the bytes any longer
+        record = replace(record, of_file=counted(record.of_file))
+    return record, replaces
+
+
+def read_header(opened: Source, name: str) -> tuple[Record, list[str]]:
+    """What a file says of itself, without its columns and without a look at its bytes: a few kilobytes are read.
+
+    Args:
+        opened: opens the file.
+        name: what it should hold: "cells/KEY".
+
+    Raises:
+        Damaged: if it is no file of ours, or holds something else; not if bytes of its columns are altered.
+        StoreMismatch: if it was written in another format.
+    """
+    return _record_of(opened, name, ())
+
+
+def _record_of(opened: Source, name: str, columns: Collection[str] | None) -> tuple[Record, list[str]]:
     try:
-        # Without threads: those of Arrow now and then abort a process that ends soon after.
-        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-        meta = json.loads((table.schema.metadata or {})[_MARK])
-        stated, held = meta["format"], meta.pop("file", None)
-        replaces = [str(each) for each in meta.pop("replaces", [])]
+        with opened() as source:
+            file = pq.ParquetFile(source)
+            words = file.metadata.metadata or {}
+            if not words.get(_SEALED, b"").startswith(_SEAL):
+                raise Damaged("its checksum is wrong")
+            shape = None if columns is None else shape_of_file(file, opened)
+            meta = json.loads(words[_MARK])
+            stated, held = meta["format"], meta.pop("file", None)
+            replaces = [str(each) for each in meta.pop("replaces", [])]
+            table = read_columns(file, columns)
+    except FileNotFoundError:
+        raise
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
         raise Damaged(f"it holds no record ({type(error).__name__})") from error
     if stated != FORMAT:
@@ -92,7 +136,7 @@ def unseal(data: bytes, name: str) -> tuple[Record, list[str]]:
         raise Damaged("it does not hold what its name says")
     if meta.get("status") not in ("done", "failed") or not isinstance(meta.get("reason"), str):
         raise Damaged("it does not say how it went")
-    return Record(table.replace_schema_metadata(None), meta), replaces
+    return Record(table.replace_schema_metadata(None), meta, shape), replaces
 
 
 def content_of(table: pa.Table, meta: Mapping[str, Any]) -> str:
@@ -151,7 +195,7 @@ def seal_table(table: pa.Table) -> bytes:
         use_byte_stream_split=columns or False,  # type: ignore[arg-type]
     ) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({"davylamp-seal": _UNSEALED.decode()})
+        writer.add_key_value_metadata({_SEALED.decode(): _UNSEALED.decode()})
     data = sink.getvalue().to_pybytes()
     start = data.rfind(_UNSEALED)
     return data[:start] + _SEAL + hashlib.sha256(data).hexdigest().encode() + data[start + len(_UNSEALED) :]

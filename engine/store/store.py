@@ -5,7 +5,7 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -111,11 +111,20 @@ class ResultsStore:
         except FileNotFoundError:  # another process has just replaced it
             return _choose(self.files(kind, key), kind, key)
 
-    def read_all(self, kind: Kind) -> Iterator[tuple[str, Record | Damaged]]:
-        """Every record of a kind by key; one that cannot be used is given as the error that says so."""
+    def read_all(
+        self, kind: Kind, columns: Collection[str] | None = None, *, headers: bool = False
+    ) -> Iterator[tuple[str, Record | Damaged]]:
+        """Every record of a kind by key; one that cannot be used is given as the error that says so.
+
+        Args:
+            kind: of the records.
+            columns: of their tables only these, as far as they have them (`Record.more` reads others); None: all.
+            headers: without a column, and what a file says of itself is believed: bytes that were altered in its
+                columns go unnoticed. Two files of one key are read whole all the same.
+        """
         for key, files in sorted(self._by_key(kind).items()):
             try:
-                yield key, _choose(files, kind, key)
+                yield key, _choose(files, kind, key, columns, headers=headers)
             except Damaged as damage:
                 yield key, damage
             except DavylampError as error:  # one file that cannot be read costs itself
@@ -229,14 +238,16 @@ class ResultsStore:
         return self._by_key(kind).get(key, [])
 
 
-def _choose(files: list[Path], kind: Kind, key: str) -> Record:
+def _choose(
+    files: list[Path], kind: Kind, key: str, columns: Collection[str] | None = None, *, headers: bool = False
+) -> Record:
     """Of several records of a key the one that counts.
 
     Raises:
         Damaged: if all are; `Conflict` if they say different things.
         FileNotFoundError: if there is none (any more).
     """
-    records, damaged = read_files(files, f"{kind}/{key}")
+    records, damaged = read_files(files, f"{kind}/{key}", columns, headers=headers)
     if not records:
         raise next(iter(damaged.values()), FileNotFoundError(f"{kind}/{key}"))
     return records[choose_among(records)].record

@@ -14,6 +14,7 @@ from ...adapters.words import labels_text
 from ...errors import DavylampError, InvalidInput, UnknownName, Unsupported
 from ...metrics import METRICS
 from ..store.outcomes import Outcome, Outcomes, details, outcomes_of, read_outcomes
+from ..store.stored_columns import hold_columns, join_columns
 from .defence_table import build_defence
 from .groups import KINDS, Knowledge, differing, model_names, shared_settings, threat_labels
 from .symbols import drop_absent
@@ -413,7 +414,8 @@ def _best(tries: list[Outcome]) -> Outcome:
     order = np.lexsort((np.stack([attempt.columns["distance"] for attempt in tries]), np.stack(lost)), axis=0)
     best, images = order[0], np.arange(order.shape[1])
     names = [name for name in tries[0].columns if all(name in attempt.columns for attempt in tries)]
-    columns = {name: np.stack([attempt.columns[name] for attempt in tries])[best, images] for name in names}
+    held = [hold_columns(attempt.columns, names) for attempt in tries]
+    columns = {name: np.stack([each[name] for each in held])[best, images] for name in names}
     silent = np.stack([np.zeros(len(images), bool) if attempt.silent is None else attempt.silent for attempt in tries])
     return replace(tries[0], columns=columns, silent=silent[best, images], examples=(), adv_logits=None)
 
@@ -425,7 +427,7 @@ def _without_violations(outcome: Outcome) -> Outcome:
         for name in _RATES
         if name in outcome.columns
     }
-    return replace(outcome, columns={**outcome.columns, **rates})
+    return replace(outcome, columns=join_columns(outcome.columns, rates))
 
 
 def _columns(

@@ -1,6 +1,7 @@
 """Which numbers a results folder can give: what a symbol means for one cell, and why some cannot be had."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -13,9 +14,18 @@ from ..cell import MEASURES
 from ..measure_groups import COVERAGES, GROUP_OF, group_names
 from ..metric_names import TARGETED, resolve_symbols, unknown_metric
 from ..parametrised import CLEAN, base_of, is_parametrised, options_of
-from ..statistics.bootstrap import Draws, draw_half_distortion, draw_macro_f1, draw_means, draw_optimality, draws_of
+from ..statistics.bootstrap import (
+    Draws,
+    draw_half_distortion,
+    draw_macro_f1,
+    draw_means,
+    draw_optimality,
+    draws_of,
+    resample,
+)
 from ..store.coverage_bits import coverage_of, coverage_values
 from ..store.outcomes import Outcome, Outcomes, is_rate
+from ..store.stored_columns import hold_columns
 from ..user_metrics import find_metric
 
 By = Literal["attacks", "models", "pairs"]
@@ -94,14 +104,14 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
     """
     kept = []
     for symbol in symbols:
-        columns = [outcome.columns[symbol] for outcome in outcomes.done if symbol in outcome.columns]
+        having = [outcome for outcome in outcomes.done if symbol in outcome.columns]
         here = symbol in MEASUREMENTS or symbol in _SPECIAL or (symbol in OF_CLEAN and bool(outcomes.clean))
         here = any(outcome.is_minimum for outcome in outcomes.done) if symbol == "D_half" else here
         if base_of(symbol) in COVERAGES:
             here = any("coverage" in outcome.columns for outcome in outcomes.done)
-        if here or any(column.dtype != object and not np.isnan(column).all() for column in columns):
+        if here or any(_has_values(outcome.columns[symbol]) for outcome in having):
             kept.append(symbol)
-        elif explicit and outcomes.done and (not columns or is_file_name(symbol)):
+        elif explicit and outcomes.done and (not having or is_file_name(symbol)):
             why = _needs_images(symbol) if is_file_name(symbol) else _why_absent(symbol, outcomes)
             raise Unsupported(f"{symbol} cannot be had from this folder: {why}")
         elif explicit:
@@ -109,30 +119,67 @@ def drop_absent(symbols: Sequence[str], outcomes: Outcomes, *, explicit: bool) -
     return tuple(kept)
 
 
-def draw_cells(outcomes: Outcomes, symbols: Sequence[str], counts: Mapping[int, np.ndarray]) -> dict[str, list[Draws]]:
-    """Every symbol of every finished cell, by key.
+def _has_values(column: np.ndarray) -> bool:
+    return column.dtype != object and not np.isnan(column).all()
 
-    CTC and RA_worst, which are about several cells, stay NaN; so does D_half of a fixed budget.
+
+class CellDraws:
+    """What is drawn of the cells of a folder, kept for the tables that are made of it one after the other.
 
     Args:
-        outcomes: the folder.
-        symbols: chosen and present ones.
-        counts: from `resample`, by number of images.
+        bootstrap: replicates.
+        seed: of the resampling.
+        kept: symbols of which the draws are kept: 16 KB of each cell with 1000 replicates.
     """
-    best = best_distances_of(outcomes.done)
-    clean = _draw_clean(outcomes, counts) if "CF" in symbols else {}
-    drawn = {}
-    for outcome in outcomes.done:
-        weights = counts[outcome.cell.subject.images]
-        columns = np.stack([column_of(outcome, outcomes, symbol) for symbol in symbols], axis=1)
-        draws = draw_means(weights, columns)
-        for place, symbol in enumerate(symbols):
-            special = (
-                clean.get(outcome.cell.subject.key) if symbol == "CF" else _draw_special(outcome, symbol, weights, best)
-            )
-            draws[place] = draws[place] if special is None else special
-        drawn[outcome.cell.key] = draws
-    return drawn
+
+    def __init__(self, bootstrap: int, seed: int, kept: Collection[str] = ()):
+        self.bootstrap, self.seed, self.kept = bootstrap, seed, frozenset(kept)
+        self._best: dict[tuple[object, ...], np.ndarray] = {}
+        self._clean: dict[str, Draws] = {}
+        self._exact: dict[int, np.ndarray] = {}  # counts as floating point numbers, which products turn them into
+        self._counts: dict[int, np.ndarray] = {}
+        self._drawn: dict[str, dict[str, Draws]] = {}
+
+    def counts(self, images: int) -> np.ndarray:
+        """From `resample`, of a number of images."""
+        if images not in self._counts:
+            self._counts[images] = resample(images, self.bootstrap, self.seed)
+        return self._counts[images]
+
+    def prepare(self, outcomes: Outcomes, symbols: Sequence[str]) -> None:
+        """Look at all cells for what one cell alone does not say: the best distances of OPT, and CF of each model."""
+        self._best = best_distances_of(outcomes.done) if "OPT" in symbols else {}
+        self._clean = _draw_clean(outcomes, self.counts) if "CF" in symbols else {}
+
+    def draw(self, outcome: Outcome, outcomes: Outcomes, symbols: Sequence[str]) -> dict[str, Draws]:
+        """Every symbol of a finished cell; `prepare` comes first.
+
+        CTC and RA_worst, which are about several cells, stay NaN; so does D_half of a fixed budget.
+
+        Args:
+            outcome: the cell.
+            outcomes: the folder.
+            symbols: chosen and present ones.
+        """
+        known = self._drawn.get(outcome.cell.key, {})
+        lacking = [symbol for symbol in symbols if symbol not in known]
+        if not lacking:
+            return known
+        images, subject = outcome.cell.subject.images, outcome.cell.subject.key
+        weights = self.counts(images)
+        if images not in self._exact:
+            self._exact = {images: weights.astype(float)}
+        held = replace(outcome, columns=hold_columns(outcome.columns, lacking))
+        columns = np.stack([column_of(held, outcomes, symbol) for symbol in lacking], axis=1)
+        drawn = dict(zip(lacking, draw_means(self._exact[images], columns), strict=True))
+        for symbol in lacking:
+            special = _draw_special(outcome, symbol, weights, self._best)
+            special = self._clean.get(subject) if symbol == "CF" else special
+            drawn[symbol] = drawn[symbol] if special is None else special
+        kept = {symbol: draws for symbol, draws in drawn.items() if symbol in self.kept and symbol != "OPT"}
+        if kept:
+            self._drawn[outcome.cell.key] = {**known, **kept}
+        return {**known, **drawn}
 
 
 def best_distances_of(done: Sequence[Outcome]) -> dict[tuple[object, ...], np.ndarray]:
@@ -174,14 +221,14 @@ def robust_of(outcome: Outcome) -> np.ndarray:
     return np.where(columns["attacked"] & ~columns["violated"], 1 - columns["draws_fooled"], 0.0)
 
 
-def _draw_clean(outcomes: Outcomes, counts: Mapping[int, np.ndarray]) -> dict[str, Draws]:
+def _draw_clean(outcomes: Outcomes, counts: Callable[[int], np.ndarray]) -> dict[str, Draws]:
     """CF by subject: the same for every attack on it."""
     attacked = {outcome.cell.subject.key for outcome in outcomes.done}
     draws = {}
     for key, clean in outcomes.clean.items():
         if key in attacked:
             columns, n = clean.columns, clean.subject.images
-            draws[key] = draws_of(draw_macro_f1(counts[n], columns["label"], columns["predicted"]), n)
+            draws[key] = draws_of(draw_macro_f1(counts(n), columns["label"], columns["predicted"]), n)
     return draws
 
 

@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -13,16 +13,16 @@ import pandas as pd
 from ...errors import InvalidInput
 from ..measure_groups import COVERAGES
 from ..parametrised import base_of
-from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval, resample
+from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from .groups import Group, Knowledge, group_cells, of_kind, uneven_rows
 from .symbols import (
     OF_CLEAN,
     By,
+    CellDraws,
     choose_symbols,
     column_of,
-    draw_cells,
     drop_absent,
     is_share,
     optional_symbols,
@@ -89,6 +89,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     mixed: bool = False,
     bootstrap: int = 1000,
     seed: int = 0,
+    drawn: CellDraws | None = None,
 ) -> Table:
     """The table of a results folder.
 
@@ -116,6 +117,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
             are then labelled by `model`, `setting` and `attacks` only, and a note names what a row lacks.
         bootstrap: replicates; 0: no intervals.
         seed: of the resampling.
+        drawn: keeps what is drawn for other tables of the same folder, in place of `bootstrap` and `seed`.
 
     Returns:
         The table. An estimate's `n` is the number of images, summed over the cells, where the metric is defined.
@@ -133,37 +135,47 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     outcomes = of_kind(outcomes_of(folder, asked), knowledge)
     asked = (*asked, *optional_symbols(outcomes), *outcomes.users_symbols) if metrics is None else asked
     symbols = drop_absent(asked, outcomes, explicit=metrics is not None)
-    sizes = {each.cell.subject.images for each in outcomes.done}
-    counts = {size: resample(size, bootstrap, seed) for size in sizes}
+    drawn = CellDraws(bootstrap, seed) if drawn is None else drawn
     inner = symbols if "seconds" in symbols else (*symbols, "seconds")  # CTC ranks them
-    drawn = draw_cells(outcomes, inner, counts)
+    drawn.prepare(outcomes, inner)
     groups = group_cells(outcomes, by, mixed=mixed)
-    rows: list[dict[str, Draws]] = []
+    every: list[dict[str, Estimate]] = []
+    seconds: list[Draws] = []
     for group in groups:
-        draws = {
-            symbol: aggregate([[drawn[each.cell.key][place] for each in part] for part in group.parts], pooled=pooled)
-            for place, symbol in enumerate(inner)
-        }
-        seen = {each.cell.subject.key: each.cell.subject.images for part in group.parts for each in part}
-        for symbol in set(OF_CLEAN) & set(symbols):  # an image counts once, however many attacks it met
-            draws[symbol] = draws[symbol]._replace(n=sum(seen.values()))
+        draws = _draw_group(group, outcomes, inner, drawn, pooled=pooled)
         if "RA_worst" in symbols and group.parts:
-            draws["RA_worst"] = _draw_worst(group.parts, counts)
-        rows.append(draws)
+            draws["RA_worst"] = _draw_worst(group.parts, drawn.counts)
+        every.append({symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()})
+        seconds.append(draws["seconds"])
     if "CTC" in symbols:
-        _rank_times(groups, rows)
+        _rank_times(groups, seconds, every)
     lines = []
-    for group, draws in zip(groups, rows, strict=True):
-        estimates = {symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()}
-        for symbol in filter(is_share, symbols if bootstrap else ()):
+    for group, estimates in zip(groups, every, strict=True):
+        for symbol in filter(is_share, symbols if drawn.bootstrap else ()):
             columns = [[_shares_of(each, outcomes, symbol) for each in part] for part in group.parts]
             columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
             low, high = share_ends(columns, pooled=pooled)
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
         lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
     uneven = uneven_rows(groups) if mixed else []
-    notes = outcomes.notes + uneven + _why_empty(outcomes, symbols) + (_why_no_interval(lines) if bootstrap else [])
+    notes = (
+        outcomes.notes + uneven + _why_empty(outcomes, symbols) + (_why_no_interval(lines) if drawn.bootstrap else [])
+    )
     return Table(by, tuple(groups[0].labels), symbols, tuple(lines), tuple(notes))
+
+
+def _draw_group(
+    group: Group, outcomes: Outcomes, symbols: Sequence[str], drawn: CellDraws, *, pooled: bool
+) -> dict[str, Draws]:
+    """Every symbol of a row, over its cells."""
+    of_cells = [[drawn.draw(each, outcomes, symbols) for each in part] for part in group.parts]
+    draws = {
+        symbol: aggregate([[each[symbol] for each in part] for part in of_cells], pooled=pooled) for symbol in symbols
+    }
+    seen = {each.cell.subject.key: each.cell.subject.images for part in group.parts for each in part}
+    for symbol in set(OF_CLEAN) & set(symbols):  # an image counts once, however many attacks it met
+        draws[symbol] = draws[symbol]._replace(n=sum(seen.values()))
+    return draws
 
 
 def aggregate(parts: list[list[Draws]], *, pooled: bool = False) -> Draws:
@@ -227,22 +239,22 @@ def _mean(values: Sequence[np.ndarray]) -> np.ndarray:
         return np.nansum(stacked, 0) / (~np.isnan(stacked)).sum(0)
 
 
-def _draw_worst(parts: list[list[Outcome]], counts: Mapping[int, np.ndarray]) -> Draws:
+def _draw_worst(parts: list[list[Outcome]], counts: Callable[[int], np.ndarray]) -> Draws:
     """Share of the images that every attack of a row, in every repeat, leaves robust."""
     robust = _worst(parts)
-    return draw_means(counts[len(robust)], robust[:, None])[0]
+    return draw_means(counts(len(robust)), robust[:, None])[0]
 
 
-def _rank_times(groups: list[Group], rows: list[dict[str, Draws]]) -> None:
+def _rank_times(groups: list[Group], seconds: list[Draws], every: list[dict[str, Estimate]]) -> None:
     """CTC: levels among the attacks of the table, or on one model among those on it."""
-    models: dict[Any, list[dict[str, Draws]]] = {}
-    for group, draws in zip(groups, rows, strict=True):
+    models: dict[Any, list[int]] = {}
+    for row, group in enumerate(groups):
         if group.parts:
-            models.setdefault(group.labels.get("model", ""), []).append(draws)
-    for peers in models.values():
-        levels = draw_levels(np.stack([draws["seconds"].ratio for draws in peers], axis=1))
-        for place, draws in enumerate(peers):
-            draws["CTC"] = draws_of(levels[:, place], draws["seconds"].n)
+            models.setdefault(group.labels.get("model", ""), []).append(row)
+    for rows in models.values():
+        levels = draw_levels(np.stack([seconds[row].ratio for row in rows], axis=1))
+        for place, row in enumerate(rows):
+            every[row]["CTC"] = interval(levels[:, place], seconds[row].n)
 
 
 def _why_empty(outcomes: Outcomes, symbols: Sequence[str]) -> list[str]:

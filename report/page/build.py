@@ -14,6 +14,7 @@ from ...engine.store.files import write_whole
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.implementation_notes import about_cells
+from ...engine.tables.symbols import DEFAULTS, CellDraws
 from ...engine.tables.table import build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported
@@ -73,8 +74,12 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
         raise Unavailable(f"expected finished cells in {path}, got {len(outcomes.failed)} failed ({reasons})")
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     symbols = present_symbols(folder)
-    pairs = build_table(outcomes, by="pairs", metrics=symbols, **drawing)
-    attacks, models = (build_table(outcomes, by=by, **drawing) for by in ("attacks", "models"))
+    drawn = CellDraws(
+        bootstrap, seed, kept={*DEFAULTS["attacks"], *DEFAULTS["models"]}
+    )  # what tables share is drawn once
+    attacks, models = (build_table(outcomes, by=by, drawn=drawn) for by in ("attacks", "models"))
+    pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)
+    del drawn
     about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
     judged = judge_all(outcomes.done, about)
     defences = write_defences(outcomes, **drawing)

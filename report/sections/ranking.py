@@ -8,7 +8,7 @@ import pandas as pd
 
 from ...adapters.words import radius_text
 from ...engine.statistics.bootstrap import Estimate
-from ...engine.store.frames import about_cell
+from ...engine.store.frames import about_cell, compact_frame
 from ...scoring import (
     FALSE,
     Ranking,
@@ -61,12 +61,11 @@ def write_ranking(folder: Folder, *, seed: int = 0) -> Section:
 
 def response_frame(folder: Folder) -> pd.DataFrame:
     """What `build_responses` needs, one row for each cell and image."""
-    frames = []
+    parts = []
     for outcome in folder.outcomes.done:
         about = about_cell(outcome.cell) | {"model": folder.model(outcome), "target": outcome.cell.target}
-        names = ("image", "attacked", "success", "violated")
-        frames.append(pd.DataFrame({name: outcome.columns[name] for name in names}).assign(**about))
-    return pd.concat(frames, ignore_index=True)
+        parts.append((about, {name: outcome.columns[name] for name in ("image", "attacked", "success", "violated")}))
+    return compact_frame(parts)
 
 
 def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:

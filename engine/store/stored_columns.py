@@ -1,0 +1,92 @@
+"""The columns of a record as arrays: what nearly everything asks for is held, the others are read when asked for."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .sealed import Record
+
+HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
+_REPEATED = ("index", "label", "image", "violations")  # the same in many records of a folder
+_KNOWN = 16  # arrays of a name that are held against a new one
+
+
+class RepeatedArrays:
+    """Columns of many records as arrays; those that say the same are one array, held once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
+
+    def array_of(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
+        """The values of a column, (n,); not to be written to."""
+        if name not in _REPEATED:
+            return column.to_numpy()
+        seen = self._seen.setdefault(name, [])
+        for known, values in seen:
+            if known.equals(column):
+                return values
+        values = column.to_numpy()
+        seen.insert(0, (column, values))
+        del seen[_KNOWN:]
+        return values
+
+
+class StoredColumns(Mapping[str, np.ndarray]):
+    """Arrays of shape (n,) by the name of a column, in the order of the record, then what was added to it.
+
+    Args:
+        record: of which the columns that are held were read; pictures, maps and logits are left out.
+        repeated: holds what is the same in other records.
+    """
+
+    def __init__(self, record: Record, repeated: RepeatedArrays):
+        held = [name for name in record.table.column_names if name not in HEAVY]
+        self._held = {name: repeated.array_of(name, record.table[name]) for name in held}
+        self._names = dict.fromkeys(name for name in record.shape.schema.names if name not in HEAVY)
+        self._more = record.more
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._held:
+            return self._held[name]
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read([name])[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def joined(self, further: Mapping[str, np.ndarray]) -> "StoredColumns":
+        """The same with further columns, or with others in place of some."""
+        other = object.__new__(StoredColumns)
+        other._more = self._more
+        other._held, other._names = {**self._held, **further}, {**self._names, **dict.fromkeys(further)}
+        return other
+
+    def holding(self, names: Collection[str]) -> "StoredColumns":
+        """The same with these columns held, as far as they are here: one look at the file for all of them."""
+        lacking = [name for name in names if name in self._names and name not in self._held]
+        return self.joined(self._read(lacking)) if lacking else self
+
+    def _read(self, names: list[str]) -> dict[str, np.ndarray]:
+        if self._more is None:
+            raise KeyError(names[0])
+        table = self._more(names)
+        return {name: table[name].to_numpy() for name in names}
+
+
+def join_columns(columns: Mapping[str, np.ndarray], further: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """Columns with further ones, or with others in place of some; none is read for that."""
+    return columns.joined(further) if isinstance(columns, StoredColumns) else {**columns, **further}
+
+
+def hold_columns(columns: Mapping[str, Any], names: Collection[str]) -> Mapping[str, np.ndarray]:
+    """The same columns, these of them read at once."""
+    return columns.holding(names) if isinstance(columns, StoredColumns) else columns

@@ -1,0 +1,263 @@
+"""A folder read by its files' headers, or column by column, says what reading all of it says."""
+
+import io
+import json
+import shutil
+import zipfile
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from davylamp.benchmarks.speed.synthetic_results import TWENTY, write_results
+from davylamp.engine import load
+from davylamp.engine.cell import Cell
+from davylamp.engine.store import sealed
+from davylamp.engine.store.contents import NEEDED, read_records
+from davylamp.engine.store.frames import OUTCOMES, load_outcomes, survey_folder
+from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.store.plans import note_plan
+from davylamp.engine.store.sealed import Damaged
+from davylamp.engine.store.store import ResultsStore
+from davylamp.engine.store.stored_columns import HEAVY, join_columns
+from davylamp.engine.store.table_shape import read_columns, shape_of_file, shape_of_table
+from davylamp.errors import Unavailable
+from davylamp.scoring import build_responses
+
+MODELS = tuple(f"model-{place:02d}" for place in range(15))
+
+
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory):
+    """300 cells."""
+    path = tmp_path_factory.mktemp("many") / "results"
+    write_results(path, models=MODELS, attacks=TWENTY, images=12, classes=4, side=8, pooled=True)
+    return path
+
+
+@pytest.fixture
+def folder(synthetic, tmp_path):
+    """A copy that a test may change."""
+    shutil.copytree(synthetic, tmp_path / "results")
+    return tmp_path / "results"
+
+
+def rewrite(store, key, change, **meta):
+    record = store.read("cells", key)
+    store.remove("cells", key)
+    store.write("cells", key, change(record.table), {**record.meta, **meta})
+
+
+def gap_in(name):
+    """A gap in the first row of a column."""
+
+    def change(table):
+        place, column = table.column_names.index(name), table[name].combine_chunks()
+        mask = pa.array([True] + [False] * (len(table) - 1))
+        return table.set_column(place, name, pa.array(column.to_pylist(), column.type, mask=np.asarray(mask)))
+
+    return change
+
+
+CHANGES = {
+    "gap in a needed column": gap_in("success"),
+    "gap in a number": gap_in("distance"),
+    "gap in logits": gap_in("adv_logits"),
+    "gap that may be": gap_in("target"),
+    "no column": lambda table: table.drop_columns(["violated"]),
+    "no rows": lambda table: table.slice(0, 0),
+    "a row less": lambda table: table.slice(1),
+    "another type": lambda table: table.set_column(0, "index", pa.array(["0"] * len(table))),
+    "a column of nothing": lambda table: table.append_column("none", pa.nulls(len(table))),
+    "a name with dots": lambda table: table.append_column("my.py:size", table["l2"]).append_column("my", table["l1"]),
+    "a flag with a gap": lambda table: table.append_column("flag.of", pa.array([None, *[True] * (len(table) - 1)])),
+}
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_headers_say_what_the_whole_files_say(folder, monkeypatch, statistics):
+    """Failed and unfinished cells, a plan, records with faults of every kind, with and without statistics."""
+    store = ResultsStore(folder)
+    monkeypatch.setattr(sealed.pq, "ParquetWriter", partial(pq.ParquetWriter, write_statistics=statistics))
+    keys = iter(store.keys("cells"))
+    for change in CHANGES.values():
+        rewrite(store, next(keys), change)
+    for _ in range(20):
+        rewrite(store, next(keys), lambda _: pa.table({}), status="failed", reason="no luck")
+    waiting = []
+    for place in range(20):
+        key = next(keys)
+        record = store.read("cells", key)
+        store.remove("cells", key)
+        waiting.append(Cell.from_record(record.meta))
+        if place % 2:
+            store.write("parts", f"{key}-0", record.table.slice(0, 6), record.meta)
+            store.write("parts", f"{key}-1", record.table.slice(6), record.meta)
+    note_plan(store, waiting)
+    fast, slow = (survey_folder(folder, headers=headers) for headers in (True, False))
+    assert fast == slow
+    faults = 8  # of `CHANGES`
+    assert len(fast.damaged) == faults
+    assert len(fast.states) == len(MODELS) * len(TWENTY) - faults
+    assert {state.status for state in fast.states} == {"done", "failed", "waiting"}
+
+
+def test_headers_of_a_folder_of_0_1_0_say_the_same(tmp_path):
+    with zipfile.ZipFile(Path(__file__).parent / "results_0_1_0.zip") as archive:
+        archive.extractall(tmp_path)
+    (where,) = {path.parent for path in tmp_path.rglob("davylamp.json")}
+    fast, slow = (survey_folder(where, headers=headers) for headers in (True, False))
+    assert fast == slow
+    assert fast.states
+    assert not fast.damaged
+
+
+def test_two_files_of_a_key_are_held_against_each_other_whole(folder):
+    store = ResultsStore(folder)
+    first, second = store.keys("cells")[:2]
+    copies = {key: store.path("cells", key).read_bytes() for key in (first, second)}
+    old = {key: store.path("cells", key) for key in (first, second)}
+    rewrite(store, first, lambda table: table.set_column(5, "success", pc.invert(table["success"])))
+    rewrite(store, second, lambda table: table, written="2030-01-01")
+    for key, path in old.items():  # as copying folders together leaves them: none says that it replaces the other
+        path.with_name(f"{key}.000000000000.parquet").write_bytes(copies[key])
+    fast, slow = (survey_folder(folder, headers=headers) for headers in (True, False))
+    assert fast == slow
+    (line,) = fast.damaged
+    assert "are two results of one key: they differ in success" in line
+    assert len(fast.states) == len(MODELS) * len(TWENTY) - 1
+
+
+def test_an_altered_byte_is_found_by_all_that_reads_numbers_and_by_verify(folder, run):
+    path = sorted((folder / "cells").iterdir())[0]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4] ^= 1
+    path.write_bytes(content)
+    assert survey_folder(folder).damaged == []
+    (line,) = survey_folder(folder, headers=False).damaged
+    assert "its checksum is wrong" in line
+    assert read_outcomes(folder).damaged == (line,)
+    assert load_outcomes(folder).attrs["damaged"] == [line]
+    assert json.loads(run("status", folder, "--json")[1])["damaged"] == []
+    assert json.loads(run("status", folder, "--json", "--verify")[1])["damaged"] == [line]
+
+
+def test_a_plain_parquet_file_is_no_record(folder):
+    path = sorted((folder / "cells").iterdir())[0]
+    pq.write_table(pq.read_table(path), path)
+    (line,) = survey_folder(folder).damaged
+    assert "its checksum is wrong" in line
+
+
+TABLES = {
+    "flat": pa.table({"a": [1, None, 3], "b": [True, False, None], "c": ["x", "", None]}),
+    "no gaps": pa.table({"a": [1, 2, 3], "b": [[1.0], [2.0, 3.0], [4.0]]}),
+    "lists": pa.table({"a": [[1], None, []], "b": [[None], [1], [2]], "c": [[[1.0]], None, [[None]]]}),
+    "vectors": pa.table({"a": pa.array([[1.0, 2.0], None, [3.0, None]], pa.list_(pa.float32(), 2)), "b": [1, 2, None]}),
+    "structs": pa.table({"a": [{"b": 1, "c": [None]}, None, {"b": None, "c": []}], "a.b": [None, 5, None]}),
+    "maps": pa.table({"a": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())), "b": [None, 1, 1]}),
+    "nothing": pa.table({"a": pa.nulls(3), "b": pa.nulls(3, pa.list_(pa.list_(pa.float32())))}),
+    "dots": pa.table({"my": [1, None, 3], "my.py:f": [None, None, 1.5], "my.py": ["a", "b", None]}),
+    "empty": pa.table({"a": pa.array([], pa.int64()), "b": pa.array([], pa.list_(pa.float32(), 3))}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("rows", [1, 100])
+@pytest.mark.parametrize("name", TABLES)
+def test_the_shape_of_a_file_is_that_of_its_table(name, rows, statistics):
+    table, sink = TABLES[name], io.BytesIO()
+    pq.write_table(table, sink, row_group_size=rows, write_statistics=statistics)
+    file, whole = pq.ParquetFile(io.BytesIO(sink.getvalue())), shape_of_table(table)
+    shape = shape_of_file(file, lambda: nullcontext(io.BytesIO(sink.getvalue())))
+    assert shape.schema == whole.schema
+    assert shape.rows == whole.rows == len(table)
+    places = range(len(table.schema))
+    assert [*map(shape.gaps, places)] == [*map(whole.gaps, places)] == [column.null_count for column in table.columns]
+    for column in table.column_names:
+        (read,) = read_columns(file, [column, "not there"]).columns
+        assert read.equals(table[column]) or read.to_pylist() == table[column].to_pylist()
+        assert read_columns(file, [column]).column_names == [column]
+    assert read_columns(file, []).column_names == read_columns(file, ["not there"]).column_names == []
+    assert read_columns(file, None).column_names == table.column_names
+
+
+def test_columns_that_are_read_when_asked_for_are_those_of_the_record(synthetic):
+    outcomes = read_outcomes(synthetic)
+    records = dict(read_records(outcomes.store, "cells"))
+    assert len(outcomes.done) == len(records) == len(MODELS) * len(TWENTY)
+    for outcome in outcomes.done[::7]:
+        table = records[outcome.cell.key].table
+        names = [name for name in table.column_names if name not in HEAVY]
+        assert list(outcome.columns) == names
+        assert len(outcome.columns) == len(names)
+        for name in names:
+            np.testing.assert_array_equal(outcome.columns[name], table[name].to_numpy(), strict=True)
+        assert "adv_logits" not in outcome.columns
+        with pytest.raises(KeyError):
+            outcome.columns["adv_logits"]
+        held = outcome.columns.holding(["AMD", "nothing of that name"])
+        np.testing.assert_array_equal(held["AMD"], table["AMD"].to_numpy())
+    one, other = outcomes.done[0].columns, outcomes.done[-1].columns
+    assert one["image"] is other["image"]  # held once
+
+
+def test_columns_in_place_of_others_are_seen_and_nothing_is_read_for_them(synthetic, monkeypatch):
+    columns = read_outcomes(synthetic).done[0].columns
+    joined = join_columns(columns, {"MR": np.ones(12), "further": np.zeros(12)})
+    assert list(joined) == [*columns, "further"]
+    monkeypatch.setattr(type(columns), "_read", None)
+    assert joined["MR"].sum() == 12
+    assert joined["label"] is columns["label"]
+    assert set(NEEDED) <= set(columns)
+
+
+def test_a_file_that_changes_after_it_was_checked_is_not_read(folder):
+    outcomes = read_outcomes(folder)
+    first, second = outcomes.done[:2]
+    path = outcomes.store.path("cells", first.cell.key)
+    other = outcomes.store.path("cells", second.cell.key)
+    path.write_bytes(other.read_bytes())
+    other.unlink()
+    with pytest.raises(Unavailable, match=r"was changed while it was read; run it again"):
+        first.columns["AMD"]
+    with pytest.raises(Unavailable, match="could not read"):
+        second.columns["AMD"]
+    assert len(first.columns["label"]) == 12
+
+
+def test_rows_with_categories_are_those_of_load(synthetic):
+    plain, compact = load(synthetic, columns=OUTCOMES), load_outcomes(synthetic)
+    assert list(compact) == [name for name in plain if name != "index"]
+    assert compact.attrs == plain.attrs
+    for name in compact:
+        ours, theirs = compact[name].to_numpy(), plain[name].to_numpy()
+        assert ((ours == theirs) | (pd.isna(ours) & pd.isna(theirs))).all(), name
+    assert compact.memory_usage(deep=True).sum() < plain.memory_usage(deep=True).sum() / 4
+
+
+@pytest.mark.parametrize("subjects", ["models", "attacks", "implementations"])
+@pytest.mark.parametrize("per", ["attack", "implementation"])
+def test_a_ranking_takes_categories_for_the_texts_that_they_are(synthetic, subjects, per):
+    ours, theirs = (
+        build_responses(frame, subjects, per=per, unequal="keep")
+        for frame in (load_outcomes(synthetic), load(synthetic))
+    )
+    np.testing.assert_array_equal(ours.values, theirs.values)
+    assert ours[1:] == theirs[1:]
+
+
+def test_a_damaged_header_is_one_line(folder):
+    for place, path in enumerate(sorted((folder / "cells").iterdir())[:40]):
+        content = bytearray(path.read_bytes())
+        content[-20 - 97 * place] ^= 255
+        path.write_bytes(content)
+    survey = survey_folder(folder)
+    assert len(survey.states) + len(survey.damaged) == len(MODELS) * len(TWENTY)
+    assert all(isinstance(record, Damaged) or record.meta for _, record in ResultsStore(folder).read_all("cells"))
