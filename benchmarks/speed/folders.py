@@ -25,7 +25,7 @@ from davylamp.benchmarks.speed.synthetic_results import STANDARD, TWENTY, write_
 MEMORY = 4  # GB that a command may take
 
 
-class Size(NamedTuple):
+class FolderSize(NamedTuple):
     """A folder, and the seconds that each command may take of it."""
 
     models: int
@@ -40,8 +40,8 @@ class Size(NamedTuple):
 
 
 SIZES = {
-    "robustbench": Size(200, STANDARD, 10_000, 10, 32, {"status": 3, "table": 60, "rank": 60, "report": 120}),
-    "canary": Size(15, TWENTY, 1000, 1000, 224, {"status": None, "table": 5, "rank": None, "report": 10}),
+    "robustbench": FolderSize(200, STANDARD, 10_000, 10, 32, {"status": 3, "table": 60, "rank": 60, "report": 120}),
+    "canary": FolderSize(15, TWENTY, 1000, 1000, 224, {"status": None, "table": 5, "rank": None, "report": 10}),
 }
 COMMANDS: Mapping[str, Sequence[str]] = {
     "status": ("status", "results"),
@@ -59,7 +59,7 @@ class Cost(NamedTuple):
     memory: float
 
 
-def write_folder(path: Path, size: Size) -> None:
+def write_folder(path: Path, size: FolderSize) -> None:
     """The folder; without waiting for the disk, as nothing of it has to survive."""
     names = [f"model-{place:03d}" for place in range(size.models)]
     with patch("os.fsync", lambda _: None):
@@ -95,7 +95,7 @@ def cost_of(arguments: Sequence[str], folder: Path) -> Cost:
     return Cost(seconds, usage.ru_utime + usage.ru_stime, largest)
 
 
-def measure(size: Size, folder: Path) -> list[SpeedFigure]:
+def measure(size: FolderSize, folder: Path) -> list[SpeedFigure]:
     """Every command on a folder of this size, each once; the largest memory of all of them."""
     start = time.perf_counter()
     write_folder(folder / "results", size)
