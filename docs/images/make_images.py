@@ -1,6 +1,6 @@
 """The pictures of the report in docs/images: two real models on real photographs, in Chromium without a network.
 
-Needs Chromium and its driver, and selenium; about ten minutes on two cores, or seconds with a folder that is there.
+Needs Chromium and its driver, and selenium; about three minutes on two cores, or seconds with a folder that is there.
 
     python docs/images/make_images.py [--folder FOLDER]
 """
@@ -24,9 +24,10 @@ MOST = 250_000  # bytes of a picture
 SETTINGS = {
     "models": ["demo:efficientnet-lite0", "demo:efficientnet-lite2"],
     "attacks": [
-        {"attack": "pgd", "epsilon": "1/255", "parameters": {"steps": 5}},
-        {"attack": "fgsm", "epsilon": "1/255"},
-        {"attack": "foolbox:deepfool"},
+        {"attack": "foolbox:pgd", "epsilon": "1/255", "parameters": {"steps": 5}},
+        {"attack": "torchattacks:pgd", "epsilon": "1/255", "parameters": {"steps": 5}},
+        {"attack": "foolbox:fgsm", "epsilon": "1/255"},
+        {"attack": "torchattacks:fgsm", "epsilon": "1/255"},
     ],
     "data": "demo:imagenet",
     "limit": 20,

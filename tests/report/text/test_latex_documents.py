@@ -94,7 +94,7 @@ def test_a_ranking_has_those_in_bold_that_share_a_letter_with_the_first(parse_la
         name = row[1].removeprefix(r"\textbf{").removesuffix("}").replace("\\", "")
         assert (r"\textbf" in row[1]) == bool(set(top) & set(groups[name]))
     assert not any("textbf{c}" in row[1] for row in rows)
-    assert "cannot be told apart from the first" in caption
+    assert "not significantly different from the first" in caption
 
 
 def test_a_comparison_is_two_tables(digits, parse_latex):
