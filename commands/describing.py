@@ -28,7 +28,7 @@ PANELS = {
     ),
     "What is measured and kept": ("measures", "metric", "keep_images", "shard_size", "bootstrap"),
     "Where it runs": (
-        *("device", "batch_size", "executor", "workers", "address", "isolate", "time_limit", "memory_limit"),
+        *("device", "batch_size", "executor", "workers", "part", "address", "isolate", "time_limit", "memory_limit"),
         *("retry_failed", "trust_unknown", "amp"),
     ),
     "A model behind a server": ("rate", "cost", "token", "timeout", "request_size", "no_answers"),

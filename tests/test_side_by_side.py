@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import types
+from importlib.machinery import ModuleSpec
 
 import pytest
 
@@ -25,7 +26,9 @@ def test_every_row_of_ours_is_in_the_catalogue():
 
 
 def test_both_programs_count_the_same_passes_and_find_the_same_without_the_clamp(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(Api=object))
+    wandb = types.ModuleType("wandb")  # AttackBench imports it
+    wandb.__dict__.update(Api=object, __spec__=ModuleSpec("wandb", None))
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     pytest.importorskip("attackbench")
     monkeypatch.setattr(sys, "argv", ["side_by_side", "--quick", "--norms", "l2"])
     side_by_side.main()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
+from threading import RLock
 from urllib.error import HTTPError
 from urllib.parse import urlparse
 from urllib.request import Request, urlopen
@@ -23,6 +24,7 @@ _HASH_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[a-z]+$")  # as torch.hub names 
 _SHA256 = re.compile(r"[0-9a-f]{64}")  # as the hub's cache names them
 _SWITCHES = ("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_WEIGHTS_ONLY_LOAD")
 _MORE_THAN_SAID = 1.1
+_ONE_AT_A_TIME = RLock()  # the switches are of the whole process: who is done would switch them off for the others
 
 
 def checkpoints() -> Path:
@@ -41,18 +43,19 @@ def loading(name: str, file: Path, *errors: type[Exception]) -> Iterator[None]:
 
     torch then reads tensors and plain containers only, whichever library calls it with which arguments.
     """
-    before = {switch: os.environ.pop(switch, None) for switch in _SWITCHES}
-    os.environ[_SWITCHES[1]] = "1"
-    try:
-        yield
-    except (OSError, RuntimeError, EOFError, KeyError, HTTPException, pickle.UnpicklingError, *errors) as error:
-        if isinstance(error, Unavailable):
-            raise
-        advice = f"replace {file}" if file.exists() else f"fetch it elsewhere and save it as {file}"
-        raise Unavailable(f"could not load the weights of {name} ({one_line(error)}); {advice}") from error
-    finally:
-        os.environ.pop(_SWITCHES[1])
-        os.environ.update({switch: value for switch, value in before.items() if value is not None})
+    with _ONE_AT_A_TIME:
+        before = {switch: os.environ.pop(switch, None) for switch in _SWITCHES}
+        os.environ[_SWITCHES[1]] = "1"
+        try:
+            yield
+        except (OSError, RuntimeError, EOFError, KeyError, HTTPException, pickle.UnpicklingError, *errors) as error:
+            if isinstance(error, Unavailable):
+                raise
+            advice = f"replace {file}" if file.exists() else f"fetch it elsewhere and save it as {file}"
+            raise Unavailable(f"could not load the weights of {name} ({one_line(error)}); {advice}") from error
+        finally:
+            os.environ.pop(_SWITCHES[1], None)
+            os.environ.update({switch: value for switch, value in before.items() if value is not None})
 
 
 def check_reachable(url: str, name: str, file: Path) -> int | None:

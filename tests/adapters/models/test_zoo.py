@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import time
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.zoo.load import PROVIDERS, known_models, list_models, load_model, match_models
 from davylamp.adapters.models.zoo.provider import Provider
 from davylamp.adapters.models.zoo.torchvision import preprocessing_of, weights_of
-from davylamp.adapters.models.zoo.weights import check_hash, fetch_weights
+from davylamp.adapters.models.zoo.weights import check_hash, fetch_weights, loading
 from davylamp.errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, UnknownName, Unsupported
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -170,7 +171,7 @@ def test_demo_model_is_the_package_s_own_from_pretrained():
 
 
 @pytest.mark.parametrize("name", CANARY)
-def testpreprocessing_of_is_that_of_its_weights(name):
+def test_preprocessing_of_is_that_of_its_weights(name):
     settings = preprocessing_of(weights_of(name))
     assert (settings["resize"], settings["crop"], settings["interpolation"]) == CANARY[name][:3]
     assert (tuple(settings["mean"]), tuple(settings["std"])) == (IMAGENET_MEAN, IMAGENET_STD)
@@ -188,7 +189,7 @@ def test_torchvision_without_a_network_is_one_line_with_the_file(name, checkpoin
     assert list(checkpoints.iterdir()) == []
 
 
-def testweights_of_are_loaded_from_the_checkpoints_folder(checkpoints, any_hash):
+def test_weights_of_are_loaded_from_the_checkpoints_folder(checkpoints, any_hash):
     reference = random_state("squeezenet1_1")
     torch.save(reference.state_dict(), checkpoints / CANARY["squeezenet1_1"][3])
     state = torch.random.get_rng_state()
@@ -200,7 +201,7 @@ def testweights_of_are_loaded_from_the_checkpoints_folder(checkpoints, any_hash)
     assert (classifier.name, classifier.resize, classifier.crop) == ("torchvision:squeezenet1_1", 256, 224)
 
 
-def testweights_of_can_be_chosen(checkpoints, any_hash):
+def test_weights_of_can_be_chosen(checkpoints, any_hash):
     from torchvision import models
 
     old, new = random_state("mobilenet_v2"), random_state("mobilenet_v2")
@@ -599,3 +600,29 @@ def test_a_source_of_models_is_one_record(monkeypatch):
     assert list_models("*") == list_models("demo:*")
     with pytest.raises(UnknownName, match="unknown model 'theirs:small'"):
         load_model("theirs:small")
+
+
+def test_weights_loaded_at_once_are_never_run_as_programs(tmp_path, monkeypatch):
+    """The switch is of the whole process: the first to be done left the others without it."""
+    switch = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    monkeypatch.delenv(switch, raising=False)
+    begun, seen = threading.Event(), []
+
+    def load_slowly():
+        with loading("slow", tmp_path / "slow.pt"):
+            begun.set()
+            time.sleep(0.1)
+
+    def load_next():
+        begun.wait()
+        with loading("next", tmp_path / "next.pt"):
+            time.sleep(0.2)  # until the other one is long done
+            seen.append(os.environ.get(switch))
+
+    threads = [threading.Thread(target=load_slowly), threading.Thread(target=load_next)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == ["1"]
+    assert switch not in os.environ
