@@ -261,7 +261,7 @@ def get_cell_file(visit: Reading, number: int) -> FileResponse:
 
 @router.get("/compare")
 def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
-    """Compare two components of a kind: pairs of cells that differ in nothing else, with the differences of their rates."""
+    """Two components of a kind: pairs of cells that differ in nothing else, and the difference of the rates."""
     with visit.folder.database.reading() as session:
         pair = [find_component(session, visit.viewer, number) for number in (first, second)]
         return plain_values(compare_cells(session, visit.viewer, *pair))
