@@ -82,14 +82,14 @@ def judge_pulse(claimed: int, unfinished: int, newest: float | None, *, now: flo
     age = None if newest is None else max(0.0, (time.time() if now is None else now) - newest)
     last = "no result so far" if age is None else f"last result {duration_text(age)} ago"
     if claimed:
-        return Said(f"{last}.", "pass", lead=f"Running: {claimed} piece{'' if claimed == 1 else 's'} of work in hand;")
+        return Said(f"{last}.", "pass", lead=f"Running: {claimed} work unit{'' if claimed == 1 else 's'} in progress;")
     if not unfinished:
         return Said(f"{last}.", "pass", lead="Finished:")
     if age is not None and age < QUIET:
         return Said(
-            f"{last}, but no process holds a piece of work at this moment.", "unknown", lead="Between two pieces:"
+            f"{last}, but no process holds a work unit at this moment.", "unknown", lead="Between two work units:"
         )
-    again = "The same `davylamp evaluate` resumes it; a run on another machine is not seen from here."
+    again = "The same `davylamp evaluate` resumes it; a run on another machine is not visible from here."
     return Said(f"no process is at work on the {unfinished} unfinished cells; {last}. {again}", "fail", lead="Stopped:")
 
 

@@ -274,7 +274,7 @@ def _defaults(bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], 
                 rows.append((title, name, *values))
     if not rows:
         return [Text("No default of these implementations differs, or their libraries are not installed here.", "note")]
-    note = "What each library does when nothing is given. The cells above ran with the parameters in Provenance."
+    note = "What each library does by default. The cells above ran with the parameters in Provenance."
     table = make_table(
         "agreement-defaults", "Defaults that differ", ("attack", "parameter", *libraries), rows, note=note
     )

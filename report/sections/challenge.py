@@ -22,9 +22,10 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
         blocks.append(Text(f"{document['model']}: {document['sentence']}.", style))
         blocks += [_attempts(place, document), _radii(place, document)]
     lead = (
-        "Attacks that know the defence: by gradients through every way that it has (BPDA, EOT), by examples of other "
-        "models, by scores, by decisions, and at larger radii (Carlini et al. 2019; Tramer et al. 2020). An image "
-        "counts as right only if no attack fools it. Nobody has designed an attack for this defence here."
+        "Attacks adapted to the defence: gradient attacks through every way that gradients can pass it (BPDA, EOT), "
+        "examples of other models, score-based and decision-based attacks, and larger radii (Carlini et al. 2019; "
+        "Tramer et al. 2020). An image counts as correct only if no attack fools it. No attack was designed for this "
+        "particular defence."
     )
     table = make_table(
         "challenge-verdicts",
@@ -39,10 +40,10 @@ def write_challenges(documents: Sequence[dict[str, Any]]) -> Section | None:
             )
             for each in documents
         ],
-        note="pass: it holds against these attacks. warn: signs of masked gradients. fail: it falls. "
-        "not judged: attacks that would have to say so gave no result.",
+        note="pass: the defence holds against these attacks. warn: signs of masked gradients. fail: it falls. "
+        "not judged: results that a verdict needs are missing.",
     )
-    return Section("challenge", "Challenge: what is left of a defence", lead, (table, *blocks))
+    return Section("challenge", "Challenge: adaptive attacks on a defence", lead, (table, *blocks))
 
 
 def _attempts(place: int, document: dict[str, Any]) -> PageTable:
@@ -62,9 +63,9 @@ def _attempts(place: int, document: dict[str, Any]) -> PageTable:
         "attacker",
         "attack",
         Column("made on", "the model that the attack was run on; the examples are judged on the defended one"),
-        Column("gradients", "how they pass the defence"),
+        Column("gradients", "how they are passed through the defence"),
         "radius",
-        Column("accuracy", "share of all images that are right under this attack, with its 95 % interval"),
+        Column("accuracy", "share of all images that are correct under this attack, with its 95 % interval"),
         "violations",
     )
     return make_table(f"challenge-{place}", f"Attacks on {document['model']}", columns, rows)
@@ -77,7 +78,7 @@ def _radii(place: int, document: dict[str, Any]) -> PageTable:
         f"Accuracy of {document['model']} at larger radii",
         ("radius", "accuracy in the worst case"),
         rows,
-        note="A defence whose accuracy never reaches 0 hides its gradients.",
+        note="A defence whose accuracy never reaches 0 masks its gradients.",
     )
 
 

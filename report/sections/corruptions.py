@@ -20,11 +20,11 @@ SIDE = 96  # pixels of a small picture
 _MEANING = {
     "error": "error rate without corruption",
     "mCE": "error rates summed over the severities, mean over the corruptions",
-    "RmCE": "the same of the rise over the clean error",
+    "RmCE": "the same for the increase over the clean error",
     "mCE/base": "mean ratio to the baseline's sums; the authors' figure is times 100",
     "CE": "error rates summed over the severities",
     "CE/base": "ratio to the baseline's sum",
-    "FP": "share of the frames of a sequence that are predicted otherwise than the one before",
+    "FP": "share of the frames of a sequence whose prediction differs from the previous frame's",
     "mFR": "mean ratio of flip probabilities to the baseline's",
     "FP/base": "ratio to the baseline's",
 }
@@ -51,7 +51,7 @@ def write_corruptions(path: str | Path, *, bootstrap: int = 1000, seed: int = 0)
     if figures[1:]:
         blocks.append(Fold("A curve for each corruption", (Panels(tuple(figures[1:]), shown=len(figures)),)))
     blocks += [_page_table("corruption-each", "Each corruption", each), *_pictures(models)]
-    lead = "Errors on corrupted images, which nobody chose to fool the model: severity 0 is the clean image."
+    lead = "Errors on corrupted images, which were not chosen to fool the model; severity 0 is the clean image."
     notes = tuple(Text(note, "note") for note in means.notes)
     return Section("corruptions", "Corruptions", lead, (*blocks, *notes))
 

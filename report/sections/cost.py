@@ -67,7 +67,7 @@ def write_cost(folder: Folder) -> Section:
         blocks.append(Text(f"The first {_DRAWN} of {len(fronts)} are drawn; the table has all.", "note"))
     lead = "Passes are counted by davylamp, per image, not by the library. Seconds depend on the machine."
     if any(SURROGATE_PASSES[0] in outcome.columns for outcome in folder.outcomes.done):
-        lead += " Via a surrogate, passes are the surrogate's: the model itself is asked nothing."
+        lead += " With a surrogate, passes are the surrogate's: the model itself is not queried."
     more = [each for each in (_fits(folder), _servers(folder)) if each]
     return Section("cost", "Cost", lead, (*blocks, table, *more))
 
@@ -75,10 +75,10 @@ def write_cost(folder: Folder) -> Section:
 def _fits(folder: Folder) -> PageTable | None:
     """What attacks that learn once cost before the first image; None if there are none."""
     columns = (
-        "implementation", Column("learned from", "images; none of them is scored, unless the name says so"),
-        Column("forwards", "forward passes of images, all together"),
-        Column("backwards", "backward passes of images, all together"), "seconds",
-        Column("digest", "of what it learned"),
+        "implementation", Column("learned from", "number of images; none of them is scored, unless the name says so"),
+        Column("forwards", "forward passes of images, in total"),
+        Column("backwards", "backward passes of images, in total"), "seconds",
+        Column("digest", "of what was learned"),
     )  # fmt: skip
     counts = ("images", "forwards", "backwards")
     rows = dict.fromkeys(
@@ -92,18 +92,18 @@ def _fits(folder: Folder) -> PageTable | None:
 def _servers(folder: Folder) -> PageTable | None:
     """What servers of remote models were asked for each cell, and what of it they answered; None if there are none."""
     columns = (
-        "model", "implementation", Column("asked", "images that attack, judge and probes asked about"),
-        Column("paid", "images that the server answered; of the others the answer was known"),
-        Column("probes", "of those paid, the ones that no kept answer may stand for"),
-        Column("sent again", "images in requests that failed on the way: perhaps seen twice"),
-        Column("price", "of what was paid, as --cost says"),
+        "model", "implementation", Column("asked", "images queried by attack, judge and probes"),
+        Column("paid", "images that the server answered; the other answers were cached"),
+        Column("probes", "paid images for which no cached answer may be used"),
+        Column("sent again", "images in failed requests, which the server may have seen twice"),
+        Column("price", "of the paid images, by --cost"),
     )  # fmt: skip
     rows = [
         (folder.model(outcome), folder.title(outcome), spent.asked, spent.paid, spent.probes, spent.retried, spent.cost)
         for outcome in folder.outcomes.done
         if (spent := read_traffic(outcome.meta.get("traffic")))
     ]
-    return make_table("server-table", "What servers were asked", columns, rows) if rows else None
+    return make_table("server-table", "Queries to servers", columns, rows) if rows else None
 
 
 def mark_front(prices: Sequence[Price]) -> list[Price]:

@@ -18,7 +18,7 @@ AnyCurve = TypeVar("AnyCurve", Curve, DistanceCurve)
 _DRAWN = 8  # drawings of each kind
 _PLAIN = "pixel range"
 _WHAT: Mapping[str, str] = {
-    "epsilon": "from distances of attacks that look for the smallest change, or one point for each radius that was run",
+    "epsilon": "from distances of minimum-norm attacks, or one point for each radius that was run",
     "queries": "forward plus backward passes when the attack on an image ended, an upper bound of what it needed; one "
     "point for an attack that spends the same on every image",
 }
@@ -48,8 +48,8 @@ def write_curves(
     if distances is not None:
         blocks += [*_panels(_distance_figures(distances, order)), _distance_table(distances)]
     lead = (
-        "Robust accuracy as the budget grows; bands and bars are 95 % intervals over the images. Points stand where an "
-        "attack was run; between them nothing was measured."
+        "Robust accuracy as the budget grows; bands and bars are 95 % intervals over the images. Points mark where an "
+        "attack was run; nothing was measured between them."
     )
     return Section("curves", "Curves", lead, tuple(blocks))
 
@@ -125,9 +125,9 @@ def _distance_table(curves: DistanceCurves) -> PageTable:
         medians = [math.inf if place is None else float(curve.median[place]) for place in places]
         rows.append([curve.labels["model"], _name(curve), curve.n, _share(curve.fooled[-1]), *medians])
     note = (
-        "The median over all attacked images of the distance of the nearest point that fooled the model, returned or "
-        "not; infinite where fewer than half have one; bands are 95 % intervals of order statistics. What an attack "
-        f"that ended earlier had then is its last number. {' '.join(curves.notes)}"
+        "Median over all attacked images of the distance of the nearest point that fooled the model, whether or not it "
+        "was returned; infinite where fewer than half have one; bands are 95 % intervals of order statistics. An "
+        f"attack that ended earlier keeps its last value. {' '.join(curves.notes)}"
     )
     return make_table("curves-passes", "Median distance against passes", columns, rows, note=note.strip())
 

@@ -19,7 +19,7 @@ _MADE_ON = {
     "original": "examples made on the undefended model, by an attacker who does not know the defence",
 }
 _ROBUST = (
-    "right and robust to all of them; of a random model by its draws, on the original's examples by the median draw"
+    "correct and robust to all of them; a random model by its draws, on the original's examples by the median draw"
 )
 _DRAWN = 6  # drawings; the tables have all
 
@@ -49,9 +49,9 @@ def write_defences(outcomes: Outcomes, **drawing: Any) -> Section | None:
         ]
         blocks += [_table(names[original], tables, place)] if tables else []
     lead = (
-        "What a defence costs on clean images, and what it keeps under attack. Which attacker is meant makes the "
-        "difference: one who attacks the defended model itself, or one who does not know that it is defended. "
-        "That a defence stands against these attacks does not show that it stands against others."
+        "What a defence costs on clean images, and how much accuracy it keeps under attack, for two attackers: one who "
+        "attacks the defended model itself, and one who does not know that it is defended. "
+        "Robustness to these attacks does not imply robustness to others."
     )
     return Section("defences", "Defences", lead, tuple(blocks), str(len(defended)))
 
@@ -83,7 +83,7 @@ def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
     ]
     columns = (
         "model", "threat model", Column("made on", "own: the model itself; original: the undefended one"),
-        Column("attacks", "the worst of them counts for each image"),
+        Column("attacks", "on each image the strongest of them counts"),
         Column("clean accuracy", "share of all images"), Column("robust accuracy", _ROBUST),
     )  # fmt: skip
     return make_table(

@@ -41,16 +41,16 @@ def write_detectors(outcomes: Outcomes) -> Section | None:
     table = make_table("detectors", "Detectors on the examples", columns, rows, note=_NOTE)
     lines = list(dict.fromkeys(note for _, each in detections for note in each.notes))
     lead = (
-        "A detector stands beside a model and calls images adversarial. These attacks did not know it: that it sees "
-        "them says little about one that does, which `MODEL+detector:FILE` is attacked by."
+        "A detector runs beside a model and calls images adversarial. These attacks did not know it, so detecting "
+        "them says little about an attack that does; for such attacks use `MODEL+detector:FILE`."
     )
     return Section("detectors", "Detectors", lead, (table, *(Text(line, "note") for line in lines)), str(len(digests)))
 
 
 _MEANING = {
-    "detected": "of the images that fooled the model, those above the line for this rate of false alarms",
-    "false alarms": "of the clean test images; the rate is that of the calibration images, and may be another here",
-    "fooled, not detected": "of the images that were attacked by the rules: what a user of model and detector suffers",
+    "detected": "of the images that fooled the model, the share above the threshold for this false-alarm rate",
+    "false alarms": "of the clean test images; the rate is that on the calibration images, and may differ here",
+    "fooled, not detected": "of the validly attacked images: the damage to a user of model and detector",
 }
 _NOTE = "Intervals: by resampling images for the AUC (none where every pair agrees), Clopper and Pearson's for shares."
 

@@ -98,15 +98,15 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
     rule = (
         "Paired by image: exact McNemar test on robustness, Wilcoxon's test on the distances where both attacks "
         f"succeed; 5 % with Bonferroni's correction over all {_count_tests(changes)} tests of this page: only a "
-        f"difference of {least} images or more in a cell could be seen; fewer images than that are undecided. "
-        "Violations are left out of the tests. No difference found is no proof that there is none."
+        f"difference of {least} images or more in a cell could be detected; fewer images than that are undecided. "
+        "Violations are left out of the tests. Finding no difference does not prove that there is none."
     )
     blocks = (Text(f"{summary}.", "lead"), Text(rule, "note"), facts, _table(changes))
     apart = (_alone("a-only", f"Only in {a}", first, second), _alone("b-only", f"Only in {b}", second, first))
     return [
         Section("moved", "What moved", "", blocks),
         Section("versions", "Versions that changed", "", (_versions(first, second),)),
-        Section("apart", "Cells without a partner", "", apart),
+        Section("apart", "Cells in one folder only", "", apart),
     ]
 
 
@@ -183,7 +183,7 @@ def _table(changes: Sequence[Change]) -> PageTable:
         Column("before", "robust accuracy in the first folder"), Column("after", "in the second"), "change",
         Column("lost", "images robust in the first only"), Column("gained", "images robust in the second only"),
         Column("p robust", "exact McNemar test"), Column("p distance", "Wilcoxon's test where both succeed"),
-        Column("differs", "what else is not the same"),
+        Column("differs", "what else differs"),
     )  # fmt: skip
     return make_table("changes", "The same cells in both folders", columns, rows)
 

@@ -52,8 +52,8 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
     note = f"{left} more examples are left out to keep the page small." if left else ""
     lead = (
         "The first images of the data, at thumbnail size. The change is amplified until its largest value is visible; "
-        "one below a grey level cannot be, and says so instead. Bright areas are what the class activation map of the "
-        "prediction rests on."
+        "a change below one grey level cannot be shown, and its caption says so. Bright areas are those that matter "
+        "most for the prediction, by its class activation map."
     )
     if not all(map(class_names, folder.outcomes.clean.values())):
         lead += " Classes are numbers where the model and the data give no names (`--labels FILE` gives them)."
@@ -110,7 +110,7 @@ def _change_text(outcome: Outcome, place: int, factor: float | None) -> str:
     if factor is not None:
         return f"change x {factor:.3g}"
     largest = float(outcome.columns["linf"][place])
-    return "no change" if largest == 0 else f"change of {255 * largest:.2g} grey levels at most: not to be seen here"
+    return "no change" if largest == 0 else f"change of {255 * largest:.2g} grey levels at most: not visible here"
 
 
 def _outcome(outcome: Outcome, place: int) -> str:

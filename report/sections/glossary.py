@@ -3,9 +3,9 @@
 from ..parts.blocks import Facts, Section
 
 _TERMS = (
-    ("adversarial example", "an image changed within the threat model so that the classifier gets it wrong"),
-    ("attack", "an algorithm that looks for adversarial examples, whatever the library: PGD, C&W, Square"),
-    ("attacked", "an image that the model gets right when clean; only those are counted by MR and by distances"),
+    ("adversarial example", "an image changed within the threat model so that the classifier misclassifies it"),
+    ("attack", "an algorithm that searches for adversarial examples, whatever the library: PGD, C&W, Square"),
+    ("attacked", "an image that the model classifies correctly when clean; MR and distances count only those"),
     ("cell", "one model, one data set, one implementation, one threat model, one seed: what is run and stored"),
     ("confidence interval", "95 %; of a share by Clopper and Pearson, with the effective number of images where the "
      "same images count several times; of another mean by bootstrap over the images, from 5 images on"),
@@ -14,20 +14,20 @@ _TERMS = (
     ("equivalent", "success rates at most 5 points apart (equivalence test: two one-sided tests at 5 %) and, for the "
      "smallest change, a median ratio of distances within 5 % of 1"),
     ("failure indicator", "a sign that an evaluation went wrong, so that robustness is only apparent"),
-    ("fooled", "an attacked image that the model gets wrong afterwards (or takes for the target, if there is one)"),
+    ("fooled", "an attacked image that the model misclassifies afterwards (or classifies as the target, if any)"),
     ("implementation", "one library's version of an attack: foolbox:pgd"),
     ("interval of a rank", "the ranks that remain plausible (95 %) given the uncertainty of the scores"),
     ("item response theory", "a model in which each image has a difficulty and each subject an ability; the ability "
      "is the score"),
-    ("no difference found", "these images show none; not a proof that there is none: see equivalent"),
+    ("no difference found", "these images show none, which does not prove that there is none: see equivalent"),
     ("passes", "images sent through the model, forward or backward, counted by davylamp and not by the library"),
-    ("robust accuracy (RA)", "share of all images that are right when clean and not fooled; a violation is not robust"),
-    ("smallest change", "an attack without a radius: it looks for the nearest adversarial example"),
+    ("robust accuracy (RA)", "share of all images correct when clean and not fooled; a violation is not robust"),
+    ("smallest change", "an attack without a radius: it searches for the nearest adversarial example"),
     ("threat model", "what the attacker may do: norm, epsilon, targeted or not"),
     ("tie group", "subjects that share a letter do not differ significantly at 95 %"),
     ("undecided", "so few images that no outcome at all could have been significant"),
     ("violation", "a result that breaks a rule: NaN, black, outside [0, 1] or the ball; neither fooled nor robust"),
-    ("worst case", "an image counts as robust only if every attack of the threat model leaves it right"),
+    ("worst case", "an image counts as robust only if it stays correct under every attack of the threat model"),
 )  # fmt: skip
 
 

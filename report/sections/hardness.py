@@ -28,8 +28,8 @@ def write_hardness(folder: Folder) -> Section:
         rest = max(0, len(ordered) - 2 * _SHOWN)
         shown = ordered if not rest else pd.concat([ordered.head(_SHOWN), ordered.tail(_SHOWN)])
         columns = (
-            "image", "label", Column("survived", "cells in which it is right and robust"), "cells",
-            Column("share", "of the cells"), Column("wrong when clean", "cells whose model errs without an attack"),
+            "image", "label", Column("survived", "cells in which it is correct and robust"), "cells",
+            Column("share", "of the cells"), Column("wrong when clean", "cells where it is misclassified when clean"),
         )  # fmt: skip
         names = _names_of(folder, str(data))
         shown = shown.assign(label=[Entry(class_text(names, label), label) for label in shown["label"]])

@@ -170,7 +170,7 @@ def _tooltip(symbol: str) -> str:
     known = METRICS.get("FR@K" if symbol.startswith("FR@") else symbol)
     if known is None:
         return meaning
-    direction = _direction(symbol)["direction"] or "Neither direction speaks for the model"
+    direction = _direction(symbol)["direction"] or "Neither direction is better for the model"
     return f"{title}. {meaning} {direction}. {known.source}"
 
 

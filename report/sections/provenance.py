@@ -40,7 +40,7 @@ def write_provenance(folder: Folder, version: str) -> Section:
     blocks += [Text(f"{line}{remedy(line)}.", "warn") for line in folder.outcomes.damaged]
     blocks.append(Fold(f"All {len(states)} cells", (_cells(states),)))
     return Section(
-        "provenance", "Provenance", "How these numbers were made, and how to make them again.", tuple(blocks)
+        "provenance", "Provenance", "How these numbers were computed, and how to reproduce them.", tuple(blocks)
     )
 
 
@@ -73,7 +73,7 @@ def _facts(folder: Folder, states: list[CellState], version: str) -> tuple[tuple
     return (
         ("results folder", str(folder.path)),
         ("written", f"{written[0]} to {written[-1]}" if written else ""),
-        ("computed for", f"{seconds / 60:.1f} minutes in all cells together"),
+        ("computing time", f"{seconds / 60:.1f} minutes in all cells together"),
         ("seeds", ", ".join(map(str, seeds))),
         ("device", collect(states, "device")),
         *([("GPU", gpus)] if (gpus := collect([state for state in states if "gpu" in state.meta], "gpu")) else []),

@@ -38,8 +38,8 @@ ITEMS = 600  # images of models whose implementations are compared while a page 
 MANY = 12  # models, above which drawings and tables of every pair are folded
 SHOWN = 6  # images, and models beside them
 _LEAD = (
-    "Scores from every image under every attack: 1 where the model withstood it, 0 where it was fooled or wrong when "
-    "clean, nothing where the example broke a rule."
+    "Scores from every image under every attack: 1 where the model withstood the attack, 0 where it was fooled or "
+    "wrong when clean, missing where the example broke a rule."
 )
 
 
@@ -76,8 +76,8 @@ def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:
     frame: Any = pd.DataFrame(whole.values.T, index=pd.Index(whole.images))
     means = frame.groupby(level=0, sort=False).mean()  # pandas' stubs take it for a scalar
     ranking = rank_responses(means.to_numpy().T, whole.subjects, list(means.index), scoring="mean", seed=seed)
-    note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are more than "
-    note += "are fitted for a page. `davylamp rank FOLDER` fits the item response model."
+    note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are too many "
+    note += "to fit for a page. `davylamp rank FOLDER` fits the item response model."
     return ranking, [note, *whole.notes]
 
 
@@ -90,7 +90,8 @@ def _blocks(ranking: Ranking, notes: Sequence[str], images: int) -> list[Any]:
     columns = (
         "model", "rank", Column("95 % interval", "ranks that remain plausible"),
         Column("score", f"{ranking.label} with its 95 % interval"), Column("mean", "plain mean response"),
-        Column("P(first)", "probability of rank 1"), Column("group", "a shared letter: not told apart at 95 %"),
+        Column("P(first)", "probability of rank 1"),
+        Column("group", "a shared letter: no significant difference at 95 %"),
     )  # fmt: skip
     rows = [_row(ranking, int(i)) for i in order]
     many = len(ranking.subjects) > MANY
@@ -118,7 +119,7 @@ def _bars(ranking: Ranking, order: Sequence[int] | np.ndarray) -> Bars:
     legend = [
         ("bar", f"{ranking.label} with its 95 % interval; models that share a letter do not differ significantly")
     ]
-    legend += [("faint", "told apart from the first")] if any(bar.faint for bar in bars) else []
+    legend += [("faint", "significantly different from the first")] if any(bar.faint for bar in bars) else []
     return Bars("ranking-models", f"Models by {ranking.label}", tuple(bars), ticks, tuple(legend))
 
 
@@ -154,7 +155,7 @@ def write_items(folder: Folder, ranking: Ranking, responses: Responses) -> list[
         survived = [_count(of_image[i]) for i in order]
         rows.append((Entry(str(item), picture=pictures.get(str(item), "")), float(share), *survived))
     columns = ("image", "share of the information", *(ranking.subjects[i] for i in order))
-    note = "Of each model: under how many attacks it withstood, of those it answered."
+    note = "For each model: how many attacks it withstood, of those with a response."
     blocks.append(
         make_table("ranking-images", "Which images separate the models best", columns, rows, note=note),
     )
@@ -191,14 +192,14 @@ def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
     """In words: on which images the implementations of one library differ from the others at equal ability."""
     if frame["library"].nunique() < 2:
         return []
-    how = "`davylamp rank FOLDER --subjects implementations` says more."
+    how = "`davylamp rank FOLDER --subjects implementations` gives more detail."
     try:
         responses = build_responses(frame, "implementations")
         values = check_responses(responses.values)
     except ValueError as error:
-        return [Text(f"Nothing is known of differences between libraries at equal ability: {error}.", "note")]
+        return [Text(f"Differences between libraries at equal ability are not known: {error}.", "note")]
     if values.shape[1] > ITEMS:
-        why = f"{values.shape[1]} images of models are more than are compared for a page"
+        why = f"{values.shape[1]} images of models are too many to compare for a page"
         return [Text(f"Differences between libraries at equal ability: {why}. {how}", "note")]
     fit = fit_irt(values, choose_model(values, "1pl"), method="fast", warmup=100, draws=500, seed=seed)
     if fit.diagnostics.problem:
@@ -208,8 +209,8 @@ def write_libraries(frame: pd.DataFrame, seed: int) -> list[Any]:
     odd: Any = table[table["p_adjusted"] < FALSE]
     if len(odd):
         columns = (
-            "image", "library", Column("log odds", "above what the abilities say"), "p",
-            Column("p adjusted", "for all images and libraries"), "responses",
+            "image", "library", Column("log odds", "above what the abilities predict"), "p",
+            Column("p adjusted", "over all images and libraries"), "responses",
         )  # fmt: skip
         rows = odd[["item", "group", "effect", "p", "p_adjusted", "responses"]].itertuples(index=False)
         table_of_odd = make_table("ranking-libraries", "Images that differ at equal ability", columns, map(tuple, rows))

@@ -12,7 +12,10 @@ from ..parts.blocks import Column, Entry, Fold, Section, Text, entry, make_table
 def write_transfer(transfer: Transfer | str) -> Section:
     """The matrices, or a text that says why there are none."""
     title = "Transfer"
-    lead = "Examples made on one model and tested on the others: the share, of those that fool their own, that fool it."
+    lead = (
+        "Examples made on one model and tested on the others. A rate is the share that fools the other model, among "
+        "the examples that fool the model they were made on."
+    )
     if isinstance(transfer, str):
         return Section("transfer", title, lead, (Text(transfer, "note"),))
     blocks: list[Any] = [block for place, table in enumerate(transfer.tables) for block in _blocks(table, place)]
@@ -29,7 +32,7 @@ def _blocks(table: TransferTable, place: int) -> list[Any]:
             (model, *(_heat(value, of=(count, len(table.attacks))) for value, count in zip(row, counts, strict=True)))
             for model, row, counts in zip(table.models, table.threat_from, table.threat_from_attacks, strict=True)
         ],
-        note="A mean is over the attacks that have a rate for the pair; where that is not all of them, it says so.",
+        note="A mean is over the attacks that have a rate for the pair; if that is not all of them, the entry says so.",
     )
     rows = []
     folds = []

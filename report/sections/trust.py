@@ -21,17 +21,17 @@ def write_trust(checks: Sequence[Check]) -> Section:
     if fired:
         first: Any = _table("trust-fired", "Indicators that fired", fired)
     else:
-        first = Text("No indicator fired. This is no proof of robustness: only these checks were made.", "lead")
+        first = Text("No indicator fired. This does not prove robustness: only these checks were made.", "lead")
     more = f"{len(quiet) - _QUIET} more are left out: `davylamp check FOLDER` has all."
     left = (Text(more, "note"),) if len(quiet) > _QUIET else ()
     blocks = (
         first,
         _overview(checks),
-        Fold(f"Passed or unknown ({len(quiet)})", (_table("trust-quiet", "The rest", quiet[:_QUIET]), *left)),
+        Fold(f"Passed or unknown ({len(quiet)})", (_table("trust-quiet", "Other indicators", quiet[:_QUIET]), *left)),
     )
     lead = (
-        f"Can these numbers be believed? {summary}. Indicators of a broken evaluation, named as in Pintor et al. 2022 "
-        "and Carlini et al. 2019 where they have a name there. What only a run can tell is filled in by "
+        f"Can these numbers be trusted? {summary}. Indicators of a flawed evaluation, named as in Pintor et al. 2022 "
+        "and Carlini et al. 2019 where they have a name there. Those that need another run are filled in by "
         "`davylamp check FOLDER --run`."
     )
     alarm = counts["fail"] + counts["warn"]
@@ -51,7 +51,7 @@ def summarise_alarms(checks: Sequence[Check]) -> tuple[Said, ...]:
         judged = sum(check.state == "pass" for check in checks)
         return (
             Said(
-                f"None: {judged} checks passed. This is no proof of robustness: only these checks were made.",
+                f"None: {judged} checks passed. This does not prove robustness: only these checks were made.",
                 "pass",
                 "trust",
             ),

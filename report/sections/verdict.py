@@ -147,10 +147,10 @@ def _table(table: Table, groups: Sequence[Group]) -> PageTable:
     columns = (
         "model",
         "threat model",
-        Column("clean accuracy", "CA: share of the images that are right without an attack"),
-        Column("worst-case robust accuracy", "share of all images that are right and robust to every attack"),
+        Column("clean accuracy", "CA: share of the images that are correct without an attack"),
+        Column("worst-case robust accuracy", "share of all images that are correct and robust to every attack"),
         Column("attacks", "settings of attacks that count for the worst case"),
-        Column("failed", "cells without a result: they prove nothing and count for nobody"),
+        Column("failed", "cells without a result: they prove nothing and are not counted"),
         Column("violations", "examples that broke a rule: neither fooled nor robust, so they lower robust accuracy"),
     )
     return make_table(
@@ -158,7 +158,7 @@ def _table(table: Table, groups: Sequence[Group]) -> PageTable:
         "Clean and worst-case robust accuracy",
         columns,
         rows,
-        note="95 % intervals of shares, by Clopper and Pearson. More attacks make the worst case worse. "
+        note="95 % intervals of shares, by Clopper and Pearson. More attacks can only lower worst-case accuracy. "
         "Attacks without a radius are in Curves.",
     )
 

@@ -41,7 +41,9 @@ def add_user(session: Session, hasher: "PasswordHasher", name: str, password: st
         InvalidInput: if the name is taken or none, or the password too short.
     """
     if not NAME.fullmatch(name):
-        raise InvalidInput(f"expected a name of small letters, digits, '.', '_' and '-', at most 40, got {name[:60]!r}")
+        raise InvalidInput(
+            f"expected a name of at most 40 lowercase letters, digits, '.', '_' and '-', got {name[:60]!r}"
+        )
     if session.scalar(select(UserRow.id).where(UserRow.name == name)) is not None or name == SYSTEM:
         raise InvalidInput(f"expected a name that is free, got {name}")
     check_password(password)

@@ -145,9 +145,11 @@ def _mine(session: Session, viewer: Viewer, number: int) -> ComponentRow:
 
 def _check_card(card: Card) -> None:
     if not NAME.fullmatch(card.name):
-        raise InvalidInput(f"expected a name of small letters, digits, '_' and '-', at most 60, got {card.name[:80]!r}")
+        raise InvalidInput(
+            f"expected a name of at most 60 lowercase letters, digits, '_' and '-', got {card.name[:80]!r}"
+        )
     if not VERSION.fullmatch(card.version) or ".." in card.version:
-        raise InvalidInput(f"expected a version of small letters, digits, '.', '_', '-', got {card.version[:50]!r}")
+        raise InvalidInput(f"expected a version of lowercase letters, digits, '.', '_', '-', got {card.version[:50]!r}")
     if card.visibility not in get_args(Visibility):
         raise InvalidInput(f"expected public or private, got {card.visibility[:40]!r}")
     if len(card.licence) > 100 or len(card.description) > _LONGEST_TEXT:

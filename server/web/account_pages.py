@@ -77,7 +77,7 @@ def password(visit: Sent, old: Annotated[str, Form()] = "", new: Annotated[str, 
     folder = visit.folder
     user = sign_in(folder.database, folder.hasher, visit.origin, old)
     if user is None:
-        return show_account(visit, problem="The old password is wrong.", status=401)
+        return show_account(visit, problem="The current password is wrong.", status=401)
     with folder.database.writing() as session:
         change_password(session, folder.hasher, session.get_one(UserRow, user.id), new)
         note(session, visit.origin, "changed the password")

@@ -142,7 +142,7 @@ class Boards:
         with self.folder.database.reading() as session:
             rows = session.scalars(chosen_cells(viewer, kind, filters)).all()
         if not rows:
-            return Board(reason="no cell is finished that these filters let through", data=filters.data)
+            return Board(reason="no cell is finished that matches these filters", data=filters.data)
         # Only what was asked about the same images can be ranked: without a choice those of most cells.
         data = filters.data or Counter(row.data_id for row in rows).most_common(1)[0][0]
         kept, odd = comparable_cells(kind, [row for row in rows if row.data_id == data])
@@ -160,7 +160,7 @@ class Boards:
             return Board(reason=str(error), cells=len(cells), data=data)
         notes = (f"mean response over {len(responses.items)} items", *responses.notes, *ranking.notes)
         if odd:
-            line = f"left out, as they met too little of what the others met: {', '.join(odd[:5])}"
+            line = f"left out, because they overlap too little with the others: {', '.join(odd[:5])}"
             notes = (*notes, line + (f" and {len(odd) - 5} more" if len(odd) > 5 else ""))
         tasks = tuple(sorted({row.task_id for row in cells.values()}))
         return Board(_rows(ranking, kind, cells), "", notes, len(cells), data, tasks=tasks)

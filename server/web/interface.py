@@ -38,15 +38,15 @@ class TaskBody(BaseModel):
         description="numbers, or tables with component, norm, epsilon, target, parameters, defaults"
     )
     data: list[int] = Field(description="numbers of components")
-    defences: list[int] = Field(default=[], description="numbers of components; each model behind each of them")
-    undefended: bool = Field(default=True, description="each model without a defence, too")
+    defences: list[int] = Field(default=[], description="numbers of components; each model is run with each of them")
+    undefended: bool = Field(default=True, description="run each model without a defence as well")
     limit: int | None = Field(default=None, description="use at most this many images")
     seeds: list[int] = Field(default=[0])
     max_queries: int | None = None
     pixels: bool = False
     order: str = Field(default="given", description="of the attacks: given, or cheap-first")
     stop_when_fooled: bool = Field(
-        default=False, description="the worst case of the attacks only: each on the images that none before it fooled"
+        default=False, description="worst case of the attacks only: each on the images that no earlier attack fooled"
     )
     title: str = ""
     visibility: str = "public"
@@ -54,7 +54,7 @@ class TaskBody(BaseModel):
 
 
 class CardChange(BaseModel):
-    """What of a component can be changed; what is left out stays."""
+    """The fields of a component that can be changed; omitted fields stay as they are."""
 
     model_config = ConfigDict(extra="forbid")
     licence: str | None = None
@@ -64,7 +64,7 @@ class CardChange(BaseModel):
 
 
 class TaskChange(BaseModel):
-    """What of a task can be changed; what is left out stays."""
+    """The fields of a task that can be changed; omitted fields stay as they are."""
 
     model_config = ConfigDict(extra="forbid")
     title: str | None = None
@@ -81,7 +81,7 @@ class UserBody(BaseModel):
 
 
 class UserChange(BaseModel):
-    """What of a user can be changed."""
+    """The fields of a user that can be changed."""
 
     model_config = ConfigDict(extra="forbid")
     active: bool
@@ -89,7 +89,7 @@ class UserChange(BaseModel):
 
 @router.get("/me")
 def me(visit: Reading) -> Answer:
-    """Who asks, and what the server signs with."""
+    """The current user, and the server's public key."""
     viewer = visit.viewer
     about = {"name": viewer.name, "admin": viewer.is_admin, "scopes": sorted(viewer.scopes)}
     return {**about, "public_key": public_key(visit.folder)}
@@ -97,7 +97,7 @@ def me(visit: Reading) -> Answer:
 
 @router.get("/components")
 def list_components(visit: Reading, kind: Kind | None = None) -> list[Answer]:
-    """The components that may be seen."""
+    """The components that are visible to you."""
     with visit.folder.database.reading() as session:
         chosen = components_for(visit.viewer).order_by(ComponentRow.id).limit(_SHOWN)
         rows = session.scalars(chosen.where(ComponentRow.kind == kind) if kind else chosen).all()
@@ -126,7 +126,7 @@ def add_component(  # noqa: PLR0913, PLR0917 - a field each
 
 @router.get("/components/{number}")
 def get_component(visit: Reading, number: int) -> Answer:
-    """One component."""
+    """A component."""
     with visit.folder.database.reading() as session:
         row = find_component(session, visit.viewer, number)
         return describe_component(row, session.get_one(UserRow, row.creator_id).name)
@@ -134,7 +134,7 @@ def get_component(visit: Reading, number: int) -> Answer:
 
 @router.patch("/components/{number}")
 def change_component(visit: Submitting, number: int, change: CardChange) -> Answer:
-    """Describe one's component anew, show or hide it, withdraw it or put it back."""
+    """Change a component of yours: its description, its visibility, whether new tasks may use it."""
     given = {name: value for name, value in change.model_dump().items() if value is not None}
     with visit.folder.database.writing() as session:
         row = change_card(session, visit.viewer, number, given)
@@ -146,14 +146,14 @@ def change_component(visit: Submitting, number: int, change: CardChange) -> Answ
 
 @router.delete("/components/{number}")
 def delete_component(visit: Submitting, number: int) -> Answer:
-    """Delete one's component; one that a task refers to is archived."""
+    """Delete a component of yours; if a task refers to it, it is archived instead."""
     with visit.folder.database.writing() as session:
         return {"state": delete(session, visit.folder, visit.viewer, number, visit.origin)}
 
 
 @router.get("/components/{number}/history")
 def get_history(visit: Reading, number: int) -> list[Answer]:
-    """The ranks that a component had on the public leaderboards, the newest first."""
+    """The ranks of a component on the public leaderboards over time, newest first."""
     with visit.folder.database.reading() as session:
         find_component(session, visit.viewer, number)
         rows = visit.request.app.state.histories.of_component(session, visit.viewer, number)
@@ -169,7 +169,7 @@ def get_component_file(visit: Reading, number: int) -> FileResponse:
 
 @router.get("/tasks")
 def list_tasks(visit: Reading, state: Annotated[str, Query(max_length=20)] = "") -> list[Answer]:
-    """The tasks that may be seen, the newest first."""
+    """The tasks that are visible to you, newest first."""
     with visit.folder.database.reading() as session:
         return plain_values(viewer_tasks(session, visit.viewer, state))
 
@@ -184,7 +184,7 @@ def add_task(visit: Submitting, body: TaskBody) -> Answer:
 
 @router.get("/tasks/{number}")
 def get_task(visit: Reading, number: int) -> Answer:
-    """One task with its finished cells."""
+    """A task with its finished cells."""
     with visit.folder.database.reading() as session:
         row = find_task(session, visit.viewer, number)
         owner = session.get_one(UserRow, row.owner_id).name
@@ -194,7 +194,7 @@ def get_task(visit: Reading, number: int) -> Answer:
 
 @router.patch("/tasks/{number}")
 def patch_task(visit: Submitting, number: int, change: TaskChange) -> Answer:
-    """Another title, visibility or priority."""
+    """Change the title, visibility or priority of a task of yours."""
     given = {name: value for name, value in change.model_dump().items() if value is not None}
     with visit.folder.database.writing() as session:
         row = change_task(session, visit.viewer, number, given)
@@ -204,7 +204,7 @@ def patch_task(visit: Submitting, number: int, change: TaskChange) -> Answer:
 
 @router.post("/tasks/{number}/cancel")
 def cancel_task(visit: Submitting, number: int) -> Answer:
-    """End one's task; what is finished is kept."""
+    """Cancel a task of yours; finished cells are kept."""
     with visit.folder.database.writing() as session:
         row = cancel(session, visit.viewer, number)
         note(session, visit.origin, "cancelled a task", str(number))
@@ -213,7 +213,7 @@ def cancel_task(visit: Submitting, number: int) -> Answer:
 
 @router.post("/tasks/{number}/retry")
 def retry_task(visit: Submitting, number: int) -> Answer:
-    """Let one's task that failed or was cancelled wait again."""
+    """Queue a task of yours again that failed or was cancelled."""
     with visit.folder.database.writing() as session:
         row = retry(session, visit.viewer, number)
         note(session, visit.origin, "tried a task again", str(number))
@@ -236,7 +236,7 @@ def get_export(visit: Reading, number: int) -> StreamingResponse:
 
 @router.get("/cells")
 def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
-    """The finished cells that may be seen, of one component or of all, the newest first."""
+    """The finished cells that are visible to you, of one component or of all, newest first."""
     with visit.folder.database.reading() as session:
         if component:
             find_component(session, visit.viewer, component)
@@ -246,7 +246,7 @@ def list_cells(visit: Reading, component: int = 0) -> list[Answer]:
 
 @router.get("/cells/{number}")
 def get_cell(visit: Reading, number: int) -> Answer:
-    """One cell, with the line that makes it again, and the same as a file for `davylamp evaluate`."""
+    """A cell, with the command that reproduces it, and the same as a configuration file for `davylamp evaluate`."""
     with visit.folder.database.reading() as session:
         row = find_cell(session, visit.viewer, number)
     line, config = line_of(visit.folder, row)
@@ -261,7 +261,7 @@ def get_cell_file(visit: Reading, number: int) -> FileResponse:
 
 @router.get("/compare")
 def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
-    """Two components of a kind: pairs of cells that differ in them alone, with the difference of the shares fooled."""
+    """Two components of a kind: pairs of cells that differ in nothing else, and the difference of the rates."""
     with visit.folder.database.reading() as session:
         pair = [find_component(session, visit.viewer, number) for number in (first, second)]
         return plain_values(compare_cells(session, visit.viewer, *pair))
@@ -269,7 +269,7 @@ def get_comparison(visit: Reading, first: int, second: int) -> list[Answer]:
 
 @router.get("/leaderboards/{kind}")
 def get_board(visit: Reading, kind: BoardKind, asked: Asked) -> Answer:
-    """A leaderboard: mean response and rank with 95 % intervals, and the numbers of the cells behind each."""
+    """A leaderboard: mean response and rank with 95 % intervals, and the cells behind each score."""
     board = visit.request.app.state.boards.show(visit.viewer, kind, asked.filters)
     about = {"reason": board.reason, "notes": board.notes, "cells": board.cells, "data": board.data, "made": board.made}
     return plain_values({"rows": [row._asdict() for row in board.rows], **about})
@@ -285,7 +285,7 @@ def list_users(visit: Administering) -> list[Answer]:
 
 @router.post("/users", status_code=201)
 def post_user(visit: Administering, body: UserBody) -> Answer:
-    """Add a user; the answer has the password, this once."""
+    """Add a user; the answer contains the password, which is shown only once."""
     password = generate_password()
     with visit.folder.database.writing() as session:
         add_user(session, visit.folder.hasher, body.name, password, body.role)
@@ -295,7 +295,7 @@ def post_user(visit: Administering, body: UserBody) -> Answer:
 
 @router.patch("/users/{name}")
 def patch_user(visit: Administering, name: str, change: UserChange) -> Answer:
-    """Let a user in or out."""
+    """Block or unblock a user."""
     with visit.folder.database.writing() as session:
         user = find_other(session, visit, name)
         set_active(session, user, active=change.active)

@@ -95,7 +95,7 @@ def test_a_worst_case_is_shown_as_one_and_ranked_with_its_like_alone(evaluate, c
     assert (one["worst_case"], one["line"]) == (True, "davylamp evaluate cell.toml -o again")
     assert "stop_when_fooled = true" in one["config"]
     page = visitor.get(f"/cells/{together[0].id}").text
-    assert "of none by itself" in page
+    assert "not of any single one" in page
     assert all(f"/components/{number}" in page for number in ids)
     assert "of several attacks" in visitor.get(f"/tasks/{worst}").text
     pairs = compare(*(embedded[name] for name in MODELS))

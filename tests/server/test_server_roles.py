@@ -59,7 +59,7 @@ def test_there_is_no_admin_and_no_password_from_the_start(tmp_path):
         assert not has_admin(session)
         with pytest.raises(InvalidInput, match="10 to 200"):
             add_user(session, fresh.hasher, "root", "short", "admin")
-        with pytest.raises(InvalidInput, match="small letters"):
+        with pytest.raises(InvalidInput, match="lowercase letters"):
             add_user(session, fresh.hasher, "<b>", PASSWORD)
         add_user(session, fresh.hasher, "root", generate_password(), "admin")
         assert has_admin(session)

@@ -121,7 +121,7 @@ def test_the_command_and_its_page(hidden, files, run):
     assert document["verdict"] in ("falls", "masks", "unknown")
     assert "- by scores alone: pyautoattack:square, radius 0.2: accuracy" in err
     page = (files / "small" / "challenge.html").read_text()
-    assert "Challenge: what is left of a defence" in page
+    assert "Challenge: adaptive attacks on a defence" in page
     assert "Attacks on" in page
     code, text, _ = run("challenge", name, *options, *effort)
     assert "accuracy in the worst case, image by image over all attacks, of 4 images" in text

@@ -96,7 +96,7 @@ def test_a_run_that_is_alive_is_told_from_one_that_is_dead(ask, store):
     lock = store.claim(f"{waiting.key}-0")
     alive = ask("/progress")[1]
     store.release(f"{waiting.key}-0", lock)
-    assert "Running: 1 piece of work in hand;" in alive
+    assert "Running: 1 work unit in progress;" in alive
     assert 'aria-valuenow="67"' in alive  # 12 of 18 images
     assert "About 60 s left, by measured seconds per pass" in alive  # 6 images, as a cell of 6 took 60 s
 

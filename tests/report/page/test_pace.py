@@ -29,8 +29,8 @@ def test_nothing_is_promised_before_anything_is_known():
 
 
 def test_a_pulse():
-    assert judge_pulse(2, 5, 1000, now=2000).lead == "Running: 2 pieces of work in hand;"
-    assert judge_pulse(0, 5, 1990, now=2000).lead == "Between two pieces:"
+    assert judge_pulse(2, 5, 1000, now=2000).lead == "Running: 2 work units in progress;"
+    assert judge_pulse(0, 5, 1990, now=2000).lead == "Between two work units:"
     assert judge_pulse(0, 5, 1000, now=2000).lead == "Stopped:"
     assert judge_pulse(0, 0, 1000, now=2000).lead == "Finished:"
     assert "no result so far" in judge_pulse(0, 5, None, now=2000).text

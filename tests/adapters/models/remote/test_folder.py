@@ -82,7 +82,7 @@ def test_a_folder_holds_a_remote_model_beside_one_of_here(run, serve, images, di
         assert server.url in out
     assert run("report", "mixed", "-o", "report.html", "--bootstrap", "20")[0] == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "What servers were asked" in page
+    assert "Queries to servers" in page
 
     server.net = nn.Sequential(digits.module, nn.Linear(10, 10))
     code, out, err = run("evaluate", "light.toml", "--models", server.url, "--data", images, "-o", "mixed", *SETTINGS)
