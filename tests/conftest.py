@@ -6,7 +6,9 @@ import random
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,6 +47,24 @@ def shipped_isolate():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "_DEFAULT_ISOLATE", "no")
         yield shipped
+
+
+@pytest.fixture(scope="session")
+def axe() -> Callable[[Any], list[Any]]:
+    """What axe-core finds on the page that a browser has open, all of it unfolded."""
+    script = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+    def look(browser):
+        browser.execute_script(script)
+        browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+        browser.set_script_timeout(120)
+        return browser.execute_async_script(
+            """const done = arguments[arguments.length - 1];
+            axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.map((rule) =>
+              [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));"""
+        )
+
+    return look
 
 
 @pytest.fixture(scope="session")

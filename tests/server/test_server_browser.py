@@ -92,7 +92,27 @@ class Person:
         assert self.text("#viewer") == name
 
 
-def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process):
+def everyone_can_use(person, axe, paths):
+    """axe-core finds nothing on any kind of page, and none scrolls sideways on a phone."""
+    places = ("/", "/?kind=attacks", "/tasks", "/tasks/new", "/components", "/components/new", "/cells", "/cells/1")
+    found = {}
+    for path in (*places, "/compare", "/account", "/api", *paths):
+        person.go(path)
+        if violations := axe(person.driver):
+            found[path] = violations
+        person.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        )
+        wider = person.driver.execute_script(
+            "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+        if wider > 0:
+            found[f"{path} on a phone"] = wider
+        person.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert found == {}
+
+
+def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process, axe):
     for name, content in (("step.py", ATTACK), ("rounded.py", DEFENCE)):
         (tmp_path / name).write_text(content)
     alice = Person(browser, address)
@@ -129,6 +149,8 @@ def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process):
     assert seen[-1] == "done"
     time.sleep(0.3)  # the page loads itself again, with the cells
     assert "12 shown" in alice.text("caption")  # 2 models, each without and with the defence, by 3 attacks
+
+    everyone_can_use(alice, axe, (f"/components/{attack}", f"/tasks/{task}"))
 
     alice.go("/")
     assert "demo:mnist-lenet5-robust" in alice.text("#board")

@@ -279,7 +279,7 @@ def test_results_reach_the_pages_with_the_line_that_makes_them_again(
     page = visitor.get("/").text
     assert page.index("demo:mnist-lenet5-robust") < page.index(">demo:mnist-lenet5<")
     cell = int(re.search(r'href="/cells/(\d+)"', page)[1])
-    line = re.search(r'<pre id="again">(.*?)</pre>', visitor.get(f"/cells/{cell}").text, re.S)[1]
+    line = re.search(r'<pre id="again"[^>]*>(.*?)</pre>', visitor.get(f"/cells/{cell}").text, re.S)[1]
     assert visitor.get(f"/cells/{cell}/file").headers["content-disposition"].startswith("attachment")
     component = visitor.get(f"/components/{models[0]}").text
     assert "Ranks" in component  # the history began with the leaderboard that was just made

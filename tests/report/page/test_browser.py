@@ -6,7 +6,6 @@ import json
 import shutil
 import tempfile
 import warnings
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -389,22 +388,10 @@ def test_columns_are_chosen_and_what_is_shown_is_copied(browser, synthetic):
     assert [name for name in head if not name.endswith((" low", " high"))] == heads()
 
 
-def violations_of(browser):
-    """What axe-core finds on the page that is open, all of it unfolded."""
-    browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
-    browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
-    browser.set_script_timeout(120)
-    return browser.execute_async_script(
-        """const done = arguments[arguments.length - 1];
-        axe.run(document, { resultTypes: ['violations'] }).then((result) => done(result.violations.map(
-          (rule) => [rule.id, rule.nodes.length, rule.nodes.slice(0, 3).map((node) => node.html.slice(0, 200))])));"""
-    )
-
-
 @pytest.mark.parametrize(("theme", "width"), [("light", 1400), ("dark", 1400), ("light", 390)])
-def test_axe_finds_nothing(browser, synthetic, theme, width):
+def test_axe_finds_nothing(browser, synthetic, axe, theme, width):
     look(browser, theme, width)
-    assert violations_of(browser) == []
+    assert axe(browser) == []
 
 
 @pytest.fixture(scope="module")
@@ -430,11 +417,11 @@ def _quiet(*_):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("page", ["live", "changes"])
-def test_axe_finds_nothing_on_the_other_pages(browser, other_pages, light, tmp_path, page, theme):
+def test_axe_finds_nothing_on_the_other_pages(browser, other_pages, light, tmp_path, axe, page, theme):
     (tmp_path / "page.html").write_text(other_pages[page], encoding="utf-8")
     browser.get((tmp_path / "page.html").as_uri())
     look(browser, theme, 1400)
-    assert violations_of(browser) == []
+    assert axe(browser) == []
     browser.get((tmp_path / "page.html").as_uri())  # with its menus closed
     look(browser, theme, 390)
     assert browser.execute_script(CLIPPED) == [0, []]
