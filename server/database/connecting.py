@@ -1,5 +1,6 @@
 """The database of a server: SQLite in its folder, or PostgreSQL by its address."""
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ class Database:
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
+        weakref.finalize(self, self.engine.dispose)  # of who forgets to close: Python 3.13 warns of open files
         self._writing = self.engine.execution_options(writes=True)
         try:
             self._make_tables()

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,11 @@ class KeptAnswers:
             self._database.close()
             self._database = None
 
+    def __del__(self) -> None:
+        """Close the file; Python 3.13 warns of a database that is left open."""
+        with suppress(AttributeError):  # of one whose beginning failed
+            self.close()
+
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
@@ -125,7 +130,9 @@ def spent_lines(folder: Path) -> list[str]:
     path = folder / FILE
     if not path.is_file():
         return []
-    lines = KeptAnswers(path).spent().items()
+    answers = KeptAnswers(path)
+    lines = answers.spent().items()
+    answers.close()
     return [
         f"{name}: {paid} paid for {path} in all" + (f", price {cost:.6g}" if cost else "")
         for name, (paid, cost) in lines

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -188,7 +189,8 @@ def test_kept_answers_are_joined_and_differing_ones_asked_again(parts, tmp_path)
     assert joined.spent() == {"http://m": (6, 1.0)}
     joined.close()
     assert any("1 kept answers differ" in note for note in merged.notes)
-    assert sqlite3.connect(tmp_path / "both" / FILE).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with closing(sqlite3.connect(tmp_path / "both" / FILE)) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_where_nothing_can_be_put_is_said(parts, tmp_path):
