@@ -147,7 +147,10 @@ class ServerProcess:
             raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.reason}")
         if sandbox.engine is not None:
             how = {"visible": self.visible, "guest": bool(self.guest), "tasks": _MOST_TASKS}
-            container = contained(sandbox.engine, command, **how)
+            try:
+                container = contained(sandbox.engine, command, **how)
+            except OSError as error:
+                raise Unavailable(f"could not start a process for a model ({one_line(error)})") from error
             command = container.command
         elif sandbox.program:
             how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
