@@ -3,6 +3,7 @@
 import importlib
 import json
 import random
+import shutil
 import subprocess
 import sys
 import warnings
@@ -23,6 +24,7 @@ from torch import nn
 
 from davylamp import cli
 from davylamp.adapters.contract.linear import ContractCase, make_linear_case
+from davylamp.adapters.models.room import sandbox as sandboxes
 from davylamp.commands import loading
 
 torch.set_num_threads(1)
@@ -47,6 +49,48 @@ def shipped_isolate():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "_DEFAULT_ISOLATE", "no")
         yield shipped
+
+
+@contextmanager
+def bubblewrap_hidden(settings: str = ""):
+    """A block in which strict rooms are in a container, if an engine works with these settings of Podman."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sandboxes, "_find_bubblewrap", lambda: sandboxes.Sandbox("", "hidden"))
+        if settings:
+            patch.setenv("CONTAINERS_CONF", settings)
+        yield sandboxes.find_sandbox(strict=True)
+
+
+@pytest.fixture(scope="session")
+def container_settings(tmp_path_factory):
+    """Settings of Podman for machines on which its default runtime does not run; "" where they are not needed."""
+    with bubblewrap_hidden() as sandbox_here:
+        if sandbox_here.program or not shutil.which("runc"):
+            return ""
+    path = tmp_path_factory.mktemp("engine") / "containers.conf"
+    path.write_text('[engine]\nruntime = "runc"\n')
+    sandboxes._find_engine.cache_clear()
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def container_sandbox(container_settings):
+    """A container as `find_sandbox` has it for strict rooms where bubblewrap is not; skipped if none works."""
+    with bubblewrap_hidden(container_settings) as sandbox_here:
+        if not sandbox_here.program:
+            pytest.skip(sandbox_here.reason)
+        yield sandbox_here
+
+
+@pytest.fixture(scope="module", params=["bubblewrap", "container"])
+def sandbox(request):
+    """Each kind of sandbox in turn, skipped with the reason where it does not work."""
+    if request.param == "container":
+        return request.getfixturevalue("container_sandbox")
+    sandbox_here = sandboxes.find_sandbox()
+    if not sandbox_here.program:
+        pytest.skip(sandbox_here.reason)
+    return sandbox_here
 
 
 @pytest.fixture(scope="session")

@@ -56,7 +56,7 @@ def why_not_isolated(*, trust: bool) -> str:
 
     They can in a sandbox of their own beside the task's process (`isolate = "strict"`), or if they are trusted.
     """
-    sandbox = find_sandbox()
+    sandbox = find_sandbox(strict=True)
     if trust or sandbox.program:
         return ""
     why = f"there is no sandbox here: {sandbox.reason}"

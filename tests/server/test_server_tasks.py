@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy import select
 
-from davylamp.adapters.models.room.sandbox import Sandbox, find_sandbox
+from davylamp.adapters.models.room.sandbox import Sandbox
 from davylamp.engine.run import worker
 from davylamp.errors import InvalidInput, UnknownName
 from davylamp.server.database.records import CellRow, TaskRow
@@ -222,7 +222,7 @@ def test_uploaded_files_are_models_attacks_defences_and_data_of_a_task(
 def test_programs_of_users_are_refused_without_trust_and_without_a_sandbox(
     folder, wait, users, add, in_process, monkeypatch
 ):
-    monkeypatch.setattr(sandboxed, "find_sandbox", lambda: Sandbox("", "it is not installed"))
+    monkeypatch.setattr(sandboxed, "find_sandbox", lambda **_: Sandbox("", "it is not installed"))
     attack = add(users["alice"], "attack", "code", "sign_step", "a.py", ATTACK.encode())
     number = wait(attacks=(attack,))
     TaskWorker(folder, Working(trust=False)).run_one()
@@ -230,16 +230,15 @@ def test_programs_of_users_are_refused_without_trust_and_without_a_sandbox(
     assert "refused: this server runs no programs of users (there is no sandbox here: it" in see(folder, number).message
 
 
-@pytest.mark.skipif(not find_sandbox().program, reason=find_sandbox().reason)
-def test_programs_of_users_run_in_a_sandbox_where_there_is_one(folder, wait, users, add, in_process):
-    nosy = ATTACK.replace("    ", "    open('/etc/passwd')\n    ", 1)
+def test_programs_of_users_run_in_a_sandbox_where_there_is_one(folder, wait, users, add, in_process, sandbox):
+    nosy = ATTACK.replace("    ", "    open('/etc/shadow')\n    ", 1)
     attack = add(users["alice"], "attack", "code", "sign_step", "a.py", nosy.encode())
     number = wait(attacks=(attack, "foolbox:fgsm"))
     TaskWorker(folder, Working(trust=False)).run_one()
     task = see(folder, number)
     assert task.state == "done"
     assert task.message.startswith("2 cells run, 0 kept, 1 failed")
-    assert "No such file or directory: '/etc/passwd' (line " in task.message
+    assert "No such file or directory: '/etc/shadow' (line " in task.message
 
 
 def test_a_task_says_why_it_failed_and_what_was_left_out(folder, wait, embedded, in_process):

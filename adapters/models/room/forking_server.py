@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from .channel import receive_with_files, send_message
+from .container import FIRST_PROCESS
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, as in Linux's prctl.h
 _CRASHED = 70
 _LARGEST_FILE = 1 << 33  # bytes that a room may write to one file
 _LOOK_SECONDS = 0.05
 _END_SECONDS = 5.0  # for what was killed to be gone
+_REAP_SECONDS = 0.5
+_FIRST_PROCESSES = ("bwrap", FIRST_PROCESS)  # that a sandbox has, of bubblewrap or in a container
 _SCRATCH = (Path("/tmp"), Path("/dev/shm"))  # of the sandbox, in memory
 
 
@@ -88,6 +91,7 @@ class _Crowd:
         was_limited = self._rooms.pop(room, None) is not None or room in self._ended
         if was_limited and not self._rooms:
             _end_everything()
+            _wait(_REAP_SECONDS, dead=True)  # they count against the limit until the first process has seen them
             for folder in _SCRATCH:
                 _clear(folder)
         return self._ended.pop(room, "")
@@ -104,10 +108,11 @@ class _Crowd:
         return ""
 
 
-def _others() -> list[Path]:
-    """Where the system tells of the processes besides bubblewrap's and this one, without those that have ended."""
+def _others(*, dead: bool = False) -> list[Path]:
+    """Where the system tells of the processes besides this one and the sandbox's first; if asked of dead ones, too."""
     ours = ("1", str(os.getpid()))
-    return [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours and _lives(each)]
+    places = [each for each in Path("/proc").iterdir() if each.name.isdigit() and each.name not in ours]
+    return [each for each in places if dead or _lives(each)]
 
 
 def _lives(place: Path) -> bool:
@@ -140,9 +145,9 @@ def _proportional(place: Path) -> int:
 
 
 def _is_alone() -> bool:
-    """Whether this process and bubblewrap, which is its parent, are all that there was before the room."""
+    """Whether this process and the sandbox's first, which is its parent, are all that there was before the room."""
     with suppress(OSError):
-        return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() == "bwrap"
+        return os.getppid() == 1 and Path("/proc/1/comm").read_text().strip() in _FIRST_PROCESSES
     return False
 
 
@@ -150,8 +155,13 @@ def _end_everything() -> None:
     """End every process but this one and the first of the sandbox."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(-1, signal.SIGKILL)
-    until = time.monotonic() + _END_SECONDS
-    while _others() and time.monotonic() < until:
+    _wait(_END_SECONDS, dead=False)
+
+
+def _wait(seconds: float, *, dead: bool) -> None:
+    """Wait until there are no others, but not for ever."""
+    until = time.monotonic() + seconds
+    while _others(dead=dead) and time.monotonic() < until:
         time.sleep(0.005)
 
 

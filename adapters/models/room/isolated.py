@@ -255,11 +255,12 @@ def describe_isolated(isolation: Isolation, names: Iterable[str]) -> list[str]:
     covered = [name for name in names if isolation.covers(name)]
     if not covered:
         return []
-    sandbox = find_sandbox()
+    sandbox = find_sandbox(strict=isolation.isolate == "strict")
     said = f"{', '.join(covered)}: in a process of {'its' if len(covered) == 1 else 'their'} own"
     if not sandbox.program:
         return [f"{said} (no sandbox here: {sandbox.reason}); --isolate no runs it here"]
     sees = (
         "Python and the model's folder are all that is seen" if isolation.isolate == "strict" else "nothing is written"
     )
-    return [f"{said}, in a sandbox: no network, {sees}; --isolate no runs it here"]
+    where = "a sandbox" if sandbox.engine is None else "a container"
+    return [f"{said}, in {where}: no network, {sees}; --isolate no runs it here"]

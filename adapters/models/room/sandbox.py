@@ -1,4 +1,7 @@
-"""The sandbox around a room, where bubblewrap works: no network, nothing written, and if asked nothing else visible."""
+"""The sandbox around a room: no network, nothing written, and if asked nothing else visible.
+
+Bubblewrap, where it works; for strict rooms else a container.
+"""
 
 import os
 import shutil
@@ -12,10 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...user_code import one_line
+from .container import Container, ContainerContent, Engine, find_engine
 
 _TEMPORARY = Path("/tmp")
 _SCRATCH_BYTES = 1 << 30
 _GUEST_BYTES = 1 << 28
+_PROBE_TASKS = 64
 _WRITERS = ("MPLCONFIGDIR", "NUMBA_CACHE_DIR")  # name folders that libraries write to
 _PACKAGE = Path(__file__).resolve().parents[3]
 _SYSTEM = (
@@ -38,16 +43,32 @@ class Sandbox(NamedTuple):
     """Whether programs can be run in a sandbox here.
 
     Args:
-        program: bubblewrap; "" if there is none that works.
+        program: bubblewrap, docker or podman; "" if there is none that works.
         reason: why not.
+        engine: what runs containers, where bubblewrap does not work.
     """
 
     program: str
     reason: str = ""
+    engine: Engine | None = None
+
+
+def find_sandbox(*, strict: bool = False) -> Sandbox:
+    """Bubblewrap, or for strict rooms a container, where it does not work."""
+    bubblewrap = _find_bubblewrap()
+    if bubblewrap.program or not strict or not sys.platform.startswith("linux"):
+        return bubblewrap
+    engine, reason = _find_engine()
+    return Sandbox("", f"{bubblewrap.reason}; {reason}") if engine is None else Sandbox(engine.program, engine=engine)
 
 
 @cache
-def find_sandbox() -> Sandbox:
+def _find_engine() -> tuple[Engine | None, str]:
+    return find_engine(_content((), guest=True, tasks=_PROBE_TASKS))
+
+
+@cache
+def _find_bubblewrap() -> Sandbox:
     """Bubblewrap as it is installed here, tried once: some systems forbid what it needs."""
     if not sys.platform.startswith("linux"):
         return Sandbox("", "bubblewrap runs on Linux only")
@@ -79,6 +100,22 @@ def sandboxed(
     return [program, *_arguments(strict=strict, visible=visible, guest=guest), *command]
 
 
+def contained(engine: Engine, command: Sequence[str], *, visible: Sequence[Path], guest: bool, tasks: int) -> Container:
+    """A command inside of a container, strictly.
+
+    Args:
+        engine: what runs containers.
+        command: what is run, with a socket as its standard input.
+        visible: files and folders.
+        guest: see `sandboxed`.
+        tasks: how many processes and threads it may have.
+
+    Raises:
+        Unsupported: as `Container`.
+    """
+    return Container(engine, command, _content(visible, guest=guest, tasks=tasks))
+
+
 def environment(*, strict: bool) -> dict[str, str]:
     """The environment of a room: without what is named like a secret; strictly, only what Python needs."""
     if strict:
@@ -93,7 +130,7 @@ def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
     Strictly, the folder of each Python file, and the other files; else what of it lies in the folder for temporary
     files, which is a private one in the sandbox: as much as lies under one name there.
     """
-    if not find_sandbox().program:
+    if not find_sandbox(strict=strict).program:
         return ()
     paths = [path.resolve() for path in paths]
     if strict:
@@ -105,17 +142,38 @@ def visible_parts(paths: Sequence[Path], *, strict: bool) -> tuple[Path, ...]:
 
 def _arguments(*, strict: bool, visible: Sequence[Path], guest: bool = False) -> list[str]:
     isolated = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    size = str(_GUEST_BYTES if guest else _SCRATCH_BYTES)
-    scratch = ["--size", size, "--tmpfs", str(_TEMPORARY), "--setenv", "TMPDIR", str(_TEMPORARY)]
-    scratch += [word for name in _WRITERS for word in ("--setenv", name, f"{_TEMPORARY}/{name.lower()}")]
-    special = ["--dev", "/dev", *(() if guest else _devices()), "--proc", "/proc"]
+    size = str(_scratch_bytes(guest=guest))
+    scratch = ["--size", size, "--tmpfs", str(_TEMPORARY)]
+    scratch += [word for name, value in _scratch_variables().items() for word in ("--setenv", name, value)]
+    gpus = [] if guest else [word for name in _devices() for word in ("--dev-bind-try", name, name)]
+    special = ["--dev", "/dev", *gpus, "--proc", "/proc"]
     # These live in memory, of which they could fill half.
     limited = ["--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     limited += ["--remount-ro", "/"] if strict else []
-    paths = [*map(Path, _SYSTEM), *_python(), *visible] if strict else visible
+    paths = _strict_paths(visible) if strict else visible
     bound = [word for path in dict.fromkeys(paths) for word in ("--ro-bind-try", str(path), str(path))]
     everything = [] if strict else ["--ro-bind", "/", "/"]
     return [*isolated, *everything, *special, *scratch, *bound, *limited]
+
+
+def _content(visible: Sequence[Path], *, guest: bool, tasks: int) -> ContainerContent:
+    """What a container shows: what bubblewrap does for a strict room."""
+    variables = {**environment(strict=True), **_scratch_variables()}
+    devices = () if guest else tuple(_devices())
+    return ContainerContent(_strict_paths(visible), devices, variables, _scratch_bytes(guest=guest), tasks)
+
+
+def _strict_paths(visible: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys([*map(Path, _SYSTEM), *_python(), *visible]))
+
+
+def _scratch_bytes(*, guest: bool) -> int:
+    return _GUEST_BYTES if guest else _SCRATCH_BYTES
+
+
+def _scratch_variables() -> dict[str, str]:
+    """What tells libraries where they may write."""
+    return {"TMPDIR": str(_TEMPORARY), **{name: f"{_TEMPORARY}/{name.lower()}" for name in _WRITERS}}
 
 
 def _python() -> list[Path]:
@@ -127,8 +185,7 @@ def _python() -> list[Path]:
 
 def _devices() -> list[str]:
     """GPUs, which are devices under /dev."""
-    names = [str(path) for path in Path("/dev").glob("nvidia*")]
-    return [word for name in names for word in ("--dev-bind-try", name, name)]
+    return [str(path) for path in Path("/dev").glob("nvidia*")]
 
 
 def _packaged() -> str:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from ....errors import Unavailable, Unsupported
 from ...user_code import one_line
 from .channel import receive_message, send_message
-from .sandbox import environment, find_sandbox, sandboxed
+from .container import Container
+from .sandbox import contained, environment, find_sandbox, sandboxed
 from .task_limit import TaskLimit
 
 _START_SECONDS = 120
@@ -66,6 +67,7 @@ class ServerProcess:
         self._starting: socket.socket | None = None
         self._wire: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._container: Container | None = None
         self._shown = 0
         self._last_words = self.ended_for = ""
         self._numbers = count()
@@ -140,19 +142,27 @@ class ServerProcess:
 
     def _begin(self) -> None:
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forking_server"]
-        sandbox, limit = find_sandbox(), None
+        sandbox, limit, container = find_sandbox(strict=self.strict), None, None
         if self.strict and not sandbox.program:
             raise Unsupported(f"expected a sandbox for --isolate strict, got none: {sandbox.reason}")
-        if sandbox.program:
+        if sandbox.engine is not None:
+            how = {"visible": self.visible, "guest": bool(self.guest), "tasks": _MOST_TASKS}
+            try:
+                container = contained(sandbox.engine, command, **how)
+            except OSError as error:
+                raise Unavailable(f"could not start a process for a model ({one_line(error)})") from error
+            command = container.command
+        elif sandbox.program:
             how = {"strict": self.strict, "visible": self.visible, "guest": bool(self.guest)}
             command = sandboxed(sandbox.program, command, **how)
-        if sandbox.program and (self.strict or self.guest):
-            limit = TaskLimit(_MOST_TASKS)
-            command = limit.limited(command)
+            if self.strict or self.guest:
+                limit = TaskLimit(_MOST_TASKS)
+                command = limit.limited(command)
         ours, theirs = socket.socketpair()
         started = threading.Event()
         # bubblewrap ends with the thread that started it: that is the one that stays for what it prints.
-        threading.Thread(target=self._run, args=(command, theirs, started, limit), daemon=True).start()
+        launch = _Launch(command, limit, container)
+        threading.Thread(target=self._run, args=(launch, theirs, started), daemon=True).start()
         started.wait()
         self._starting = ours
 
@@ -170,33 +180,34 @@ class ServerProcess:
             raise Unavailable(f"could not start a process for a model ({why})") from error
         self._wire = ours
 
-    def _run(
-        self, command: Sequence[str], theirs: socket.socket, started: threading.Event, limit: TaskLimit | None
-    ) -> None:
+    def _run(self, launch: "_Launch", theirs: socket.socket, started: threading.Event) -> None:
         """Start the process and show what it prints, cut and cleaned, until it ends."""
+        container = launch.container
         try:
             process = subprocess.Popen(
-                command,
-                stdin=theirs.fileno(),
+                launch.command,
+                stdin=theirs.fileno() if container is None else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                env=environment(strict=self.strict),
+                env=environment(strict=self.strict) if container is None else None,  # an engine needs its settings
                 start_new_session=True,
             )
+            self._process, self._container = process, container
+            if container is not None:
+                container.hand_over(theirs)
         except OSError as error:
             self._last_words = one_line(error)
+            launch.clean_up()
             return
         finally:
             theirs.close()
             started.set()
-        self._process = process
         assert process.stdout is not None
         with process.stdout as stream, suppress(OSError, ValueError):
             while data := os.read(stream.fileno(), 1 << 16):
                 self._show(data)
         process.wait()
-        if limit is not None:
-            limit.remove()
+        launch.clean_up()
 
     def _show(self, data: bytes) -> None:
         if self._shown >= _MOST_SHOWN:
@@ -215,11 +226,28 @@ class ServerProcess:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+        if self._process is not None and self._container is not None:
+            self._container.end(self._process)
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._process = None
+        self._process = self._container = None
         self._rooms.clear()
+
+
+class _Launch(NamedTuple):
+    """What starts a process, and what limits it."""
+
+    command: Sequence[str]
+    limit: TaskLimit | None
+    container: Container | None
+
+    def clean_up(self) -> None:
+        """Remove what was made for it, once it has ended."""
+        if self.limit is not None:
+            self.limit.remove()
+        if self.container is not None:
+            self.container.close()
 
 
 def server_for(process: int, strict: bool, visible: tuple[Path, ...], guest: str = "") -> ServerProcess:
