@@ -289,12 +289,12 @@ def _least(misfits: np.ndarray, place: int) -> np.ndarray:
     at_guesses = (np.log(_GUESSES[near]) - _centre(place)) / _REACH
     best = near[(chebyshev.chebvander(at_guesses, _NODES - 1) @ terms).argmin(0)]
     ends = _GUESSES[(best - 1).clip(0)], _GUESSES[best], _GUESSES[(best + 1).clip(max=len(_GUESSES) - 1)]
-    low, found, high = ((np.log(each) - _centre(place)) / _REACH for each in ends)
+    low, least, high = ((np.log(each) - _centre(place)) / _REACH for each in ends)
     slope, bend = (chebyshev.chebder(terms, times) for times in (1, 2))
     for _ in range(_NEWTON):
-        first, second = (chebyshev.chebval(found, each, tensor=False) for each in (slope, bend))
-        found = np.clip(found - first / np.where(second > 0, second, math.inf), low, high)
-    return _centre(place) + _REACH * found
+        first, second = (chebyshev.chebval(least, each, tensor=False) for each in (slope, bend))
+        least = np.clip(least - first / np.where(second > 0, second, math.inf), low, high)
+    return _centre(place) + _REACH * least
 
 
 def _products(counts: np.ndarray, columns: np.ndarray) -> np.ndarray:
