@@ -24,9 +24,9 @@ def originals_of(models: Sequence[str]) -> dict[str, str]:
 
 def named_originals(models: Sequence[str]) -> dict[str, str]:
     """The undefended model of each whose name is that of another one, followed by `+DEFENCE`, perhaps several."""
-    named: dict[str, str] = {}
+    named, known = {}, {*models}
     for name in models:
-        bases = [other for other in models if name.startswith(f"{other}+")]
+        bases = [name[:place] for place, letter in enumerate(name) if letter == "+" and name[:place] in known]
         if bases:
-            named[name] = min(bases, key=len)
+            named[name] = bases[0]
     return named

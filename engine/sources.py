@@ -132,6 +132,17 @@ class LastLoaded:
         self._surrogate: tuple[Any, Classifier] | None = None
         self._data: tuple[Any, Data] | None = None
 
+    def take_over(self, other: "LastLoaded") -> None:
+        """Have the model and the images that another loaded, unless there is one here; it lets go of them."""
+        if self._model is None:
+            self._model, self._data = other._model, other._data
+        other.forget()
+
+    def known(self, source: ModelSource, device: str) -> Classifier | None:
+        """The classifier of a source, if it is the last that was loaded."""
+        key = (source.name, id(source.classifier), device)
+        return self._model[1] if self._model is not None and self._model[0] == key else None
+
     def forget(self) -> None:
         """Load both again when they are asked for."""
         self._model = self._data = self._surrogate = None

@@ -15,8 +15,9 @@ from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
 from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.identity.digest import ModelIdentity, digest_data, identify_model
-from ...adapters.models.remote.traffic import Traffic, note_shape, take_traffic
+from ...adapters.models.remote.traffic import Traffic, note_shape, remote_parts, take_traffic
 from ...adapters.models.remote.transport import Transport, check_token
+from ...adapters.models.room.isolating import NOT_ISOLATED
 from ...adapters.running.access import look
 from ...adapters.running.fit import check_one_target
 from ...adapters.running.judge import RULES
@@ -68,6 +69,7 @@ class Plan:
         traffic: what servers were asked to know what their models are.
         part: what of it is run here, see `parts.take_part`; None: all.
         parts: by key of a cell the part of each of its shards.
+        loaded: the last model and its images, where a run in this process can begin with them.
     """
 
     config: Config
@@ -84,6 +86,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     part: Part | None = None
     parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    loaded: LastLoaded = field(default_factory=LastLoaded, compare=False, repr=False)
 
     def source(self, subject: ModelOnData) -> ModelSource:
         """Where the model of a subject comes from."""
@@ -252,7 +255,21 @@ def make_plan(
         fit=fit,
         traffic=traffic,
         notes=tuple(dict.fromkeys(notes)),
+        loaded=bench if _stays_as_loaded(bench, subjects[-1][1], images) else LastLoaded(),
     )
+
+
+def _stays_as_loaded(bench: LastLoaded, source: ModelSource, images: DataSource) -> bool:
+    """Whether the last model and its images are what loading them again would give: of weights and files of images.
+
+    What a file of code makes is made again for the tasks, which see whether it is the same, and so is a model in a
+    process of its own or on a server.
+    """
+    made_here = source.classifier is not None or images.data is not None
+    if made_here or ".py:" in source.name + images.name or source.loading.isolation != NOT_ISOLATED:
+        return False
+    classifier = bench.known(source, "cpu")
+    return classifier is not None and not classifier.random and not remote_parts(classifier)
 
 
 def _places(cells: Sequence[tuple[int, Cell]]) -> dict[str, tuple[int, ...]]:

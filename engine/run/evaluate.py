@@ -124,6 +124,9 @@ class _Evaluation:
     def __init__(self, ledger: Ledger, executor: Executor, progress: Progress):
         self.ledger, self.plan, self.store = ledger, ledger.plan, ledger.store
         self.executor, self.progress = executor, progress
+        if isinstance(executor, ThisProcess):
+            executor.take_over(self.plan.loaded)
+        self.plan.loaded.forget()
         self.locks: dict[str, FileLock] = {}
         self.waited: set[str] = set()
 

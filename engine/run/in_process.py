@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+from ..sources import LastLoaded
 from .executor import Progress, label_of
 from .task import Task, TaskResult
 from .worker import Workbench
@@ -13,6 +14,10 @@ class ThisProcess:
 
     def __init__(self) -> None:
         self._bench = Workbench()
+
+    def take_over(self, loaded: LastLoaded) -> None:
+        """Begin with a model and images that are loaded already."""
+        self._bench.take_over(loaded)
 
     def __call__(self, tasks: Iterator[Task], progress: Progress) -> Iterator[TaskResult]:
         """Do the tasks in their order."""

@@ -13,10 +13,13 @@ from ...metrics.cost import LEVELS
 
 _TAILS = (0.025, 0.975)  # of a 95 % interval
 _AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are held at once
-_IN_CACHE = 2**16  # of them, where many are made of each other, one after the other
+_IN_CACHE = 2**19  # of them, where many are made of each other, one after the other
+_FEW = 16  # images that are looked at for the largest, one after the other
 _GUESSES = np.geomspace(1e-6, 1e3, 256)  # rates of an exponential over the mean distance
 _APART = 8  # guesses between two of the first look
 _NEWTON = 5  # steps from the best guess
+_REACH = (_APART + 1) * float(np.log(_GUESSES[1] / _GUESSES[0]))  # around a guess, in logarithms
+_NODES = 24  # of a polynomial over twice that
 
 
 FEWEST = 5  # images; of fewer the bootstrap knows too little of the spread, and of one nothing
@@ -156,104 +159,147 @@ def draw_levels(seconds: np.ndarray) -> np.ndarray:
 
 def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray) -> np.ndarray:
     """`metrics.local_optimality` of an attack whose distances are (n,) against the best, in each replicate."""
-
-    def blocks(drawn: np.ndarray) -> Iterator[range]:
-        return _groups(len(drawn), len(best), _IN_CACHE)
-
-    def reach(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        largest = np.where(drawn > 0, best, -math.inf).max(1)
-        return largest, (drawn * np.minimum(distances, largest[:, None])).sum(1)
-
-    def area(drawn: np.ndarray) -> np.ndarray:
-        images = drawn.sum(1)
-        largest, reached = np.concatenate([reach(drawn[rows.start : rows.stop]) for rows in blocks(drawn)], axis=1)
-        reached = reached / images
-        least = drawn @ best / images
-        return 1 - (reached - least) / (drawn @ (best > 0) / images * largest - least)
-
     if np.isinf(best).any():  # undefined on the images themselves: so is its interval
         return np.full(len(counts), math.nan)
+    ends, place = np.unique(_largest_drawn(counts, best), return_inverse=True)  # few: large ones are nearly always met
+    reached = [np.minimum(distances, end) for end in ends]
+    sums = _products(counts, np.stack([best, best > 0, np.ones(len(best)), *reached], axis=1))
+    least, right, images = sums[:, :3].T
+    area, least = sums[np.arange(len(sums)), 3 + place] / images, least / images
     with np.errstate(invalid="ignore", divide="ignore"):
-        return _by_groups(area, counts, best)
+        return 1 - (area - least) / (right / images * ends[place] - least)
 
 
-def draw_half_distortion(counts: np.ndarray, distances: np.ndarray) -> np.ndarray:
-    """`metrics.half_distortion` of distances (n,), in each replicate; row 0 is what the metric itself gives."""
+def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The largest value (n,) among the images of each replicate, (R,)."""
+    order = np.argsort(-values, kind="stable")
+    place, left, looked = np.zeros(len(counts), int), np.arange(len(counts)), 0
+    while len(left):
+        met = counts[np.ix_(left, order[looked : looked + _FEW])] > 0
+        place[left] = looked + met.argmax(1)
+        left, looked = left[~met.any(1)], looked + _FEW
+    return values[order[place]]
+
+
+def draw_half_distortion(counts: np.ndarray, distances: np.ndarray, measured: float | None = None) -> np.ndarray:
+    """`metrics.half_distortion` of distances (n,), in each replicate; row 0 is what the metric itself gives.
+
+    Args:
+        counts: from `resample`, shape (R, n).
+        distances: of each image, shape (n,), >= 0.
+        measured: what the metric gives, where that is known.
+    """
     fallen = np.flatnonzero((distances > 0) & np.isfinite(distances))
     fallen = fallen[np.argsort(distances[fallen], kind="stable")]
     steps, begins = np.unique(distances[fallen], return_index=True)
-    right = (distances > 0).astype(float)
+    right = _products(counts, (distances > 0)[:, None].astype(float))[:, 0]
     if len(steps):
-        at_each = lambda drawn: np.add.reduceat(drawn.take(fallen, 1), begins, axis=1)  # noqa: E731
-        known = _by_groups(lambda drawn: _half(at_each(drawn), drawn @ right, steps), counts, distances)
+        known, fit = np.empty(len(counts)), _ExponentialFit(steps)
+        for rows in _groups(len(counts), len(fallen), _IN_CACHE):
+            at_each = counts[rows.start : rows.stop].take(fallen, 1)
+            if len(steps) < len(fallen):
+                at_each = np.add.reduceat(at_each, begins, axis=1, dtype=np.int32)
+            known[rows.start : rows.stop] = fit.halves(at_each, right[rows.start : rows.stop])
     else:
-        known = np.where(_by_groups(lambda drawn: drawn @ right, counts, distances) > 0, math.inf, math.nan)
-    known[0] = half_distortion(torch.tensor(distances)).value
+        known = np.where(right > 0, math.inf, math.nan)
+    known[0] = half_distortion(torch.tensor(distances)).value if measured is None else measured
     return known
 
 
-def _half(fallen: np.ndarray, right: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The half distortion of every replicate, (R,), as `metrics.half_distortion` defines it.
+class _ExponentialFit:
+    """The half distortion of every replicate, as `metrics.half_distortion` defines it.
 
     In a replicate the accuracy just after step s is a_s = 1 - (fallen up to s) / right; only steps at which an image
-    falls count (`met`). The rate r of exp(-r d) minimises half of F = sum over met s of (exp(-r d_s) - a_s)^2; the
-    accuracy 1 at 0 adds nothing, as exp(0) = 1. Without the constant, F = sum exp(-r d_s)^2 - 2 a_s exp(-r d_s): two
-    products of matrices for a grid of rates. From the best of the grid, Newton's method in u = ln r, which keeps r
-    positive: with g = exp(-r d), dg/du = -r d g (`slope`) and d^2g/du^2 = slope (1 - r d), hence
-    F'/2 = sum (g - a) slope and F''/2 = sum slope (slope + (g - a) (1 - r d)). A step stays between the neighbours on
-    the grid, and is none where F'' <= 0. Distances are divided by their mean, so that one grid suits all units; the
-    answer is ln 2 / r in theirs.
+    falls count. The rate r of exp(-r d) minimises F = sum over them of exp(-r d_s)^2 - 2 a_s exp(-r d_s), which is the
+    sum of squares without its constant; the accuracy 1 at 0 adds nothing, as exp(0) = 1. For one rate after the other,
+    and all replicates, that is two products of matrices. F is taken at a grid of rates far apart; then, between the
+    neighbours of the best of them, at the nodes of Chebyshev. There F is a polynomial in u = ln r to 14 digits: as a
+    function of a complex u it is bounded up to pi / 2 from the axis, and `_NODES` of them are enough for an interval of
+    that width. The minimum of the polynomial is sought on a finer grid and by Newton's method from the best of that,
+    no farther than its neighbours; a step is none where the curvature is not positive. Distances are divided by their
+    mean, so that one grid suits all units.
 
     Args:
-        fallen: images at each of the steps, (R, S).
-        right: images that are right when clean, (R,).
         steps: the distances at which an image falls in some replicate, rising, (S,).
-
-    Returns:
-        Infinite where no image falls; NaN where none is right, or all fall at one distance, which no rate fits.
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share = 1 - fallen.cumsum(1) / right[:, None]
-    met, scale = fallen > 0, steps.mean()
-    share, scaled = np.where(met, share, 0.0), steps / scale
-    guess = _guess_rates(met, share, scaled)
-    blocks = _groups(len(share), len(steps), _IN_CACHE)
-    rate = np.concatenate(
-        [_newton(met[b], share[b], scaled, guess[b]) for b in (slice(r.start, r.stop) for r in blocks)]
-    )
-    half = math.log(2) / np.exp(rate) * scale
-    left = np.take_along_axis(share, met.argmax(1)[:, None], axis=1)[:, 0]
-    half = np.where(met.any(1), half, math.inf)
-    return np.where((right == 0) | (met.any(1) & (left <= 0)), math.nan, half)
+
+    def __init__(self, steps: np.ndarray):
+        self.scale = float(steps.mean())
+        self.scaled = steps / self.scale
+        self.coarse = np.arange(0, len(_GUESSES), _APART)
+        self.decays = self._decays(_GUESSES[self.coarse])
+        self.near: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def halves(self, fallen: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Infinite where no image falls; NaN where none is right, or all fall at one distance, which no rate fits.
+
+        Args:
+            fallen: images at each of the steps, (R, S).
+            right: images that are right when clean, (R,).
+        """
+        met = (fallen > 0).astype(float)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = 1 - fallen.cumsum(1, dtype=np.int32) / right[:, None]
+        left = np.take_along_axis(share, met.argmax(1)[:, None], axis=1)[:, 0]
+        share[right == 0] = 0  # none of them falls
+        share *= met
+        coarse = self.coarse[_misfits(met, share, self.decays).argmin(1)]
+        rate = np.empty(len(met))
+        for place in np.unique(coarse):
+            rows = np.flatnonzero(coarse == place)
+            chosen = (met, share) if len(rows) == len(met) else (met[rows], share[rows])
+            rate[rows] = _least(_misfits(*chosen, self._near(int(place))), int(place))
+        half = np.where(met.any(1), math.log(2) / np.exp(rate) * self.scale, math.inf)
+        return np.where((right == 0) | (met.any(1) & (left <= 0)), math.nan, half)
+
+    def _near(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+        if place not in self.near:
+            self.near[place] = self._decays(np.exp(_centre(place) + _REACH * _chebyshev_nodes()))
+        return self.near[place]
+
+    def _decays(self, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The exponentials of some rates at every step, (S, rates), and their squares."""
+        decays = np.exp(-np.outer(self.scaled, rates))
+        return decays, np.square(decays)
 
 
-def _guess_rates(met: np.ndarray, share: np.ndarray, scaled: np.ndarray) -> np.ndarray:
-    """The place of the rate of `_GUESSES` that fits each replicate best, (R,): among a few far apart, then near it."""
-    weights = met.astype(float)
-    chosen = np.arange(0, len(_GUESSES), _APART)
-    coarse = chosen[_misfits(weights, share, scaled, chosen).argmin(1)]
-    near = np.arange(max(0, coarse.min() - _APART), min(len(_GUESSES), coarse.max() + _APART + 1))
-    misfits = _misfits(weights, share, scaled, near)
-    misfits[np.abs(near - coarse[:, None]) > _APART] = math.inf
-    return near[misfits.argmin(1)]
+def _misfits(met: np.ndarray, share: np.ndarray, decays: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    return met @ decays[1] - 2 * share @ decays[0]
 
 
-def _misfits(weights: np.ndarray, share: np.ndarray, scaled: np.ndarray, places: np.ndarray) -> np.ndarray:
-    curves = np.exp(-np.outer(scaled, _GUESSES[places]))
-    return weights @ np.square(curves) - 2 * share @ curves
+def _chebyshev_nodes() -> np.ndarray:
+    return np.cos((np.arange(_NODES) + 0.5) * math.pi / _NODES)
 
 
-def _newton(met: np.ndarray, share: np.ndarray, scaled: np.ndarray, guess: np.ndarray) -> np.ndarray:
-    """The logarithm of the best rate of each replicate, (R,); all of them at once."""
-    low, high = np.log(_GUESSES[(guess - 1).clip(0)]), np.log(_GUESSES[(guess + 1).clip(max=len(_GUESSES) - 1)])
-    rate = np.log(_GUESSES[guess])
+def _centre(place: int) -> float:
+    """The logarithm of a guess."""
+    return float(np.log(_GUESSES[place]))
+
+
+def _least(misfits: np.ndarray, place: int) -> np.ndarray:
+    """Where each polynomial has its minimum near a guess, as the logarithm of a rate, (R,).
+
+    Args:
+        misfits: at the nodes around the guess, (R, nodes).
+        place: of the guess.
+    """
+    chebyshev = np.polynomial.chebyshev
+    terms = np.linalg.inv(chebyshev.chebvander(_chebyshev_nodes(), _NODES - 1)) @ misfits.T
+    near = np.arange(max(0, place - _APART), min(len(_GUESSES), place + _APART + 1))
+    at_guesses = (np.log(_GUESSES[near]) - _centre(place)) / _REACH
+    best = near[(chebyshev.chebvander(at_guesses, _NODES - 1) @ terms).argmin(0)]
+    ends = _GUESSES[(best - 1).clip(0)], _GUESSES[best], _GUESSES[(best + 1).clip(max=len(_GUESSES) - 1)]
+    low, least, high = ((np.log(each) - _centre(place)) / _REACH for each in ends)
+    slope, bend = (chebyshev.chebder(terms, times) for times in (1, 2))
     for _ in range(_NEWTON):
-        decay = np.exp(rate)[:, None] * scaled
-        fitted = np.exp(-decay)
-        slope, error = -decay * fitted * met, fitted - share
-        first, second = (error * slope).sum(1), (slope * (slope + error * (1 - decay))).sum(1)
-        rate = np.clip(rate - first / np.where(second > 0, second, math.inf), low, high)
-    return rate
+        first, second = (chebyshev.chebval(least, each, tensor=False) for each in (slope, bend))
+        least = np.clip(least - first / np.where(second > 0, second, math.inf), low, high)
+    return _centre(place) + _REACH * least
+
+
+def _products(counts: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Sums of columns (n, C) over the images of each replicate, (R, C)."""
+    return _by_groups(lambda drawn: drawn @ columns, counts, columns, _IN_CACHE)
 
 
 def _by_groups(

@@ -58,6 +58,22 @@ def clustered_interval(values: ArrayLike, weights: ArrayLike | None = None, leve
     return Share(value, low, high, worth)
 
 
+def whole_shares(counts: np.ndarray, images: int, level: float = LEVEL) -> Share:
+    """`clustered_interval` of shares over images that are 0 or 1, each once: it rests on how many are 1.
+
+    Args:
+        counts: of the images that are 1, for each share.
+        images: all of them.
+        level: of confidence, inside (0, 1).
+
+    Returns:
+        Arrays of the shape of `counts`; NaN without images.
+    """
+    worth = np.full(np.shape(counts), float(images))
+    with np.errstate(invalid="ignore"):
+        return Share(counts / worth, *share_ends(np.asarray(counts, float), worth, level), worth)
+
+
 def difference_ends(
     first: tuple[float, float, float], second: tuple[float, float, float], alike: float = 0.0
 ) -> tuple[float, float]:

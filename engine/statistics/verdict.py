@@ -59,17 +59,23 @@ class Side(NamedTuple):
     @property
     def violated(self) -> np.ndarray:
         """Attacked images with a violation of any kind, whether or not they fool the model, (n,) bool."""
+        if not any(self.violations):
+            return np.zeros(len(self.attacked), bool)
         return self.attacked & np.array([bool(kinds) for kinds in self.violations], bool)
 
     @property
     def is_broken(self) -> bool:
         """Whether more than a tenth of the attacked images are violations that the library itself caused."""
+        if not any(self.violations):
+            return False
         guilty = np.array([not OF_THE_MODEL.issuperset(kinds) for kinds in self.violations], bool)
         return float((guilty & self.attacked).sum()) > TOO_MANY_VIOLATIONS * max(1, int(self.attacked.sum()))
 
     @property
     def complaint(self) -> str:
         """Kinds of violation with their numbers: "no-gradient: 8 of 8 images"; empty: there is none."""
+        if not any(self.violations):
+            return ""
         kinds = [kind for names, hit in zip(self.violations, self.attacked, strict=True) if hit for kind in set(names)]
         total = int(self.attacked.sum())
         return ", ".join(f"{kind}: {kinds.count(kind)} of {total} images" for kind in sorted(set(kinds)))

@@ -360,7 +360,8 @@ def side_of(outcome: Outcome) -> Side:
     """A finished cell as one side; its violations count as such, also where a record of 0.1.0 calls them a success."""
     columns = outcome.columns
     texts = columns["violations"] if "violations" in columns else np.where(columns["violated"], "violated", "")
-    kinds = tuple(tuple(text.split()) for text in texts)
+    kinds_of = {text: tuple(text.split()) for text in set(texts)}
+    kinds = ((),) * len(texts) if not any(kinds_of) else tuple(kinds_of[text] for text in texts)
     return Side(outcome.cell.title, columns["attacked"], columns["success"], columns["distance"], kinds)
 
 

@@ -12,7 +12,7 @@ from ...adapters.result import allowed_radius
 from ...errors import Unsupported
 from ...metrics import empirical_half_distortion, half_distortion
 from ..statistics.bootstrap import Estimate, draw_half_distortion, draw_optimality, interval
-from ..statistics.shares import clustered_interval
+from ..statistics.shares import Share, clustered_interval, whole_shares
 from ..store.outcomes import Outcome, details
 from ..store.references import UNJUDGED, Reference
 from .groups import Group, differing
@@ -188,19 +188,17 @@ def draw_run(
     """
     images = len(run.falls[0])
     grid = np.union1d(grid[grid <= run.limit], [] if math.isinf(run.limit) else [run.limit])
-    weights, half, optimality = counts(images), [], []
+    weights, half, optimality, fits = counts(images), [], [], []
     # A violation says nothing: such an image is right at 0 only, and the numbers that sum the curve up leave it out.
     proven = [~each.columns["violated"] for each in run.repeats]
     for outcome, falls, kept in zip(run.repeats, run.falls, proven, strict=True):
         if best is not None and kept.any():
-            drawn, nearest = weights[:, kept], best[rivals(outcome)][kept]
-            half.append(draw_half_distortion(drawn, falls[kept]))
+            drawn, nearest = weights if kept.all() else weights[:, kept], best[rivals(outcome)][kept]
+            fits.append(half_distortion(torch.tensor(falls[kept])))
+            half.append(draw_half_distortion(drawn, falls[kept], fits[-1].value))
             optimality.append(draw_optimality(drawn, outcome.columns["distance"][kept], nearest))
-    right = [
-        np.stack([(falls > budget) & (kept | (budget == 0)) for falls, kept in zip(run.falls, proven, strict=True)], 1)
-        for budget in grid
-    ]
-    curve = _curve(run.labels, "distances", grid, right, banded=len(weights) > 1)
+    lasting = [_lasting(falls, kept) for falls, kept in zip(run.falls, proven, strict=True)]
+    curve = _step_curve(run.labels, grid, lasting, banded=len(weights) > 1)
     tensors = [torch.tensor(falls[kept]) for falls, kept in zip(run.falls, proven, strict=True) if kept.any()]
     if not tensors:
         return curve
@@ -213,7 +211,7 @@ def draw_run(
             **vars(curve),
             "empirical_half": empirical,
             "half_distortion": interval(np.mean(half, axis=0), min(map(len, tensors))),
-            "r_squared": float(np.mean([half_distortion(each).r_squared for each in tensors])),
+            "r_squared": float(np.mean([fit.r_squared for fit in fits])),
             "optimality": interval(np.mean(optimality, axis=0), min(map(len, tensors))),
             "reference_optimality": _reference_optimality(run, weights, envelopes or {}),
         }
@@ -238,8 +236,7 @@ def draw_reference(
     labels = {"model": model, "implementation": f"{reference.title} ({UNJUDGED})", "norm": reference.norm}
     labels |= {"epsilon": math.nan, "targeted": False, "setting": setting}
     labels |= {"images": int(reference.columns["attacked"].sum()), "violations": int((~known).sum())}
-    right = [((falls > budget) & (known | (budget == 0)))[:, None] for budget in grid]
-    curve = _curve(labels, "distances", grid, right, banded=len(counts(len(falls))) > 1)
+    curve = _step_curve(labels, grid, [_lasting(falls, known)], banded=len(counts(len(falls))) > 1)
     half = float(empirical_half_distortion(torch.tensor(falls[known]))) if known.any() else math.nan
     return Curve(**{**vars(curve), "empirical_half": half, "judged": False})
 
@@ -272,7 +269,8 @@ def draw_points(points: Points, counts: Counts) -> Curve:
     for _, repeats in points.runs:
         right.append(np.stack([outcome.columns["robust"] for outcome in repeats], axis=1))
     budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
-    return _curve(points.labels, "points", budgets, right, banded=len(counts(len(right[0]))) > 1)
+    shares = _stacked([clustered_interval(each) for each in right])
+    return _curve(points.labels, "points", budgets, shares, len(right[0]), banded=len(counts(len(right[0]))) > 1)
 
 
 def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
@@ -292,15 +290,29 @@ def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
     return tuple(round(place * step, 12) for place in range(int(top / step + 1e-9) + 1))
 
 
-def _curve(
-    labels: dict[str, Any], kind: Any, budgets: np.ndarray, right: Sequence[np.ndarray], *, banded: bool
-) -> Curve:
-    """A curve from the images that are right at each budget in each repeat, (n, repeats), and intervals of shares."""
-    shares = [clustered_interval(each) for each in right]
-    value, low, high = (np.array([float(each[part]) for each in shares]) for part in range(3))
-    if not banded:
-        low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
-    return Curve(labels, kind, budgets, value, low, high, len(right[0]))
+def _lasting(falls: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The largest budget below which each image counts as right, (n,): what is not known says nothing above 0."""
+    return np.where(known, falls, np.minimum(falls, np.finfo(float).tiny))
+
+
+def _step_curve(labels: dict[str, Any], budgets: np.ndarray, lasting: Sequence[np.ndarray], *, banded: bool) -> Curve:
+    """A curve from the budget that each image is right below, (n,) for each repeat."""
+    if len(lasting) == 1:
+        ordered, images = np.sort(lasting[0]), len(lasting[0])
+        share = whole_shares(images - np.searchsorted(ordered, budgets, side="right"), images)
+    else:
+        share = _stacked([clustered_interval(np.stack(lasting, 1) > budget) for budget in budgets])
+    return _curve(labels, "distances", budgets, share, len(lasting[0]), banded=banded)
+
+
+def _stacked(shares: Sequence[Share]) -> Share:
+    return Share(*(np.array([float(each[part]) for each in shares]) for part in range(4)))
+
+
+def _curve(labels: dict[str, Any], kind: Any, budgets: np.ndarray, share: Share, images: int, *, banded: bool) -> Curve:
+    """A curve from the share that is right at each budget."""
+    low, high = (share.low, share.high) if banded else (np.full(len(budgets), math.nan) for _ in range(2))
+    return Curve(labels, kind, budgets, share.value, low, high, images)
 
 
 def _bundle_key(group: Group, *, relative: bool) -> tuple[object, ...]:

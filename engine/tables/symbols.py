@@ -154,7 +154,8 @@ class CellDraws:
     def draw(self, outcome: Outcome, outcomes: Outcomes, symbols: Sequence[str]) -> dict[str, Draws]:
         """Every symbol of a finished cell; `prepare` comes first.
 
-        CTC and RA_worst, which are about several cells, stay NaN; so does D_half of a fixed budget.
+        CTC and RA_worst, which are about several cells, stay NaN; so does D_half of a fixed budget. Of shares, whose
+        intervals are not of draws, there is the value alone.
 
         Args:
             outcome: the cell.
@@ -171,7 +172,13 @@ class CellDraws:
             self._exact = {images: weights.astype(float)}
         held = replace(outcome, columns=hold_columns(outcome.columns, lacking))
         columns = np.stack([column_of(held, outcomes, symbol) for symbol in lacking], axis=1)
-        drawn = dict(zip(lacking, draw_means(self._exact[images], columns), strict=True))
+        plain = np.array([is_share(symbol) for symbol in lacking], bool)
+        drawn: dict[str, Draws] = {}
+        for chosen, rows in ((plain, 1), (~plain, len(weights))):
+            names = [symbol for symbol, taken in zip(lacking, chosen, strict=True) if taken]
+            if names:
+                means = draw_means(self._exact[images][:rows], columns[:, chosen])
+                drawn |= dict(zip(names, means, strict=True))
         for symbol in lacking:
             special = _draw_special(outcome, symbol, weights, self._best)
             special = self._clean.get(subject) if symbol == "CF" else special

@@ -3,7 +3,7 @@
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +16,7 @@ from ..parametrised import base_of
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
+from ..store.stored_columns import hold_columns
 from .groups import Group, Knowledge, group_cells, of_kind, uneven_rows
 from .symbols import (
     OF_CLEAN,
@@ -141,20 +142,20 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     groups = group_cells(outcomes, by, mixed=mixed)
     every: list[dict[str, Estimate]] = []
     seconds: list[Draws] = []
-    for group in groups:
+    shares = [symbol for symbol in symbols if is_share(symbol)] if drawn.bootstrap else []
+    ends: list[dict[str, tuple[float, float]]] = []
+    for group in (_holding(each, shares) for each in groups):
         draws = _draw_group(group, outcomes, inner, drawn, pooled=pooled)
         if "RA_worst" in symbols and group.parts:
             draws["RA_worst"] = _draw_worst(group.parts, drawn.counts)
         every.append({symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()})
         seconds.append(draws["seconds"])
+        ends.append({symbol: _ends_of(group, outcomes, symbol, pooled=pooled) for symbol in shares})
     if "CTC" in symbols:
         _rank_times(groups, seconds, every)
     lines = []
-    for group, estimates in zip(groups, every, strict=True):
-        for symbol in filter(is_share, symbols if drawn.bootstrap else ()):
-            columns = [[_shares_of(each, outcomes, symbol) for each in part] for part in group.parts]
-            columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
-            low, high = share_ends(columns, pooled=pooled)
+    for group, estimates, of_shares in zip(groups, every, ends, strict=True):
+        for symbol, (low, high) in of_shares.items():
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
         lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
     uneven = uneven_rows(groups) if mixed else []
@@ -208,6 +209,19 @@ def share_ends(parts: list[list[np.ndarray]], *, pooled: bool = False) -> tuple[
     return float(ends.low), float(ends.high)
 
 
+def _holding(group: Group, symbols: Sequence[str]) -> Group:
+    """The same row with these columns of its cells held, for as long as it is worked at: one look at each file."""
+    held = lambda outcome: replace(outcome, columns=hold_columns(outcome.columns, symbols))  # noqa: E731
+    return group._replace(parts=[[held(outcome) for outcome in part] for part in group.parts])
+
+
+def _ends_of(group: Group, outcomes: Outcomes, symbol: str, *, pooled: bool) -> tuple[float, float]:
+    """Interval of a share over the cells of a row."""
+    columns = [[_shares_of(each, outcomes, symbol) for each in part] for part in group.parts]
+    columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
+    return share_ends(columns, pooled=pooled)
+
+
 def _shares_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     return column_of(outcome, outcomes, symbol).clip(0, 1)
 
@@ -234,6 +248,8 @@ def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:
 
 def _mean(values: Sequence[np.ndarray]) -> np.ndarray:
     """Mean over the defined ones, replicate by replicate."""
+    if len(values) == 1:
+        return values[0]
     stacked = np.stack(values)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.nansum(stacked, 0) / (~np.isnan(stacked)).sum(0)

@@ -61,9 +61,12 @@ def families_of(outcomes: Outcomes) -> dict[str, list[str]]:
     """Keys of the subjects that are defences of one, by the key of the original: of those on the same images."""
     families: dict[str, list[str]] = {}
     subjects = outcomes.subjects
+    of_data: dict[str, dict[str, str]] = {}
     for key, subject in subjects.items():
-        alike = {other.model: at for at, other in subjects.items() if other.data_digest == subject.data_digest}
-        original = named_originals(list(alike)).get(subject.model)
+        of_data.setdefault(subject.data_digest, {})[subject.model] = key
+    originals = {digest: named_originals(list(alike)) for digest, alike in of_data.items()}
+    for key, subject in subjects.items():
+        alike, original = of_data[subject.data_digest], originals[subject.data_digest].get(subject.model)
         source = alike[original] if original else _shown_by(outcomes, key)
         if source and source != key:
             families.setdefault(source, []).append(key)

@@ -49,14 +49,17 @@ def _names_of(folder: Folder, data: str) -> Sequence[str]:
 
 def count_survivals(folder: Folder) -> pd.DataFrame:
     """One row for each image: `data`, `image`, `label`, `survived`, `wrong`, `cells`, `share`; violations left out."""
-    parts = []
+    heads, counted = {}, {}
     for outcome in folder.outcomes.done:
-        columns = outcome.columns
-        frame = pd.DataFrame({name: columns[name] for name in ("index", "image", "label")})
-        frame["survived"], frame["wrong"] = columns["robust"].astype(int), (~columns["attacked"]).astype(int)
-        frame["data"] = outcome.cell.subject.data
-        parts.append(frame[~columns["violated"]])
-    every = pd.concat(parts, ignore_index=True)
-    grouped = every.groupby(["data", "index", "image", "label"], sort=False)
-    counts = grouped.agg(survived=("survived", "sum"), wrong=("wrong", "sum"), cells=("survived", "size")).reset_index()
+        columns, data = outcome.columns, outcome.cell.subject.data
+        head = {name: columns[name] for name in ("index", "image", "label")}
+        key = (data, *map(id, head.values()))  # cells of the same images share these arrays
+        proven = ~columns["violated"]
+        flags = np.stack([columns["robust"] & proven, ~columns["attacked"] & proven, proven])
+        heads[key] = {"data": data, **head}
+        counted[key] = counted.get(key, 0) + flags.astype(int)
+    names = ("survived", "wrong", "cells")
+    every = pd.concat([pd.DataFrame(heads[key] | dict(zip(names, counted[key], strict=True))) for key in heads])
+    every = every[every["cells"] > 0]
+    counts = every.groupby(["data", "index", "image", "label"], sort=False, as_index=False)[[*names]].sum()
     return counts.assign(share=counts["survived"] / counts["cells"])

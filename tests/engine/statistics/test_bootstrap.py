@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from scipy import optimize, stats
 
 from davylamp import metrics
+from davylamp.engine.statistics import bootstrap
 from davylamp.engine.statistics.bootstrap import (
     bands,
     draw_half_distortion,
@@ -69,6 +70,20 @@ def test_means_are_over_the_defined_values():
         assert second.ratio[row] == pytest.approx(values[images, 1].mean())
 
 
+def test_columns_share_the_counts_of_the_images_that_they_are_defined_on():
+    counts, values = resample(50, 20, 1), np.random.default_rng(0).normal(size=(50, 5))
+    values[::3, [0, 3]] = np.nan
+    values[::7, 1] = np.nan
+    draws = draw_means(counts, values)
+    alike = [[np.shares_memory(first.count, second.count) for second in draws] for first in draws]
+    assert alike == [[(a in (0, 3)) == (b in (0, 3)) and (a == 1) == (b == 1) for b in range(5)] for a in range(5)]
+    for place, column in enumerate(draws):
+        for row, images in enumerate(replicates(counts)):
+            drawn = values[images, place]
+            assert column.count[row] == (~np.isnan(drawn)).sum()
+            assert column.total[row] == pytest.approx(np.nansum(drawn))
+
+
 def test_nothing_defined_is_undefined_without_a_warning():
     (draws,) = draw_means(resample(4, 10, 0), np.full((4, 1), np.nan))
     assert all(math.isnan(number) for number in interval(draws.ratio, 0)[:3])
@@ -116,6 +131,47 @@ def test_resampled_statistics_are_the_metrics_of_every_replicate(seed):
         assert optimality[row] == pytest.approx(float(truth), abs=1e-9)
         logits = torch.eye(5)[torch.tensor(predicted[images])]
         assert f1[row] == pytest.approx(float(metrics.macro_f1(logits, torch.tensor(labels[images]))), abs=1e-6)
+
+
+@pytest.mark.parametrize("most", [60, 61 * 7, 2**19])
+@pytest.mark.parametrize("digits", [2, 9])  # several images at a distance, or one
+def test_half_distortions_do_not_depend_on_how_many_replicates_are_held_at_once(most, digits, monkeypatch):
+    generator, counts = np.random.default_rng(5), resample(60, 25, 0)
+    distances = generator.exponential(0.3, 60).round(digits)
+    distances[:6], distances[6:9] = 0, INF
+    monkeypatch.setattr(bootstrap, "_IN_CACHE", most)
+    half = draw_half_distortion(counts, distances)
+    assert len(half) == 26
+    for row, images in enumerate(replicates(counts)):
+        assert half[row] == pytest.approx(metrics.half_distortion(torch.tensor(distances[images])).value, rel=1e-6)
+
+
+def test_half_distortions_of_many_images_are_those_of_a_search_without_polynomials():
+    generator, counts = np.random.default_rng(7), resample(3000, 6, 0)
+    for spread in (0.1, 0.5, 2):
+        distances = np.exp(spread * generator.normal(size=3000))
+        half = draw_half_distortion(counts, distances)
+        for row, images in enumerate(replicates(counts)):
+            steps, fallen = np.unique(distances[images], return_counts=True)
+            left = 1 - fallen.cumsum() / 3000
+            fit = optimize.minimize_scalar(
+                lambda rate, steps=steps, left=left: ((np.exp(-np.exp(rate) * steps) - left) ** 2).sum(),
+                bounds=(-3, 3),
+                method="bounded",
+                options={"xatol": 1e-10},
+            )
+            assert half[row] == pytest.approx(math.log(2) / math.exp(fit.x), rel=1e-6)
+
+
+def test_optimality_where_a_replicate_misses_many_of_the_largest():
+    """The largest best distance that is drawn is the fortieth largest, or the least."""
+    best = np.linspace(1, 2, 60)
+    counts = np.zeros((3, 60), np.uint8)
+    counts[0], counts[1, :20], counts[2, [0, 20]] = 1, 3, 30
+    drawn = draw_optimality(counts, best * 1.2, best)
+    for row, images in enumerate(replicates(counts)):
+        truth = metrics.local_optimality(torch.tensor(1.2 * best[images]), torch.tensor(best[images]))
+        assert drawn[row] == pytest.approx(float(truth), abs=1e-9)
 
 
 def test_half_distortions_that_do_not_exist():

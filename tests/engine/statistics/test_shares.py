@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from davylamp.engine.statistics.shares import clustered_interval
+from davylamp.engine.statistics.shares import clustered_interval, whole_shares
 from davylamp.intervals import share_interval
 
 COVER = 0.93
@@ -92,3 +92,13 @@ def test_many_shares_at_once_are_those_one_by_one():
 def test_what_is_no_share_is_refused(values):
     with pytest.raises(ValueError, match="expected"):
         clustered_interval(values)
+
+
+@pytest.mark.parametrize("images", [1, 3, 12, 100])
+def test_the_interval_of_counted_images_is_the_clustered_one_of_the_images(images):
+    counts = np.arange(images + 1)
+    together = whole_shares(counts, images)
+    for count in counts:
+        alone = clustered_interval((np.arange(images) < count)[:, None])
+        assert tuple(each[count] for each in together) == pytest.approx(tuple(alone), rel=1e-9, abs=1e-12)
+    assert all(np.isnan(whole_shares(np.zeros(1), 0)[part][0]) for part in range(3))

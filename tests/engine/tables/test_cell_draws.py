@@ -1,0 +1,66 @@
+"""What tables draw of a cell is the plain mean over the images of every replicate, whoever asks first."""
+
+import numpy as np
+import pytest
+import torch
+
+from davylamp.engine.statistics.bootstrap import draw_half_distortion, resample
+from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.tables.symbols import CellDraws, column_of, is_share
+
+IMAGES, REPLICATES, SEED = 40, 30, 4
+SYMBOLS = ("MR", "RA", "CA", "CC", "AIAC", "seconds", "forwards", "l2")
+
+
+@pytest.fixture
+def outcomes(writer):
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.randint(6, (IMAGES,), generator=generator)
+    clean, adv = (3 * torch.randn(IMAGES, 6, generator=generator) for _ in range(2))
+    clean[range(34), labels[:34]] += 9
+    subject = writer.clean("a", clean, labels)
+    writer.cell(subject, "foolbox:pgd", clean, adv, labels)
+    writer.cell(subject, "foolbox:boundary", clean, adv, labels, norm="l2", epsilon=None)
+    return read_outcomes(writer.store.folder)
+
+
+def plain_means(values):
+    """The mean over the defined values of each replicate's images, spelt out; row 0: of the images themselves."""
+    drawn = [np.repeat(values, row) for row in resample(len(values), REPLICATES, SEED)]
+    return [np.nanmean(each) if not np.isnan(each).all() else np.nan for each in drawn]
+
+
+def draw_all(outcomes, symbols, draws=None):
+    draws = CellDraws(REPLICATES, SEED) if draws is None else draws
+    draws.prepare(outcomes, symbols)
+    return [draws.draw(outcome, outcomes, symbols) for outcome in outcomes.done]
+
+
+def test_draws_are_the_plain_means_of_every_replicate(outcomes):
+    for outcome, drawn in zip(outcomes.done, draw_all(outcomes, SYMBOLS), strict=True):
+        assert set(drawn) == set(SYMBOLS)
+        for symbol, draws in drawn.items():
+            values = column_of(outcome, outcomes, symbol)
+            truth = plain_means(values)
+            assert draws.n == (~np.isnan(values)).sum()
+            # a share's interval is not one of draws: its value is all there is
+            assert draws.ratio == pytest.approx(truth[:1] if is_share(symbol) else truth, nan_ok=True), symbol
+
+
+def test_what_is_no_mean_is_drawn_by_its_own_rule(outcomes):
+    for outcome, drawn in zip(outcomes.done, draw_all(outcomes, ["D_half", "CF"]), strict=True):
+        half = draw_half_distortion(resample(IMAGES, REPLICATES, SEED), outcome.columns["distance"])
+        expected = half if outcome.is_minimum else np.full(REPLICATES + 1, np.nan)
+        assert drawn["D_half"].ratio == pytest.approx(expected, nan_ok=True)
+        assert len(drawn["CF"].ratio) == REPLICATES + 1
+
+
+def test_kept_draws_are_those_of_a_table_alone(outcomes):
+    shared = CellDraws(REPLICATES, SEED, kept={"MR", "AIAC", "seconds", "OPT"})
+    for symbols in (("MR", "AIAC"), ("MR", "seconds", "OPT", "l2"), ("AIAC", "CC", "OPT")):
+        for kept, alone in zip(draw_all(outcomes, symbols, shared), draw_all(outcomes, symbols), strict=True):
+            for symbol in symbols:
+                assert kept[symbol].n == alone[symbol].n
+                assert kept[symbol].ratio.tolist() == pytest.approx(alone[symbol].ratio.tolist(), nan_ok=True)
+    known = shared.draw(outcomes.done[0], outcomes, ["MR"])
+    assert shared.draw(outcomes.done[0], outcomes, ["MR"])["MR"] is known["MR"]  # the second time nothing is drawn
