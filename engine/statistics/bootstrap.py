@@ -14,6 +14,7 @@ from ...metrics.cost import LEVELS
 _TAILS = (0.025, 0.975)  # of a 95 % interval
 _AT_ONCE = 2**22  # numbers of a matrix with a row for each replicate that are held at once
 _IN_CACHE = 2**19  # of them, where many are made of each other, one after the other
+_ROUNDING = 1e-12  # of an optimality, which is of the order of 1
 _FEW = 16  # images that are looked at for the largest, one after the other
 _GUESSES = np.geomspace(1e-6, 1e3, 256)  # rates of an exponential over the mean distance
 _APART = 8  # guesses between two of the first look
@@ -165,16 +166,17 @@ def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray)
     reached = [np.minimum(distances, end) for end in ends]
     sums = _products(counts, np.stack([best, best > 0, np.ones(len(best)), *reached], axis=1))
     least, right, images = sums[:, :3].T
-    area, least = sums[np.arange(len(sums)), 3 + place] / images, least / images
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return 1 - (area - least) / (right / images * ends[place] - least)
+    with np.errstate(invalid="ignore", divide="ignore"):  # of a replicate without an image
+        area, least = sums[np.arange(len(sums)), 3 + place] / images, least / images
+        optimality = 1 - (area - least) / (right / images * ends[place] - least)
+    return np.where(np.abs(optimality) < _ROUNDING, 0.0, optimality)
 
 
 def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The largest value (n,) among the images of each replicate, (R,)."""
+    """The largest value (n,) among the images of each replicate, (R,); any value where it has none of them."""
     order = np.argsort(-values, kind="stable")
     place, left, looked = np.zeros(len(counts), int), np.arange(len(counts)), 0
-    while len(left):
+    while len(left) and looked < len(order):
         met = counts[np.ix_(left, order[looked : looked + _FEW])] > 0
         place[left] = looked + met.argmax(1)
         left, looked = left[~met.any(1)], looked + _FEW

@@ -95,11 +95,11 @@ class Person:
 def everyone_can_use(person, axe, paths):
     """axe-core finds nothing on any kind of page, and none scrolls sideways on a phone."""
     places = ("/", "/?kind=attacks", "/tasks", "/tasks/new", "/components", "/components/new", "/cells", "/cells/1")
-    found = {}
+    troubles = {}
     for path in (*places, "/compare", "/account", "/api", *paths):
         person.go(path)
         if violations := axe(person.driver):
-            found[path] = violations
+            troubles[path] = violations
         person.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
         )
@@ -107,9 +107,9 @@ def everyone_can_use(person, axe, paths):
             "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         if wider > 0:
-            found[f"{path} on a phone"] = wider
+            troubles[f"{path} on a phone"] = wider
         person.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert found == {}
+    assert troubles == {}
 
 
 def test_an_afternoon(browser, address, folder, embedded, tmp_path, in_process, axe):

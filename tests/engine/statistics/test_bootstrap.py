@@ -197,3 +197,10 @@ def test_time_levels_are_the_metric_of_every_replicate():
     seconds = np.random.default_rng(0).integers(1, 6, (20, 7)).astype(float)
     truth = [metrics.time_cost_levels(torch.tensor(row)).tolist() for row in seconds]
     assert draw_levels(seconds).tolist() == truth
+
+
+def test_a_replicate_without_an_image_has_no_optimality_and_what_finds_nothing_has_none_at_all():
+    counts, best = np.array([[1, 1], [0, 0], [2, 1]], np.uint8), np.array([0.3, 0.7])
+    drawn = draw_optimality(counts, np.full(2, math.inf), best)
+    assert drawn[[0, 2]].tolist() == [0.0, 0.0]  # exactly: no 4e-16
+    assert np.isnan(drawn[1])
