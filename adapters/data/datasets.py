@@ -153,7 +153,7 @@ def corrupt(data: Data, corruption: str, severity: int, *, seed: int = 0) -> Dat
         data: images and labels.
         corruption: its name, "fog".
         severity: 1 to 5.
-        seed: random seed random; an image's pixels do not depend on which others are there.
+        seed: random seed; an image's pixels do not depend on which others are there.
 
     Raises:
         DavylampError: as `corrupt_images`.

@@ -38,7 +38,7 @@ class CorruptionPlan:
         sequences: names of sequences of frames.
         clean: name of the clean images of a set on disk; "": none.
         limit: only this many images, the first.
-        seed: random seed random.
+        seed: random seed.
         images: the clean images themselves, in place of those that `data` names.
     """
 

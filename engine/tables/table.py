@@ -211,7 +211,10 @@ def share_ends(parts: list[list[np.ndarray]], *, pooled: bool = False) -> tuple[
 
 def _holding(group: Group, symbols: Sequence[str]) -> Group:
     """The same row with these columns of its cells held, for as long as it is worked at: one look at each file."""
-    held = lambda outcome: replace(outcome, columns=hold_columns(outcome.columns, symbols))  # noqa: E731
+
+    def held(outcome: Outcome) -> Outcome:
+        return replace(outcome, columns=hold_columns(outcome.columns, symbols))
+
     return group._replace(parts=[[held(outcome) for outcome in part] for part in group.parts])
 
 

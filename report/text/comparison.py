@@ -150,7 +150,8 @@ def notes(comparison: Comparison, findings: Mapping[str, str]) -> list[str]:
             lines.append(f"{name}: violations: {kinds}; counted neither as fooled nor as robust")
         if row.metrics.get("below_grey_level"):
             count = row.metrics["below_grey_level"]
-            lines.append(f"{name}: {count} of its successes change nothing in 8 bits: each is below one grey level")
+            changes = "changes" if count == 1 else "change"
+            lines.append(f"{name}: {count} of its successes {changes} nothing in 8 bits: below one grey level")
         lines += [f"{name}: {key}: {findings[key]}" for key in row.findings]
     return lines
 

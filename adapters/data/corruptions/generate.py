@@ -41,7 +41,7 @@ def corrupt_images(inputs: Tensor, corruption: str, severity: int, *, seed: int 
         inputs: images in [0, 1], shape (N, C, H, W), of 1 or 3 channels.
         corruption: name, "fog".
         severity: 1 to 5.
-        seed: random seed random.
+        seed: random seed.
 
     Returns:
         As `inputs`, float32, of 8 bits.

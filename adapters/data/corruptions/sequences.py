@@ -52,7 +52,7 @@ def frames_of(image: Tensor, sequence: str, *, seed: int = 0) -> Tensor:
     Args:
         image: in [0, 1], shape (3, H, W), of more than 64 pixels a side: the lengths of the steps are for 224.
         sequence: name, "translate".
-        seed: random seed random; the frames depend on the image and on nothing beside it.
+        seed: random seed; the frames depend on it and on the image alone.
 
     Returns:
         Shape (frames, 3, H, W), in [0, 1], float32.
