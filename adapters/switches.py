@@ -1,4 +1,7 @@
-"""What of the process other people's code may not change: torch's switches, NumPy's errors, warnings, the folder."""
+"""What of the process other people's code may not change: torch's switches, NumPy's errors, warnings, the folder.
+
+And the precision of float32, which is the judge's to choose.
+"""
 
 import os
 import sys
@@ -40,6 +43,27 @@ def switches_kept(names: Iterable[str] | None = None, put_back: list[str] | None
                     put_back.append(name)
 
 
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """In the block torch rounds float32 nowhere: neither to TF32 nor to bfloat16, whatever is set for the process."""
+    with switches_kept(_PRECISIONS):
+        older, newer = _PRECISIONS[:2], _PRECISIONS[2]
+        if all(_read(name) is not None for name in older):  # torch asks that both ways say the same
+            torch.set_float32_matmul_precision("highest")
+            torch.backends.cudnn.allow_tf32 = False
+        if _read(newer) is not None:
+            _set_precisions((_EXACT,) * len(_places()))
+        yield
+
+
+def is_full_float32() -> bool:
+    """Whether torch rounds float32 nowhere, as in a block of `full_float32`."""
+    precisions = _read(_PRECISIONS[-1])
+    if precisions is None:
+        return torch.get_float32_matmul_precision() == "highest" and not torch.backends.cudnn.allow_tf32
+    return all(each == _EXACT for each in precisions)
+
+
 def _read(name: str) -> Any:
     """How a switch stands; None where torch will not say.
 
@@ -62,10 +86,14 @@ def _set_cudnn(flags: tuple[bool, ...]) -> None:
     cudnn.benchmark, cudnn.deterministic, cudnn.enabled = flags
 
 
+_PRECISIONS = ("torch's precision of matrix products", "cuDNN's TF32", "torch's precision of float32")
+_EXACT = "ieee"
+
+
 def _places() -> tuple[Any, ...]:
     """What has a separate precision of float32."""
     cuda, mkldnn, cudnn = (getattr(torch.backends, name) for name in ("cuda", "mkldnn", "cudnn"))
-    return cuda.matmul, mkldnn.matmul, cudnn.conv, cudnn.rnn
+    return cuda.matmul, mkldnn.matmul, mkldnn.conv, mkldnn.rnn, cudnn.conv, cudnn.rnn
 
 
 def _set_precisions(precisions: tuple[str, ...]) -> None:

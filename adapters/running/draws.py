@@ -1,4 +1,4 @@
-"""A model that is meant to draw random numbers is judged by repeated draws: how many of its answers are fooled."""
+"""What the judge asks: in full float32, and a model that is meant to draw random numbers by repeated draws."""
 
 import math
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from ...errors import InvalidInput
 from ..criterion import fooled
 from ..models.classifier import PASS_SIZE, Classifier
 from ..models.images import check_images
+from ..switches import full_float32
 from .seeding import call_seed, seeded
 
 MOST_DRAWS = 10_000
@@ -49,6 +50,7 @@ def drawing(classifier: Classifier, *, draws: int | None = None, eot: int | None
             classifier.draws, classifier.eot = before
 
 
+@full_float32()
 def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits: Tensor | None = None) -> Tensor:
     """`Classifier.check`; of a random model the logits of the median of as many draws as it has, always the same ones.
 
@@ -66,6 +68,7 @@ def clean_logits(classifier: Classifier, inputs: Tensor, labels: Tensor, logits:
     return clean_draws(classifier, inputs, labels).logits
 
 
+@full_float32()
 def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Drawn:
     """What a model makes of the clean images, checked; the number of draws is the default whatever an attack asks for.
 
@@ -82,6 +85,7 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Drawn
         return _draw(classifier, inputs, labels, None, _CLEAN)
 
 
+@full_float32()
 def judged(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, *, final: bool = True
 ) -> Drawn:

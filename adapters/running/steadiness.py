@@ -8,6 +8,7 @@ from torch import Tensor
 from ..criterion import fooled
 from ..models.classifier import Classifier
 from ..models.remote.traffic import asked_afresh
+from ..switches import full_float32
 from .seeding import seeded
 
 TOLERANCE = 1e-2  # relative to the largest logit: what another batch may change (TF32, half precision)
@@ -16,6 +17,7 @@ DRAWS = 8
 _SIZES = (1, 7, 64, 2, 3, 33, 5, 16)  # of the batches that the draws are asked in
 
 
+@full_float32()
 def is_steady(classifier: Classifier, inputs: Tensor, logits: Tensor, seed: int) -> bool:
     """Whether two images, clean and under noise, get the same logits alone, in another batch, and asked again.
 
@@ -45,6 +47,7 @@ class Hits(NamedTuple):
     ever: Tensor
 
 
+@full_float32()
 def draw_hits(
     classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, draws: int = DRAWS
 ) -> Hits:

@@ -281,13 +281,15 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
 
 
 def describe_gpu(device: torch.device) -> str:
-    """Name of the GPU, and what it rounds to TF32, which torch's defaults do to convolutions; "" for another device."""
+    """Name of the GPU, and what attacks round to TF32, by torch's defaults convolutions; "" for another device."""
     if device.type != "cuda":
         return ""
     cudnn: Any = torch.backends.cudnn
     parts = {"convolutions": getattr(cudnn, "conv", cudnn), "matrix products": torch.backends.cuda.matmul}
     rounded = [name for name, part in parts.items() if _in_tf32(part)]
-    return torch.cuda.get_device_name(device) + (f" ({' and '.join(rounded)} in TF32)" if rounded else "")
+    return torch.cuda.get_device_name(device) + (
+        f" ({' and '.join(rounded)} of attacks in TF32, judged in float32)" if rounded else ""
+    )
 
 
 def _in_tf32(part: Any) -> bool:

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import count
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ....errors import DavylampError, ModelFailed
 from ....memory import keep_freed_memory
+from ...switches import full_float32
 from ...user_code import describe_error, one_line
 from ..classifier import Classifier
 from ..identity.digest import identify_model
@@ -133,10 +134,10 @@ class Resident:
         facts |= {"handed_over_training": self.classifier.handed_over_training}
         return {"facts": facts}, []
 
-    def _forward(self, tensors: list[Tensor], gradients: bool, expected: int) -> Answer:
+    def _forward(self, tensors: list[Tensor], gradients: bool, expected: int, exact: bool) -> Answer:
         self.classifier.answers.expect_classes(expected)
         inputs = tensors[0].to(self.classifier.device)
-        with torch.set_grad_enabled(gradients):
+        with torch.set_grad_enabled(gradients), full_float32() if exact else nullcontext():
             leaf = inputs.requires_grad_(gradients)
             logits = self.classifier(leaf)
         values: dict[str, Any] = {

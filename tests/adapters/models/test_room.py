@@ -19,6 +19,7 @@ from davylamp.adapters.models.room.sandbox import environment, find_sandbox
 from davylamp.adapters.models.room.server_process import ServerProcess, server_for
 from davylamp.adapters.models.room.shared_bytes import SharedBytes
 from davylamp.adapters.models.zoo.load import load_model
+from davylamp.adapters.running.draws import judged
 from davylamp.errors import InvalidInput, ModelDied, ModelFailed, Unsupported
 from davylamp.metrics import grad_cam
 
@@ -68,6 +69,13 @@ class Quirky(nn.Module):
     def forward(self, inputs):
         logits = self.net(inputs)
         return self.quirk(logits) if len(inputs) == 3 else logits
+
+
+class Rounded(nn.Module):
+    """Its logits are larger by 1 where convolutions may be rounded to TF32."""
+
+    def forward(self, inputs):
+        return net()(inputs) + float(torch.backends.cudnn.allow_tf32)
 
 
 def ask_python_to_exit(logits):
@@ -285,6 +293,13 @@ def test_second_derivatives_are_refused(isolated, digits):
     (gradient,) = torch.autograd.grad(isolated(leaf).logsumexp(1).sum(), leaf, create_graph=True)
     with pytest.raises(Unsupported, match="second ones: the model runs in a process of its own"):
         gradient.square().sum().backward()
+
+
+def test_it_is_judged_in_full_float32(file, here, digits):
+    rounded, inputs = load_isolated(f"{file}:Rounded", "cpu", AUTO), digits.inputs[:4]
+    logits = here.predict_logits(inputs)
+    assert torch.equal(rounded.predict_logits(inputs), logits + 1)
+    assert torch.equal(judged(rounded, inputs, digits.labels[:4], None, 0).logits, logits)
 
 
 def test_a_model_that_draws_draws_what_it_would_here(file, digits):

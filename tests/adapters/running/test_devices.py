@@ -16,7 +16,7 @@ import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.models.restoring import StateGuard
 from davylamp.adapters.running.seeding import seeded
-from davylamp.adapters.switches import switches_kept
+from davylamp.adapters.switches import full_float32, is_full_float32, switches_kept
 from davylamp.engine.run.measure import _spent
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -114,6 +114,55 @@ def test_tf32_in_the_older_way_is_put_back():
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = False
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+
+
+class Watched(nn.Module):
+    """A model that notes for each pass whether float32 is rounded, and whether a gradient is asked for."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module, self.passes = module, []
+
+    def forward(self, inputs):
+        self.passes.append((is_full_float32(), inputs.requires_grad))
+        return self.module(inputs)
+
+
+def test_attacks_may_round_float32_and_the_judge_never_does(digits):
+    case, watched = digits.first(4), Watched(digits.module)
+    with switches_kept():
+        torch.set_float32_matmul_precision("high")
+        run_attack("torchattacks:pgd", Classifier(watched), case.inputs, case.labels, LINF, steps=3)
+        assert torch.get_float32_matmul_precision() == "high"
+    attack = [exact for exact, differentiated in watched.passes if differentiated]
+    judge = [exact for exact, differentiated in watched.passes if not differentiated]
+    assert len(attack) >= 3
+    assert not any(attack)
+    assert len(judge) >= 3
+    assert all(judge)
+
+
+def test_full_float32_leaves_every_precision_as_it_was():
+    places = torch.backends.cudnn, torch.backends.cudnn.conv, torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    with switches_kept():
+        torch.set_float32_matmul_precision("medium")
+        before = [place.fp32_precision for place in places]
+        with full_float32():
+            assert is_full_float32()
+            assert torch.get_float32_matmul_precision() == "highest"
+            assert not torch.backends.cudnn.allow_tf32
+        assert [place.fp32_precision for place in places] == before
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.backends.cudnn.allow_tf32
+        assert not is_full_float32()
+
+
+def test_full_float32_in_the_newer_way(newer_way):
+    with full_float32():
+        assert is_full_float32()
+        assert newer_way.fp32_precision == "ieee"
+    assert newer_way.fp32_precision == "tf32"
+    assert not is_full_float32()
 
 
 @pytest.mark.parametrize(

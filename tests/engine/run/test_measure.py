@@ -166,7 +166,7 @@ def test_fewer_measures_fewer_columns(digits, images, tmp_path):
 def test_the_gpu_and_its_rounding_are_known(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card {device.index or 0}")
     assert describe_gpu(torch.device("cpu")) == ""
-    assert describe_gpu(torch.device("cuda", 1)) == "card 1 (convolutions in TF32)"  # as torch does by default
+    assert describe_gpu(torch.device("cuda", 1)) == "card 1 (convolutions of attacks in TF32, judged in float32)"
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     assert describe_gpu(torch.device("cuda")) == "card 0"
 
