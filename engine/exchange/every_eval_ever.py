@@ -5,7 +5,8 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +14,10 @@ from typing import Any, NamedTuple
 from ... import __version__
 from ...adapters.models.remote.address import is_address
 from ...errors import Unavailable, Unsupported
+from ..cell import ModelOnData
 from ..store.files import expand_path, write_whole
-from ..store.outcomes import Outcomes, outcomes_of
+from ..store.outcomes import Outcome, outcomes_of
+from ..tables.groups import model_names
 from ..tables.table import TableRow, build_table
 
 SCHEMA = "0.3.0"
@@ -37,6 +40,17 @@ class Evaluations(NamedTuple):
     notes: list[str]
 
 
+class _OnData(NamedTuple):
+    """One model on one data set: its finished cells, and the rows of their table."""
+
+    done: tuple[Outcome, ...]
+    rows: tuple[TableRow, ...]
+
+    @property
+    def subject(self) -> ModelOnData:
+        return self.done[0].cell.subject
+
+
 def export_every_eval_ever(
     folder: str | Path, path: str | Path, *, creator: str = "", bootstrap: int = 1000, seed: int = 0
 ) -> Evaluations:
@@ -56,12 +70,21 @@ def export_every_eval_ever(
     outcomes = outcomes_of(folder)
     if not outcomes.done:
         raise Unsupported(f"expected finished cells in {folder}, got none")
-    table = build_table(outcomes, by="pairs", metrics=["CA", "RA", "MR"], bootstrap=bootstrap, seed=seed)
-    target, files = expand_path(path), []
+    target, files, names = expand_path(path), [], model_names(outcomes)
     notes = [f"left out, as it failed: {cell.title} on {cell.subject.model}" for cell, _ in outcomes.failed]
-    for model in dict.fromkeys(row.labels["model"] for row in table.rows):
-        rows = [row for row in table.rows if row.labels["model"] == model]
-        document = _document(model, rows, outcomes, creator)
+    measured: dict[str, list[_OnData]] = {}
+    for key in dict.fromkeys(outcome.cell.subject.key for outcome in outcomes.done):
+        done = tuple(outcome for outcome in outcomes.done if outcome.cell.subject.key == key)
+        table = build_table(
+            replace(outcomes, done=done, failed=()),
+            metrics=["CA", "RA", "MR"],
+            by="pairs",
+            bootstrap=bootstrap,
+            seed=seed,
+        )
+        measured.setdefault(names[key], []).append(_OnData(done, table.rows))
+    for model, sets in measured.items():
+        document = _document(model, sets, creator)
         if not document["evaluation_results"]:
             notes.append(f"left out, as nothing was measured: {model}")
             continue
@@ -77,23 +100,11 @@ def export_every_eval_ever(
     return Evaluations(files, notes)
 
 
-def _document(model: str, rows: list[TableRow], outcomes: Outcomes, creator: str) -> dict[str, Any]:
-    """What the schema calls an evaluation log: one model, every result."""
-    metas = [each.meta for each in outcomes.done if each.cell.subject.model == model.partition(" [")[0]]
-    metas = metas or [each.meta for each in outcomes.done]
+def _document(model: str, sets: Sequence[_OnData], creator: str) -> dict[str, Any]:
+    """What the schema calls an evaluation log: one model, every result on every data set."""
+    metas = [outcome.meta for each in sets for outcome in each.done]
     written = max((str(meta.get("written", "")) for meta in metas), default="")
-    subject = next((s for s in outcomes.subjects.values() if s.model == model.partition(" [")[0]), None)
-    data = "images" if subject is None else subject.data
-    results = [_result("CA", rows[0], "no attack", {}, data)]
-    for row in rows:
-        labels = row.labels
-        radius = labels["epsilon"]
-        norm = "" if isinstance(radius, float) and math.isnan(radius) else f", radius {radius:.6g}"
-        title = f"{labels['implementation']}, {labels['norm']}{norm}" + (", targeted" if labels["targeted"] else "")
-        about = {
-            name: str(labels[name]) for name in ("implementation", "norm", "epsilon", "setting") if labels[name] != ""
-        }
-        results += [_result(symbol, row, title, about, data) for symbol in ("RA", "MR")]
+    results = [result for each in sets for result in _results(each)]
     remote = is_address(model)
     return {
         "schema_version": SCHEMA,
@@ -113,15 +124,32 @@ def _document(model: str, rows: list[TableRow], outcomes: Outcomes, creator: str
             "additional_details": {
                 "deployment_type": "externally_managed" if remote else "self_deployed",
                 "model_availability": "unknown",
-                **({} if subject is None else {"davylamp_model_digest": subject.model_digest}),
+                "davylamp_model_digest": sets[0].subject.model_digest,
             },
         },
-        "evaluation_results": [result for result in results if result],
+        "evaluation_results": results,
     }
 
 
-def _result(symbol: str, row: TableRow, title: str, about: Mapping[str, str], data: str) -> dict[str, Any]:
+def _results(measured: _OnData) -> list[dict[str, Any]]:
+    """The clean accuracy on one data set, and both numbers of each attack on it; none that is undefined."""
+    subject = measured.subject
+    results = [_result("CA", measured.rows[0], "no attack", {}, subject)]
+    for row in measured.rows:
+        labels = row.labels
+        radius = labels["epsilon"]
+        free = isinstance(radius, float) and math.isnan(radius)
+        title = f"{labels['implementation']}, {labels['norm']}{'' if free else f', radius {radius:.6g}'}"
+        title += ", targeted" if labels["targeted"] else ""
+        names = ("implementation", "norm", *(() if free else ("epsilon",)), "setting")
+        about = {name: str(labels[name]) for name in names if labels[name] != ""}
+        results += [_result(symbol, row, title, about, subject) for symbol in ("RA", "MR")]
+    return [result for result in results if result]
+
+
+def _result(symbol: str, row: TableRow, title: str, about: Mapping[str, str], subject: ModelOnData) -> dict[str, Any]:
     """One number; {} where it is undefined."""
+    data = subject.data
     estimate, (name, meaning, lower) = row.metrics[symbol], _METRICS[symbol]
     if math.isnan(estimate.value):
         return {}
@@ -129,8 +157,9 @@ def _result(symbol: str, row: TableRow, title: str, about: Mapping[str, str], da
     if math.isfinite(estimate.low) and math.isfinite(estimate.high):
         interval = {"lower": float(estimate.low), "upper": float(estimate.high), "confidence_level": 0.95}
         uncertainty["confidence_interval"] = {**interval, "method": "Clopper-Pearson, clustered by image"}
+    identity = f"{subject.key} {row.labels} {symbol} {title}"
     return {
-        "evaluation_result_id": hashlib.sha256(f"{row.labels} {symbol} {title}".encode()).hexdigest()[:20],
+        "evaluation_result_id": hashlib.sha256(identity.encode()).hexdigest()[:20],
         "evaluation_name": f"{data}: {title}",
         "source_data": {"dataset_name": data, "source_type": "other"},
         "metric_config": {
@@ -152,7 +181,7 @@ def _result(symbol: str, row: TableRow, title: str, about: Mapping[str, str], da
 def _identifier(model: str) -> str:
     """DEVELOPER/MODEL, as the schema asks; "local" where a model is nobody's known one."""
     hub, _, name = model.partition(":")
-    if hub in _HUBS and name:
+    if hub in _HUBS and name and not name.startswith((".", "/", "~")):  # a folder is on no hub
         return name if "/" in name else f"{_HUBS[hub] or 'local/'}{name}"
     return f"local/{_plain(model)}"
 

@@ -77,9 +77,16 @@ class FolderWriter:
         self.store = ResultsStore(folder)
 
     def clean(
-        self, model: str, logits: Tensor, labels: Tensor, *, data: str = "demo", digest: str = "d"
+        self,
+        model: str,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        data: str = "demo",
+        digest: str = "d",
+        model_digest: str = "",
     ) -> ModelOnData:
-        subject = ModelOnData(model, f"digest-{model}", data, digest, len(labels))
+        subject = ModelOnData(model, model_digest or f"digest-{model}", data, digest, len(labels))
         right = (logits.argmax(1) == labels).double()
         known = {
             "predicted": logits.argmax(1),

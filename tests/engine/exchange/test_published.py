@@ -2,9 +2,11 @@
 
 import json
 import math
+import re
 import shutil
 
 import pytest
+import torch
 
 from davylamp.engine import ResultsStore
 from davylamp.engine.exchange.every_eval_ever import export_every_eval_ever
@@ -23,6 +25,17 @@ MODEL = {
     "eps": "0.1", "clean_acc": "93.25", "reported": "70.69", "autoattack_acc": "70.69", "unreliable": True,
     "external": "64.20", "footnote": "AutoAttack with <b>transfer</b>.",
 }  # fmt: skip
+
+
+# What Every Eval Ever's eval.schema.json 0.3.0 (MIT) requires of each object: "" is the log, a name the object in it.
+REQUIRED = {
+    "": {"schema_version", "evaluation_id", "retrieved_timestamp", "source_metadata", "model_info", "eval_library",
+         "evaluation_results"},
+    "source_metadata": {"source_type", "source_organization_name", "evaluator_relationship"},
+    "eval_library": {"name", "version"},
+    "model_info": {"name", "id", "additional_details"},
+}  # fmt: skip
+OF_A_RESULT = {"evaluation_name", "source_data", "metric_config", "score_details"}
 
 
 @pytest.fixture
@@ -123,6 +136,70 @@ def test_every_eval_ever_has_the_numbers_of_the_table(small_folder, tmp_path):
         assert each["uncertainty"]["num_samples"] == row.metrics["RA"].n
     again = export_every_eval_ever(small_folder, tmp_path / "again", creator="A laboratory", bootstrap=50)
     assert again.files[0].name == file.name
+
+
+def test_every_eval_ever_has_what_its_schema_requires(small_folder, tmp_path):
+    (file,) = export_every_eval_ever(small_folder, tmp_path / "logs", bootstrap=50).files
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\.json", file.name)
+    log = json.loads(file.read_text(encoding="utf-8"))
+    for name, fields in REQUIRED.items():
+        assert fields <= set(log[name] if name else log)
+    details = log["model_info"]["additional_details"]
+    assert details["deployment_type"] in {"self_deployed", "externally_managed", "unknown"}
+    assert details["model_availability"] in {"open_weights", "closed_weights", "unknown"}
+    assert log["retrieved_timestamp"].isdecimal()
+    for each in log["evaluation_results"]:
+        config, score = each["metric_config"], each["score_details"]
+        assert set(each) >= OF_A_RESULT
+        assert each["source_data"]["source_type"] == "other"
+        assert config["lower_is_better"] is (config["metric_id"] == "davylamp.mr")
+        assert config["min_score"] <= score["score"] <= config["max_score"]  # both are required of a continuous one
+        further = config.get("additional_details", {})
+        assert all(isinstance(text, str) and text != "nan" for text in further.values())
+        assert ("epsilon" in further) == ("radius" in each["evaluation_name"])
+    assert any("ddn" in each["evaluation_name"] for each in log["evaluation_results"])  # the one without a radius
+
+
+def test_every_eval_ever_keeps_data_sets_and_weights_apart(writer, tmp_path):
+    labels = torch.arange(12) % 3
+    clean = 9 * torch.eye(3)[labels]
+    few, wrong = clean[:6].clone(), clean[:6].roll(1, 1)
+    few[0] = few[0].roll(1)
+    for digest, data, logits in (("a" * 20, "all", clean), ("a" * 20, "few", few), ("b" * 20, "few", few)):
+        known = labels[: len(logits)]
+        subject = writer.clean("m", logits, known, data=data, digest=f"of {data}", model_digest=digest)
+        writer.cell(subject, "foolbox:pgd", logits, logits if data == "all" else wrong, known)
+    files = export_every_eval_ever(writer.store.folder, tmp_path / "logs").files
+    logs = {log["model_info"]["name"]: log for log in (json.loads(file.read_text()) for file in files)}
+    digests = {name: log["model_info"]["additional_details"]["davylamp_model_digest"] for name, log in logs.items()}
+    assert digests == {"m [aaaaaa]": "a" * 20, "m [bbbbbb]": "b" * 20}
+    both = logs["m [aaaaaa]"]["evaluation_results"]
+    scores = {
+        (each["source_data"]["dataset_name"], each["metric_config"]["metric_id"]): (
+            each["score_details"]["score"], each["score_details"]["uncertainty"]["num_samples"]
+        )
+        for each in both
+    }  # fmt: skip
+    assert len(both) == len(scores) == len({each["evaluation_result_id"] for each in both}) == 6
+    assert scores["all", "davylamp.ca"] == (1, 12)
+    assert scores["few", "davylamp.ca"] == (5 / 6, 6)
+    assert scores["all", "davylamp.ra"] == (1, 12)
+    assert scores["few", "davylamp.ra"] == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("model", "identifier"),
+    [
+        ("hf:org/net", "org/net"), ("timm:resnet18", "timm/resnet18"), ("torchvision:resnet50", "pytorch/resnet50"),
+        ("hf:./my/net", "local/hf_._my_net"), ("net.py:build", "local/net.py_build"),
+    ],
+)  # fmt: skip
+def test_only_models_of_a_hub_have_its_name(writer, tmp_path, model, identifier):
+    labels = torch.arange(6) % 3
+    clean = 9 * torch.eye(3)[labels]
+    writer.cell(writer.clean(model, clean, labels), "foolbox:pgd", clean, clean, labels)
+    (file,) = export_every_eval_ever(writer.store.folder, tmp_path / "logs").files
+    assert json.loads(file.read_text(encoding="utf-8"))["model_info"]["id"] == identifier
 
 
 def test_a_data_folder_is_what_hugging_face_reads(small_folder, tmp_path):

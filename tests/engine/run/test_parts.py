@@ -1,5 +1,6 @@
 """An evaluation in parts, as a job array runs it: the records are those of one run, wherever each part was."""
 
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -63,6 +64,42 @@ def build():
     model.session = (number for number in range(3))
     return model
 """
+MEETING = """
+import sys, time
+from pathlib import Path
+
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.plan.parts import Part, take_part
+
+number = int(sys.argv[1])
+attacks = [AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_start": False})]
+asked = {"data": "net.py:images", "measures": ("effect", "cost"), "shard_size": 4}
+config = Config(models=("net.py:one",), attacks=attacks, **asked)
+plan = take_part(make_plan(config), Part(number, 2))
+left = sum(len(plan.shards(cell)) for cell in plan.cells)
+write = ResultsStore.write
+
+def meet(where, seconds):
+    Path(f"{where}-{number}").touch()
+    end = time.monotonic() + seconds
+    while not Path(f"{where}-{3 - number}").exists():
+        if time.monotonic() > end:
+            return
+        time.sleep(0.002)
+
+def meeting_write(self, kind, *record):
+    global left
+    if kind == "cells":
+        meet("joined", 10)  # both have read every piece
+    write(self, kind, *record)
+    left -= kind == "parts"
+    if kind == "parts" and not left:
+        meet("last", 120)
+
+ResultsStore.write = meeting_write
+summary = evaluate(plan, ResultsStore("shared"))
+assert not summary.failed and not summary.unfinished and not summary.damaged, summary
+"""
 PGD = AttackChoice("foolbox:pgd", "linf", 0.05, parameters={"steps": 3, "random_start": False})
 FGSM = AttackChoice("torchattacks:fgsm", "linf", 0.05)
 
@@ -104,6 +141,19 @@ def check_both_ways(asked, assert_same, kinds, of=3):
     evaluate(plan, ResultsStore("merged"))  # what needs a whole cell, its transfers, is all that is left
     assert_same("merged", "whole", kinds)
     return plan
+
+
+def test_two_parts_that_end_at_the_same_moment_lose_nothing(files, assert_same):
+    programs = [
+        subprocess.Popen([sys.executable, "-c", MEETING, str(number)], stderr=subprocess.PIPE, text=True)
+        for number in (1, 2)
+    ]
+    errors = [program.communicate(timeout=200)[1] for program in programs]
+    assert [program.returncode for program in programs] == [0, 0], errors
+    assert len([*files.glob("last-*"), *files.glob("joined-*")]) == 4  # both put the same cell together
+    evaluate(make_plan(config(PGD)), ResultsStore("whole"))
+    assert_same("shared", "whole")
+    assert ResultsStore("shared").keys("plans") == []
 
 
 def test_a_part_whose_worker_dies_loses_nothing(files, assert_same):

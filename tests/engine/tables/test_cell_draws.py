@@ -1,5 +1,7 @@
 """What tables draw of a cell is the plain mean over the images of every replicate, whoever asks first."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -64,3 +66,17 @@ def test_kept_draws_are_those_of_a_table_alone(outcomes):
                 assert kept[symbol].ratio.tolist() == pytest.approx(alone[symbol].ratio.tolist(), nan_ok=True)
     known = shared.draw(outcomes.done[0], outcomes, ["MR"])
     assert shared.draw(outcomes.done[0], outcomes, ["MR"])["MR"] is known["MR"]  # the second time nothing is drawn
+
+
+def test_the_nearest_distances_are_those_of_the_table_that_asks(outcomes, writer):
+    """OPT compares with the nearest of all attacks: one more or one less moves it, whatever was drawn before."""
+    distances = {name: np.linspace(0.0, end, IMAGES) for name, end in (("far", 0.4), ("near", 0.3))}
+    cell = outcomes.done[0]
+    far, near = (replace(cell, columns={**cell.columns, "distance": each}) for each in distances.values())
+    alone, both = (replace(outcomes, done=done) for done in ((far,), (far, near)))
+    shared = CellDraws(REPLICATES, SEED, kept={"OPT", "MR"})
+    drawn = [draw_all(each, ["MR", "OPT"], shared)[0]["OPT"].ratio for each in (alone, both, alone)]
+    for each, ratio in zip((alone, both, alone), drawn, strict=True):
+        assert ratio.tolist() == draw_all(each, ["OPT"])[0]["OPT"].ratio.tolist()
+    assert [ratio[0] for ratio in drawn] == pytest.approx([1, drawn[1][0], 1])
+    assert drawn[1][0] < 0.9
