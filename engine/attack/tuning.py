@@ -10,7 +10,7 @@ from ...adapters.catalogue.lookup import accepts
 _GRID = 3.0  # radii are rounded to powers of this for a parameter: images with similar radii share a call
 _FINE = 8  # steps are rounded down to so many parts of a power of two, for the same reason
 _STEP_SIZES = ("2.5 epsilon / steps", "5 epsilon / steps", "1 epsilon / steps")
-_OPENING = {"fab-t": 16}  # passes after which the first radius is of the right size; for the others:
+_OPENING = {"fab-t": 30}  # passes after which the first radius is of the right size; for the others:
 _USUAL_OPENING = 40
 # Passes below which an attack's schedule does not get it anywhere, however long its steps.
 _LEAST: Mapping[str, int] = {"pdgd": 110, "pdpgd": 400, "alma": 140}
@@ -72,6 +72,14 @@ def opening_passes(row: Implementation) -> int:
 def early_passes(row: Implementation) -> int:
     """How many passes an attack gets right after the opening, before the rounds begin; 0: none."""
     return _EARLY.get(row.attack, 0)
+
+
+def begins_near(number: int, norm: str) -> bool:
+    """Whether an attack that can begin at the nearest example does so in its turn of this number: in linf every other.
+
+    In l2, where FMN comes after DDN, which ends at the same boundary, a turn from the image is worth more.
+    """
+    return norm == "linf" and number % 2 == 0
 
 
 def last_passes(max_queries: int, norm: str) -> int:

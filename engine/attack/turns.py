@@ -14,7 +14,7 @@ from ...adapters.running.call import Returned
 from ...errors import AttackFailed, ModelFailed
 from .incumbents import Incumbents
 from .line import PASSES, on_the_line
-from .tuning import Turn, early_passes, last_passes, least_passes, opening_passes, rounded_radius, tuned
+from .tuning import Turn, begins_near, early_passes, last_passes, least_passes, opening_passes, rounded_radius, tuned
 
 _SHARE = 48  # passes of a turn in the first round; each further round has twice as many
 _SLACK = 8  # passes that are too few for another turn
@@ -153,7 +153,7 @@ class Turns:
     def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
         """One turn of an attack on every image that has passes for it; less than `slack` is not left over.
 
-        With `begun` it begins at the nearest example, where there is one.
+        With `begun` it begins at the nearest example, where there is one, whatever the number of its turn.
         """
         rows = self._images
         left = self._end - self.state.used[rows]
@@ -164,10 +164,17 @@ class Turns:
             self._search_below(place, rows, passes)
         else:
             self.searched[rows] = torch.inf
-            fooled = self.state.best.success[rows] & begun
-            for some in (fooled.nonzero()[:, 0], (~fooled).nonzero()[:, 0]):
-                self._take_alike(place, rows[some], passes[some], begun=bool(fooled[some].any()))
+            near = self.state.best.success[rows] & (begun | self._near(place, rows))
+            for some in (near.nonzero()[:, 0], (~near).nonzero()[:, 0]):
+                self._take_alike(place, rows[some], passes[some], begun=bool(near[some].any()))
         self._number[place, rows] += 1
+
+    def _near(self, place: int, rows: Tensor) -> Tensor:
+        """Which images' turn of an attack begins at the nearest example, if there is one, shape (rows,) bool."""
+        able = bool(self._rows[place].begins_at) and not self._classifier.random
+        norm = self.state.best.threat_model.norm
+        numbers = self._number[place, rows].tolist()
+        return torch.tensor([able and begins_near(number, norm) for number in numbers], device=rows.device).bool()
 
     def _take_alike(self, place: int, rows: Tensor, passes: Tensor, *, begun: bool) -> None:
         """The runs of one turn of a minimum-norm attack, which begins at the examples of all images or of none."""
