@@ -16,6 +16,13 @@ PAIR = ("adv-lib:fmn", "foolbox:pgd")
 LINF = ThreatModel("linf")
 
 
+class Shaken(nn.Module):
+    """Images with a little noise, other noise each time."""
+
+    def forward(self, inputs):
+        return inputs + 0.01 * torch.randn_like(inputs)
+
+
 def search(case, attacks=PAIR, threat_model=LINF, **parameters):
     return best_of(attacks, case.classifier, case.inputs, case.labels, threat_model, **parameters)
 
@@ -99,6 +106,9 @@ def test_the_last_run_goes_on_from_the_nearest_examples_and_comes_nearer(digits,
 def test_where_examples_may_not_hold_no_run_begins_at_them(digits, watched):
     search(digits.first(3), ("adv-lib:fmn", "foolbox:pgd"), ThreatModel("l1"), max_queries=200)
     search(digits.first(3), ("foolbox:ddn", "foolbox:pgd"), ThreatModel("l2"), max_queries=200)
+    drawn = digits.first(3)._replace(module=nn.Sequential(Shaken(), digits.module))
+    model = Classifier(drawn.module, num_classes=10, random=True)
+    best_of(PAIR, model, drawn.inputs, drawn.labels, LINF, max_queries=200)
     assert not any("starting_points" in row.fixed for row, *_ in watched)
 
 
