@@ -21,8 +21,8 @@ _FEWEST_NEAR: Mapping[str, int] = {"l2": 8, "linf": 30}  # with fewer it comes n
 # What comes from far outside finds what the others, who begin at the image, do not: it gets so many passes at once.
 _EARLY: Mapping[str, int] = {"pdgd": 200, "alma": 300}
 # PDGD's dual variable begins 4.6 from 0 and moves by at most 0.1 a step, by ever less towards the end of its schedule:
-# in a schedule of fewer steps it arrives at the end only. One of so many, cut off where the passes end, comes nearer than
-# a whole one that fits them.
+# in a schedule of fewer steps it arrives at the end only. One of so many, cut off where the passes end, comes nearer
+# than a whole one that fits them.
 _PLANNED = 150
 
 
