@@ -73,6 +73,8 @@ class Implementation:
         probabilities: the attack gets softmax outputs instead of logits.
         min_classes: fewest classes that the attack's loss is defined for.
         failure: what the library returns where it fails: the "input", or its "last" iterate.
+        begins_at: the library's word for adversarial images, one for each image, that the attack can begin at instead
+            of the clean images; empty: there is none. A search by several attacks hands it what the others found.
         per_image_radii: the class takes a tensor of radii, one for each image, as well as a number, unless it starts at
             a random point of the ball.
         within: "module:function" of a context manager entered around each library call.
@@ -108,6 +110,7 @@ class Implementation:
     probabilities: bool = False
     min_classes: int = 2
     failure: Literal["input", "last"] = "last"
+    begins_at: str = ""
     per_image_radii: bool = False
     within: str = ""
     repairs: tuple[str, ...] = ()

@@ -121,10 +121,10 @@ class _PerImage(ThreatModel):
 
 
 def pick_words(kwargs: Mapping[str, Any], rows: Tensor, device: torch.device) -> dict[str, Any]:
-    """The arguments of a call on `rows`; those with a value for each image shaped to be multiplied with images."""
+    """The arguments of a call on `rows`; those with a number for each image shaped to be multiplied with images."""
     each = {word: values[rows.to(values.device)] for word, values in kwargs.items() if isinstance(values, Tensor)}
     return {**kwargs, **{word: _to_multiply(values.detach().to(device)) for word, values in each.items()}}
 
 
 def _to_multiply(values: Tensor) -> Tensor:
-    return values.float().view(-1, 1, 1, 1)
+    return values.float() if values.dim() > 1 else values.float().view(-1, 1, 1, 1)

@@ -56,9 +56,12 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     """Look for the smallest change of each image by several attacks that share what they find and what they may spend.
 
     The first attack opens with a few passes and gives each image its first radius. PDGD and then ALMA, which come
-    from far outside, have 300 passes each at once, or what is left if it suffices (200 and 140). Then the attacks
+    from far outside, have 200 and 300 passes at once, or what is left if it suffices (110 and 140). Then the attacks
     take turns, round after round, with 48 passes an image in the first round and twice as many in each further one,
-    until `max_queries` are spent; the last six bisect the line between each example and its image (not in l0).
+    until what is kept for the end is left of `max_queries`: in linf and l2 up to 33 passes, a fifth of all, for a run
+    of FMN (if it is among the attacks) that begins at the nearest example of each image, whoever found it; and six that
+    bisect the line between each example and its image (not in l0). In linf every other turn of FMN begins there, too.
+    On a model that draws random numbers, which an example may fool no more, none does.
     Whatever the model is asked about counts: the nearest point that fools it is judged like any example. A
     minimum-norm attack gets as many steps as fit its turn, and steps as long as the radius known so far suggests; a
     fixed-budget attack runs below that radius, farther below after a success, nearer after a failure, and where

@@ -1,5 +1,6 @@
 """The nearest judged example of each image over any number of runs, what all of them cost, and the curve of both."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from ...adapters import AttackResult, Classifier, ThreatModel, run_attack
 from ...adapters.result import allowed_radius
+from ...adapters.running.call import Returned
 from ...adapters.running.judge import distances_of, quantise
 from ...adapters.running.trace import CurvePoint, Trace
 from .line import handing_in
@@ -92,8 +94,18 @@ class Incumbents:
         self.runs[rows] += 1
         self._errors += result.errors
 
-    def crash(self, rows: Tensor, error: Exception) -> None:
-        """Note that a run crashed on all of these images; its queries are lost."""
+    def crash(self, rows: Tensor, error: Exception, calls: Sequence[Returned]) -> None:
+        """Note that a run crashed on all of these images; what it asked before counts.
+
+        Args:
+            rows: the images, each of them in one of the calls, once for each restart.
+            error: how it ended.
+            calls: what the library was called with, in the order of the images.
+        """
+        for name in ("forwards", "backwards"):
+            spent = torch.cat([rows[:0], *(getattr(call, name).to(rows) for call in calls)])
+            images = rows[torch.arange(len(spent), device=rows.device) % len(rows)]
+            getattr(self.best, name).index_add_(0, images, spent)
         self._errors.append(str(error))
         self.runs[rows] += 1
         for image in rows.tolist():

@@ -10,14 +10,20 @@ from ...adapters.catalogue.lookup import accepts
 _GRID = 3.0  # radii are rounded to powers of this for a parameter: images with similar radii share a call
 _FINE = 8  # steps are rounded down to so many parts of a power of two, for the same reason
 _STEP_SIZES = ("2.5 epsilon / steps", "5 epsilon / steps", "1 epsilon / steps")
-_OPENING = {"fab-t": 16}  # passes after which the first radius is of the right size; for the others:
-_USUAL_OPENING = 48
+_OPENING = {"fab-t": 30}  # passes after which the first radius is of the right size; for the others:
+_USUAL_OPENING = 40
 # Passes below which an attack's schedule does not get it anywhere, however long its steps.
-_LEAST: Mapping[str, int] = {"pdgd": 200, "pdpgd": 400, "alma": 140}
+_LEAST: Mapping[str, int] = {"pdgd": 110, "pdpgd": 400, "alma": 140}
 _FEWEST = 4
+_NEAR = 1.0  # times the radius: the first step of an attack that begins at the nearest example
+_MOST_NEAR, _SHARE_NEAR = 33, 5  # passes of such a run: a fifth of all
+_FEWEST_NEAR: Mapping[str, int] = {"l2": 8, "linf": 30}  # with fewer it comes no nearer; measured in these norms only
 # What comes from far outside finds what the others, who begin at the image, do not: it gets so many passes at once.
-_EARLY: Mapping[str, int] = {"pdgd": 300, "alma": 300}
-_LONG = 400  # passes from which PDGD's smaller steps arrive
+_EARLY: Mapping[str, int] = {"pdgd": 200, "alma": 300}
+# PDGD's dual variable begins 4.6 from 0 and moves by at most 0.1 a step, by ever less towards the end of its schedule:
+# in a schedule of fewer steps it arrives at the end only. One of so many, cut off where the passes end, comes nearer
+# than a whole one that fits them.
+_PLANNED = 150
 
 
 class Turn(NamedTuple):
@@ -29,6 +35,7 @@ class Turn(NamedTuple):
         radius: of the nearest example, rounded; None: nothing has fooled the model yet.
         norm: of the radius.
         components: C x H x W.
+        begun: whether the attack begins at the nearest example, not at the image.
     """
 
     number: int
@@ -36,6 +43,7 @@ class Turn(NamedTuple):
     radius: float | None
     norm: str
     components: int
+    begun: bool = False
 
     @property
     def length(self) -> float | None:
@@ -66,6 +74,20 @@ def early_passes(row: Implementation) -> int:
     return _EARLY.get(row.attack, 0)
 
 
+def begins_near(number: int, norm: str) -> bool:
+    """Whether an attack that can begin at the nearest example does so in its turn of this number: in linf every other.
+
+    In l2, where FMN comes after DDN, which ends at the same boundary, a turn from the image is worth more.
+    """
+    return norm == "linf" and number % 2 == 0
+
+
+def last_passes(max_queries: int, norm: str) -> int:
+    """How many of its passes a search keeps for a last run of an attack from the nearest examples; 0: none."""
+    passes = min(max_queries // _SHARE_NEAR, _MOST_NEAR)
+    return passes if norm in _FEWEST_NEAR and passes >= _FEWEST_NEAR[norm] else 0
+
+
 def least_passes(row: Implementation, classes: int) -> int:
     """With fewer passes than this an attack is not worth its turn."""
     if row.attack == "fab":  # a backward pass for each class, and three steps
@@ -88,7 +110,12 @@ def _nothing(turn: Turn) -> dict[str, Any]:
 
 
 def _fmn(turn: Turn) -> dict[str, Any]:
-    """FMN's first step, which shrinks to a hundredth: three times the radius in l2, then once, then ten times."""
+    """FMN's first step, which shrinks to a hundredth: three times the radius in l2, then once, then ten times.
+
+    From an example that is near already, as long as the radius.
+    """
+    if turn.begun and turn.length is not None:
+        return {"learning_rate": _NEAR * turn.length, "gamma": 0.03}
     gamma = 0.15 if turn.passes < 150 else 0.05
     if turn.length is None:
         return {"gamma": gamma}
@@ -97,7 +124,7 @@ def _fmn(turn: Turn) -> dict[str, Any]:
 
 def _ddn(turn: Turn) -> dict[str, Any]:
     """DDN's first sphere has the radius known, and changes faster where there are few steps."""
-    gamma = 0.2 if turn.passes < 80 else 0.1 if turn.passes < 150 else 0.05
+    gamma = 0.3 if turn.passes < 80 else 0.1 if turn.passes < 150 else 0.05
     return {"gamma": gamma} | ({} if turn.radius is None else {"initial_epsilon": turn.radius})
 
 
@@ -106,8 +133,7 @@ def _alma(turn: Turn) -> dict[str, Any]:
 
 
 def _pdgd(turn: Turn) -> dict[str, Any]:
-    rates = (1.0, 0.3, 0.1) if turn.passes < _LONG else (0.3, 1.0, 0.1)
-    return {"learning_rate": rates[turn.number % 3]}
+    return {"learning_rate": (1.0, 0.3, 0.1)[turn.number % 3], "steps": max(_PLANNED, fitting_steps(turn.passes))}
 
 
 _OF_ATTACK: Mapping[str, Callable[[Turn], dict[str, Any]]] = {"fmn": _fmn, "ddn": _ddn, "alma": _alma, "pdgd": _pdgd}

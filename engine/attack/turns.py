@@ -10,10 +10,11 @@ from torch import Tensor
 from ...adapters import AttackResult, Classifier, Implementation, attack_of, run_attack
 from ...adapters.catalogue.lookup import takes_radii
 from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.running.call import Returned
 from ...errors import AttackFailed, ModelFailed
 from .incumbents import Incumbents
 from .line import PASSES, on_the_line
-from .tuning import Turn, early_passes, least_passes, opening_passes, rounded_radius, tuned
+from .tuning import Turn, begins_near, early_passes, last_passes, least_passes, opening_passes, rounded_radius, tuned
 
 _SHARE = 48  # passes of a turn in the first round; each further round has twice as many
 _SLACK = 8  # passes that are too few for another turn
@@ -79,7 +80,7 @@ class Turns:
             AttackFailed, ModelFailed: if no run of any attack was completed.
         """
         self._progress = progress
-        self._end = self._limits.max_queries - self._last_passes
+        self._end = self._limits.max_queries - self._line_passes - self._last_passes
         self._take(0, opening_passes(self._rows[0]), slack=_SLACK, least=_FEWEST)
         order, share = [*range(1, len(self._rows)), 0], _SHARE
         least = [least_passes(row, self.state.best.logits.shape[1]) for row in self._rows]
@@ -93,6 +94,7 @@ class Turns:
             if torch.equal(spent, self.state.used):
                 break
             share *= 2
+        self._go_on_from_the_nearest()
         self._walk_the_line()
         if self._error is not None and not self._completed:
             raise self._error
@@ -100,7 +102,28 @@ class Turns:
             self._progress(len(self._images) - self._reported)
 
     @property
+    def _last(self) -> int | None:
+        """The place of the attack that goes on from the nearest examples at the end.
+
+        An example of a model that draws random numbers may fool it no more: there is none then.
+        """
+        able = [place for place, row in enumerate(self._rows) if row.begins_at]
+        return able[0] if able and not self._classifier.random else None
+
+    @property
     def _last_passes(self) -> int:
+        """Passes that are kept for that."""
+        norm = self.state.best.threat_model.norm
+        return 0 if self._last is None else last_passes(self._limits.max_queries, norm)
+
+    def _go_on_from_the_nearest(self) -> None:
+        """Spend the passes that are kept for it on one run from the nearest example of each image."""
+        self._end += self._last_passes
+        if self._last is not None and self._last_passes:
+            self._take(self._last, self._limits.max_queries, slack=0, least=_FEWEST, begun=True)
+
+    @property
+    def _line_passes(self) -> int:
         """Passes that are kept for the line at the end: where fewer changed components are not what counts."""
         enough = self._limits.max_queries >= 4 * PASSES
         return PASSES if enough and self.state.best.threat_model.norm in ("linf", "l2", "l1") else 0
@@ -109,11 +132,11 @@ class Turns:
         """Spend the last passes on the line between each example and its clean image."""
         state = self.state
         rows = self._images[state.distance[self._images].isfinite()]
-        if not self._last_passes or not len(rows):
+        if not self._line_passes or not len(rows):
             return
         best, trace = state.best, state.trace(rows)
         result = run_attack(
-            on_the_line(best.adv_inputs[rows], self._last_passes),
+            on_the_line(best.adv_inputs[rows], self._line_passes),
             self._classifier,
             self._inputs[rows],
             best.labels[rows],
@@ -127,8 +150,11 @@ class Turns:
         )
         state.take(rows, result, trace, torch.zeros_like(rows), self._classifier, state.winner[rows])
 
-    def _take(self, place: int, share: int, *, slack: int, least: int) -> None:
-        """One turn of an attack on every image that has passes for it; less than `slack` is not left over."""
+    def _take(self, place: int, share: int, *, slack: int, least: int, begun: bool = False) -> None:
+        """One turn of an attack on every image that has passes for it; less than `slack` is not left over.
+
+        With `begun` it begins at the nearest example, where there is one, whatever the number of its turn.
+        """
         rows = self._images
         left = self._end - self.state.used[rows]
         passes = left.where(left - share < slack, share)
@@ -138,9 +164,24 @@ class Turns:
             self._search_below(place, rows, passes)
         else:
             self.searched[rows] = torch.inf
-            for settings, number, some in self._groups(place, rows, passes):
-                self._run(place, rows[some], passes[some], settings, number)
+            near = self.state.best.success[rows] & (begun | self._near(place, rows))
+            for some in (near.nonzero()[:, 0], (~near).nonzero()[:, 0]):
+                self._take_alike(place, rows[some], passes[some], begun=bool(near[some].any()))
         self._number[place, rows] += 1
+
+    def _near(self, place: int, rows: Tensor) -> Tensor:
+        """Which images' turn of an attack begins at the nearest example, if there is one, shape (rows,) bool."""
+        able = bool(self._rows[place].begins_at) and not self._classifier.random
+        norm = self.state.best.threat_model.norm
+        numbers = self._number[place, rows].tolist()
+        return torch.tensor([able and begins_near(number, norm) for number in numbers], device=rows.device).bool()
+
+    def _take_alike(self, place: int, rows: Tensor, passes: Tensor, *, begun: bool) -> None:
+        """The runs of one turn of a minimum-norm attack, which begins at the examples of all images or of none."""
+        for settings, number, some in self._groups(place, rows, passes, begun=begun):
+            images = rows[some]
+            examples = self.state.best.adv_inputs[images] if begun else None
+            self._run(place, images, passes[some], settings, number, examples=examples)
 
     def _search_below(self, place: int, rows: Tensor, passes: Tensor) -> None:
         """Runs of a fixed-budget attack below the best radius of each image, as many as fit the turn."""
@@ -184,14 +225,16 @@ class Turns:
         self._upper[place, rows] = upper.where(hit | ~fresh, wider)
         self.searched[rows] = self.searched[rows].maximum(radii)
 
-    def _groups(self, place: int, rows: Tensor, passes: Tensor) -> list[tuple[dict[str, Any], int, Tensor]]:
+    def _groups(
+        self, place: int, rows: Tensor, passes: Tensor, *, begun: bool = False
+    ) -> list[tuple[dict[str, Any], int, Tensor]]:
         """The images that share their settings: settings, number of the turn, indices into `rows`."""
         groups: dict[Any, tuple[dict[str, Any], int, list[int]]] = {}
         norm, components = self.state.best.threat_model.norm, self._inputs[0].numel()
         for i, (image, allowed) in enumerate(zip(rows.tolist(), passes.tolist(), strict=True)):
             number, radius = int(self._number[place, image]), rounded_radius(float(self.state.distance[image]))
             given = self._settings[number % len(self._settings)]
-            settings = tuned(self._rows[place], given, Turn(number, allowed, radius, norm, components))
+            settings = tuned(self._rows[place], given, Turn(number, allowed, radius, norm, components, begun))
             groups.setdefault((number, *settings.items()), (settings, number, []))[2].append(i)
         return [(settings, number, torch.tensor(some)) for settings, number, some in groups.values()]
 
@@ -203,8 +246,9 @@ class Turns:
         settings: Mapping[str, Any],
         number: int,
         radii: Tensor | None = None,
+        examples: Tensor | None = None,
     ) -> None:
-        """One run of an attack: of a minimum-norm one, or (with `radii`) of a fixed-budget one."""
+        """One run of an attack: of a minimum-norm one (from `examples`), or (with `radii`) of a fixed-budget one."""
         row, state, most = self._rows[place], self.state, int(passes.max())
         best, fresh, rules = state.best, state.distance[rows].isinf(), state.best.threat_model
         options = resolve_step(settings, None)
@@ -212,7 +256,9 @@ class Turns:
             rules, mixed = replace(rules, epsilon=float(radii.max())), bool((radii != radii.max()).any())
             options = resolve_step(settings, radii if mixed else float(radii.max()))
             options |= {"radii": radii} if mixed else {}
-        trace = state.trace(rows)
+        if examples is not None:
+            row = replace(row, fixed={**row.fixed, row.begins_at: examples})
+        trace, calls = state.trace(rows), list[Returned]()
         try:
             result = run_attack(
                 row,
@@ -226,13 +272,14 @@ class Turns:
                 spent=most - passes,
                 logits=best.logits[rows],
                 trace=trace,
+                watch=calls.append,
                 **{**options, "max_queries": most},
             )
         except (AttackFailed, ModelFailed) as error:
             self._error = error
             self._open[place, rows] = False
             self._step[place, rows], self._upper[place, rows] = 0.0, torch.inf
-            state.crash(rows, error)
+            state.crash(rows, error, calls)
             return
         self._completed = True
         state.take(rows, result, trace, most - passes, self._classifier, place)

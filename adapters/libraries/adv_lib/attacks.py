@@ -120,6 +120,7 @@ _MINIMUM_NORM = (
         dict.fromkeys(("linf", "l2", "l1", "l0"), "fmn"),
         _FMN,
         **_TARGETED,
+        begins_at="starting_points",
         findings=("projection-stretches", "short-of-the-boundary", "last-component"),
     ),
     _row(
@@ -129,6 +130,7 @@ _MINIMUM_NORM = (
         variant="repaired",
         within=".repairs:projections_that_cross",
         **_TARGETED,
+        begins_at="starting_points",
     ),
     _row(
         "alma",

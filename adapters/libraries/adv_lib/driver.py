@@ -104,8 +104,14 @@ def _rounds(words: dict[str, Any]) -> dict[str, Any]:
     return rest | {"largest_const": words.get("initial_const", 1e-5) * 2.0 ** words["binary_search_steps"]}
 
 
+def _at_the_start(words: dict[str, Any]) -> dict[str, Any]:
+    """FMN that begins at its starting points, without a bisection of the line from the clean image to them."""
+    return {"binary_search_steps": 0, **words} if "starting_points" in words else words
+
+
 _UNITS: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "pgd_linf": _step_of_each,
     "carlini_wagner_l2": _patience,
     "carlini_wagner_linf": _rounds,
+    "fmn": _at_the_start,
 }

@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import math
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters import Classifier, ThreatModel, find_implementation, run_attack
 from davylamp.adapters.catalogue.lookup import require_library
 from davylamp.adapters.libraries.adv_lib import functions
 from davylamp.adapters.libraries.library import Library
@@ -178,3 +179,26 @@ def test_matched_pgd_agrees_with_the_other_libraries(digits):
     both: Tensor = ours.success & other.success
     assert both.any()
     assert math.isclose(float(ours.distance[both].max()), float(other.distance[both].max()), rel_tol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["fmn", "fmn@repaired"])
+def test_fmn_begins_at_the_examples_that_it_is_given(digits, name):
+    case, l2 = digits.first(5), ThreatModel("l2")
+    nearby = attack("ddn@repaired", case, l2, steps=40)
+    row, examples = find_implementation(f"adv-lib:{name}"), nearby.adv_inputs
+    assert nearby.success.all()
+    asked: list[Tensor] = []
+
+    class Watching(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            asked.append(inputs.detach().clone())
+            return digits.module(inputs)
+
+    begun = replace(row, fixed={**row.fixed, row.begins_at: examples})
+    words = {"steps": 3, "batch_size": 2, "learning_rate": 0.1, "logits": nearby.logits}
+    result = run_attack(begun, Classifier(Watching()), case.inputs, case.labels, l2, **words)
+    assert result.forwards.tolist() == [4] * 5  # one to see that they fool the model, no bisection
+    assert result.backwards.tolist() == [3] * 5
+    starts = [batch for batch in asked for some in examples.split(2) if torch.equal(batch, some)]
+    assert len(starts) >= 3  # each batch of two as it was given, none scaled or mixed up
+    assert (result.distance <= nearby.distance + 1e-6).all()
