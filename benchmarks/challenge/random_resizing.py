@@ -62,7 +62,7 @@ class EveryPlace:
     def logits(self, images: Tensor) -> Tensor:
         """Of images (N, C, H, W), or of own ones of every place (K, N, C, H, W): shape (K, N, classes)."""
         every = images if images.dim() == 5 else images.expand(len(self.boxes), *images.shape)
-        placed = torch.stack([self.place(own, box) for own, box in zip(every, self.boxes, strict=True)])
+        placed = torch.stack([self.place(batch, box) for batch, box in zip(every, self.boxes, strict=True)])
         return self.model(placed.flatten(0, 1)).unflatten(0, placed.shape[:2])
 
     @torch.no_grad()
@@ -144,11 +144,11 @@ def main() -> None:
         if not (steps or options.long):
             continue
         rows = (least > LEFT).nonzero()[:, 0]
-        own, mine = inputs[rows], labels[rows]
-        noisy = (own + radius * (2 * torch.rand_like(own) - 1)).clamp(0, 1)
-        begin = {"clean": own, "undefended": undefended[rows], "random": noisy}[start]
-        found = attack(_ascent(places, loss, mine), own, begin, radius, steps or options.long)
-        kept = places.kept(found, mine)
+        clean, truth = inputs[rows], labels[rows]
+        noisy = (clean + radius * (2 * torch.rand_like(clean) - 1)).clamp(0, 1)
+        begin = {"clean": clean, "undefended": undefended[rows], "random": noisy}[start]
+        examples = attack(_ascent(places, loss, truth), clean, begin, radius, steps or options.long)
+        kept = places.kept(examples, truth)
         alone = least.clone()
         alone[rows] = kept
         least = torch.minimum(least, alone)
