@@ -106,6 +106,7 @@ class Challenger:
         self.norm, self.epsilon, self.largest = norm, epsilon, largest
         self.effort = effort if defendant.model.random else replace(effort, eot=1)
         self.store, self.say, self.attempts = ResultsStore(folder), say or (lambda _: None), []
+        self._right: dict[str, np.ndarray] = {}
 
     def run(self) -> Challenge:
         """Every part, one after the other.
@@ -252,11 +253,13 @@ class Challenger:
 
     def _right_when_clean(self, name: str) -> np.ndarray:
         """Images that a model gets right without an attack, (n,) bool: those that attacks on it begin with."""
-        model = self._model(name)
-        labels = self.data.labels.to(model.device)
-        with model.frozen():
-            logits = clean_logits(model, self.data.inputs.to(model.device), labels)
-        return (logits.argmax(1) == labels).cpu().numpy()
+        if name not in self._right:
+            model = self._model(name)
+            labels = self.data.labels.to(model.device)
+            with model.frozen():
+                logits = clean_logits(model, self.data.inputs.to(model.device), labels)
+            self._right[name] = (logits.argmax(1) == labels).cpu().numpy()
+        return self._right[name]
 
     def _conclude(self) -> Challenge:
         mine = [attempt for attempt in self.attempts if attempt.part != "undefended"]
