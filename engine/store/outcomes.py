@@ -319,7 +319,7 @@ def _outcome(
     adv_logits = logits_of(record.table, "adv_logits")
     costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     columns = join_columns(stored, costs)
-    silent = ~adv_logits.isfinite().all(1).numpy()
+    silent = _silent_images(adv_logits)
     unmeasured = dict(record.meta.get("unmeasured", {}))
     if not has_confidences(record.meta):
         unmeasured |= {name: NO_CONFIDENCES for name in symbols if needs_confidences(name)}
@@ -336,6 +336,13 @@ def _outcome(
     if tested is not None:
         further["OTR"] = mean_rate([*transfer_rates(columns, outcome.usable, tested).values()])
     return replace(outcome, columns=join_columns(columns, further))
+
+
+def _silent_images(logits: Tensor) -> np.ndarray:
+    """Images with a logit that is not finite, (n,) bool; a finite sum rules them out at once."""
+    if logits.sum().isfinite():
+        return np.zeros(len(logits), bool)
+    return ~logits.isfinite().all(1).numpy()
 
 
 def _what_is_there(outcomes: Outcomes) -> str:
@@ -411,7 +418,9 @@ def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.nd
     unknown = needs_confidences(symbol) and not outcome.has_confidences
     if unknown or logits is None or outcome.adv_logits is None or outcome.silent is None:
         return np.full(len(outcome.columns["label"]), np.nan)
-    answers = outcome.adv_logits.masked_fill(torch.tensor(outcome.silent)[:, None], 0.0)
+    answers = outcome.adv_logits
+    if outcome.silent.any():
+        answers = answers.masked_fill(torch.tensor(outcome.silent)[:, None], 0.0)
     rates = fooling_rate_at_k(logits, answers, int(symbol.removeprefix(_RATE)), reduction="none")
     return np.where(outcome.usable & ~outcome.silent, rates.numpy(), np.nan)
 

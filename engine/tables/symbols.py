@@ -149,7 +149,8 @@ class CellDraws:
     def prepare(self, outcomes: Outcomes, symbols: Sequence[str]) -> None:
         """Look at all cells for what one cell alone does not say: the best distances of OPT, and CF of each model."""
         self._best = best_distances_of(outcomes.done) if "OPT" in symbols else {}
-        self._clean = _draw_clean(outcomes, self.counts) if "CF" in symbols else {}
+        if "CF" in symbols:
+            self._clean = _draw_clean(outcomes, self.counts, self._clean)
 
     def draw(self, outcome: Outcome, outcomes: Outcomes, symbols: Sequence[str]) -> dict[str, Draws]:
         """Every symbol of a finished cell; `prepare` comes first.
@@ -228,12 +229,14 @@ def robust_of(outcome: Outcome) -> np.ndarray:
     return np.where(columns["attacked"] & ~columns["violated"], 1 - columns["draws_fooled"], 0.0)
 
 
-def _draw_clean(outcomes: Outcomes, counts: Callable[[int], np.ndarray]) -> dict[str, Draws]:
-    """CF by subject: the same for every attack on it."""
+def _draw_clean(
+    outcomes: Outcomes, counts: Callable[[int], np.ndarray], known: Mapping[str, Draws]
+) -> dict[str, Draws]:
+    """CF by subject: the same for every attack on it, and in every table."""
     attacked = {outcome.cell.subject.key for outcome in outcomes.done}
-    draws = {}
+    draws = dict(known)
     for key, clean in outcomes.clean.items():
-        if key in attacked:
+        if key in attacked and key not in draws:
             columns, n = clean.columns, clean.subject.images
             draws[key] = draws_of(draw_macro_f1(counts(n), columns["label"], columns["predicted"]), n)
     return draws

@@ -77,8 +77,8 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
     drawn = CellDraws(
         bootstrap, seed, kept={*DEFAULTS["attacks"], *DEFAULTS["models"]}
     )  # what tables share is drawn once
+    pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)  # first: it reads what the others need
     attacks, models = (build_table(outcomes, by=by, drawn=drawn) for by in ("attacks", "models"))
-    pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)
     del drawn
     about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
     judged = judge_all(outcomes.done, about)
