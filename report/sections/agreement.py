@@ -161,7 +161,7 @@ def _matrix(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
 
 def _note(pairs: Sequence[PairVerdict]) -> str:
     """The rule, and what these numbers of images can show."""
-    power = sorted({pair.judgement.power for pair in pairs}, key=len)
+    power = sorted({pair.judgement.power for pair in pairs}, key=lambda text: (len(text), text))
     more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
     return f"{RULE} Here: {'; '.join(power[:_SAID])}{more}."
 
