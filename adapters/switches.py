@@ -1,6 +1,6 @@
-"""What of the process other people's code may not change: torch's switches, NumPy's errors, warnings, the folder.
+"""Switches of the process: kept from other people's code, and float32 in full for the judge.
 
-And the precision of float32, which is the judge's to choose.
+They are torch's switches, NumPy's errors, warnings, and the working folder.
 """
 
 import os

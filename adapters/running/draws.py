@@ -1,4 +1,4 @@
-"""What the judge asks: in full float32, and a model that is meant to draw random numbers by repeated draws."""
+"""The answers that images are judged by: in full float32, and of a model that draws random numbers many of them."""
 
 import math
 from collections.abc import Iterator

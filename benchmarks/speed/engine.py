@@ -31,6 +31,7 @@ from torch import nn
 from davylamp.adapters import Classifier
 from davylamp.adapters.data.datasets import load_data
 from davylamp.adapters.models.zoo.load import load_model
+from davylamp.adapters.running.run import DEFAULT_BATCH_SIZE
 from davylamp.benchmarks.speed.adapters import LIBRARIES, library_call
 from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, make_plan
@@ -88,15 +89,19 @@ def measure_overhead_of_many(images: int, steps: int) -> SpeedFigure:
 def _overhead(
     classifier: Classifier, config: Config, inputs: torch.Tensor, labels: torch.Tensor, rounds: int, goal: float
 ) -> SpeedFigure:
-    """An evaluation over its attacks called directly on the images that the model gets right, in turns."""
-    images, right = len(labels), classifier.check(inputs, labels).argmax(1) == labels
+    """An evaluation over its attacks called directly on the images that the model gets right, in turns.
+
+    Both call a library with as many images at once: fewer cost more an image, and many more do not fit the caches.
+    """
+    given, right = len(labels), classifier.check(inputs, labels).argmax(1) == labels
     inputs, labels = inputs[right], labels[right]
     libraries = [str(choice.attack).partition(":")[0] for choice in config.attacks]
     steps = config.attacks[0].parameters["steps"]
 
     def bare() -> None:
         for library in libraries:
-            library_call(library, classifier, inputs, labels, steps)
+            for images, truth in zip(*(each.split(DEFAULT_BATCH_SIZE) for each in (inputs, labels)), strict=True):
+                library_call(library, classifier, images, truth, steps)
 
     if rounds > 1:
         bare()
@@ -104,7 +109,7 @@ def _overhead(
     for turn in range(rounds):
         for is_whole in (True, False) if turn % 2 else (False, True):
             (whole if is_whole else direct).append(seconds(lambda: run(config)) if is_whole else seconds(bare))
-    note = f"PGD, {steps} steps, {len(labels)} of {images} images attacked, {torch.get_num_threads()} threads"
+    note = f"PGD, {steps} steps, {len(labels)} of {given} images attacked, {torch.get_num_threads()} threads"
     print(f"overhead: evaluation {statistics.median(whole):.1f} s, bare attacks {statistics.median(direct):.1f} s")
     return ratio_of(
         "time of an evaluation", whole, direct, peer="its attacks, called directly", at_most=goal, note=note

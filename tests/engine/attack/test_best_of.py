@@ -71,7 +71,6 @@ def test_what_comes_from_far_outside_gets_its_passes_at_once_if_they_suffice(dig
     if early:
         assert second.name == "adv-lib:pdgd"
         cost = run.forwards + run.backwards
-        assert (cost <= early).all()
         assert (cost == early).all()  # its schedule is longer and is cut off
     else:
         assert "adv-lib:pdgd" not in {row.name for row, *_ in watched}
