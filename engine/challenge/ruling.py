@@ -37,10 +37,11 @@ def rule(
     """The verdict.
 
     "falls": not more than five points above the undefended model in the worst case over all attacks, image by image;
-    without an undefended model, not more than five points above 0. Else "masks", if there is a sign of masked
-    gradients: what is left was not shown to be robust. Else "unknown", if a kind of attacker has no result, too
-    few images or draws judged, or of too many images nothing is said. Else "holds": against these attacks, which is
-    all that is known.
+    without an undefended model, not more than five points above 0. Not so where the defended model is within five
+    points of that when clean and the attacks take no five points from it: nothing was to be defended. Else "masks",
+    if there is a sign of masked gradients: what is left was not shown to be robust. Else "unknown", if a kind of
+    attacker has no result, too few images or draws judged, nothing was to be defended, or of too many images nothing
+    is said. Else "holds": against these attacks, which is all that is known.
 
     Args:
         clean: accuracy without an attack.
@@ -57,7 +58,9 @@ def rule(
     done = [attempt for attempt in tried if attempt.proved.any()]
     if not done:
         return Ruling("unknown", "not judged: no attack gave a result", reasons)
-    if worst.value <= (0.0 if undefended is None else undefended.value) + WITHIN:
+    least = (0.0 if undefended is None else undefended.value) + WITHIN
+    untouched = undefended is not None and clean.value <= least and worst.value >= clean.value - WITHIN
+    if worst.value <= least and not untouched:
         also = f"; its gradients are masked: {'; '.join(reasons)}" if reasons else ""
         return Ruling("falls", f"falls to {share_text(worst)} from {clean.value:.1%}{beside}{also}", reasons)
     left = f"{share_text(worst)} of {clean.value:.1%} left{beside}"
@@ -66,8 +69,10 @@ def rule(
         return Ruling(
             "masks", f"gradient masking: {'; '.join(reasons)}; {left}, which was not shown to be robust", reasons
         )
-    gaps, least = gaps_of(attempts, draws), (0.0 if undefended is None else undefended.value) + WITHIN
-    if worst.low <= least:
+    gaps = gaps_of(attempts, draws)
+    if untouched:
+        gaps.append("the attacks take next to nothing from either model at this radius (a larger --epsilon does)")
+    elif worst.low <= least:
         gaps.append(f"{worst.n} images are too few to tell what is left from {least:.1%}")
     if (unknown := _unproved(tried)) and worst.value - unknown / worst.n <= least + 1e-9:
         gaps.append(f"on {unknown} of {worst.n} images no attack by gradients gave an example that keeps the rules")

@@ -92,7 +92,6 @@ ROWS = (
 
 DEFENCES: Mapping[str, Defence] = {row.full_name: row for row in ROWS}
 LEFT_OUT: Mapping[str, str] = {
-    "art: TotalVarMin, GaussianAugmentation": "they draw random numbers at every answer",
     "art: ThermometerEncoding": "it changes the number of channels: a model has to be trained for it",
     "art: PixelDefend": "it needs a PixelCNN, which no package ships",
     "art: Cutout, CutMix, Mixup, LabelSmoothing": "they change training, not the answers of a model",

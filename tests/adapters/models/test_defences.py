@@ -15,7 +15,8 @@ from davylamp.adapters import Classifier, defend
 from davylamp.adapters.models.box import cut_to_box
 from davylamp.adapters.models.defences.defend import Defended
 from davylamp.adapters.models.defences.names import is_defence, read_defence
-from davylamp.adapters.models.defences.rows import DEFENCES
+from davylamp.adapters.models.defences.rows import DEFENCES, LEFT_OUT
+from davylamp.adapters.models.defences.transforms import OfArt
 from davylamp.adapters.models.ensemble import ensemble_of
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.running.seeding import seeded
@@ -265,6 +266,14 @@ def test_what_is_outside_of_the_box_or_no_number(images):
     changed = transformed("pillow:jpeg", hole)
     assert changed.isnan().sum() == 1
     assert changed[0, 1, 2, 3].isnan()
+
+
+def test_what_is_left_out_is_no_row():
+    model = Classifier(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), num_classes=4)
+    parts = [part for name in DEFENCES if name.startswith("art:") for part in defend(model, name).modules()]
+    run = {type(part.preprocessor).__name__ for part in parts if isinstance(part, OfArt)}
+    assert {"JpegCompression", "TotalVarMin"} <= run
+    assert not run & {name for left in LEFT_OUT for name in left.partition(": ")[2].split(", ")}
 
 
 def test_a_transformation_that_changes_the_shape_is_named():

@@ -57,6 +57,17 @@ def test_what_is_near_the_undefended_falls():
     assert "falls to 5.0% [0.6, 16.9] of 40 from 95.0%, where the undefended" in judged(attempts, 0).sentence
 
 
+def test_where_the_undefended_keeps_all_too_nothing_fell():
+    """Every model would be within five points of what attacks leave of the undefended: that is no fall."""
+    complete = [attempt(part, 0) for part in ("white-box", "scores", "decisions")]
+    kept = judged(complete, 38)
+    assert kept.verdict == "unknown"
+    assert "next to nothing from either model at this radius" in kept.sentence
+    assert judged([attempt("white-box", 2), *complete[1:]], 36).verdict == "unknown"  # five points of both
+    assert judged([attempt("white-box", 30), *complete[1:]], 38).verdict == "falls"  # the defence makes it worse
+    assert judged([attempt("white-box", 3), *complete[1:]], 34).verdict == "falls"  # something was to be defended
+
+
 def test_what_stands_without_a_sign_of_masking_holds_against_these_attacks():
     attempts = [attempt("white-box", 8), attempt("scores", 5), attempt("transfer", 2, first=9)]
     attempts += [attempt("larger radius", 38, epsilon=0.5), attempt("single step", 6)]
