@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, UnknownName
 from .merge import open_sources
 from .options import Json
 
@@ -72,7 +72,10 @@ def export_results(  # noqa: PLR0913, PLR0917 - one argument per option
     from ..engine.sharing.describe import Terms
 
     terms = Terms(licence, creator, name, description)
-    if what not in {form.value for form in Form}:
+    formats = {form.value for form in Form}
+    if what not in formats:
+        if out is not None and not Path(what).exists():
+            raise UnknownName("format", what, formats)
         if out is not None or data is not None:
             raise InvalidInput("expected davylamp export FOLDER BUNDLE.zip without -o and --data")
         _export_bundle(open_sources(context, [Path(what)]), where, terms, images=images)

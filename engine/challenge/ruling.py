@@ -71,7 +71,7 @@ def rule(
         )
     gaps = gaps_of(attempts, draws)
     if untouched:
-        gaps.append("the attacks take next to nothing from either model at this radius (a larger --epsilon does)")
+        gaps.append("the attacks take next to nothing from either model at this radius (try a larger --epsilon)")
     elif worst.low <= least:
         gaps.append(f"{worst.n} images are too few to tell what is left from {least:.1%}")
     if (unknown := _unproved(tried)) and worst.value - unknown / worst.n <= least + 1e-9:

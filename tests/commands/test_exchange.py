@@ -99,6 +99,7 @@ def test_a_crash_is_named(run, evaluated, tmp_path):
         (("table", "results", "--references"), "davylamp import attackbench"),
         (("table", "results", "--references", "--transfer"), "expected --references without"),
         (("table", "results", "--references", "--pooled"), "expected --references without"),
+        (("export", "attackbenc", "results", "-o", "files"), "unknown format 'attackbenc'; did you mean attackbench?"),
         (("export", "attackbench", "none", "-o", "files"), "expected a results folder"),
         (("export", "attackbench", "results", "-o", "results"), "another folder"),
         (("export", "attackbench", "results", "-o", "net.py"), "choose another folder"),
