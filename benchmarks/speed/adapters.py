@@ -6,7 +6,7 @@ the middle half. "counted" is the library on the counting wrapper (goal <= 1.03)
 that is never reached (the best example is kept at every query), "run_attack" the whole verb: checks, the judge's three
 extra forward passes, distances (goal <= 1.03 for the 40 steps that are PGD's default). "budget" is only timed if asked.
 
-    python -m davylamp.benchmarks.speed.adapters [--quick] [--images 4] [--steps 40] [--rounds 4] [--budget]
+    python -m davylamp.benchmarks.speed.adapters [--quick] [--images 4] [--steps 40] [--rounds 8] [--budget]
 """
 
 import statistics
@@ -85,7 +85,7 @@ def main() -> None:
     parser = benchmark_parser(__doc__)
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--budget", action="store_true", help="time a budget that is never reached, too")
     options = parser.parse_args()
     images, steps, rounds = (1, 1, 2) if options.quick else (options.images, options.steps, options.rounds)
