@@ -38,6 +38,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, load, 
 from davylamp.engine.run.executor import Executor
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.store.frames import list_cells
+from davylamp.memory import keep_freed_memory
 
 MODEL, OTHER = "demo:efficientnet-lite0", "demo:efficientnet-lite1"
 SIDE = 224
@@ -214,6 +215,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--memory-of", help="(internal) run in a process of its own")
     options = parser.parse_args()
+    keep_freed_memory()  # as every command and every worker does
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if options.memory_of:
