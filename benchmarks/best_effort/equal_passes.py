@@ -1,6 +1,6 @@
 """The median distance after N passes an image: `best` against every minimum-norm row alone, at equal N.
 
-    python -m davylamp.benchmarks.best_effort.equal_passes [--quick] [--images 40] [--passes 50,100,200,500,1000,2000]
+    python -m davylamp.benchmarks.best_effort.equal_passes [--quick] [--images 40] [--first 0] [--passes 50,100,200,500,1000,2000]
         [--models digits:standard,...] [--norms linf,l2] [--rows adv-lib:fmn,...]
 
 AttackBench's rule (Cina et al. 2025): a pass is one image through the model, forwards or backwards, and what counts is
@@ -56,14 +56,14 @@ class EqualPasses(NamedTuple):
     one_run: tuple[Sequence[float], ...] = ()
 
 
-def load_case(name: str, images: int) -> Case:
-    """A model and images that it gets right."""
+def load_case(name: str, images: int, first: int = 0) -> Case:
+    """A model and images that it gets right, from the `first` of these on (counted from 0)."""
     if name.startswith("digits:"):
-        classifier, data = load_small_model(name.partition(":")[2]), load_digits_data(2 * images)
+        classifier, data = load_small_model(name.partition(":")[2]), load_digits_data(2 * (first + images))
     else:
         classifier = load_model(name)
         data = load_data("demo:imagenet", resize=classifier.resize, crop=classifier.crop)
-    right = (classifier.predict_logits(data.inputs).argmax(1) == data.labels).nonzero()[:images, 0]
+    right = (classifier.predict_logits(data.inputs).argmax(1) == data.labels).nonzero()[first : first + images, 0]
     return classifier, data.inputs[right], data.labels[right]
 
 
@@ -174,6 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one model, two numbers of passes, three rows")
     parser.add_argument("--images", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0, help="images that are right and left out before the first")
     parser.add_argument("--models", default=",".join(f"digits:{name}" for name in TRAININGS))
     parser.add_argument("--norms", default="linf,l2")
     parser.add_argument("--passes", default=",".join(map(str, PASSES)))
@@ -182,7 +183,7 @@ def main() -> None:
     passes = (20, 60) if options.quick else tuple(map(int, options.passes.split(",")))
     images = 3 if options.quick else options.images
     for model in ["digits:standard"] if options.quick else options.models.split(","):
-        case = load_case(model, images)
+        case = load_case(model, images, options.first)
         for norm in options.norms.split(","):
             names = [name for name in single_rows(norm) if not options.rows or name in options.rows.split(",")]
             lines = run_best(case, norm, passes)
