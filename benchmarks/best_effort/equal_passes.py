@@ -1,7 +1,7 @@
 """The median distance after N passes an image: `best` against every minimum-norm row alone, at equal N.
 
-    python -m davylamp.benchmarks.best_effort.equal_passes [--quick] [--images 40] [--first 0] [--passes 50,100,200,500,1000,2000]
-        [--models digits:standard,...] [--norms linf,l2] [--rows adv-lib:fmn,...]
+    python -m davylamp.benchmarks.best_effort.equal_passes [--quick] [--images 40] [--first 0]
+        [--passes 50,100,200,500,1000,2000] [--models digits:standard,...] [--norms linf,l2] [--rows adv-lib:fmn,...]
 
 AttackBench's rule (Cina et al. 2025): a pass is one image through the model, forwards or backwards, and what counts is
 the nearest adversarial point that the model was asked about within N passes, whether the attack returns it or not. A

@@ -139,16 +139,26 @@ def bands(draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def draw_macro_f1(counts: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """`metrics.macro_f1` over the classes that are met, shape (R,); labels and predictions (n,)."""
     classes = np.unique(np.concatenate([labels, predicted]))
-    actual = (labels[:, None] == classes).astype(float)
-    assigned = (predicted[:, None] == classes).astype(float)
+    right = labels == predicted
 
     def score(drawn: np.ndarray) -> np.ndarray:
-        hits, sizes = drawn @ (actual * assigned), drawn @ (actual + assigned)
+        hits = _sums_by_class(drawn[:, right], labels[right], classes)
+        sizes = _sums_by_class(drawn, labels, classes) + _sums_by_class(drawn, predicted, classes)
         met = (sizes > 0).sum(1)
         scores = (2 * hits / np.where(sizes > 0, sizes, 1)).sum(1)
         return np.where(met > 0, scores / np.maximum(met, 1), math.nan)
 
     return _by_groups(score, counts, labels)
+
+
+def _sums_by_class(drawn: np.ndarray, of_images: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """How many of the drawn images (R, n) are of each class, (R, C); `of_images` is the class of each, (n,)."""
+    order = np.argsort(of_images, kind="stable")
+    met, begins = np.unique(of_images[order], return_index=True)
+    sums = np.zeros((len(drawn), len(classes)))
+    if len(met):
+        sums[:, np.searchsorted(classes, met)] = np.add.reduceat(drawn[:, order], begins, axis=1)
+    return sums
 
 
 def draw_levels(seconds: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from ...adapters.result import measured_norm, usable_images
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
 from ...metrics import fooling_rate_at_k
+from ..at_once import map_at_once
 from ..cell import Cell, ModelOnData
 from ..confidences import NO_CONFIDENCES, needs_confidences
 from ..measure_groups import is_group
@@ -241,17 +242,25 @@ def read_outcomes(
     states: list[CellState] = []
     done: list[Outcome] = []
     shown = ("adv_picture", "adv_cam") if examples else ()
-    for key, record in reader.records("cells", (*NEEDED, "adv_logits", *shown)):
+
+    def look_at(item: tuple[str, Record]) -> tuple[CellState, Outcome | None]:
+        key, record = item
         cell = Cell.from_record(record.meta)
-        states.append(CellState(key, cell, record.meta["status"], record.meta["reason"], dict(record.meta)))
-        if not record.failed and not unknown_attack(cell):
-            columns = StoredColumns(record, reader.repeated)
-            outcome = _outcome(cell, record, columns, clean.get(cell.subject.key), symbols, (transfers or {}).get(key))
-            outcome = outcome if keep_logits(cell.subject) else replace(outcome, adv_logits=None)
-            if examples:
-                shown = pictures_of(record.table, "adv_", confidences=outcome.has_confidences)
-                outcome = replace(outcome, examples=shown)
-            done.append(outcome)
+        state = CellState(key, cell, record.meta["status"], record.meta["reason"], dict(record.meta))
+        if record.failed or unknown_attack(cell):
+            return state, None
+        columns = StoredColumns(record, reader.repeated)
+        outcome = _outcome(cell, record, columns, clean.get(cell.subject.key), symbols, (transfers or {}).get(key))
+        outcome = outcome if keep_logits(cell.subject) else replace(outcome, adv_logits=None)
+        if not examples:
+            return state, outcome
+        return state, replace(outcome, examples=pictures_of(record.table, "adv_", confidences=outcome.has_confidences))
+
+    runs_users_code = any(map(is_file_name, symbols))  # which need not bear several threads
+    records = reader.records("cells", (*NEEDED, "adv_logits", *shown))
+    for state, outcome in (map if runs_users_code else map_at_once)(look_at, records):
+        states.append(state)
+        done += [] if outcome is None else [outcome]
     parts = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in reader.records("parts", ())}
     finished = {state.key for state in states}
     succeeded = [state.cell for state in states if state.status != "failed"]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from filelock import FileLock, Timeout
 
 from ...errors import DavylampError, StoreMismatch, Unavailable
+from ..at_once import map_at_once
 from .choose_record import choose_among, content_in, read_files
 from .files import expand_path, read_whole, replace_file
 from .sealed import FORMAT, Conflict, Damaged, Record, content_of, seal
@@ -122,15 +123,20 @@ class ResultsStore:
             headers: without a column, and what a file says of itself is believed: bytes that were altered in its
                 columns go unnoticed. Two files of one key are read whole all the same.
         """
-        for key, files in sorted(self._by_key(kind).items()):
+
+        def read(item: tuple[str, list[Path]]) -> tuple[str, Record | Damaged] | None:
+            key, files = item
             try:
-                yield key, _choose(files, kind, key, columns, headers=headers)
+                return key, _choose(files, kind, key, columns, headers=headers)
             except Damaged as damage:
-                yield key, damage
+                return key, damage
             except DavylampError as error:  # one file that cannot be read costs itself
-                yield key, Damaged(str(error))
+                return key, Damaged(str(error))
             except FileNotFoundError:  # another process has just put the parts together
-                continue
+                return None
+
+        listed = sorted(self._by_key(kind).items())
+        yield from filter(None, map(read, listed) if headers else map_at_once(read, listed))
 
     def remove(self, kind: Kind, key: str) -> None:
         """Delete what there is of a key."""

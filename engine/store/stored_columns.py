@@ -11,6 +11,7 @@ from .sealed import Record
 HEAVY = ("logits", "adv_logits", "cam", "adv_cam", "picture", "adv_picture")
 _REPEATED = ("index", "label", "image", "violations")  # the same in many records of a folder
 _KNOWN = 16  # arrays of a name that are held against a new one
+_ROOM = 2**27  # bytes of further columns of a folder that are held once they were read; a large folder reads them again
 
 
 class RepeatedArrays:
@@ -18,6 +19,15 @@ class RepeatedArrays:
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
+        self._room = _ROOM
+
+    def takes(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        """Whether there is room to hold further arrays; if so, it is theirs."""
+        needed = sum(array.nbytes for array in arrays.values())
+        if needed > self._room:
+            return False
+        self._room -= needed
+        return True
 
     def array_of(self, name: str, column: pa.ChunkedArray) -> np.ndarray:
         """The values of a column, (n,); not to be written to."""
@@ -45,7 +55,7 @@ class StoredColumns(Mapping[str, np.ndarray]):
         held = [name for name in record.table.column_names if name not in HEAVY]
         self._held = {name: repeated.array_of(name, record.table[name]) for name in held}
         self._names = dict.fromkeys(name for name in record.shape.schema.names if name not in HEAVY)
-        self._more = record.more
+        self._more, self._repeated = record.more, repeated
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name in self._held:
@@ -66,7 +76,7 @@ class StoredColumns(Mapping[str, np.ndarray]):
     def joined(self, further: Mapping[str, np.ndarray]) -> "StoredColumns":
         """The same with further columns, or with others in place of some."""
         other = object.__new__(StoredColumns)
-        other._more = self._more
+        other._more, other._repeated = self._more, self._repeated
         other._held, other._names = {**self._held, **further}, {**self._names, **dict.fromkeys(further)}
         return other
 
@@ -79,7 +89,10 @@ class StoredColumns(Mapping[str, np.ndarray]):
         if self._more is None:
             raise KeyError(names[0])
         table = self._more(names)
-        return {name: table[name].to_numpy() for name in names}
+        read = {name: table[name].to_numpy() for name in names}
+        if self._repeated.takes(read):
+            self._held.update(read)
+        return read
 
 
 def join_columns(columns: Mapping[str, np.ndarray], further: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:

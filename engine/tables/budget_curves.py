@@ -13,6 +13,7 @@ import numpy as np
 from ...adapters.threat_model import NORMS
 from ...adapters.words import radius_text
 from ...errors import InvalidInput, UnknownName, Unsupported
+from ..at_once import map_at_once
 from ..statistics.bootstrap import resample
 from ..store.outcomes import Outcomes, outcomes_of
 from ..store.references import Reference, envelopes_of, setting_of_reference
@@ -110,8 +111,8 @@ def build_curves(
         imported = [] if queries else _imported(runs, outcomes.references, name, grey=grey)
         shown[name] = tuple(sorted({0.0, *map(float, budgets or _round(top, name, against, groups))}))
         grid = _grid(top, (*shown[name], *_budgets_run(points)), log=queries)
-        curves += [draw_run(run, grid, counts, best, envelopes) for run in runs]
-        curves += [draw_points(each, counts) for each in points]
+        curves += map_at_once(lambda run, grid=grid: draw_run(run, grid, counts, best, envelopes), runs)
+        curves += map_at_once(lambda each: draw_points(each, counts), points)
         for reference, model, scale in imported:
             setting = setting_of_reference(reference, outcomes.references)
             curves.append(draw_reference(reference, model, setting, grid, counts, scale))

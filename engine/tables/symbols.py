@@ -169,8 +169,10 @@ class CellDraws:
             return known
         images, subject = outcome.cell.subject.images, outcome.cell.subject.key
         weights = self.counts(images)
-        if images not in self._exact:
-            self._exact = {images: weights.astype(float)}
+        exact = self._exact.get(images)
+        if exact is None:
+            exact = weights.astype(float)
+            self._exact = {images: exact}
         held = replace(outcome, columns=hold_columns(outcome.columns, lacking))
         columns = np.stack([column_of(held, outcomes, symbol) for symbol in lacking], axis=1)
         plain = np.array([is_share(symbol) for symbol in lacking], bool)
@@ -178,7 +180,7 @@ class CellDraws:
         for chosen, rows in ((plain, 1), (~plain, len(weights))):
             names = [symbol for symbol, taken in zip(lacking, chosen, strict=True) if taken]
             if names:
-                means = draw_means(self._exact[images][:rows], columns[:, chosen])
+                means = draw_means(exact[:rows], columns[:, chosen])
                 drawn |= dict(zip(names, means, strict=True))
         for symbol in lacking:
             special = _draw_special(outcome, symbol, weights, self._best)

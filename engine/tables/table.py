@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ...errors import InvalidInput
+from ..at_once import map_at_once
 from ..measure_groups import COVERAGES
 from ..parametrised import base_of
 from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_means, draws_of, interval
@@ -140,17 +141,18 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     inner = symbols if "seconds" in symbols else (*symbols, "seconds")  # CTC ranks them
     drawn.prepare(outcomes, inner)
     groups = group_cells(outcomes, by, mixed=mixed)
-    every: list[dict[str, Estimate]] = []
-    seconds: list[Draws] = []
     shares = [symbol for symbol in symbols if is_share(symbol)] if drawn.bootstrap else []
-    ends: list[dict[str, tuple[float, float]]] = []
-    for group in (_holding(each, shares) for each in groups):
+
+    def estimate(group: Group) -> tuple[dict[str, Estimate], Draws, dict[str, tuple[float, float]]]:
+        """A row's estimates, the draws of its seconds, and the ends of its shares."""
+        group = _holding(group, shares)
         draws = _draw_group(group, outcomes, inner, drawn, pooled=pooled)
         if "RA_worst" in symbols and group.parts:
             draws["RA_worst"] = _draw_worst(group.parts, drawn.counts)
-        every.append({symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()})
-        seconds.append(draws["seconds"])
-        ends.append({symbol: _ends_of(group, outcomes, symbol, pooled=pooled) for symbol in shares})
+        estimates = {symbol: interval(each.ratio, each.n, each.different) for symbol, each in draws.items()}
+        return estimates, draws["seconds"], {name: _ends_of(group, outcomes, name, pooled=pooled) for name in shares}
+
+    every, seconds, ends = zip(*map_at_once(estimate, groups), strict=True)
     if "CTC" in symbols:
         _rank_times(groups, seconds, every)
     lines = []
@@ -264,7 +266,7 @@ def _draw_worst(parts: list[list[Outcome]], counts: Callable[[int], np.ndarray])
     return draw_means(counts(len(robust)), robust[:, None])[0]
 
 
-def _rank_times(groups: list[Group], seconds: list[Draws], every: list[dict[str, Estimate]]) -> None:
+def _rank_times(groups: list[Group], seconds: Sequence[Draws], every: Sequence[dict[str, Estimate]]) -> None:
     """CTC: levels among the attacks of the table, or on one model among those on it."""
     models: dict[Any, list[int]] = {}
     for row, group in enumerate(groups):

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from ...adapters.words import radius_text, threat_text
+from ...engine.at_once import map_at_once
 from ...engine.store.outcomes import Outcome
 from ...engine.store.pictures import Example
 from ..parts.blocks import Column, Entry, Gallery, PageTable, Picture, Section, Text, make_table
@@ -43,8 +44,12 @@ def write_gallery(folder: Folder, pairs: Sequence[PairVerdict], *, budget: int =
          for example in outcome.examples),
         key=lambda job: job[:2],
     )  # fmt: skip
-    for _, _, outcome, example in jobs:
-        picture = _picture(folder, outcome, example) if spent < budget else None
+
+    def draw(job: tuple[Any, ...]) -> Picture | None:
+        return _picture(folder, *job[2:]) if spent < budget else None
+
+    for made in map_at_once(draw, jobs):
+        picture = made if spent < budget else None  # those that were made ahead, too
         if picture is None:
             left += 1
             continue
