@@ -295,3 +295,28 @@ def test_in_python_a_part_that_is_none_is_refused_before_anything_is_loaded(file
     monkeypatch.setattr("davylamp.verbs.make_plan", lambda *_, **__: pytest.fail("it was planned"))
     with pytest.raises(InvalidInput, match="expected a part from 1 to 4, got '0/4'"):
         davylamp.evaluate("net.py:one", attacks="foolbox:pgd", data="net.py:images", out="r", part="0/4")
+
+
+@pytest.mark.parametrize("made", ["x", None, {"plan": [1]}])
+def test_a_piece_that_does_not_say_which_evaluation_made_it_is_damaged(files, made):
+    plan = make_plan(config(PGD))
+    run_parts(plan, 2, "apart{}")
+    store = ResultsStore("apart1")
+    key = store.keys("parts")[0]
+    record = store.read("parts", key)
+    store.write("parts", key, record.table, {**record.meta, "identity": made})
+    with pytest.raises(InvalidInput, match=r"it does not say which evaluation made it"):
+        merge_folders(["apart1", "apart2"], "merged")
+
+
+def test_a_piece_of_a_cell_of_billions_of_images_is_left_alone(files):
+    plan = make_plan(config(PGD))
+    cell = plan.cells[0]
+    run_parts(plan, 2, "apart{}")
+    vast = replace(cell, subject=replace(cell.subject, images=10**12))
+    store = ResultsStore("apart1")
+    record = store.read("parts", store.keys("parts")[0])
+    store.write("parts", f"{vast.key}-0", record.table, {**record.meta, "key": vast.key, "spec": vast.spec})
+    merge_folders(["apart1", "apart2"], "merged")
+    assert ResultsStore("merged").keys("cells") == [cell.key]
+    assert ResultsStore("merged").keys("parts") == [f"{vast.key}-0"]
