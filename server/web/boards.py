@@ -230,13 +230,19 @@ def _is_yes(text: str) -> bool:
 
 
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
-    """When the cells of a component were finished, and the share that was fooled in all of them until then."""
+    """When the cells of a component were finished, and the share that was fooled in all of them until then.
+
+    A cell that later tasks have taken over counts once.
+    """
     mine = (CellRow.model_id == component) | (CellRow.attack_id == component) | (CellRow.defence_id == component)
     counted = (mine, CellRow.state == "done", CellRow.attack_id.is_not(None))
     rows = session.scalars(cells_for(viewer).where(*counted).order_by(CellRow.created)).all()
+    first: dict[str, CellRow] = {}
+    for row in rows:
+        first.setdefault(row.key, row)
     attacked = fooled = 0
     course = []
-    for row in rows:
+    for row in first.values():
         attacked, fooled = attacked + row.attacked, fooled + row.fooled
         course.append((row.created, fooled / attacked if attacked else float("nan")))
     return course

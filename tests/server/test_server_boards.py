@@ -308,3 +308,17 @@ def test_a_task_whose_cells_were_all_there_is_read_like_any_other(evaluate, visi
     exported = build_table(tmp_path / "fetched" / "results", by="models", metrics=["MR"], bootstrap=0)
     shares = {cell["model"]: cell["share"] for cell in cells[first]}
     assert {row.labels["model"]: row.metrics["MR"].value for row in exported.rows} == pytest.approx(shares)
+
+
+def test_a_cell_that_a_later_task_takes_over_counts_once_for_its_component(evaluate, folder, embedded):
+    evaluate(("foolbox:fgsm", {}), ("foolbox:pgd", {"steps": 5}))
+    with folder.database.reading() as session:
+        before = boards.count_fooled(session, VISITOR, embedded[MODELS[0]])
+    evaluate(("foolbox:fgsm", {}))
+    with folder.database.reading() as session:
+        assert boards.count_fooled(session, VISITOR, embedded[MODELS[0]]) == before
+        rows = session.scalars(select(CellRow).where(CellRow.model_id == embedded[MODELS[0]])).all()
+    assert [row.reused for row in rows] == [False, False, True]
+    alone = [row for row in rows if not row.reused]
+    assert before[-1][1] == sum(row.fooled for row in alone) / sum(row.attacked for row in alone)
+    assert len(before) == 2
