@@ -32,7 +32,8 @@ def write_caveats(outcomes: Outcomes) -> list[str]:
         reasons = Counter(f"{cell.title} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
         more = f"; and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
         examples = "; ".join(list(reasons)[:_REASONS])
-        lines.append(f"{_many(failed, 'cell')} failed and {'is' if failed == 1 else 'are'} not counted ({examples}{more}).")
+        verb = "is" if failed == 1 else "are"
+        lines.append(f"{_many(failed, 'cell')} failed and {verb} not counted ({examples}{more}).")
     finished = {outcome.cell.subject.key for outcome in outcomes.done}
     for key in dict.fromkeys(cell.subject.key for cell, _ in outcomes.failed):
         if key not in finished:
