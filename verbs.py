@@ -326,10 +326,11 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     Raises:
         DavylampError: as `davylamp.engine.make_plan` and `davylamp.engine.evaluate`.
     """
-    from .engine.plan.parts import read_part, take_part
+    from .engine.plan.parts import count_processes, read_part, take_part
     from .engine.run.choose import choose_executor
 
     keep_freed_memory()
+    chosen_part = read_part(part) if part else None
     several = [attacks] if isinstance(attacks, (str, AttackChoice)) or callable(attacks) else list(attacks)
     choices = tuple(_choice(attack, norm, epsilon, target, parameters or {}) for attack in several)
     pixels, rounded = (None, "") if inputs is None else _images(inputs)
@@ -349,10 +350,10 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         stack.enter_context(attacks_apart(config.isolation))
         check_one_norm(choices, config.libraries, repaired=config.repaired)
         store = ResultsStore(out)
-        transport = config.transport(store.folder / ANSWERS, workers)
+        transport = config.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
         rest = {"surrogates": lent, "fit_data": seen, "transport": transport}
         plan = make_plan(config, models=given, data=images, **rest)
-        plan = take_part(plan, read_part(part)) if part else plan
+        plan = take_part(plan, chosen_part) if chosen_part else plan
         executor = choose_executor("local", workers=workers, device=config.device)
         notes = [chosen_line(plan.config, plan.cells, {"models", *settings}), rounded]
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]

@@ -322,10 +322,10 @@ def _make_plan(settings: Any, store: Any, executor: Any, part: str | None) -> An
     """The plan of an evaluation, or of a part of it; servers are asked at a rate that all parts at once keep to."""
     from ..adapters.models.remote.kept_answers import FILE as ANSWERS
     from ..engine.plan.make import make_plan
-    from ..engine.plan.parts import read_part, take_part
+    from ..engine.plan.parts import count_processes, read_part, take_part
 
-    chosen, workers = part and read_part(part), getattr(executor, "workers", 1)
-    at_once = workers * chosen.of if chosen else workers
+    chosen = read_part(part) if part else None
+    at_once = count_processes(getattr(executor, "workers", 1), chosen)
     plan = make_plan(settings, transport=settings.transport(store.folder / ANSWERS, at_once))
     return take_part(plan, chosen) if chosen else plan
 

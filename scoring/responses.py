@@ -102,12 +102,37 @@ def build_responses(
     Raises:
         ValueError: if columns are missing, a choice is unknown, or nothing is left.
     """
-    _check(results, subjects, budget, per, unequal, original)
-    judged = _read_rows(results, subjects, budget, per, original)
-    if unequal == "common":
-        kept, left = _common(judged.parts, of_models=subjects in ("models", "defences"))
-        return _build(judged.only(kept), subjects, per, left)
-    return _build(judged, subjects, per, _uneven(judged.parts))
+    judged, left = _rows_that_count(results, subjects, budget, per, unequal, original)
+    return _build(judged, subjects, per, left)
+
+
+def subjects_of(
+    results: pd.DataFrame,
+    subjects: Subjects = "models",
+    budget: float | None = None,
+    *,
+    per: Per = "attack",
+    unequal: Unequal = "common",
+    original: str | None = None,
+) -> pd.Series:
+    """The subject of each row that counts in `build_responses`, as it is called there.
+
+    Args:
+        results: as for `build_responses`, each row under a label of its own.
+        subjects: see there.
+        budget: see there.
+        per: see there.
+        unequal: see there.
+        original: see there.
+
+    Returns:
+        Names, by the labels of those rows of the results that count.
+
+    Raises:
+        ValueError: as `build_responses`.
+    """
+    judged, _ = _rows_that_count(results, subjects, budget, per, unequal, original)
+    return judged.parts["subject"]
 
 
 def build_against(
@@ -160,6 +185,18 @@ def build_against(
         ordered = tuple(matrix.subjects[place] for place in order)
         matrices.append(matrix._replace(values=matrix.values[order], subjects=ordered, notes=(*matrix.notes, *notes)))
     return tuple(matrices)
+
+
+def _rows_that_count(
+    results: pd.DataFrame, subjects: Subjects, budget: float | None, per: Per, unequal: Unequal, original: str | None
+) -> tuple["_Rows", list[str]]:
+    """What can be set against each other, and notes on what cannot."""
+    _check(results, subjects, budget, per, unequal, original)
+    judged = _read_rows(results, subjects, budget, per, original)
+    if unequal == "common":
+        kept, left = _common(judged.parts, of_models=subjects in ("models", "defences"))
+        return judged.only(kept), left
+    return judged, _uneven(judged.parts)
 
 
 class _Rows(NamedTuple):
@@ -290,6 +327,8 @@ def _check(results: Any, subjects: str, budget: float | None, per: str, unequal:
     absent = [column for column in COLUMNS if column not in results]
     if absent:
         raise ValueError(f"expected columns {', '.join(COLUMNS)}, got a table without {', '.join(absent)}")
+    if not len(results):
+        raise ValueError("expected results to rank, got a table without rows")
     choices: Any = (("subjects", subjects, Subjects), ("per", per, Per), ("unequal", unequal, Unequal))
     for name, given, known in choices:
         if given not in get_args(known):
@@ -582,10 +621,10 @@ def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
 
     Such a result says again what those of its attacks say, and no attack by itself could do as much.
     """
-    together = results["attack"].astype(str).str.startswith("worst-case(").to_numpy(bool)
+    names = [name for name in results["attack"].unique() if str(name).startswith("worst-case(")]
+    together = results["attack"].isin(names).to_numpy(bool)
     if not together.any() or together.all():
         return results, []
-    names = list(results["attack"][together].unique())
     note = f"left out: {_some(names)}: several attacks, each on the images that those before it left, and no single one"
     return results[~together], [note]
 

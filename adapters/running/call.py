@@ -51,6 +51,8 @@ class Returned(NamedTuple):
 
     Of the process: what the call changed and davylamp `put_back`, by name, and the states of the random `generators`
     right before and right after it.
+
+    `rows` are the places of its images among all that `run_attack` was given, shape (n,), once that says so.
     """
 
     adv_inputs: Tensor
@@ -66,6 +68,7 @@ class Returned(NamedTuple):
     put_back: tuple[str, ...]
     generators: tuple[Generators, ...]
     error: BaseException | None
+    rows: Tensor | None = None
 
 
 class Meter(NamedTuple):

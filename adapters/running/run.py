@@ -201,7 +201,7 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
                     words = pick_words(kwargs, rows, classifier.device) | learned
                     meter = evidence.meter(rows, remaining.get("max_queries"))._replace(asked=asked)
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
-                note(call)
+                note(call._replace(rows=rows))
                 calls, error = calls + 1, call.error or error
                 if isinstance(call.error, (AttackDied, ModelDied)):  # nothing is left to ask
                     raise call.error

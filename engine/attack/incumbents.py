@@ -98,14 +98,15 @@ class Incumbents:
         """Note that a run crashed on all of these images; what it asked before counts.
 
         Args:
-            rows: the images, each of them in one of the calls, once for each restart.
+            rows: the images; a call may be about any of them, and one that was fooled has no further restart.
             error: how it ended.
-            calls: what the library was called with, in the order of the images.
+            calls: what the library was called with.
         """
-        for name in ("forwards", "backwards"):
-            spent = torch.cat([rows[:0], *(getattr(call, name).to(rows) for call in calls)])
-            images = rows[torch.arange(len(spent), device=rows.device) % len(rows)]
-            getattr(self.best, name).index_add_(0, images, spent)
+        for call in calls:
+            if call.rows is not None:
+                images = rows[call.rows.to(rows.device)]
+                for name in ("forwards", "backwards"):
+                    getattr(self.best, name).index_add_(0, images, getattr(call, name).to(rows))
         self._errors.append(str(error))
         self.runs[rows] += 1
         for image in rows.tolist():

@@ -45,6 +45,11 @@ def read_part(text: str) -> Part:
     return part
 
 
+def count_processes(workers: int, part: Part | None) -> int:
+    """How many processes ask servers at once, each at its share of the rate, where every part has as many workers."""
+    return workers if part is None else workers * part.of
+
+
 def deal_pieces(cells: Iterable[Cell], of: int) -> dict[str, tuple[int, ...]]:
     """The part that each shard of each cell belongs to.
 

@@ -61,11 +61,12 @@ class Gathered:
 
 
 class _Chosen(NamedTuple):
-    """Of a key: the file that counts, and the folders whose result of it is the same."""
+    """Of a key: the file that counts, the folders whose result of it is the same, and whether it is a failure."""
 
     path: Path
     agreeing: frozenset[int]
     title: str
+    failed: bool
 
 
 def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> Gathered:
@@ -93,9 +94,11 @@ def gather(folders: Sequence[str | Path], prefer: str | Path | None = None) -> G
         for key in sorted({key for store in stores for key in store.keys(kind)}):
             if kind == "plans" and key == "failed" and len(stores) > 1:
                 gathered.failed = _join_failures(stores, gathered.damaged)
-            elif kind != "parts" or key.partition("-")[0] not in chosen["cells"]:  # pieces of what is whole elsewhere
-                cell = chosen["cells"].get(key.partition("-")[0]) if kind in OF_CELLS else None
-                counts = _choose(stores, kind, key, prefer, gathered, cell)
+                continue
+            cell = chosen["cells"].get(key.partition("-")[0])
+            # Pieces of what is whole elsewhere are not needed; beside a failure they may have been made after it.
+            if kind != "parts" or cell is None or cell.failed:
+                counts = _choose(stores, kind, key, prefer, gathered, cell if kind in OF_CELLS else None)
                 if counts is not None:
                     chosen[kind][key] = counts
                     gathered.files[f"{kind}/{counts.path.name}"] = counts.path
@@ -136,7 +139,7 @@ def _choose(
         gathered.notes.append(f"{kind}/{key} ({title}): the folders disagree; that of {whose} counts, as asked")
     record = records[path].record
     same = (place for each, place in origin.items() if each in records and _agrees(records[each], record))
-    return _Chosen(path, frozenset(same), title)
+    return _Chosen(path, frozenset(same), title, record.failed)
 
 
 def _sound(origin: Mapping[Path, int], kind: Kind, key: str, gathered: Gathered) -> dict[Path, Sealed]:

@@ -97,7 +97,10 @@ def find_fault(kind: Kind, key: str, record: Record) -> str:
 
 
 def _find_silence(kind: Kind, meta: Mapping[str, Any]) -> str:
-    """What a record of another program's results, or of a detector's, does not say; "" if it says it."""
+    """What a record does not say of the evaluation, program or detector that it is of; "" if it says it."""
+    made = meta.get("identity", {})
+    if not isinstance(made, dict) or not isinstance(made.get("plan", ""), str):
+        return "it does not say which evaluation made it"
     if kind == "references" and not _says_whose(meta.get("reference")):
         return "it does not say whose result it is"
     if kind == "detections" and not _says_which(meta):

@@ -56,10 +56,11 @@ def join_all(store: ResultsStore) -> list[str]:
     """
     pieces = {key: record for key in store.keys("parts") if (record := _sound_piece(store, key)) is not None}
     cells = {key.partition("-")[0]: Cell.from_record(record.meta) for key, record in pieces.items()}
-    plans: dict[str, set[Any]] = {}
+    plans: dict[str, list[Any]] = {}
     for key, record in pieces.items():
-        plans.setdefault(key.partition("-")[0], set()).add(record.meta.get("identity", {}).get("plan"))
-    whole = [cell for key, cell in cells.items() if len(plans[key]) == 1]
+        plans.setdefault(key.partition("-")[0], []).append(record.meta.get("identity", {}).get("plan"))
+    # A foreign piece may say that there are billions: they are not looked for one by one.
+    whole = [cell for key, cell in cells.items() if len(set(plans[key])) == 1 and len(plans[key]) >= cell.shards]
     return [cell.key for cell in whole if join_pieces(store, cell, pieces.get)]
 
 

@@ -75,6 +75,18 @@ class ResultsStore:
         elif not create:
             raise Unavailable(f"expected a results folder (made by `davylamp evaluate`), got {self.folder}")
 
+    def prepare(self) -> None:
+        """Make the folder and its mark.
+
+        Raises:
+            OSError: if that fails.
+        """
+        mark = self.folder / "davylamp.json"
+        if not mark.is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps({"format": FORMAT}) + "\n"
+            replace_file(mark, lambda path: path.write_text(text, encoding="utf-8"))
+
     def path(self, kind: Kind, key: str) -> Path:
         """Where the file of a key is; if there is none, where davylamp 0.1.0 would have put it."""
         return next(iter(self.files(kind, key)), self.folder / kind / f"{key}.parquet")
@@ -173,7 +185,7 @@ class ResultsStore:
         """Take a piece of work for this process; None while another one has it. It is free again if that one dies."""
         lock = FileLock(self.folder / "locks" / f"{name}.lock", thread_local=False)
         try:
-            self._prepare()
+            self.prepare()
             (self.folder / "locks").mkdir(exist_ok=True)
             return lock.acquire(timeout=0).lock  # type: ignore[return-value]
         except Timeout:
@@ -206,21 +218,9 @@ class ResultsStore:
             got = str(stated.get("format") if isinstance(stated, dict) else stated)[:40]
             raise StoreMismatch(f"expected results of format {FORMAT} in {self.folder}, got {got} in {mark.name}")
 
-    def _prepare(self) -> None:
-        """Make the folder and its mark.
-
-        Raises:
-            OSError: if that fails.
-        """
-        mark = self.folder / "davylamp.json"
-        if not mark.is_file():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"format": FORMAT}) + "\n"
-            replace_file(mark, lambda path: path.write_text(text, encoding="utf-8"))
-
     def _write(self, path: Path, save: Callable[[Path], object]) -> None:
         try:
-            self._prepare()
+            self.prepare()
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, save)
         except OSError as error:

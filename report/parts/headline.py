@@ -32,7 +32,8 @@ def write_caveats(outcomes: Outcomes) -> list[str]:
         reasons = Counter(f"{cell.title} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
         more = f"; and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
         examples = "; ".join(list(reasons)[:_REASONS])
-        lines.append(f"{_many(failed, 'cell')} failed and are not counted ({examples}{more}).")
+        verb = "is" if failed == 1 else "are"
+        lines.append(f"{_many(failed, 'cell')} failed and {verb} not counted ({examples}{more}).")
     finished = {outcome.cell.subject.key for outcome in outcomes.done}
     for key in dict.fromkeys(cell.subject.key for cell, _ in outcomes.failed):
         if key not in finished:
@@ -111,7 +112,8 @@ def _compare(standing: Standing) -> str:
     power = _power(first.images, SIGNIFICANT / len(known))
     if len(known) > 1:
         close = [place for place in known if not place.apart]
-        shared = f"{len(close)} of the {len(known)} others do not differ significantly from it: {_names(close)}"
+        verb = "does" if len(close) == 1 else "do"
+        shared = f"{len(close)} of the {len(known)} others {verb} not differ significantly from it: {_names(close)}"
         return f"{shared} ({test}, Bonferroni; {power}).{aside}"
     same = _value(first, norm) == _value(known[0], norm)
     other = f"{known[0].model}, which {'needs' if norm else 'keeps'} as much" if same else known[0].model

@@ -81,7 +81,7 @@ def _judge(threat: str, groups: Sequence[Group]) -> Said:
         f"fools {percent_text(first.share)} of {size} (95 % interval {percent_range(first.low, first.high)}); {threat}."
     )
     left = len(groups) - 1 - len(rest)
-    fewer = f" {left} run on other models are left out." if left else ""
+    fewer = f" {left} run on other models {'is' if left == 1 else 'are'} left out." if left else ""
     if not rest:
         return Said(
             text, lead=first.name, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard"

@@ -106,18 +106,27 @@ def short_name(text: str) -> str:
 
 
 def _in_groups(table: TableText, width: int) -> FittedTable:
-    """A table for each value of the first key, below that value: nothing but keys would fit beside it."""
+    """A table for each value of the first key, below that value: nothing but keys would fit beside it.
+
+    What does not fit in one of them is left out of all, unless nothing would be left.
+    """
     groups: dict[str, list[tuple[str, ...]]] = {}
     for first, *others in table.lines:
         groups.setdefault(first, []).append(tuple(others))
+    parts = [replace(table, names=table.names[1:], lines=tuple(some), keys=table.keys - 1) for some in groups.values()]
+    fitted = [fit(part, width) for part in parts]
+    left_out = tuple(dict.fromkeys(name for each in fitted for name in each.left_out))
+    kept = [place for place, name in enumerate(table.names) if name not in left_out]
+    if left_out and len(kept) > table.keys:
+        inner = _in_groups(table.part(kept), width)
+        return replace(inner, left_out=(*left_out, *inner.left_out))
     lines: list[Styled] = []
-    inner = FittedTable((), ())
-    for value, some in groups.items():
+    for value, each in zip(groups, fitted, strict=True):
         lines += [("", "")] if lines else []
         lines += [(line, "dim") for line in at_words(f"{table.names[0]} {value}", width)]
-        inner = fit(replace(table, names=table.names[1:], lines=tuple(some), keys=table.keys - 1), width)
-        lines += inner.lines
-    return FittedTable(tuple(lines), (table.names[0], *inner.shown), inner.left_out)
+        lines += each.lines
+    shown = {table.names[0], *(name for each in fitted for name in each.shown)}
+    return FittedTable(tuple(lines), tuple(name for name in table.names if name in shown), left_out)
 
 
 def _stacked(table: TableText, places: Sequence[int], width: int) -> Iterator[Styled]:

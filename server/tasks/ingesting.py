@@ -40,7 +40,7 @@ def take_in(session: Session, prepared: PreparedTask, keys: Mapping[str, Any], r
     store, number = ResultsStore(prepared.folder / "results"), prepared.task.id
     known = set(session.scalars(select(CellRow.key).where(CellRow.task_id == number)))
     count = 0
-    for key in set(store.keys("cells")) - known:
+    for key in sorted(set(store.keys("cells")) - known):  # numbers do not hang on the order of hashes
         about = keys.get(key)
         row = None if about is None else _read(store, prepared, key, about)
         if row is not None:
@@ -68,6 +68,8 @@ def give_cells(session: Session, folder: ServerFolder, prepared: PreparedTask, k
         source, is_here = folder.task(row.task_id) / "results", store.path("cells", row.key).is_file()
         if row.key not in given and not is_here and _copy_cell(source, store.folder, row, keys[row.key]):
             given.append(row.key)
+    if given:  # a task that finds all of its cells there writes none, and its folder would be no results folder
+        store.prepare()
     return given
 
 

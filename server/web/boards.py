@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from ...engine.store.frames import OUTCOMES, load
 from ...errors import DavylampError, InvalidInput
 from ...scoring.ranking import Ranking, rank_responses
-from ...scoring.responses import KNOWLEDGE, build_responses
+from ...scoring.responses import KNOWLEDGE, Subjects, build_responses, subjects_of
 from ..database.records import CellRow, ComponentRow, UserRow
 from ..database.viewing import Viewer, cells_for, private_seen, visibility_count
 from ..folder import ServerFolder
@@ -23,7 +23,7 @@ from .comparable import comparable_cells
 BoardKind = Literal["models", "attacks", "defences"]
 BOARDS: tuple[BoardKind, ...] = get_args(BoardKind)
 _COLUMN = {"models": CellRow.model_id, "attacks": CellRow.attack_id, "defences": CellRow.defence_id}
-_SUBJECTS = {"models": "models", "attacks": "implementations", "defences": "defences"}
+_SUBJECTS: Mapping[str, Subjects] = {"models": "models", "attacks": "implementations", "defences": "defences"}
 _KEPT, _FRAMES = 64, 64
 
 
@@ -100,7 +100,7 @@ class Boards:
     def __init__(self, folder: ServerFolder, made: Callable[[Viewer, BoardKind, Filters, Board], object]):
         self.folder, self._made = folder, made
         self._kept: OrderedDict[Any, tuple[Any, Board]] = OrderedDict()
-        self._frames: OrderedDict[tuple[int, int], pd.DataFrame] = OrderedDict()
+        self._frames: OrderedDict[tuple[int, ...], pd.DataFrame] = OrderedDict()
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._busy: set[Any] = set()
 
@@ -141,20 +141,18 @@ class Boards:
     def _rank(self, viewer: Viewer, kind: BoardKind, filters: Filters) -> Board:
         with self.folder.database.reading() as session:
             rows = session.scalars(chosen_cells(viewer, kind, filters)).all()
+            states = _states_of(session, {row.task_id for row in rows})
         if not rows:
             return Board(reason="no cell is finished that matches these filters", data=filters.data)
         # Only what was asked about the same images can be ranked: without a choice those of most cells.
         data = filters.data or Counter(row.data_id for row in rows).most_common(1)[0][0]
         kept, odd = comparable_cells(kind, [row for row in rows if row.data_id == data])
         cells = {row.key: row for row in kept}
-        frames = [self._frame(task, rows) for task in dict.fromkeys(row.task_id for row in cells.values())]
-        frames = [frame for frame in frames if not frame.empty]
-        if not frames:
+        results = self._results(cells, states)
+        if results is None:
             return Board(reason="the results of these cells cannot be read", cells=len(cells), data=data)
-        results = pd.concat(frames, ignore_index=True)
-        wanted = results["cell"].isin(list(cells)) & ~results.duplicated(["cell", "image"])
         try:
-            responses = build_responses(results[wanted], _SUBJECTS[kind])  # type: ignore[arg-type]
+            responses = build_responses(results, _SUBJECTS[kind])
             ranking = rank_responses(responses.values, responses.subjects, responses.images, scoring="mean")
         except ValueError as error:
             return Board(reason=str(error), cells=len(cells), data=data)
@@ -163,16 +161,27 @@ class Boards:
             line = f"left out, because they overlap too little with the others: {', '.join(odd[:5])}"
             notes = (*notes, line + (f" and {len(odd) - 5} more" if len(odd) > 5 else ""))
         tasks = tuple(sorted({row.task_id for row in cells.values()}))
-        return Board(_rows(ranking, kind, cells), "", notes, len(cells), data, tasks=tasks)
+        behind = _cells_behind(results, kind, cells)
+        return Board(_rows(ranking, kind, behind), "", notes, len(cells), data, tasks=tasks)
 
-    def _frame(self, task: int, rows: Any) -> pd.DataFrame:
-        """The outcomes of a task's cells, read once for each number of them."""
-        key = (task, sum(row.task_id == task for row in rows))
+    def _results(self, cells: Mapping[str, CellRow], states: Mapping[int, tuple[int, int]]) -> pd.DataFrame | None:
+        """The outcomes of cells, each of the task that its row is of; None if there are none that can be read."""
+        keys: dict[int, list[str]] = {}
+        for key, row in cells.items():
+            keys.setdefault(row.task_id, []).append(key)
+        frames = [(self._frame(task, states[task]), mine) for task, mine in keys.items()]
+        known = [frame.loc[frame["cell"].isin(mine)] for frame, mine in frames if not frame.empty]
+        results = pd.concat(known, ignore_index=True) if known else pd.DataFrame()
+        return None if results.empty else results.loc[~results[["cell", "image"]].duplicated()]
+
+    def _frame(self, task: int, state: tuple[int, int]) -> pd.DataFrame:
+        """The outcomes of a task's cells, read again when it has others."""
+        key = (task, *state)
         if key not in self._frames:
             try:
                 frame = load(self.folder.task(task) / "results", columns=OUTCOMES)
-            except DavylampError:
-                frame = pd.DataFrame()
+            except DavylampError:  # perhaps for a moment only: it is not kept
+                return pd.DataFrame()
             self._frames[key] = frame
             while len(self._frames) > _FRAMES:
                 self._frames.popitem(last=False)
@@ -221,35 +230,47 @@ def _is_yes(text: str) -> bool:
 
 
 def count_fooled(session: Session, viewer: Viewer, component: int) -> list[tuple[float, float]]:
-    """When the cells of a component were finished, and the share that was fooled in all of them until then."""
+    """When the cells of a component were finished, and the share that was fooled in all of them until then.
+
+    A cell that later tasks have taken over counts once.
+    """
     mine = (CellRow.model_id == component) | (CellRow.attack_id == component) | (CellRow.defence_id == component)
     counted = (mine, CellRow.state == "done", CellRow.attack_id.is_not(None))
     rows = session.scalars(cells_for(viewer).where(*counted).order_by(CellRow.created)).all()
+    first: dict[str, CellRow] = {}
+    for row in rows:
+        first.setdefault(row.key, row)
     attacked = fooled = 0
     course = []
-    for row in rows:
+    for row in first.values():
         attacked, fooled = attacked + row.attacked, fooled + row.fooled
         course.append((row.created, fooled / attacked if attacked else float("nan")))
     return course
 
 
-def _rows(ranking: Ranking, kind: BoardKind, cells: Mapping[str, CellRow]) -> tuple[BoardRow, ...]:
+def _states_of(session: Session, tasks: Collection[int]) -> dict[int, tuple[int, int]]:
+    """What changes with the cells of a task: how many there are, and the newest."""
+    counted = select(CellRow.task_id, func.count(CellRow.id), func.max(CellRow.id)).group_by(CellRow.task_id)
+    return {task: (count, newest) for task, count, newest in session.execute(counted) if task in tasks}
+
+
+def _cells_behind(results: pd.DataFrame, kind: BoardKind, cells: Mapping[str, CellRow]) -> dict[str, list[CellRow]]:
+    """The cells that each subject's score is computed from, by its name."""
+    names = subjects_of(results, _SUBJECTS[kind])
+    pairs = pd.DataFrame({"name": names, "cell": results.loc[names.index, "cell"]}).drop_duplicates()
+    behind: dict[str, list[CellRow]] = {}
+    for name, key in zip(pairs["name"], pairs["cell"], strict=True):
+        behind.setdefault(str(name), []).append(cells[key])
+    return behind
+
+
+def _rows(ranking: Ranking, kind: BoardKind, behind: Mapping[str, Sequence[CellRow]]) -> tuple[BoardRow, ...]:
     """The subjects with their components; the better rank first."""
-    of_model = {row.model: row for row in cells.values()}
-    counted: dict[str, list[CellRow]] = {}
-    for row in cells.values():
-        name = row.attack if kind == "attacks" else row.model
-        if kind == "defences":
-            base = [other for other in of_model if row.model.startswith(f"{other}+")]
-            name = row.model[len(min(base, key=len)) + 1 :] if base else "none"
-        counted.setdefault(name, []).append(row)
     made = []
     for place, name in enumerate(ranking.subjects):
-        behind = counted.get(name, [])
-        component = getattr(behind[0], _COLUMN[kind].key) if behind else None
-        if kind == "models" and behind and behind[0].defence_id is not None:
-            component = behind[0].model_id
+        counted = behind.get(name, [])
+        component = getattr(counted[0], _COLUMN[kind].key) if counted else None
         ranks = (int(each[place]) for each in (ranking.rank, ranking.rank_low, ranking.rank_high))
         scores = (float(each[place]) for each in (ranking.score, ranking.low, ranking.high))
-        made.append(BoardRow._make((name, component, *ranks, *scores, tuple(row.id for row in behind))))
+        made.append(BoardRow._make((name, component, *ranks, *scores, tuple(row.id for row in counted))))
     return tuple(sorted(made, key=lambda row: (row.rank, row.name)))

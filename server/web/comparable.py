@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 
+from ...adapters.words import radius_text
 from ..database.records import CellRow
 
 
@@ -30,13 +31,16 @@ def choose_comparable(met: Mapping[str, Collection[Hashable]]) -> set[str]:
 
 
 def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow], list[str]]:
-    """The cells of the subjects that are ranked, and the names of those that are left out."""
+    """The cells of the subjects that are ranked, and what a reader calls those that are left out."""
     by_subject: dict[str, list[CellRow]] = {}
+    rows = list(rows)
     for row in rows:
         by_subject.setdefault(_subject(kind, row), []).append(row)
     chosen = choose_comparable({name: [_item(kind, row) for row in each] for name, each in by_subject.items()})
     kept = [row for name in by_subject if name in chosen for row in by_subject[name]]
-    return kept, [name for name in by_subject if name not in chosen]
+    bases = {row.model_id: row.model for row in rows if row.defence_id is None}
+    odd = [each[0] for name, each in by_subject.items() if name not in chosen]
+    return kept, list(dict.fromkeys(_label(kind, row, bases) for row in odd))
 
 
 def _shared(items: set[Hashable], counts: "Counter[Hashable]") -> int:
@@ -56,6 +60,15 @@ def _subject(kind: str, row: CellRow) -> str:
     if kind == "attacks":
         return " ".join(map(str, _threat(row)))
     return row.model if kind == "models" else str(row.defence_id or "none")
+
+
+def _label(kind: str, row: CellRow, bases: Mapping[int, str]) -> str:
+    """A subject in words; a defence as it stands behind the name of a model, whose undefended cells are its base."""
+    if kind == "attacks":
+        radius = "" if row.epsilon is None else f" {radius_text(row.norm, row.epsilon)}"
+        return f"{row.attack} {row.norm}{radius}{' targeted' if row.targeted else ''}"
+    is_known = kind == "defences" and row.model_id in bases
+    return row.model.removeprefix(f"{bases[row.model_id]}+") if is_known else row.model
 
 
 def _item(kind: str, row: CellRow) -> Hashable:

@@ -3,15 +3,16 @@
 import contextlib
 import threading
 import time
+import traceback
 
 from sqlalchemy import func, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from ..database.records import CellRow, HistoryRow, TaskRow
 from ..database.viewing import VISITOR, Viewer, cells_for, private_seen, tasks_for
 from ..folder import ServerFolder
-from .boards import BOARDS, Board, BoardKind, Boards, Filters
+from .boards import BOARDS, Board, BoardKind, BoardRow, Boards, Filters
 
 _SHOWN, _READ = 50, 500
 _EVERY_SECONDS = 60.0
@@ -30,9 +31,11 @@ class Histories:
         with self.folder.database.writing() as session:
             if private_seen(session, viewer):
                 return
+            best: dict[int, BoardRow] = {}  # an attack with several settings has a row for each
             for row in board.rows:
-                if row.component is None:
-                    continue
+                if row.component is not None:
+                    best.setdefault(row.component, row)
+            for row in best.values():
                 mine = (HistoryRow.component_id == row.component, HistoryRow.board == kind)
                 last = select(HistoryRow).where(*mine, HistoryRow.data_id == board.data).order_by(HistoryRow.id.desc())
                 before = session.scalar(last.limit(1))
@@ -69,7 +72,12 @@ def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:
         data = session.scalars(fresh).all()
     for number in data:
         for kind in BOARDS:
-            boards.show(VISITOR, kind, Filters(data=number))
+            try:
+                boards.show(VISITOR, kind, Filters(data=number))
+            except SQLAlchemyError:
+                raise
+            except Exception:  # a board that cannot be made keeps no other from being noted
+                traceback.print_exc()
     return newest
 
 
@@ -79,7 +87,7 @@ def keep_noting(folder: ServerFolder, boards: Boards, stopped: threading.Event) 
     def work() -> None:
         newest = 0
         while not stopped.wait(_EVERY_SECONDS):
-            with contextlib.suppress(DBAPIError):  # away for a while
+            with contextlib.suppress(SQLAlchemyError):  # away, or busy, for a while
                 newest = make_boards(folder, boards, newest)
 
     threading.Thread(target=work, daemon=True).start()

@@ -99,6 +99,9 @@ def test_the_order_of_rows_does_not_matter():
 def test_tables_that_hold_nothing():
     with pytest.raises(ValueError, match="got a table without image, violated"):
         build_responses(results().drop(columns=["image", "violated"]))
+    for subjects in ("models", "implementations"):
+        with pytest.raises(ValueError, match="expected results to rank, got a table without rows"):
+            build_responses(results().iloc[:0], subjects)
     with pytest.raises(ValueError, match="got 'people'"):
         build_responses(results(), "people")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="attacked images, got none"):

@@ -1,14 +1,20 @@
 """What is set side by side: pairs that differ in one component alone, worst cases, and the ranks of the past."""
 
+import io
+import zipfile
+
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
+from davylamp.engine import build_table
 from davylamp.server.components.registering import change_card, find_component
 from davylamp.server.database.records import CellRow, HistoryRow
 from davylamp.server.database.viewing import VISITOR
+from davylamp.server.tasks import work
 from davylamp.server.tasks.submitting import TaskWish, change_task, submit
 from davylamp.server.tasks.work import TaskWorker
+from davylamp.server.web import boards
 from davylamp.server.web.application import make_application, make_pages
 from davylamp.server.web.board_pages import compare_cells
 from davylamp.server.web.comparable import choose_comparable
@@ -170,3 +176,149 @@ def test_ranks_of_the_past_say_nothing_of_what_became_private(evaluate, folder, 
         change_card(session, users["alice"], secret, {"visibility": "public"})
         change_task(session, users["alice"], task, {"visibility": "private"})
     assert visitor.get(path).json() == [first]
+
+
+def test_the_cells_behind_a_score_are_those_of_its_setting_and_its_component_is_linked(
+    evaluate, folder, visitor, embedded
+):
+    evaluate(("foolbox:pgd", {"steps": 2}), ("foolbox:pgd", {"steps": 5}), ("foolbox:fgsm", {}))
+    rows = visitor.get("/api/v1/leaderboards/attacks").json()["rows"]
+    assert len(rows) == 3
+    for row in rows:
+        cells = [visitor.get(f"/api/v1/cells/{number}").json() for number in row["cells"]]
+        assert {cell["model"] for cell in cells} == {*MODELS}
+        assert {cell["attack_id"] for cell in cells} == {row["component"]}
+        assert row["score"] == pytest.approx(
+            sum(cell["fooled"] for cell in cells) / sum(cell["attacked"] for cell in cells)
+        )
+        steps = {cell["parameters"].get("steps") for cell in cells}
+        assert len(steps) == 1
+        assert row["name"] == "foolbox:fgsm" or f"steps={steps.pop()}" in row["name"]
+    assert {row["component"] for row in rows} == {embedded["foolbox:pgd"], embedded["foolbox:fgsm"]}
+    with folder.database.reading() as session:
+        noted = session.scalars(select(HistoryRow).where(HistoryRow.board == "attacks")).all()
+    best = min(row["rank"] for row in rows if row["component"] == embedded["foolbox:pgd"])
+    assert [(row.rank, row.subjects) for row in noted if row.component_id == embedded["foolbox:pgd"]] == [(best, 3)]
+
+
+def test_what_not_every_subject_met_is_not_behind_its_score(evaluate, visitor, embedded):
+    evaluate(("foolbox:fgsm", {}), ("foolbox:pgd", {"steps": 2}))
+    evaluate(("torchattacks:pgd", {"steps": 1}), models=[embedded[MODELS[0]]])
+    board = visitor.get("/api/v1/leaderboards/models").json()
+    attacks = [
+        {visitor.get(f"/api/v1/cells/{number}").json()["attack"] for number in row["cells"]} for row in board["rows"]
+    ]
+    assert attacks == [{"foolbox:fgsm", "foolbox:pgd"}] * 2
+
+
+def test_defences_that_are_left_out_are_named_as_they_are_called(evaluate, visitor, users, add):
+    names = {"three": "bit-depth:bits=3", "two": "bit-depth:bits=2", "odd": "median"}
+    numbers = {
+        name: add(users["bob"], "defence", "named", entry, name=name, visibility="public")
+        for name, entry in names.items()
+    }
+    evaluate(("foolbox:fgsm", {}), ("foolbox:pgd", {"steps": 2}), defences=[numbers["three"], numbers["two"]])
+    evaluate(("foolbox:fgsm", {}), seeds=[5], defences=[numbers["odd"]], undefended=False)
+    board = visitor.get("/api/v1/leaderboards/defences").json()
+    assert {row["name"] for row in board["rows"]} == {"none", names["three"], names["two"]}
+    assert "left out, because they overlap too little with the others: median" in board["notes"]
+
+
+def test_a_board_of_a_task_that_went_on_has_its_new_cells(evaluate, folder, visitor):
+    """Two boards of as many cells each: what was read of the task for the first is not all that the second needs."""
+    number = evaluate(("foolbox:fgsm", {}), ("foolbox:pgd", {"steps": 2}))
+    place, later = folder.task(number) / "results" / "cells", {}
+    with folder.database.writing() as session:
+        for row in session.scalars(select(CellRow).where(CellRow.attack == "foolbox:pgd")):
+            later[row.file] = {column.name: getattr(row, column.name) for column in CellRow.__table__.columns}
+            session.delete(row)
+    content = {name: (place / name).read_bytes() for name in later}
+    for name in later:
+        (place / name).unlink()
+    assert visitor.get("/api/v1/leaderboards/models").json()["cells"] == 2
+    with folder.database.writing() as session:
+        session.add_all(CellRow(**{**values, "knowledge": "score-based"}) for values in later.values())
+    for name, data in content.items():
+        (place / name).write_bytes(data)
+    board = visitor.get("/api/v1/leaderboards/models", params={"knowledge": "score"}).json()
+    assert (board["reason"], len(board["rows"])) == ("", 2)
+    assert sorted(row["score"] for row in board["rows"]) == sorted(
+        1 - (values["fooled"] + values["images"] - values["attacked"]) / values["images"] for values in later.values()
+    )
+
+
+@pytest.mark.parametrize("place", [0, 1])  # whichever the first cell is of, one of the two has the earlier task first
+def test_a_cell_is_read_from_the_task_that_it_is_of(evaluate, folder, visitor, monkeypatch, place):
+    """A program in an earlier task may have written any record; the cell that is cited is the later task's."""
+    attacks = (("foolbox:fgsm", {}), ("foolbox:pgd", {"steps": 2}))
+    first, second = evaluate(*attacks), evaluate(attacks[place])
+    with folder.database.reading() as session:
+        cited = {row.model: row for row in session.scalars(select(CellRow).where(CellRow.task_id == second))}
+    read = boards.load
+
+    def forged(path, **words):
+        frame = read(path, **words)
+        is_first = path == folder.task(first) / "results"
+        return (
+            frame.assign(success=frame["success"] | (frame["implementation"] == attacks[place][0]))
+            if is_first
+            else frame
+        )
+
+    monkeypatch.setattr(boards, "load", forged)
+    board = visitor.get("/api/v1/leaderboards/attacks").json()
+    (row,) = (row for row in board["rows"] if row["name"] == attacks[place][0])
+    assert set(row["cells"]) == {each.id for each in cited.values()}
+    assert row["score"] == pytest.approx(
+        sum(each.fooled for each in cited.values()) / sum(each.attacked for each in cited.values())
+    )
+
+
+def test_a_board_that_cannot_be_made_keeps_no_other_from_being_noted(evaluate, folder, monkeypatch, capfd):
+    made = make_pages(folder).state.boards
+    evaluate(("foolbox:fgsm", {}), ("foolbox:pgd", {"steps": 2}))
+    build = boards.build_responses
+    monkeypatch.setattr(
+        boards, "build_responses", lambda results, kind: build(results, kind) if kind != "models" else 1 / 0
+    )
+    assert make_boards(folder, made) > 0
+    with folder.database.reading() as session:
+        assert set(session.scalars(select(HistoryRow.board))) == {"attacks"}
+    assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_cells_get_their_numbers_in_the_order_of_their_keys(evaluate, folder, monkeypatch):
+    monkeypatch.setattr(work._TaskWatch, "_beat", lambda _: "")  # all cells are taken in at once, at the end
+    number = evaluate(*(("foolbox:pgd", {"steps": steps}) for steps in range(1, 6)))
+    with folder.database.reading() as session:
+        keys = session.scalars(select(CellRow.key).where(CellRow.task_id == number).order_by(CellRow.id)).all()
+    assert len(keys) == 10
+    assert keys == sorted(keys)
+
+
+def test_a_task_whose_cells_were_all_there_is_read_like_any_other(evaluate, visitor, tmp_path):
+    first, second = evaluate(("foolbox:fgsm", {})), evaluate(("foolbox:fgsm", {}))
+    cells = {number: visitor.get(f"/api/v1/tasks/{number}").json()["cells"] for number in (first, second)}
+    assert [cell["reused"] for cell in cells[second]] == [True, True]
+    board = visitor.get("/api/v1/leaderboards/models").json()
+    assert (board["reason"], len(board["rows"])) == ("", 2)
+    assert visitor.get(f"/tasks/{second}/report").status_code == 200
+    with zipfile.ZipFile(io.BytesIO(visitor.get(f"/api/v1/tasks/{second}/export").content)) as archive:
+        archive.extractall(tmp_path / "fetched")
+    exported = build_table(tmp_path / "fetched" / "results", by="models", metrics=["MR"], bootstrap=0)
+    shares = {cell["model"]: cell["share"] for cell in cells[first]}
+    assert {row.labels["model"]: row.metrics["MR"].value for row in exported.rows} == pytest.approx(shares)
+
+
+def test_a_cell_that_a_later_task_takes_over_counts_once_for_its_component(evaluate, folder, embedded):
+    evaluate(("foolbox:fgsm", {}), ("foolbox:pgd", {"steps": 5}))
+    with folder.database.reading() as session:
+        before = boards.count_fooled(session, VISITOR, embedded[MODELS[0]])
+    evaluate(("foolbox:fgsm", {}))
+    with folder.database.reading() as session:
+        assert boards.count_fooled(session, VISITOR, embedded[MODELS[0]]) == before
+        rows = session.scalars(select(CellRow).where(CellRow.model_id == embedded[MODELS[0]])).all()
+    assert [row.reused for row in rows] == [False, False, True]
+    alone = [row for row in rows if not row.reused]
+    assert before[-1][1] == sum(row.fooled for row in alone) / sum(row.attacked for row in alone)
+    assert len(before) == 2

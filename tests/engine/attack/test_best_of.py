@@ -5,12 +5,13 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel, run_attack
+from davylamp.adapters.libraries.foolbox import driver as foolbox
 from davylamp.adapters.libraries.torchattacks import driver as torchattacks
 from davylamp.adapters.running.judge import distances_of
 from davylamp.engine.attack import turns
 from davylamp.engine.attack.best_of import best_of
 from davylamp.engine.portfolio import default_names
-from davylamp.errors import AttackFailed, InvalidInput, UnknownName, Unsupported
+from davylamp.errors import AttackFailed, InvalidInput, ModelDied, UnknownName, Unsupported
 
 PAIR = ("adv-lib:fmn", "foolbox:pgd")
 LINF = ThreatModel("linf")
@@ -341,3 +342,32 @@ def test_misuse_is_refused_before_anything_is_computed(digits, watched, attacks,
     with pytest.raises(error, match=message):
         search(digits, attacks, **change)
     assert watched == []
+
+
+def test_what_was_asked_before_a_model_died_counts_for_the_images_that_were_asked_about(digits, monkeypatch, watched):
+    """The first start fools two of four images; the second, which ends it, is for the other two alone."""
+    case, batches = digits.first(4), []
+    spent = {name: torch.zeros(4, dtype=torch.long) for name in ("forwards", "backwards")}
+
+    def fools_some_then_dies(_, model, inputs, labels, threat_model, **__):
+        images = [next(i for i in range(4) if torch.equal(one, case.inputs[i])) for one in inputs]
+        batches.append(images)
+        leaf = inputs.clone().requires_grad_()
+        try:
+            (gradient,) = torch.autograd.grad(nn.functional.cross_entropy(model(leaf), labels), leaf)
+            if len(batches) > 1:
+                raise ModelDied("it is gone")
+        finally:
+            for name, counts in spent.items():
+                counts[images] += getattr(model, name)
+        moved = (inputs + threat_model.epsilon * gradient.sign()).clamp(0, 1)
+        return torch.cat([moved[:2], inputs[2:]])
+
+    monkeypatch.setattr(foolbox, "run", fools_some_then_dies)
+    result = search(case, ("foolbox:pgd", "adv-lib:fmn"), max_queries=100, restarts=2, random_start=False)
+    assert batches == [[0, 1, 2, 3], [2, 3]]
+    assert spent["forwards"].tolist() == [1, 1, 2, 2]
+    for name, counts in spent.items():
+        for _, images, run in watched:
+            counts[images] += getattr(run, name)
+        assert torch.equal(getattr(result, name), counts), name

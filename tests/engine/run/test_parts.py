@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+import davylamp
 from davylamp.engine import AttackChoice, Config, ResultsStore, build_table, evaluate, make_plan
 from davylamp.engine.plan.parts import Part, take_part
+from davylamp.engine.run import worker
 from davylamp.engine.run.processes import LocalWorkers
 from davylamp.engine.sharing.merge import merge_folders
 from davylamp.engine.sharing.opening import open_results
@@ -235,3 +237,86 @@ def test_what_cannot_be_known_in_full_is_refused_unless_trusted(files):
         run_parts(plan, 2, "shared")
     run_parts(plan, 2, "shared", trust_unknown=True)
     assert {state.status for state in list_cells("shared")} == {"done"}
+
+
+@pytest.mark.parametrize("is_retried", [True, False])
+def test_pieces_beside_a_failure_are_merged_with_it_and_replace_it_when_all_are_there(
+    files, monkeypatch, assert_same, is_retried
+):
+    plan = make_plan(config(PGD))
+    first, second = (take_part(plan, Part(number, 2)) for number in (1, 2))
+    evaluate(plan, ResultsStore("whole"))
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "attack_shard", lambda *_, **__: 1 / 0)
+        assert list(evaluate(first, ResultsStore("apart1")).failed) == [plan.cells[0].key]
+    if is_retried:
+        assert evaluate(first, ResultsStore("apart1"), retry_failed=True).failed == {}
+    evaluate(second, ResultsStore("apart2"))
+    merge_folders(["apart1", "apart2"], "merged")
+    with open_results("apart1", "apart2") as both:
+        assert [state.status for state in list_cells(both)] == ["done" if is_retried else "failed"]
+    if not is_retried:
+        assert [state.status for state in list_cells("merged")] == ["failed"]
+        assert evaluate(second, ResultsStore("merged")).failed  # a failure is no result, whatever pieces there are
+        merged, ran = ResultsStore("merged"), []
+        attack = worker.attack_shard
+        monkeypatch.setattr(worker, "attack_shard", lambda *args, **words: ran.append(1) or attack(*args, **words))
+        assert evaluate(plan, merged, retry_failed=True).failed == {}
+        assert len(ran) == len(first.shards(plan.cells[0]))  # what the other part has made is not made again
+    assert_same("merged", "whole")
+
+
+@pytest.mark.parametrize(("part", "expected"), [("", 2.0), ("2/4", 0.5)])
+def test_servers_are_asked_by_all_parts_together_at_the_rate_that_was_given(
+    files, monkeypatch, run, tmp_path, part, expected
+):
+    rates, transport = [], Config.transport
+
+    def watched(config, *given):
+        if not given:  # where the settings are checked
+            return transport(config)
+        rates.append(transport(config, *given).rate)
+        raise InvalidInput("that is all")
+
+    monkeypatch.setattr(Config, "transport", watched)
+    asked = {"models": "net.py:one", "data": "net.py:images", "rate": "6", "workers": 3}
+    with pytest.raises(InvalidInput, match="that is all"):
+        davylamp.evaluate(attacks="foolbox:pgd", norm="linf", epsilon=0.05, out="r", part=part, **asked)
+    options = [word for name, value in asked.items() for word in (f"--{name}", str(value))]
+    options += ["--part", part] if part else []
+    code, _, err = run(
+        "evaluate", *options, "--attacks", "foolbox:pgd", "--norm", "linf", "--epsilon", "0.05", "-o", "r"
+    )
+    assert (code, "that is all" in err) == (1, True), err
+    assert rates == pytest.approx([expected] * 2)
+
+
+def test_in_python_a_part_that_is_none_is_refused_before_anything_is_loaded(files, monkeypatch):
+    monkeypatch.setattr("davylamp.verbs.make_plan", lambda *_, **__: pytest.fail("it was planned"))
+    with pytest.raises(InvalidInput, match="expected a part from 1 to 4, got '0/4'"):
+        davylamp.evaluate("net.py:one", attacks="foolbox:pgd", data="net.py:images", out="r", part="0/4")
+
+
+@pytest.mark.parametrize("made", ["x", None, {"plan": [1]}])
+def test_a_piece_that_does_not_say_which_evaluation_made_it_is_damaged(files, made):
+    plan = make_plan(config(PGD))
+    run_parts(plan, 2, "apart{}")
+    store = ResultsStore("apart1")
+    key = store.keys("parts")[0]
+    record = store.read("parts", key)
+    store.write("parts", key, record.table, {**record.meta, "identity": made})
+    with pytest.raises(InvalidInput, match=r"it does not say which evaluation made it"):
+        merge_folders(["apart1", "apart2"], "merged")
+
+
+def test_a_piece_of_a_cell_of_billions_of_images_is_left_alone(files):
+    plan = make_plan(config(PGD))
+    cell = plan.cells[0]
+    run_parts(plan, 2, "apart{}")
+    vast = replace(cell, subject=replace(cell.subject, images=10**12))
+    store = ResultsStore("apart1")
+    record = store.read("parts", store.keys("parts")[0])
+    store.write("parts", f"{vast.key}-0", record.table, {**record.meta, "key": vast.key, "spec": vast.spec})
+    merge_folders(["apart1", "apart2"], "merged")
+    assert ResultsStore("merged").keys("cells") == [cell.key]
+    assert ResultsStore("merged").keys("parts") == [f"{vast.key}-0"]

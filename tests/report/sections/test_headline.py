@@ -73,7 +73,7 @@ def test_an_unfinished_folder_does_not_say_that_a_model_is_alone(tmp_path, state
     assert "1 other model cannot be compared with it" in line
     caveats = " ".join(write_caveats(partly))
     if state == "failed":
-        assert "1 cell failed and are not counted (art:pgd on b: out of memory)" in caveats
+        assert "1 cell failed and is not counted (art:pgd on b: out of memory)" in caveats
         assert "b: no cell has a result, so nothing is known of its robustness." in caveats
     else:
         assert "Not finished: 1 of 2 cells have no result yet" in caveats
@@ -122,7 +122,7 @@ def test_the_first_of_many_is_tested_against_each_other(tmp_path):
     models = [("a", [1] * 40), ("b", [1] * 38 + [0] * 2), ("c", [0] * 40), ("d", [1] * 20 + [0] * 20)]
     (line,) = judge_first_places(folder(models, tmp=tmp_path))
     assert "a ranks first, but not significantly" in line
-    assert "1 of the 3 others do not differ significantly from it: b" in line
+    assert "1 of the 3 others does not differ significantly from it: b" in line
     clear = [("a", [1] * 40), ("b", [1] * 30 + [0] * 10), ("c", [0] * 40)]
     (line,) = judge_first_places(folder(clear, tmp=tmp_path))
     assert "Significantly different from each of the 2 others: largest exact McNemar p = 0.002." in line
@@ -178,6 +178,6 @@ def test_attacks_that_met_other_models_are_not_rivals(tmp_path):
     (said,) = judge_strongest(Outcomes(ResultsStore(tmp_path), done, (), (), {}, (), {}))
     assert (said.lead, said.proof) == (
         "art:pgd",
-        "No other attack was run on the same models. 1 run on other models are left out.",
+        "No other attack was run on the same models. 1 run on other models is left out.",
     )
     assert "80 attacked images of 2 models" in said.text

@@ -1,11 +1,13 @@
 """How a table stands at a width: nothing is broken, what matters stays, what does not fit is said or stacked."""
 
+import random
+
 import pytest
 
 from davylamp.errors import UnknownName
 from davylamp.report.text import console as module
 from davylamp.report.text.console import PlainConsole, interval_text, open_tables, print_table
-from davylamp.report.text.fitting import short_name
+from davylamp.report.text.fitting import TableText, fit, short_name
 from davylamp.report.text.layout import at_words, lay_out, measure, widths_of
 
 COLUMNS = ("attack", "n", "MR", "seconds", "what it is")
@@ -102,6 +104,25 @@ def test_a_table_is_never_of_names_alone(capsys):
     assert lines.count("model demo:cifar10-resnet18") == lines.count("model demo:another-network") == 1
     assert sum("0.50 [0.19, 0.81] (10)" in line for line in lines) == len(PAIRS)
     assert max(map(len, lines)) <= 50
+
+
+def test_every_cell_is_shown_or_its_column_is_said_to_be_missing():
+    """Also where a column fits beside some rows of a table that is written in several."""
+    draw = random.Random(0)
+    for _ in range(600):
+        keys, more = draw.randint(1, 3), draw.randint(1, 4)
+        names = tuple(f"n{place}{'x' * draw.randint(0, 6)}" for place in range(keys + more))
+        models = [f"g{place}{'q' * draw.randint(0, 20)}" for place in range(2)]
+        lines = tuple(
+            (models[row // 2], *(f"c{row}{place}{'-' * draw.randint(0, 14)}" for place in range(1, keys + more)))
+            for row in range(4)
+        )
+        fitted = fit(TableText(names, lines, keys), draw.randint(24, 70))
+        shown = {word for line, _ in fitted.lines for word in line.split()}
+        for place, name in enumerate(names):
+            if name not in fitted.left_out:
+                assert {line[place] for line in lines} <= shown, (names, lines)
+        assert set(names) == {*fitted.shown, *fitted.left_out}
 
 
 def test_rows_that_columns_would_break_into_many_lines_are_blocks(capsys):
