@@ -18,7 +18,7 @@ import pytest
 from davylamp.benchmarks.speed.synthetic_results import TWENTY, write_results
 from davylamp.engine import load
 from davylamp.engine.cell import Cell
-from davylamp.engine.store import sealed
+from davylamp.engine.store import choose_record, sealed, stored_columns
 from davylamp.engine.store.contents import NEEDED, read_records
 from davylamp.engine.store.frames import OUTCOMES, load_outcomes, survey_folder
 from davylamp.engine.store.outcomes import read_outcomes
@@ -261,3 +261,22 @@ def test_a_damaged_header_is_one_line(folder):
     survey = survey_folder(folder)
     assert len(survey.states) + len(survey.damaged) == len(MODELS) * len(TWENTY)
     assert all(isinstance(record, Damaged) or record.meta for _, record in ResultsStore(folder).read_all("cells"))
+
+
+@pytest.mark.parametrize("room", [2**27, 500, 0])
+def test_columns_are_read_once_while_there_is_room_and_say_the_same_without(folder, monkeypatch, room):
+    """500 bytes hold five columns of 12 numbers; the sixth is read each time that it is asked for."""
+    names = ("AMD", "AED", "ALD", "APCR", "SSIM", "ALMS", "ADMS", "ACE", "NTE")
+    whole = read_outcomes(folder).done[0]
+    known = {name: whole.columns[name].copy() for name in names if name in whole.columns}
+    assert len(known) > 5
+    opened = []
+    read_columns_of = choose_record._read_more
+    monkeypatch.setattr(choose_record, "_read_more", lambda *given: opened.append(given[-1]) or read_columns_of(*given))
+    monkeypatch.setattr(stored_columns, "_ROOM", room)
+    columns = read_outcomes(folder).done[0].columns
+    for _ in range(3):
+        for name, values in known.items():
+            assert np.array_equal(columns[name], values, equal_nan=True)
+    held = min(len(known), room // known["AED"].nbytes)
+    assert len(opened) == held + 3 * (len(known) - held)
