@@ -6,7 +6,8 @@ Broken: bit depth (He et al. 2017), JPEG (Shin and Song 2017; Athalye et al. 201
 et al. 2018), defensive distillation (Carlini and Wagner 2017). Standing, as far as anybody knows: adversarial training
 with PGD and TRADES, at the radius that they were trained for. On the digits CNNs at radii 0.1 and 0.2 (0.1 for the two
 that stand), on EfficientNet-Lite0 at 1/255 on 10 photos with little effort, as a pass takes a tenth of a second (more
-for random resizing, which little effort does not break), and on Advertorch's LeNets at 0.3 on Foolbox's 20 digits, of which one was trained at that radius.
+for random resizing, which little effort does not break), and on Advertorch's LeNets at 0.3 on Foolbox's 20 digits, of
+which one was trained at that radius.
 """
 
 import argparse
