@@ -254,7 +254,7 @@ def ask(hash_seed, *questions):
 
 
 def test_the_code_of_a_model_counts_and_nothing_about_its_place(tmp_path):
-    """A process each: other places, paths, hash seeds, comments; then the file, its neighbour, a global, a remote model."""
+    """A process each: other places, paths, hash seeds, comments; then the file, its neighbour, a global, a remote."""
     first_folder = write_net(tmp_path / "a")
     neighbour = write_net(tmp_path / "c", bits=BITS.replace("round", "floor"))
     edited = write_net(
