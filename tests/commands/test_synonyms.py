@@ -45,7 +45,7 @@ def parsed(command, *words):
         ("rank", ["r", "--budget", "4/255"], "epsilon", "4/255"),
         ("saturation", ["fgsm", "--budget", "4/255,8/255"], "epsilon", ["4/255,8/255"]),
         ("compare", ["pgd", "--batch", "16"], "batch_size", 16),
-        ("detect", ["r", "--detector", "d", "--rate", "0.1,0.2"], "rate", ["0.1,0.2"]),
+        ("detect", ["r", "--detector", "d", "--rate", "0.1,0.2"], "false_alarms", ["0.1,0.2"]),
         ("harden", ["--model", "m", "--with", "trades"], "method", "trades"),
     ],
 )

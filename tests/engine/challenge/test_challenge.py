@@ -114,9 +114,11 @@ def test_the_command_and_its_page(hidden, files, run):
     name = hidden[2]
     effort = ("--steps", "5", "--queries", "12", "--eot", "2", "--draws", "4")
     options = ("--data", f"npz:{files}/digits.npz", "--epsilon", "0.2", "--limit", "4", "-o", str(files / "small"))
-    code, text, err = run("challenge", name, *options, *effort, "--json")
+    surrogate = f"{files}/net.py:build+bit-depth:bits=6,gradients=straight-through"  # a comma of its defence
+    code, text, err = run("challenge", name, *options, *effort, "--json", "--surrogate", surrogate)
     assert code == 0, err
     document = json.loads(text)
+    assert surrogate in {attempt["made_on"] for attempt in document["attempts"]}
     assert document["worst"]["n"] == 4
     assert document["verdict"] in ("falls", "masks", "unknown")
     assert "- by scores alone: pyautoattack:square, radius 0.2: accuracy" in err
