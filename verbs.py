@@ -811,7 +811,11 @@ def _images(inputs: Any) -> tuple[Tensor, str]:
 
     Arrays and lists are taken, wrong ones refused with what was expected.
     """
-    tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    try:
+        tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    except (TypeError, ValueError):  # what is no array of numbers, such as images of several sizes
+        got = type(inputs).__name__
+        raise InvalidInput(f"expected images as a tensor or an array of shape (N, C, H, W), got {got}") from None
     check_images(tensor)
     images = tensor.float()
     exact = tensor.dtype != torch.float64 or bool((images.double() == tensor).all())

@@ -9,7 +9,7 @@ import typer
 from .derived import Given
 from .input_options import InputOptions
 from .loading import LOADING, loading_from
-from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_list
+from .options import Data, Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import FITTING, TableOptions
 
 
@@ -56,7 +56,7 @@ def challenge_defence(  # noqa: PLR0913, PLR0917 - one argument per option
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    others = split_list("--surrogate", surrogate) or []
+    others = split_models(surrogate) or []
     names = (seen.of(model), *filter(None, [original]), *others)
     given = {"steps": steps, "queries": queries, "eot": eot, "draws": draws}
     done = challenge(

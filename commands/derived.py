@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from ..errors import DavylampError, UnknownName
 from .describing import describe
-from .options import read_whole, split_list, split_models
+from .options import read_whole, split_list, split_models, split_names
 from .source_options import options_in_source
 from .synonyms import with_usual_names
 
@@ -115,7 +115,7 @@ def read_settings(values: Mapping[str, Any]) -> Given:
     from ..engine.plan.schema import check_fields
 
     models: Any = lambda _, texts: split_models(texts)  # noqa: E731
-    readers = {"models": models, "surrogate": models, "measures": lambda _, texts: texts}
+    readers = {"models": models, "surrogate": models, "measures": split_names}
     given = {}
     for name, value in values.items():
         if value is None or value is False:

@@ -26,7 +26,7 @@ PANELS = {
         *("queries", "draws", "eot", "transfer", "examples", "seeds", "seed", "budget", "threshold", "plant"),
         *("first_norm", "quick", "preset", "order", "stop_when_fooled"),
     ),
-    "What is measured and kept": ("measures", "metric", "keep_images", "shard_size", "bootstrap"),
+    "What is measured and kept": ("measures", "metric", "keep_images", "shard_size", "bootstrap", "false_alarms"),
     "Where it runs": (
         *("device", "batch_size", "executor", "workers", "part", "address", "isolate", "time_limit", "memory_limit"),
         *("retry_failed", "trust_unknown", "amp"),

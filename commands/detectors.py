@@ -142,7 +142,7 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
 def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option
     folder: Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate --keep-images`")],
     detector: Annotated[list[Path], typer.Option(help="file of a trained detector (repeatable)")],
-    rate: Annotated[
+    false_alarms: Annotated[
         list[str] | None, typer.Option("--false-alarms", help="false-positive rates (default: 0.01,0.05)")
     ] = None,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
@@ -160,7 +160,7 @@ def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
-    texts = split_list("--false-alarms", rate) or []
+    texts = split_list("--false-alarms", false_alarms) or []
     rates = tuple(parse_number(text, "false-alarms") for text in texts) or RATES
     detectors, outcomes = read_detectors(detector, rates), outcomes_of(folder)
     loading = loading_from(how, list_unscored(outcomes, detectors), folder=outcomes.store.folder)

@@ -64,13 +64,21 @@ def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
     return pieces
 
 
+def split_names(option: str, values: Sequence[str]) -> list[str]:
+    """As `split_list`; the name of a file that there is, as in "FILE.py:NAME", may have a comma in it."""
+    names = []
+    for value in values:
+        files = filter(None, (value, value.rpartition(":")[0]))
+        names += [value] if any(Path(file).exists() for file in files) else split_list(option, [value]) or []
+    return names
+
+
 def split_models(values: Sequence[str] | None) -> list[str] | None:
     """As `split_list`; a file of a model may have a comma in its name, and the settings of a defence between them."""
     if not values:
         return None
-    names = [[v] if Path(v.rpartition(":")[0]).exists() else split_list("--models", [v]) or [] for v in values]
     joined: list[str] = []
-    for name in (name for each in names for name in each):
+    for name in split_names("--models", values):
         if joined and _SETTING.match(name):  # of the defence before it: "+jpeg:quality=50,gradients=none"
             joined[-1] += f",{name}"
         else:

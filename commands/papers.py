@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InvalidInput
 from .evaluate import Folder
-from .options import Json, one_format, split_list
+from .options import Json, one_format, split_models
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="file to write, refs.bib (default: standard output)")]
 
@@ -66,7 +66,7 @@ def draw_figures(  # noqa: PLR0913, PLR0917 - one argument per option
         raise InvalidInput(f"expected a file that ends in .pdf, .svg or .png, got {out}")
     options = {"width": width, "style": style.value, "norm": norm, "subjects": subjects.value}
     asked = [kind.value for kind in kinds or []]
-    written, missing = write_figures(folder, asked, out, models=split_list("--model", model), **options)
+    written, missing = write_figures(folder, asked, out, models=split_models(model), **options)
     for path in written:
         make_console().print(str(path), highlight=False, markup=False, soft_wrap=True)
     for kind, why in missing.items():

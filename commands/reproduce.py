@@ -9,7 +9,7 @@ import typer
 from ..benchmarks.reproductions import collect_tables, find_table
 from ..benchmarks.shared.paper_table import Options
 from ..errors import InvalidInput, Unavailable
-from .options import Json, Latex, LatexWords, latex_style, one_format
+from .options import Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import FITTING, TableOptions
 
 
@@ -41,7 +41,8 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     table = find_table(name)
     if quick and full:
         raise InvalidInput("expected --quick or --full, got both")
-    asked = {"full": full or None, "models": models, "data": data, "limit": limit, "out": out, "device": device}
+    names = split_models(models)
+    asked = {"full": full or None, "models": names, "data": data, "limit": limit, "out": out, "device": device}
     given: dict[str, Any] = {option: value for option, value in asked.items() if value is not None}
     if given and not table.runs_models:
         option = next(iter(given))

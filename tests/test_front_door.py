@@ -170,6 +170,13 @@ def test_arrays_and_lists_are_taken_and_wrong_ones_named(digits):
     case = (digits.module, (digits.inputs * 255).byte(), digits.labels)
     with pytest.raises(InvalidInput, match="expected floating point images"):
         davylamp.run_attack("foolbox:fgsm", *case, epsilon=0.1)
+    for odd in (
+        [torch.zeros(1, 4, 4).numpy(), torch.zeros(1, 5, 5).numpy()],
+        "demo:imagenet",
+        {"images": digits.inputs},
+    ):
+        with pytest.raises(InvalidInput, match=rf"an array of shape \(N, C, H, W\), got {type(odd).__name__}"):
+            davylamp.run_attack("foolbox:fgsm", digits.module, odd, digits.labels, epsilon=0.1)
     with pytest.raises(InvalidInput, match="got both"):
         davylamp.run_attack("foolbox:fgsm", digits.module, *arrays, ThreatModel("linf", 0.1), epsilon=0.2)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InvalidInput, ModelFailed
+from .handed_on import HandedOn
 from .outputs import check_logits
 
 Outputs = Literal["logits", "probabilities", "labels"]
@@ -42,6 +43,7 @@ class Answers:
         self.kind: Outputs | None = stated or next((each for each in OUTPUTS if each == said), None)
         self.outputs: Outputs | None = self.kind
         self._differentiable = gradients and getattr(model, "gradients", None) is not False
+        self.handed_on: HandedOn | None = None  # of a defence from a file; here, as it is no part of the identity
         self.looked, self.no_gradients = False, ""  # whether an answer was differentiated, and why it could not be
         says = getattr(model, "num_classes", None)
         self.classes = classes or (says if type(says) is int and says > 1 else None)

@@ -9,6 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_ROUNDING = 1e-4
+
+
+def outside_box(images: Tensor) -> str:
+    """From where to where values reach, as "from -0.5 to 2"; "" if that is within [0, 1] but for rounding."""
+    if not images.numel():
+        return ""
+    low, high = (float(end) for end in images.detach().aminmax())
+    return "" if low >= -_ROUNDING and high <= 1 + _ROUNDING else f"from {low:.3g} to {high:.3g}"
+
 
 def cut_to_box(images: Tensor) -> Tensor:
     """As `images.clamp(0, 1)`; the gradient is 1 from 0 to 1, both included, and 0 outside."""

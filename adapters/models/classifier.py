@@ -136,7 +136,9 @@ class Classifier(nn.Module):
 
     def say(self, outputs: Outputs) -> None:
         """Say what the model gives, in place of what it said or showed; before it is asked."""
-        self.answers = Answers(self.model, outputs, gradients=self.gradients, classes=self.answers.classes)
+        before = self.answers
+        self.answers = Answers(self.model, outputs, gradients=self.gradients, classes=before.classes)
+        self.answers.handed_on = before.handed_on
 
     @property
     def device(self) -> torch.device:
@@ -200,6 +202,15 @@ class Classifier(nn.Module):
             raise ModelFailed(f"{failure}{self._explain(failure, inputs)}") from failure.__cause__
 
     def _answer(self, inputs: Tensor) -> Tensor:
+        handed_on = self.answers.handed_on
+        if handed_on is None:
+            return self._ask_differentiably(inputs)
+        logits = handed_on.look(self._ask_differentiably, inputs)
+        self.output_note = "; ".join(filter(None, (self.output_note, handed_on.note)))
+        return logits
+
+    def _ask_differentiably(self, inputs: Tensor) -> Tensor:
+        """Logits; with a gradient if the model has one."""
         if self.gradients:
             return self._ask(inputs)
         with torch.no_grad():

@@ -36,6 +36,7 @@ from .attempts import (
 )
 from .document import Challenge
 from .ruling import cumulated, rule
+from .stand_ins import OF_PROBABILITIES, by_probabilities
 from .suite import (
     Effort,
     black_boxes,
@@ -106,6 +107,7 @@ class Challenger:
         self.norm, self.epsilon, self.largest = norm, epsilon, largest
         self.effort = effort if defendant.model.random else replace(effort, eot=1)
         self.store, self.say, self.attempts = ResultsStore(folder), say or (lambda _: None), []
+        self.ways, self.models = dict(defendant.stand_ins), {**defendant.models, defendant.name: defendant.model}
         self._right: dict[str, np.ndarray] = {}
 
     def run(self) -> Challenge:
@@ -128,6 +130,8 @@ class Challenger:
             self._attack("white-box", direct, name)
         best = self._best_attempt.made_on
         self._attack("white-box", targeted_attacks(*rules, classes), best)
+        if is_random:
+            self._attack("white-box", direct, self._averaging_probabilities(best))
         self._attack("single step", single_step(self.norm, self.epsilon), self.defendant.name)
         others = [name for name in (self.defendant.original, *self.defendant.surrogates) if name]
         for name in others:
@@ -166,6 +170,12 @@ class Challenger:
         made = of_parts(self.attempts, "white-box")
         return min(made, key=lambda attempt: (not attempt.proved.any(), attempt.accuracy.value))
 
+    def _averaging_probabilities(self, name: str) -> str:
+        """Name of a random model's twin whose draws are averaged as probabilities."""
+        twin = f"{name} (probabilities)"
+        self.models[twin], self.ways[twin] = by_probabilities(self.models[name], twin), OF_PROBABILITIES
+        return twin
+
     def _widen(self, best: Attempt) -> None:
         """The best attack at larger and larger radii, until nothing is right or every image can be made grey."""
         epsilon, fooled = self.epsilon, worst_case(of_parts(self.attempts, *WHITE, *BLACK))
@@ -183,8 +193,8 @@ class Challenger:
         if not choices:
             return []
         judged_on = made_on if part == "undefended" else self.defendant.name
-        models = {judged_on: self._model(judged_on)}
-        surrogates = {} if made_on == judged_on else {made_on: self._model(made_on)}
+        models = {judged_on: self.models[judged_on]}
+        surrogates = {} if made_on == judged_on else {made_on: self.models[made_on]}
         made = [*self._run(part, choices, models, surrogates, made_on)]
         for attempt in made:
             self.attempts.append(attempt)
@@ -211,7 +221,7 @@ class Challenger:
             draws=self.effort.draws,
             eot=self.effort.eot,
         )
-        way = self.defendant.stand_ins.get(made_on, "")
+        way = self.ways.get(made_on, "")
         try:
             plan = make_plan(config, models=models, data=self.data, surrogates=surrogates)
         except DavylampError as error:
@@ -248,13 +258,10 @@ class Challenger:
     def _outcomes(self) -> Outcomes:
         return read_outcomes(self.store.folder)
 
-    def _model(self, name: str) -> Classifier:
-        return self.defendant.model if name == self.defendant.name else self.defendant.models[name]
-
     def _right_when_clean(self, name: str) -> np.ndarray:
         """Images that a model gets right without an attack, (n,) bool: those that attacks on it begin with."""
         if name not in self._right:
-            model = self._model(name)
+            model = self.models[name]
             labels = self.data.labels.to(model.device)
             with model.frozen():
                 logits = clean_logits(model, self.data.inputs.to(model.device), labels)

@@ -9,6 +9,7 @@ import scipy
 from ..checks.indicators import Check
 from ..statistics.verdict import SIGNIFICANT
 from .attempts import BLACK, PARTS, WHITE, Accuracy, Attempt, Part, of_parts, worst_case
+from .stand_ins import OF_PROBABILITIES
 
 Verdict = Literal["falls", "masks", "holds", "unknown"]
 WITHIN = 0.05  # of the undefended accuracy: five points
@@ -92,6 +93,8 @@ def gaps_of(attempts: Sequence[Attempt], draws: tuple[int, int] | None = None) -
     """
     kinds: dict[tuple[Part, str], list[Attempt]] = {}
     for attempt in attempts:
+        if (attempt.part, attempt.gradients) == ("white-box", OF_PROBABILITIES):  # another loss, not another way
+            continue
         way = attempt.made_on if attempt.part == "white-box" else ""
         kinds.setdefault((attempt.part, way), []).append(attempt)
     lines = [
@@ -118,7 +121,7 @@ def masking_of(attempts: Sequence[Attempt], checks: Sequence[Check]) -> list[str
     """Signs that gradients say less than there is to find (Carlini et al. 2019; Athalye et al. 2018)."""
     white = [attempt for attempt in of_parts(attempts, *WHITE) if _counts(attempt)]
     named = [attempt for attempt in of_parts(white, "white-box") if not attempt.gradients]
-    adapted = [attempt for attempt in of_parts(white, "white-box") if attempt.gradients]
+    adapted = [each for each in of_parts(white, "white-box") if each.gradients not in ("", OF_PROBABILITIES)]
     black = [attempt for attempt in of_parts(attempts, *BLACK) if attempt.proved.any()]
     reasons = []
     if named:

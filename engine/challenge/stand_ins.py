@@ -1,11 +1,15 @@
 """What an attacker who knows a defence attacks in its place: the same defence with other ways for gradients."""
 
+from torch import nn
+
+from ...adapters import Classifier
 from ...adapters.models.defences.names import NamedDefence, is_defence, read_defence
 from ...adapters.models.defences.record import Gradients
 from ...adapters.models.defences.rows import ROWS
 from ...adapters.user_file import is_file_name
 
 BPDA, EXACT = "straight-through", "exact"
+OF_PROBABILITIES = "of the mean probability"
 
 
 def split_original(model: str) -> tuple[str, tuple[str, ...]]:
@@ -33,6 +37,20 @@ def stand_ins_of(model: str) -> dict[str, str]:
         changed = [_with(part, way) for part in parts]
         named.setdefault(_join(original, changed), way)
     return {name: way for name, way in named.items() if way}
+
+
+def by_probabilities(model: Classifier, name: str) -> Classifier:
+    """A random model that gives its probabilities as if they were logits, so that EOT takes the mean of those.
+
+    The mean of logits lets a few draws of large margins hide that most draws are right; that of probabilities is close
+    to the share of draws that are fooled. They are no logarithms, so that the cross-entropy is nearly linear in them.
+
+    Args:
+        model: a random classifier.
+        name: what records call it.
+    """
+    sizes = {word: getattr(model, word) for word in ("resize", "crop", "interpolation")}
+    return Classifier(nn.Sequential(model, nn.Softmax(1)), name=name, random=model.random, **sizes)
 
 
 def _join(original: str, parts: list[str]) -> str:

@@ -110,3 +110,17 @@ def test_a_choice_gets_what_is_near():
     assert say_choice(words) == "'bordo' is not one of 'irt', 'canary', 'mean', 'borda'; did you mean borda?"
     assert say_choice("'x' is not one of 'irt'.") == "'x' is not one of 'irt'."
     assert say_choice("'a' is not a valid integer.") == "'a' is not a valid integer."
+
+
+def test_only_options_of_remote_models_stand_under_a_model_behind_a_server():
+    """A parameter of one command, called as one of another, was shown among them."""
+    commands = typer.main.get_command(cli.app).commands
+    contexts = {name: command.make_context(name, [], resilient_parsing=True) for name, command in commands.items()}
+    listed = {
+        f"{name} {option.opts[0]}": option.help
+        for name, context in contexts.items()
+        for option in context.command.get_params(context)
+        if getattr(option, "rich_help_panel", None) == "A model behind a server"
+    }
+    assert "evaluate --rate" in listed
+    assert [option for option, text in listed.items() if not text.startswith("remote models: ")] == []

@@ -36,6 +36,16 @@ def test_an_unknown_name_is_one_line(run):
     assert err.count("\n") == 1
 
 
+def test_models_may_be_a_list_with_commas(run):
+    code, _, err = run(
+        "reproduce", "robic-table2", "--quick", "--models", "demo:nobody+jpeg:quality=9,gradients=none,x"
+    )
+    assert code == 1
+    assert "unknown model 'demo:nobody'" in err
+    code, _, err = run("reproduce", "robic-table2", "--quick", "--models", "demo:efficientnet-lite0,demo:nobody")
+    assert "unknown model 'demo:nobody'" in err
+
+
 def test_a_reproduction_in_which_every_cell_failed_fails(run, tmp_path):
     (tmp_path / "net.py").write_text(
         "import torch\n"

@@ -14,10 +14,10 @@ from davylamp.adapters import IMPLEMENTATIONS, LIBRARIES
 from davylamp.adapters.data.datasets import known_data
 from davylamp.adapters.models.zoo.load import list_models
 from davylamp.commands import known_names
-from davylamp.commands.derived import complete
+from davylamp.commands.derived import complete, read_settings
 from davylamp.commands.evaluate import evaluate_models
 from davylamp.commands.examples import EXAMPLES
-from davylamp.commands.options import split_list
+from davylamp.commands.options import split_list, split_models
 from davylamp.commands.source_options import options_in_source
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.metrics import METRICS
@@ -45,7 +45,7 @@ def parsed(command, *words):
         ("rank", ["r", "--budget", "4/255"], "epsilon", "4/255"),
         ("saturation", ["fgsm", "--budget", "4/255,8/255"], "epsilon", ["4/255,8/255"]),
         ("compare", ["pgd", "--batch", "16"], "batch_size", 16),
-        ("detect", ["r", "--detector", "d", "--rate", "0.1,0.2"], "rate", ["0.1,0.2"]),
+        ("detect", ["r", "--detector", "d", "--rate", "0.1,0.2"], "false_alarms", ["0.1,0.2"]),
         ("harden", ["--model", "m", "--with", "trades"], "method", "trades"),
     ],
 )
@@ -150,3 +150,20 @@ def test_a_shell_is_told_what_could_come_next_without_torch(words, expected):
     names, loaded = completed(*words)
     assert names == expected
     assert loaded == []
+
+
+def test_names_are_split_at_commas_that_are_in_no_file_that_there_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b.py").write_text("")
+    assert split_models(["one.pt,two.pt", "demo:x+jpeg:quality=5,gradients=none,demo:y"]) == [
+        "one.pt",
+        "two.pt",
+        "demo:x+jpeg:quality=5,gradients=none",
+        "demo:y",
+    ]
+    assert split_models(["a,b.py:net", "a,b.py"]) == ["a,b.py:net", "a,b.py"]
+    assert read_settings({"measures": ["coverage,neurons", "a,b.py:mine"]})["measures"] == (
+        "coverage",
+        "neurons",
+        "a,b.py:mine",
+    )

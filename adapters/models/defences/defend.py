@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from ....errors import MissingLibrary, ModelFailed
-from ..box import cut_to_box
+from ..box import cut_to_box, outside_box
 from ..classifier import Classifier
 from .names import read_defence
 from .record import Gradients
 
-_ROUNDING = 1e-4
 _EXTRAS = {"art": "art", "kornia": "kornia"}  # of davylamp, that install what a defence needs
 
 
@@ -79,11 +78,8 @@ class Defended(nn.Module):
         if changed.shape != inputs.shape:
             got = f"{tuple(inputs.shape)} to {tuple(changed.shape)}"
             raise ModelFailed(f"expected {self.defence} to keep the shape of the images, got {got}")
-        low, high = (float(end) for end in changed.detach().aminmax()) if changed.numel() else (0.0, 1.0)
-        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
-            raise ModelFailed(
-                f"expected {self.defence} to give images in [0, 1], got values from {low:.3g} to {high:.3g}"
-            )
+        if reach := outside_box(changed):
+            raise ModelFailed(f"expected {self.defence} to give images in [0, 1], got values {reach}")
         return changed.where(inputs.isfinite(), torch.nan)  # what was no image stays none
 
 

@@ -23,12 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...user_file import Neighbours
 from ..answers import Answers
 from .encoded_code import CodeEncoder, name_of
 from .source_files import Sources, origin_of
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Event, threading.Condition, threading.Semaphore)
-_NEUTRAL = (*_LOCKS, logging.Logger)
+_NEUTRAL = (*_LOCKS, logging.Logger, Neighbours)  # of the last, the paths of this machine; its files count as code
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OF_MODULES = frozenset(vars(nn.Module())) | {"training"}
 _CARRIED = {"pretrained_cfg", "default_cfg", "pretrained_cfg_overlay"}  # timm's: say where the weights came from

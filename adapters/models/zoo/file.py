@@ -10,6 +10,7 @@ from ....errors import InvalidInput, UnknownName
 from ...user_code import user_code
 from ...user_file import opened
 from ..classifier import Classifier
+from ..handed_on import HandedOn
 
 
 def load_from_file(name: str, path: Path, factory: str, device: str) -> Classifier:
@@ -70,6 +71,8 @@ def defend_from_file(name: str, path: Path, function: str, classifier: Classifie
     if classifier.random and not made.random:
         made.random = True
     made.name, made.surroundings = name, neighbours
+    allowed = {"keeps_classes": not made.detects, "is_random": made.random}
+    made.answers.handed_on = HandedOn(classifier, f"{path}:{function}", **allowed)
     return made.freeze()
 
 

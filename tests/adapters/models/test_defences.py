@@ -32,6 +32,28 @@ def build():
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))
 """
+DEFENCE_FILE = """
+import torch
+from torch import nn
+from davylamp import Classifier
+
+
+class Before(nn.Module):
+    def __init__(self, model, change):
+        super().__init__()
+        self.model, self.change = model, change
+
+    def forward(self, inputs):
+        return self.model(self.change(inputs))
+
+
+def grey_levels(model): return Before(model, lambda images: images * 255)
+def centred(model): return Classifier(Before(model, lambda images: images - 0.5))
+def mirrored(model): return Before(model, lambda images: images.flip(3))
+def noisy(model): return Classifier(Before(model, lambda images: images + torch.randn_like(images)), random=True)
+def fewer(model): return nn.Sequential(model, nn.Linear(10, 3))
+def more(model): return Classifier(nn.Sequential(model, nn.Linear(10, 20)))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +327,45 @@ def test_a_function_that_changes_the_number_of_classes_is_named(tmp_path):
     file = tmp_path / "first.py"
     with pytest.raises(InvalidInput, match=r"first\.py:three to keep the 10 classes of the model, got 3"):
         davylamp.load_model(f"{tmp_path}/net.py:build+{file}:ten+{file}:three")
+
+
+@pytest.fixture
+def handed(tmp_path):
+    """Models by the functions of a file, none of which says how many classes it has, before a linear model of ten."""
+    (tmp_path / "net.py").write_text(FACTORY, encoding="utf-8")
+    (tmp_path / "own.py").write_text(DEFENCE_FILE, encoding="utf-8")
+    return lambda function: davylamp.load_model(f"{tmp_path}/net.py:build+{tmp_path}/own.py:{function}")
+
+
+@pytest.mark.parametrize(("function", "got"), [("fewer", 3), ("more", 20)])
+def test_a_function_that_says_nothing_of_its_classes_is_caught_at_its_first_answer(handed, function, got):
+    with pytest.raises(InvalidInput, match=rf"own\.py:{function} to keep the 10 classes of the model, got {got}"):
+        handed(function).check(torch.rand(2, 3, 32, 32))
+
+
+@pytest.mark.parametrize(("function", "reach"), [("grey_levels", "from 0 to 255"), ("centred", "from -0.5 to 0.5")])
+def test_a_function_that_changes_the_range_is_named(handed, function, reach):
+    model, images = handed(function), torch.linspace(0, 1, 3072).view(1, 3, 32, 32)
+    digest = identify_model(model).digest
+    for _ in range(2):  # said of every answer, though only the first is looked at
+        model.check(images)
+        assert model.output_note.endswith(
+            f"own.py:{function} gives the model images with values {reach}, outside [0, 1]: scale or clip them"
+        )
+    assert identify_model(model).digest == digest == identify_model(handed(function)).digest
+
+
+@pytest.mark.parametrize("function", ["mirrored", "noisy"])
+def test_a_function_that_keeps_the_range_or_says_that_it_is_noise_is_not(handed, function):
+    model = handed(function)
+    model.check(torch.rand(2, 3, 32, 32))
+    assert model.output_note == ""
+
+
+def test_an_attack_that_asks_outside_the_range_is_not_the_defences_fault(handed):
+    model = handed("mirrored")
+    model(2 * torch.rand(2, 3, 32, 32))
+    assert model.output_note == ""
 
 
 def test_the_identity_has_the_parameters_and_hides_nothing(digits):

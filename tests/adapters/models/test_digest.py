@@ -236,7 +236,8 @@ def write_net(folder, net=NET, bits=BITS):
 
 
 def ask(hash_seed, *questions):
-    """Identities of (folder, factories, environment), as printed by a new process that forks for each."""
+    """Identities of (folder, factories, environment), as printed by a new process, with a path of its own, forking."""
+    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     text = json.dumps([(str(folder), factories, environment) for folder, factories, environment in questions])
     done = subprocess.run(
         [sys.executable, "-c", ASK],
@@ -244,7 +245,7 @@ def ask(hash_seed, *questions):
         input=text,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join([*paths, f"/none/{hash_seed}"])},
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -253,7 +254,7 @@ def ask(hash_seed, *questions):
 
 
 def test_the_code_of_a_model_counts_and_nothing_about_its_place(tmp_path):
-    """A process each: other places, hash seeds, comments; then the file, its neighbour, a global, a remote model."""
+    """A process each: other places, paths, hash seeds, comments; then the file, its neighbour, a global, a remote."""
     first_folder = write_net(tmp_path / "a")
     neighbour = write_net(tmp_path / "c", bits=BITS.replace("round", "floor"))
     edited = write_net(
@@ -262,16 +263,18 @@ def test_the_code_of_a_model_counts_and_nothing_about_its_place(tmp_path):
     remote = NET.replace("return self.layer(", "import requests\n        return requests.post(")
     remote_folder = write_net(tmp_path / "e", remote.replace("(2, 3)))", "1))"))
     both = ["build", "plain"]
-    first, plain, near, near_plain, levels, edited_plain, elsewhere = ask(
+    defended = "build+bit-depth:bits=4"  # the model of the file is a part of what is identified
+    first, plain, behind, near, near_plain, near_behind, levels, edited_plain, elsewhere = ask(
         "1",
-        (first_folder, both, {}),
-        (neighbour, both, {}),
+        (first_folder, [*both, defended], {}),
+        (neighbour, [*both, defended], {}),
         (first_folder, ["build"], {"LEVELS": "8"}),
         (edited, ["plain"], {}),
         (remote_folder, ["build"], {}),
     )
     moved = write_net(tmp_path / "b", NET.replace("class Net", "# a comment\n\n\nclass Net"))
-    assert ask("2", (moved, both, {})) == [first, plain]
+    assert ask("2", (moved, [*both, defended], {})) == [first, plain, behind]
+    assert behind not in (first, near_behind)
     assert "reasons=()" in first
     assert not {near, near_plain} & {first, plain}
     assert levels != first

@@ -14,7 +14,7 @@ from davylamp.engine import load
 from davylamp.engine.challenge.attempts import BLACK, WHITE
 from davylamp.engine.challenge.challenger import Challenger
 from davylamp.engine.challenge.document import read_documents
-from davylamp.engine.challenge.stand_ins import split_original, stand_ins_of
+from davylamp.engine.challenge.stand_ins import OF_PROBABILITIES, split_original, stand_ins_of
 from davylamp.errors import InvalidInput
 
 TINY = {"steps": 5, "candidates": 2, "queries": 12, "eot": 2, "draws": 4}
@@ -114,9 +114,11 @@ def test_the_command_and_its_page(hidden, files, run):
     name = hidden[2]
     effort = ("--steps", "5", "--queries", "12", "--eot", "2", "--draws", "4")
     options = ("--data", f"npz:{files}/digits.npz", "--epsilon", "0.2", "--limit", "4", "-o", str(files / "small"))
-    code, text, err = run("challenge", name, *options, *effort, "--json")
+    surrogate = f"{files}/net.py:build+bit-depth:bits=6,gradients=straight-through"  # a comma of its defence
+    code, text, err = run("challenge", name, *options, *effort, "--json", "--surrogate", surrogate)
     assert code == 0, err
     document = json.loads(text)
+    assert surrogate in {attempt["made_on"] for attempt in document["attempts"]}
     assert document["worst"]["n"] == 4
     assert document["verdict"] in ("falls", "masks", "unknown")
     assert "- by scores alone: pyautoattack:square, radius 0.2: accuracy" in err
@@ -145,6 +147,33 @@ def test_a_random_module_that_is_handed_over(digits, tmp_path):
     frame = load(tmp_path)
     assert set(frame[frame["model"] == "shaken"]["draws_fooled"].dropna() * 4 % 1) == {0.0}
     assert done.verdict == "falls"
+
+
+def test_a_draw_of_large_margins_does_not_hide_the_others(tmp_path):
+    """Of three draws one is right by far whatever the attacker does, two are fooled where the mean of logits rises."""
+
+    class Draws(nn.Module):
+        def forward(self, inputs):
+            brighter = inputs.flatten(1).mean(1) - 0.5
+            far = torch.rand(len(inputs)) < 1 / 3
+            margin = (30 - 90 * brighter).where(far, 0.5 + 10 * brighter)
+            rest = torch.tensor([0.0, -1.0, -2.0]).expand(len(inputs), 3)
+            return torch.cat([margin[:, None], rest], 1)
+
+    model = Classifier(Draws(), num_classes=4, random=True, name="draws")
+    images, labels = torch.full((4, 1, 8, 8), 0.5), torch.zeros(4, dtype=torch.long)
+    effort = {**TINY, "eot": 20, "draws": 30}
+    done = davylamp.challenge(model, images, labels, epsilon=0.2, effort=effort, out=tmp_path)
+    white = [each for each in done.attempts if each.part == "white-box"]
+    averaged = [each for each in white if each.gradients == OF_PROBABILITIES]
+    assert {each.made_on for each in averaged} == {"draws (probabilities)"}
+    assert {each.attack for each in averaged} == {each.attack for each in white if not each.gradients} - {
+        "pyautoattack:apgd-t"
+    }
+    assert max(each.fooled.max() for each in white if not each.gradients) == 0
+    assert all(0.4 < each.fooled.mean() < 0.9 for each in averaged)
+    assert all(each.passes == of_logits.passes for each, of_logits in zip(averaged, white, strict=False))
+    assert not any("as its name has them" in line for line in done.ruling.masking)
 
 
 def test_a_failed_attack_begins_with_what_the_defended_model_gets_right(digits, tmp_path):

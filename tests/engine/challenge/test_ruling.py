@@ -10,6 +10,7 @@ import pytest
 
 from davylamp.engine.challenge.attempts import Accuracy, Attempt, accuracy_left, attempt_of, worst_case
 from davylamp.engine.challenge.ruling import cumulated, masking_of, rule
+from davylamp.engine.challenge.stand_ins import OF_PROBABILITIES
 from davylamp.engine.checks.indicators import make_check
 from davylamp.intervals import share_interval
 
@@ -138,6 +139,21 @@ def test_each_way_of_gradients_has_to_have_a_result():
     ruling = judged([*STANDING, way])
     assert ruling.verdict == "unknown"
     assert "no result by gradients, adapted to the defence through stand-in (it crashed)" in ruling.sentence
+
+
+def test_the_mean_of_probabilities_is_another_loss_not_another_way():
+    """It may find more without misleading gradients; where a softmax saturates it has none, which says nothing."""
+    complete = [attempt(part, 0) for part in ("single step", "transfer", "scores", "decisions", "larger radius")]
+    complete[-1] = replace(complete[-1], fooled=np.ones(N))
+    better = attempt("white-box", 20, gradients=OF_PROBABILITIES)
+    assert masking_of([attempt("white-box", 1), better, *complete], ()) == []
+    assert judged([attempt("white-box", 1), better, *complete]).verdict == "holds"
+    saturated = replace(broken("white-box", 0, gradients=OF_PROBABILITIES), violations=Counter({"no-gradient": 38}))
+    saturated = replace(saturated, made_on="model (probabilities)")
+    assert judged([attempt("white-box", 1), saturated, *complete]).verdict == "holds"
+    nowhere = replace(broken("larger radius", 0, gradients=OF_PROBABILITIES), epsilon=0.2)
+    assert judged([attempt("white-box", 1), saturated, *complete[:-1], nowhere]).verdict == "unknown"
+    assert judged([attempt("white-box", 1), replace(better, fooled=np.ones(N)), *complete]).verdict == "falls"
 
 
 def test_what_falls_falls_whatever_else_failed():
