@@ -53,8 +53,11 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
             stated = _stated_gaps(metadata, leaves)
             if stated is not None and (stated == 0 or not pa.types.is_nested(type_of)):
                 return stated
-        with reopen() as source:
-            return _column_at(pq.ParquetFile(source), place).null_count
+        try:
+            with reopen() as source:
+                return _column_at(pq.ParquetFile(source), place).null_count
+        except pa.ArrowInvalid:  # before 26 Arrow cannot read vectors of which one is missing
+            return metadata.num_rows
 
     return TableShape(schema, metadata.num_rows, gaps)
 

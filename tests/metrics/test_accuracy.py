@@ -22,14 +22,14 @@ def test_by_hand():
 @pytest.mark.parametrize("classes", [3, 20])
 def test_against_scikit_learn(classes):
     generator = torch.Generator().manual_seed(classes)
-    labels = torch.randint(classes, (30,), generator=generator)
-    logits = torch.randn(30, classes, dtype=torch.float64, generator=generator)
+    labels = torch.randint(classes, (60,), generator=generator)
+    logits = torch.randn(60, classes, dtype=torch.float64, generator=generator)
     predicted = logits.argmax(1)
     assert clean_accuracy(logits, labels) == pytest.approx(accuracy_score(labels, predicted))
     assert macro_f1(logits, labels) == pytest.approx(f1_score(labels, predicted, average="macro", zero_division=0))
     every = f1_score(labels, predicted, average="macro", labels=range(classes), zero_division=0)
     assert macro_f1(logits, labels, classes="all") == pytest.approx(every)
-    confidence = softmax(logits.numpy(), axis=1)[range(30), labels]
+    confidence = softmax(logits.numpy(), axis=1)[range(60), labels]
     assert true_class_confidence(logits, labels, reduction="none").tolist() == pytest.approx(confidence.tolist())
 
 

@@ -72,7 +72,10 @@ class KorniaMedian(Transform):
     def _change(self, images: Tensor) -> Tensor:
         from kornia.filters import median_blur
 
-        return median_blur(images, self.window)
+        edge = self.window // 2  # mirrored here: before 0.9 Kornia lets black in from beyond the edge
+        height, width = images.shape[-2:]
+        padded = nn.functional.pad(images, (edge,) * 4, mode="reflect")
+        return median_blur(padded, self.window)[..., edge : edge + height, edge : edge + width]
 
 
 class KorniaJpeg(Transform):

@@ -90,12 +90,6 @@ def by_kornia_jpeg(images, quality):
     return jpeg_codec_differentiable(images, torch.full((len(images),), float(quality)))
 
 
-def by_kornia_median(images, window):
-    from kornia.filters import MedianBlur
-
-    return MedianBlur((window, window))(images)
-
-
 def blurred(images, window, sigma):
     """The convolution with a Gaussian's weights, edges reflected."""
     places = torch.arange(window) - window // 2
@@ -112,7 +106,7 @@ TRUTHS = {
     "pillow:webp:quality=60": lambda x: by_pillow(x, "WEBP", np.rint, quality=60),
     "art:bit-depth:bits=3": lambda x: (x * 7).round() / 7,
     "art:median:window=5": lambda x: torch.from_numpy(median_filter(x.numpy(), size=(1, 1, 5, 5), mode="reflect")),
-    "kornia:median:window=5": lambda x: by_kornia_median(x, 5),
+    "kornia:median:window=5": lambda x: torch.from_numpy(median_filter(x.numpy(), size=(1, 1, 5, 5), mode="mirror")),
     "torchvision:blur:window=5,sigma=1.5": lambda x: blurred(x, 5, 1.5),
     "torchvision:rescale:scale=0.5": lambda x: nn.functional.interpolate(
         nn.functional.interpolate(x, scale_factor=0.5, mode="bilinear", antialias=True),

@@ -30,6 +30,7 @@ from davylamp.engine.store.table_shape import read_columns, shape_of_file, shape
 from davylamp.errors import Unavailable
 from davylamp.scoring import build_responses
 
+READS_MISSING_VECTORS = int(pa.__version__.partition(".")[0]) >= 26  # the last that runs on Python 3.10 does not
 MODELS = tuple(f"model-{place:02d}" for place in range(15))
 
 
@@ -86,7 +87,10 @@ def test_headers_say_what_the_whole_files_say(folder, monkeypatch, statistics):
     store = ResultsStore(folder)
     monkeypatch.setattr(sealed.pq, "ParquetWriter", partial(pq.ParquetWriter, write_statistics=statistics))
     keys = iter(store.keys("cells"))
-    for change in CHANGES.values():
+    changes = dict(CHANGES)
+    if not READS_MISSING_VECTORS:  # then what is read whole is damaged for another reason
+        del changes["gap in logits"]
+    for change in changes.values():
         rewrite(store, next(keys), change)
     for _ in range(20):
         rewrite(store, next(keys), lambda _: pa.table({}), status="failed", reason="no luck")
@@ -102,7 +106,7 @@ def test_headers_say_what_the_whole_files_say(folder, monkeypatch, statistics):
     note_plan(store, waiting)
     fast, slow = (survey_folder(folder, headers=headers) for headers in (True, False))
     assert fast == slow
-    faults = 8  # of `CHANGES`
+    faults = len(changes) - 3  # not a gap that may be, a column of nothing and names with dots
     assert len(fast.damaged) == faults
     assert len(fast.states) == len(MODELS) * len(TWENTY) - faults
     assert {state.status for state in fast.states} == {"done", "failed", "waiting"}
@@ -179,6 +183,9 @@ def test_the_shape_of_a_file_is_that_of_its_table(name, rows, statistics):
     assert shape.schema == whole.schema
     assert shape.rows == whole.rows == len(table)
     places = range(len(table.schema))
+    if name == "vectors" and not READS_MISSING_VECTORS:
+        assert all(map(shape.gaps, places))
+        return
     assert [*map(shape.gaps, places)] == [*map(whole.gaps, places)] == [column.null_count for column in table.columns]
     for column in table.column_names:
         (read,) = read_columns(file, [column, "not there"]).columns
