@@ -6,7 +6,7 @@ import sys
 from functools import cache
 
 # mallopt's parameters, as in glibc's malloc.h
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _NEVER = -1
 _LARGEST = (1 << 30, 1 << 25)  # bytes; older glibc takes no more than the second
 _CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
@@ -18,7 +18,8 @@ def keep_freed_memory() -> bool:
 
     By default glibc gives every block above 32 MB back at once, and the top of its heap: each layer of each step then
     asks the system for pages anew, which takes as long as the convolutions themselves (`benchmarks/speed/models.py`).
-    The most memory that a process ever has stays what it was; `give_memory_back` gives back what is free.
+    The most memory that a process ever has stays what it was, as all threads share one heap (each would keep what it
+    freed in its own); `give_memory_back` gives back what is free.
 
     Returns:
         Whether it was done: not where the C library is not glibc, and not where the environment sets malloc's
@@ -29,6 +30,7 @@ def keep_freed_memory() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
+    mallopt(_ARENA_MAX, 1)
     # The trim threshold alone would fix the other at 128 KB, far slower than the default.
     return any(mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST) and bool(mallopt(_TRIM_THRESHOLD, _NEVER))
 
