@@ -65,25 +65,25 @@ def split_list(option: str, values: Sequence[str] | None) -> list[str] | None:
 
 
 def split_names(option: str, values: Sequence[str]) -> list[str]:
-    """As `split_list`; the name of a file that there is, as in "FILE.py:NAME", may have a comma in it."""
-    names = []
+    """As `split_list`; a file that there is, as in "FILE.py:NAME", may have a comma in its name, and so do settings.
+
+    Settings stay with what they are of: "+jpeg:quality=50,gradients=none", "boundary:directions=2,spacing=42".
+    """
+    names: list[str] = []
     for value in values:
         files = filter(None, (value, value.rpartition(":")[0]))
-        names += [value] if any(Path(file).exists() for file in files) else split_list(option, [value]) or []
+        pieces = [value] if any(Path(file).exists() for file in files) else split_list(option, [value]) or []
+        for place, piece in enumerate(pieces):
+            if place and _SETTING.match(piece):
+                names[-1] += f",{piece}"
+            else:
+                names.append(piece)
     return names
 
 
 def split_models(values: Sequence[str] | None) -> list[str] | None:
-    """As `split_list`; a file of a model may have a comma in its name, and the settings of a defence between them."""
-    if not values:
-        return None
-    joined: list[str] = []
-    for name in split_names("--models", values):
-        if joined and _SETTING.match(name):  # of the defence before it: "+jpeg:quality=50,gradients=none"
-            joined[-1] += f",{name}"
-        else:
-            joined.append(name)
-    return joined
+    """As `split_names`; None of nothing."""
+    return split_names("--models", values) if values else None
 
 
 def latex_style(words: str | None) -> Any:

@@ -17,7 +17,7 @@ from davylamp.commands import known_names
 from davylamp.commands.derived import complete, read_settings
 from davylamp.commands.evaluate import evaluate_models
 from davylamp.commands.examples import EXAMPLES
-from davylamp.commands.options import split_list, split_models
+from davylamp.commands.options import split_list, split_models, split_names
 from davylamp.commands.source_options import options_in_source
 from davylamp.engine.plan.presets import PRESETS
 from davylamp.metrics import METRICS
@@ -162,6 +162,8 @@ def test_names_are_split_at_commas_that_are_in_no_file_that_there_is(tmp_path, m
         "demo:y",
     ]
     assert split_models(["a,b.py:net", "a,b.py"]) == ["a,b.py:net", "a,b.py"]
+    groups = split_names("--metric", ["boundary:directions=2,spacing=42,neurons", "coverage"])
+    assert groups == ["boundary:directions=2,spacing=42", "neurons", "coverage"]
     assert read_settings({"measures": ["coverage,neurons", "a,b.py:mine"]})["measures"] == (
         "coverage",
         "neurons",
