@@ -79,6 +79,8 @@ def read_group(measure: str) -> MeasureGroup:
             raise InvalidInput(f"expected {name}:key=value, got {measure!r}")
         if key not in settings:
             raise UnknownName(f"setting of {name}", key, settings)
+        if not isinstance(settings[key], str) and (misspelt := re.search(r",([a-z_]+)=", value)):
+            raise UnknownName(f"setting of {name}", misspelt[1], settings)
         settings[key] = _read(key, value, settings[key])
     return MeasureGroup(name, settings)
 

@@ -106,24 +106,12 @@ def build_responses(
     return _build(judged, subjects, per, left)
 
 
-def subjects_of(
-    results: pd.DataFrame,
-    subjects: Subjects = "models",
-    budget: float | None = None,
-    *,
-    per: Per = "attack",
-    unequal: Unequal = "common",
-    original: str | None = None,
-) -> pd.Series:
-    """The subject of each row that counts in `build_responses`, as it is called there.
+def subjects_of(results: pd.DataFrame, subjects: Subjects) -> pd.Series:
+    """The subject of each row that counts in `build_responses(results, subjects)`, as it is called there.
 
     Args:
         results: as for `build_responses`, each row under a label of its own.
         subjects: see there.
-        budget: see there.
-        per: see there.
-        unequal: see there.
-        original: see there.
 
     Returns:
         Names, by the labels of those rows of the results that count.
@@ -131,7 +119,7 @@ def subjects_of(
     Raises:
         ValueError: as `build_responses`.
     """
-    judged, _ = _rows_that_count(results, subjects, budget, per, unequal, original)
+    judged, _ = _rows_that_count(results, subjects, None, "attack", "common", None)
     return judged.parts["subject"]
 
 

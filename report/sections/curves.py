@@ -76,6 +76,7 @@ def _figures(curves: Curves, order: Sequence[str]) -> list[Callable[[], Any]]:
             _line(curve, names.index(_name(curve)), scale=255 if levels else 1)
             for curve in in_panel
             if len(curve.budgets) > (1 if curve.kind == "distances" or log else 2)  # one radius alone is no curve
+            and not (log and curve.kind == "points" and not curve.budgets.any())  # a transfer asks the model nothing
         ]
         if lines:
             caption = f"{model}: accuracy against {curves.against}{f' ({norm})' if norm else ''}"

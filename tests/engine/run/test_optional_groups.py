@@ -19,7 +19,7 @@ from davylamp.engine.run.activations import visit_layers
 from davylamp.engine.store.coverage_bits import Reached, pack, unpack
 from davylamp.engine.store.examples import restore_images
 from davylamp.engine.store.outcomes import read_outcomes
-from davylamp.errors import DavylampError
+from davylamp.errors import DavylampError, UnknownName
 
 GROUPS = (
     "effect",
@@ -242,6 +242,11 @@ def test_one_line(given, line, digits):
             data=Data(digits.inputs, digits.labels, list("abcdefghijklmnop")),
         )
     assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_setting_behind_a_number_is_named():
+    with pytest.raises(UnknownName, match="unknown setting of boundary 'spacin'; did you mean spacing"):
+        read_group("boundary:directions=2,spacin=42")
 
 
 def test_settings_of_a_group():

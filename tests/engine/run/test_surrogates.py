@@ -164,6 +164,13 @@ def test_tables_rank_report_and_checks_name_the_surrogate(files):
     assert any(check.name == "black-box" and check.state != "unknown" for check in check_folder("r"))
 
 
+def test_a_folder_of_transfers_alone_has_a_report_though_nothing_was_asked_of_the_models(files):
+    evaluate(make_plan(config(attacks=ATTACKS[:1])), ResultsStore("r"))
+    report = build_report("r")
+    assert "foolbox:pgd via net.py:three" in report
+    assert "accuracy against queries" not in report  # no drawing, as an axis of passes has no place for 0
+
+
 def test_the_config_of_a_folder_makes_the_same_cells(files):
     plan, white = make_plan(config()), make_plan(replace(config(), surrogate=()))
     again = [cell.key for each in configs_of([*plan.cells, *white.cells]) for cell in make_plan(each).cells]
