@@ -55,7 +55,7 @@ def find_chance(outcomes: Outcomes) -> list[str]:
 
 def judge_first_places(outcomes: Outcomes, standings: Sequence[Standing]) -> list[Said]:
     """For each threat model: who is first, how sure that is, and whether a paired test tells it apart."""
-    others = len(_all_subjects(outcomes)) - 1
+    others = len(_all_models(outcomes)) - 1
     return [_judge_first(each, others) for each in standings]
 
 
@@ -140,9 +140,10 @@ def _names(places: Sequence[ModelPlace]) -> str:
     return ", ".join(place.model for place in places[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _all_subjects(outcomes: Outcomes) -> set[str]:
-    cells = [*outcomes.running, *outcomes.waiting]
-    return {*outcomes.subjects, *(cell.subject.key for cell in cells)}
+def _all_models(outcomes: Outcomes) -> set[tuple[str, str]]:
+    """Names with digests, one for each model on however many sets of images."""
+    unfinished = [cell.subject for cell in (*outcomes.running, *outcomes.waiting)]
+    return {(each.model, each.model_digest) for each in (*outcomes.subjects.values(), *unfinished)}
 
 
 def _at_chance(clean: Clean) -> str:

@@ -64,6 +64,14 @@ def test_a_lonely_model_is_only_called_so_if_it_is(tmp_path):
     assert write_caveats(alone) == []
 
 
+def test_a_model_on_two_sets_of_images_is_alone(tmp_path):
+    twice = folder([("a", [1] * 20 + [0] * 20), ("a", [1] * 2 + [0] * 8)], tmp=tmp_path)
+    assert len(twice.subjects) == 2
+    lines = judge_first_places(twice)
+    assert lines
+    assert not any("other model" in line for line in lines)
+
+
 @pytest.mark.parametrize("state", ["failed", "running", "waiting"])
 def test_an_unfinished_folder_does_not_say_that_a_model_is_alone(tmp_path, state):
     others = [(cell("b"), "out of memory")] if state == "failed" else [cell("b")]
