@@ -3,12 +3,22 @@
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 # mallopt's parameters, as in glibc's malloc.h
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _NEVER = -1
 _LARGEST = (1 << 30, 1 << 25)  # bytes; older glibc takes no more than the second
+_PLENTY = 0.5  # share of the memory that is left
+# By the controller that /proc/self/cgroup names ("" is version 2): where its groups lie, the files that have the limit
+# and what is used, and how memory.stat calls the files in it.
+_GROUPS = {
+    "": ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    "memory": ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 _CHOSEN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
 
 
@@ -36,9 +46,52 @@ def keep_freed_memory() -> bool:
 
 
 def give_memory_back() -> None:
-    """Give the system what this process keeps and does not use, as between two tasks of a worker among many."""
+    """Give the system what this process keeps and does not use."""
     if keep_freed_memory.cache_info().currsize and keep_freed_memory():
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def give_memory_back_if_short() -> None:
+    """Give back what this process keeps where others may need it, as between two tasks of a worker among many.
+
+    That is where less than half of the memory is left. Elsewhere it would be asked for anew at the next pass, the first
+    one of a model then taking more than twice as long.
+    """
+    if memory_left() < _PLENTY:
+        give_memory_back()
+
+
+def memory_left(system: Path = Path("/")) -> float:
+    """Share, from 0 to 1, of this machine's memory that is available; of its control group's where less of that is.
+
+    Files that the system holds in memory count as available. 0 where nothing is known: not on Linux.
+
+    Args:
+        system: the root of the file system that is read.
+    """
+    try:
+        lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
+        known = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+        shares = [known["MemAvailable"] / known["MemTotal"]]
+    except (OSError, ValueError, KeyError):
+        return 0.0
+    with suppress(OSError):
+        for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            shares += _left_of_groups(system, *line.split(":", 2)[1:])
+    return max(0.0, min(shares))
+
+
+def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]:
+    """Share that is left of the limit of a control group and of each that it is in; nothing where there is no limit."""
+    if controller not in _GROUPS:
+        return
+    root, limit, used, cached = _GROUPS[controller]
+    folder = Path(name.lstrip("/"))
+    for group in (folder, *folder.parents):  # a container shows its own as the root of all, whatever it is called
+        with suppress(OSError, ValueError, KeyError):
+            most, now = (int((system / root / group / file).read_text(encoding="ascii")) for file in (limit, used))
+            counts = (system / root / group / "memory.stat").read_text(encoding="ascii").splitlines()
+            yield 1 - (now - int(dict(line.split() for line in counts)[cached])) / most
 
 
 def _chosen_by_user() -> bool:

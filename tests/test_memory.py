@@ -93,3 +93,56 @@ def test_tunables_of_malloc_stay(monkeypatch: pytest.MonkeyPatch):
 def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(memory.sys, "platform", "darwin")
     assert not attempt()
+
+
+def a_system(root, available: int, groups: str = "", files: dict[str, str] | None = None):
+    """A file system as Linux shows it, of 1000 kB."""
+    for name, text in {
+        "proc/meminfo": f"MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable: {available} kB\nHugePages_Total: 0\n",
+        "proc/self/cgroup": groups,
+        **(files or {}),
+    }.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="ascii")
+    return root
+
+
+TWO = {"max": "memory.max", "now": "memory.current", "files": "inactive_file"}
+ONE = {"max": "memory.limit_in_bytes", "now": "memory.usage_in_bytes", "files": "total_inactive_file"}
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "names"),
+    [
+        ("0::/jobs/7\n", "sys/fs/cgroup/jobs/7", TWO),
+        ("0::/jobs/7\n", "sys/fs/cgroup/jobs", TWO),  # the limit is that of the group around it
+        ("0::/\n", "sys/fs/cgroup", TWO),
+        ("9:cpu:/other\n4:memory:/jobs/7\n0::/\n", "sys/fs/cgroup/memory/jobs/7", ONE),
+        ("4:memory:/of/the/host\n", "sys/fs/cgroup/memory", ONE),  # in a container
+    ],
+)
+def test_what_is_left_of_a_control_group_counts_where_it_is_less(tmp_path, line: str, folder: str, names: dict):
+    stat = f"anon 60\n{names['files']} 30\n"
+    files = {names["max"]: "100\n", names["now"]: "90\n", "memory.stat": stat}
+    system = a_system(tmp_path, 700, line, {f"{folder}/{name}": text for name, text in files.items()})
+    assert memory.memory_left(system) == pytest.approx(0.4)  # of 100, 90 are used, 30 of them by files
+    a_system(tmp_path, 300, line)
+    assert memory.memory_left(system) == pytest.approx(0.3)
+
+
+def test_a_control_group_without_a_limit_leaves_what_the_machine_has(tmp_path):
+    system = a_system(tmp_path, 700, "0::/jobs\n", {"sys/fs/cgroup/jobs/memory.max": "max\n"})
+    assert memory.memory_left(system) == 0.7
+
+
+def test_where_nothing_is_known_nothing_is_left(tmp_path):
+    assert memory.memory_left(tmp_path) == 0
+
+
+@pytest.mark.parametrize(("left", "times"), [(0.49, 1), (0.5, 0)])
+def test_memory_is_given_back_where_less_than_half_is_left(monkeypatch: pytest.MonkeyPatch, left: float, times: int):
+    calls = []
+    monkeypatch.setattr(memory, "memory_left", lambda: left)
+    monkeypatch.setattr(memory, "give_memory_back", lambda: calls.append("back"))
+    memory.give_memory_back_if_short()
+    assert len(calls) == times

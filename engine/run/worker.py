@@ -23,7 +23,7 @@ from ...adapters.running.fit import Fitted, fit_attack
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import class_of
 from ...errors import AttackFailed, InvalidInput, ModelFailed
-from ...memory import give_memory_back
+from ...memory import give_memory_back_if_short
 from ..attack.at_saturation import SaturatedResult
 from ..attack.attack_cell import attack_shard
 from ..cell import Cell, ModelOnData, strip_best
@@ -96,7 +96,7 @@ class Workbench(LastLoaded):
             about |= {"outputs": gives, "output_note": classifier.output_note}
             return outcome._replace(seconds=time.perf_counter() - start, **about)
         finally:
-            give_memory_back()  # other workers may need it for their largest task
+            give_memory_back_if_short()  # other workers may need it for their largest task
 
     def _take_traffic(self) -> dict[str, Any] | None:
         """What the servers of the models that are loaded were asked since this was looked at; None: nothing."""

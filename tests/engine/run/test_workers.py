@@ -168,11 +168,11 @@ def test_ctrl_c_ends_the_workers_at_once_and_says_what_is_kept_in_one_line(tmp_p
     assert errors.splitlines()[-1].startswith("davylamp: interrupted; kept keeps what is finished")
 
 
-def test_memory_is_given_back_after_each_task(tmp_path, monkeypatch):
+def test_memory_is_given_back_after_each_task_if_it_is_short(tmp_path, monkeypatch):
     from davylamp.engine.run import worker as work
 
     calls = []
-    monkeypatch.setattr(work, "give_memory_back", lambda: calls.append("back"))
+    monkeypatch.setattr(work, "give_memory_back_if_short", lambda: calls.append("back"))
     evaluate(plan_for(tmp_path, write_model(tmp_path, "well")), ResultsStore(tmp_path / "results"))
     assert len(calls) == 3  # the clean images, two shards of an attack
 
