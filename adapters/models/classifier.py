@@ -155,7 +155,9 @@ class Classifier(nn.Module):
 
     def train(self, mode: bool = True) -> "Classifier":  # noqa: ARG002 - the signature is torch's
         """Put everything in evaluation mode, whatever is asked for: an evaluation never trains."""
-        return super().train(False)
+        if any(part.training for part in self.modules()):  # to look takes a tenth of the time of setting it again
+            super().train(False)
+        return self
 
     @contextmanager
     def frozen(self) -> Iterator["Classifier"]:
