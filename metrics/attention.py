@@ -11,7 +11,7 @@ from .common import FINITE, check, check_choice, check_classes, check_images, ch
 from .registry import Reduction, metric, reduce
 
 Layout = Literal["maps", "maps-last", "tokens"]
-IMAGES = 64  # that the model is given at once
+IMAGES = 16  # that the model is given at once
 CAMS_WITHIN = (0.0, FINITE[1])
 
 # Output of the last stage before the pooling, after its activation; a number counts from the end of a container.

@@ -114,7 +114,7 @@ def _judge_normalisation(probe: Mapping[str, Any]) -> _Judged:
     better = {
         name: result
         for name, result in tried.items()
-        if result["p"] * len(tried) < SIGNIFICANT and result["right"] > right
+        if result.get("p", 1.0) * len(tried) < SIGNIFICANT and result["right"] > right
     }
     if better:
         name = max(better, key=lambda each: better[each]["right"])
@@ -123,7 +123,12 @@ def _judge_normalisation(probe: Mapping[str, Any]) -> _Judged:
     chance = scipy.stats.binomtest(right, count, 1 / classes, alternative="greater").pvalue
     if chance > SIGNIFICANT:
         return _Judged("warn", f"{detail}: not better than guessing one of {classes} classes (p = {chance:.2g})")
-    others = ", ".join(f"{result['right']} with {name}" for name, result in tried.items())
+    others = ", ".join(
+        f"{result['corrected']} of {result['of']} wrong ones with {name}"
+        if "corrected" in result
+        else f"{result['right']} with {name}"
+        for name, result in tried.items()
+    )
     return _Judged("pass", f"{detail}; {others}" if tried else f"{detail}: too few wrong for another one to be better")
 
 

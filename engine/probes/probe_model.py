@@ -143,7 +143,8 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
     """Accuracy as the model is used, and under the usual other normalisations.
 
     The others are tried only where so many images are wrong that one of them could be significantly better. Another one
-    that is better by a paired exact test means that the model is fed wrongly: a right one is never the worse.
+    that is better by a paired exact test means that the model is fed wrongly: a right one is never the worse. One that
+    corrects too few of the wrong images for that, even if it spoilt none of the others, is not asked about these.
     """
     logits, labels = logits[: len(inputs)].cpu(), labels.cpu()
     hits = logits.argmax(1) == labels
@@ -154,15 +155,33 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
         "confidence": None if classifier.outputs == "labels" else float(logits.softmax(1).amax(1).mean()),
         "tried": {},
     }
-    others = _other_normalisations(classifier, inputs)
-    if 2 * 0.5 ** int((~hits).sum()) * len(others) >= SIGNIFICANT:  # even if it corrected every mistake
+    others, wrong = _other_normalisations(classifier, inputs), ~hits
+    if not _may_be_better(int(wrong.sum()), len(others)):  # even if it corrected every mistake
         return answer
     for name, changed in others.items():
-        with torch.no_grad():
-            chunks = [classifier.ask_as_is(chunk).cpu() for chunk in changed.split(16)]
-        right = torch.cat(chunks).argmax(1) == labels
+        right = torch.zeros_like(hits)
+        right[wrong] = _hits_of(classifier, changed, labels, wrong)
+        if not _may_be_better(int(right.sum()), len(others)):
+            answer["tried"][name] = {"corrected": int(right.sum()), "of": int(wrong.sum())}
+            continue
+        right[hits] = _hits_of(classifier, changed, labels, hits)
         answer["tried"][name] = {"right": int(right.sum()), "p": mcnemar(right, hits)}
     return answer
+
+
+def _may_be_better(corrected: int, tried: int) -> bool:
+    """Whether correcting so many images and spoiling none would be significant, with so many tries."""
+    return 2 * 0.5**corrected * tried < SIGNIFICANT
+
+
+def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
+    """Whether the module inside, given what it could have been meant to get, is right about the chosen images."""
+    images = changed[chosen.to(changed.device)]
+    if not len(images):
+        return chosen[chosen]
+    with torch.no_grad():
+        chunks = [classifier.ask_as_is(chunk).cpu() for chunk in images.split(16)]
+    return torch.cat(chunks).argmax(1) == labels[chosen]
 
 
 def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:

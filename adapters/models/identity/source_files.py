@@ -106,6 +106,7 @@ def _is_installed(path: Path) -> bool:
     return any(root in path.parents for root in _installed_roots()) or "site-packages" in path.parts
 
 
+@cache
 def _short_version(package: str) -> str:
     """The first two numbers of a package's version: what follows is for repairs."""
     try:

@@ -1,6 +1,7 @@
 """Models and attacks with one known fault each, and the sound ones: every indicator that asks the model itself."""
 
 import pytest
+import scipy
 import torch
 from torch import nn
 
@@ -14,7 +15,7 @@ from davylamp.engine.checks.model_checks import model_checks
 from davylamp.engine.probes.planted import plant
 from davylamp.engine.probes.probe_cell import probe_cell
 from davylamp.engine.probes.probe_folder import probe_folder
-from davylamp.engine.probes.probe_model import probe_model
+from davylamp.engine.probes.probe_model import probe_model, probe_normalisation
 from davylamp.engine.probes.random_points import random_points
 from davylamp.errors import InvalidInput, Unavailable
 
@@ -175,6 +176,34 @@ def test_wrong_normalisation(digits, mean, std, wrong, state):
     assert check.state == state
     assert ("16 right with [0, 1], not normalised" in check.detail) == (state == "fail")
     assert ("too few wrong" in check.detail) == (state == "pass")  # no pass is spent where it could prove nothing
+
+
+def test_another_normalisation_that_corrects_too_little_is_asked_about_the_wrong_images_only(digits):
+    """Ten labels are wrong here, not the normalisation."""
+    sizes = []
+    module = Before(lambda inputs: (sizes.append(len(inputs)), inputs)[1], digits.module)
+    labels = torch.cat([(digits.labels[:10] + 5) % 10, digits.labels[10:]])
+    classifier = Classifier(module, mean=[0.0] * 3, std=[1 / 255] * 3)
+    logits = classifier.predict_logits(digits.inputs)
+    wrong = logits.argmax(1) != labels
+    sizes.clear()
+    probe = probe_normalisation(classifier, digits.inputs, labels, logits)
+    assert sizes == [int(wrong.sum())] * len(probe["tried"])
+    assert judge(classifier, digits._replace(labels=labels))["normalisation"].state == "pass"
+
+
+def test_normalisations_that_could_be_better_are_asked_about_all(digits):
+    """Against every normalisation asked about every image, and McNemar's test of SciPy's."""
+    classifier = Classifier(digits.module, mean=[127.0] * 3, std=[128.0] * 3)
+    logits = classifier.predict_logits(digits.inputs)
+    hits = logits.argmax(1) == digits.labels
+    probe = probe_normalisation(classifier, digits.inputs, digits.labels, logits)
+    others = {"[0, 1], not normalised": digits.inputs, "[-1, 1]": 2 * digits.inputs - 1}
+    for name, changed in others.items():
+        right = digits.module(changed).argmax(1) == digits.labels
+        gained, lost = int((right & ~hits).sum()), int((hits & ~right).sum())
+        expected = scipy.stats.binomtest(lost, gained + lost).pvalue
+        assert probe["tried"][name] == {"right": int(right.sum()), "p": pytest.approx(expected)}
 
 
 def test_labels_of_other_classes_are_guesses(digits):
