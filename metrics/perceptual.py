@@ -146,7 +146,9 @@ def structural_similarity(
 
     check_pairs(inputs, adv_inputs, success, least=11)
 
-    def similarity(inputs: Tensor, adv_inputs: Tensor) -> Tensor:
+    def similarity(*images: Tensor) -> Tensor:
+        # Convolutions of single channels take half the time with the channels last.
+        inputs, adv_inputs = (each.contiguous(memory_format=torch.channels_last) for each in images)
         value = piq.ssim(inputs, adv_inputs, data_range=1.0, reduction="none", downsample=False)
         return torch.as_tensor(value)
 
