@@ -2,9 +2,10 @@
 
 Same images, same parameters, same batch; the ways take turns within every round, so that a busy machine slows all of
 them, and each figure is the median over the rounds of the ratio to the raw call of the same round, with the range of
-the middle half. "counted" is the library on the counting wrapper (goal <= 1.03), "budget" the same with `max_queries`
-that is never reached (the best example is kept at every query), "run_attack" the whole verb: checks, the judge's three
-extra forward passes, distances (goal <= 1.03 for the 40 steps that are PGD's default). "budget" is only timed if asked.
+the middle half. "passes" is what the judge's three forward passes cost by themselves, "counted" is the library on the
+counting wrapper (goal <= 1.03), "budget" the same with `max_queries` that is never reached (the best example is kept
+at every query), "run_attack" the whole verb: checks, the judge's three extra forward passes, distances (goal <= 1.03
+for the 40 steps that are PGD's default). "budget" is only timed if asked.
 
     python -m davylamp.benchmarks.speed.adapters [--quick] [--images 4] [--steps 40] [--rounds 8] [--budget]
 """
@@ -13,6 +14,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -27,6 +29,7 @@ from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, fin
 from davylamp.memory import keep_freed_memory
 
 THREAT = ThreatModel("linf", 4 / 255)
+JUDGED = 3  # forward passes of `run_attack` itself: over clean images, examples, and these on 8 bits
 LIBRARIES = {"art": art, "foolbox": foolbox, "torchattacks": torchattacks}
 
 
@@ -45,8 +48,13 @@ def ways(library: str, classifier: Classifier, inputs: torch.Tensor, labels: tor
         counter = QueryCounter(classifier, inputs, labels, THREAT, max_queries=budget)
         library_call(library, counter, inputs, labels, steps)
 
+    def passes() -> None:
+        for _ in range(JUDGED):
+            classifier.predict_logits(inputs)
+
     return {
         "raw": lambda: library_call(library, classifier, inputs, labels, steps),
+        "passes": passes,
         "counted": counted,
         "budget": lambda: counted(torch.full((len(inputs),), 10**6)),
         "run_attack": lambda: run_attack(
@@ -126,11 +134,14 @@ def measure(library: str, functions: dict[str, Callable[[], None]], rounds: int)
     for turn in range(rounds):
         for name in functions if turn % 2 else reversed(functions):
             times[name].append(seconds(functions[name]))
-    titles = {"counted": "query tracking", "run_attack": "the whole of run_attack"}
+    titles = {"counted": "time with query tracking", "run_attack": "time with the whole of run_attack"}
+    titles["passes"] = f"time of {JUDGED} forward passes alone, as run_attack judges with"
     figures = []
     for name, spent in times.items():
-        settings = {"peer": f"{library}, called directly", "at_most": 1.03, "note": "PGD"}
-        ratio = ratio_of(f"time with {titles.get(name, name)}", spent, times["raw"], **settings)
+        settings: dict[str, Any] = {"peer": f"{library}, called directly", "note": "PGD"}
+        if name != "passes":
+            settings["at_most"] = 1.03
+        ratio = ratio_of(titles.get(name, f"time with {name}"), spent, times["raw"], **settings)
         spread = f"{ratio.low:.3f} - {ratio.high:.3f}"
         print(f"{library:14}{name:12}{statistics.median(spent):10.2f}{ratio.value:8.3f}  {spread}")
         figures += [ratio] if name in titles else []
