@@ -13,7 +13,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def test_every_package_folder_is_listed():
-    top = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name not in ("tests", "build", ".venv")]
+    top = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name not in ("tests", "build")]
+    top = [folder for folder in top if not folder.name.startswith(".")]  # virtual environments
     folders = {path.parent.relative_to(ROOT) for folder in top for path in folder.rglob("__init__.py")}
     listed = set(PROJECT["tool"]["setuptools"]["packages"])
     assert listed == {"davylamp"} | {f"davylamp.{'.'.join(folder.parts)}" for folder in folders}
