@@ -35,7 +35,7 @@ from .commands import (
 from .commands.derived import DerivedCommand, unfinished
 from .commands.examples import epilog_of
 from .commands.failures import close_output, explain, open_output, refuse_empty
-from .memory import keep_freed_memory
+from .memory import end_quickly, keep_freed_memory
 
 app = typer.Typer(
     help="Adversarial robustness of image classifiers: one attack, several libraries, one meaning for every parameter.",
@@ -121,7 +121,9 @@ def main() -> None:
         code = stop.code
     except (Exception, KeyboardInterrupt) as error:
         code = explain(error)
-    sys.exit(close_output() or code)  # type: ignore[arg-type]
+    code = close_output() or code
+    end_quickly()
+    sys.exit(code)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -146,3 +147,30 @@ def test_memory_is_given_back_where_less_than_half_is_left(monkeypatch: pytest.M
     monkeypatch.setattr(memory, "give_memory_back", lambda: calls.append("back"))
     memory.give_memory_back_if_short()
     assert len(calls) == times
+
+
+# A cycle with a large block, a file that is removed at the exit, and what is registered for it.
+ENDING = """
+import atexit, sys, tempfile
+from davylamp import cli, memory
+
+class Knot:
+    def __del__(self):
+        print("searched for cycles")
+
+folder = tempfile.TemporaryDirectory()
+knot = Knot()
+knot.itself = knot
+print(folder.name)
+atexit.register(print, "registered")
+sys.argv = ["davylamp", "--version"]
+cli.main()
+"""
+
+
+def test_a_command_that_ends_runs_what_is_registered_and_looks_for_no_cycles():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ENDING], capture_output=True, text=True, check=True)
+    folder, version, *rest = done.stdout.splitlines()
+    assert version.startswith("davylamp ")
+    assert rest == ["registered"]
+    assert not Path(folder).exists()

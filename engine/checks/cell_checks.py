@@ -61,11 +61,10 @@ def _older_rules(outcome: Outcome) -> Check:
     attacked, success = columns["attacked"], columns["success"]
     robust, still = columns["robust"], columns["linf"] <= UNCHANGED
     gave_up = robust & still & (outcome.cell.row.failure == "last" or still[attacked].all())
-    silent = np.zeros(len(success), bool) if outcome.silent is None else outcome.silent
     doubts = {
         "fooled by images that break a rule": success & attacked & (columns["violations"] != ""),
         "fooled by the clean image": success & attacked & still,
-        "robust although the model's logits are not finite": robust & silent,
+        "robust although the model's logits are not finite": robust & outcome.silent,
         "robust although nothing was changed": gave_up,
     }
     parts = [f"{int(images.sum())} {what}" for what, images in doubts.items() if images.any()]

@@ -1,11 +1,12 @@
 """Which file of a record counts, where folders were put together and have several."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,7 +88,7 @@ def _read(path: Path, name: str, columns: Collection[str] | None = None) -> Seal
     if columns is None:
         return Sealed(*unseal(read_whole(path), name))
     stamp = _stamp(path.stat())
-    record, replaces = unseal(read_whole(path), name, columns)
+    record, replaces = unseal(read_whole(path), name, columns, partial(_reopen, path, stamp))
     return Sealed(replace(record, more=partial(_read_more, path, stamp)), replaces)
 
 
@@ -101,13 +102,29 @@ def _read_more(path: Path, stamp: tuple[int, ...], names: Collection[str]) -> pa
     Raises:
         Unavailable: if it cannot be read any more, or is another one by now.
     """
+    with _reopen(path, stamp) as file:
+        try:
+            return read_columns(pq.ParquetFile(file), names)
+        except pa.ArrowException as error:
+            raise Unavailable(f"could not read {path} ({error})") from error
+
+
+@contextmanager
+def _reopen(path: Path, stamp: tuple[int, ...]) -> Iterator[BinaryIO]:
+    """A file whose bytes were checked, open to be read.
+
+    Raises:
+        Unavailable: if it cannot be read any more, or is another one by now.
+    """
     try:
         with open_regular(path) as file:
-            if _stamp(os.fstat(file.fileno())) == stamp:
-                return read_columns(pq.ParquetFile(file), names)
-    except (OSError, ValueError, pa.ArrowException) as error:
+            if _stamp(os.fstat(file.fileno())) != stamp:
+                raise Unavailable(f"{path} was changed while it was read; run it again")
+            yield file
+    except (Unavailable, pa.ArrowException):
+        raise
+    except (OSError, ValueError) as error:
         raise Unavailable(f"could not read {path} ({error})") from error
-    raise Unavailable(f"{path} was changed while it was read; run it again")
 
 
 def _stamp(about: os.stat_result) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +68,15 @@ class Outcome:
 
     Of its columns only those that every cell has are held; the others are read from its file when they are asked for.
 
-    `silent` are the images that the model gave no finite logits for, (n,) bool. Where they were asked for, `examples`
-    are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
+    `find_silent` says which images the model gave no finite logits for (`silent`); None: none of them. Where they were
+    asked for, `examples` are the first images as pictures and `adv_logits` the logits on all of them, (n, K).
     """
 
     cell: Cell
     columns: Mapping[str, np.ndarray]
     unmeasured: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
-    silent: np.ndarray | None = None
+    find_silent: Callable[[], np.ndarray] | None = None
     examples: tuple[Example, ...] = ()
     adv_logits: Tensor | None = None
 
@@ -83,6 +84,15 @@ class Outcome:
     def has_confidences(self) -> bool:
         """Whether the model that is judged says how sure it is, and does not give labels only."""
         return has_confidences(self.meta)
+
+    @cached_property
+    def silent(self) -> np.ndarray:
+        """Images that the model gave no finite logits for, (n,) bool; its file is read for that if it was not.
+
+        Raises:
+            Unavailable: if the file cannot be read any more, or is another one by now.
+        """
+        return np.zeros(len(self.columns["label"]), bool) if self.find_silent is None else self.find_silent()
 
     @property
     def is_minimum(self) -> bool:
@@ -219,17 +229,18 @@ def read_outcomes(
     symbols: Sequence[str] = (),
     *,
     examples: bool = False,
-    keep_logits: Callable[[ModelOnData], bool] = lambda _: False,
+    keep_logits: Callable[[ModelOnData], bool] | None = None,
 ) -> Outcomes:
     """Read a results folder once, and drop what is heavy of every cell as soon as it is read.
 
-    Every byte of it is checked. What a cell has of metrics stays in its file until it is asked for (`StoredColumns`).
+    Every byte of it is checked. What a cell has of metrics stays in its file until it is asked for (`StoredColumns`);
+    so do its logits, unless a symbol needs them.
 
     Args:
         folder: where `davylamp evaluate` put it.
         symbols: metrics that need logits or transfers: "FR@10", "OTR"; they become columns.
         examples: the first images as pictures, too.
-        keep_logits: the models whose logits on adversarial images are kept.
+        keep_logits: the models whose logits on adversarial images are kept; None: of no model.
 
     Raises:
         Unavailable: if there is no such folder, or neither a finished nor a failed cell in it.
@@ -251,13 +262,15 @@ def read_outcomes(
             return state, None
         columns = StoredColumns(record, reader.repeated)
         outcome = _outcome(cell, record, columns, clean.get(cell.subject.key), symbols, (transfers or {}).get(key))
-        outcome = outcome if keep_logits(cell.subject) else replace(outcome, adv_logits=None)
+        if keep_logits is None or not keep_logits(cell.subject):
+            outcome = replace(outcome, adv_logits=None)
         if not examples:
             return state, outcome
         return state, replace(outcome, examples=pictures_of(record.table, "adv_", confidences=outcome.has_confidences))
 
     runs_users_code = any(map(is_file_name, symbols))  # which need not bear several threads
-    records = reader.records("cells", (*NEEDED, "adv_logits", *shown))
+    answers = ("adv_logits",) if keep_logits is not None or any(map(_needs_logits, symbols)) else ()
+    records = reader.records("cells", (*NEEDED, *answers, *shown))
     for state, outcome in (map if runs_users_code else map_at_once)(look_at, records):
         states.append(state)
         done += [] if outcome is None else [outcome]
@@ -325,26 +338,41 @@ def _outcome(
     tested: Predictions | None,
 ) -> Outcome:
     """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
-    adv_logits = logits_of(record.table, "adv_logits")
+    adv_logits = logits_of(record.table, "adv_logits") if "adv_logits" in record.table.column_names else None
     costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     columns = join_columns(stored, costs)
-    silent = _silent_images(adv_logits)
     unmeasured = dict(record.meta.get("unmeasured", {}))
     if not has_confidences(record.meta):
         unmeasured |= {name: NO_CONFIDENCES for name in symbols if needs_confidences(name)}
-    outcome = Outcome(cell, columns, unmeasured, record.meta, silent, adv_logits=adv_logits)
+    find_silent = _silence_of(record, adv_logits)
+    outcome = Outcome(cell, columns, unmeasured, record.meta, find_silent, adv_logits=adv_logits)
     logits = None if clean is None else clean.logits
     further = {name: _fooling_rate(outcome, logits, name) for name in symbols if is_rate(name)}
     further |= {
         name: values
         for name in symbols
-        if base_of(name) in SEMANTIC and name not in columns
-        if (values := semantic_column(cell, columns, outcome.usable & ~silent, logits, adv_logits, name)) is not None
+        if adv_logits is not None and base_of(name) in SEMANTIC and name not in columns
+        if (values := semantic_column(cell, columns, outcome.usable & ~outcome.silent, logits, adv_logits, name))
+        is not None
     }
     further |= {name: _users_metric(outcome, logits, name) for name in symbols if is_file_name(name)}
     if tested is not None:
         further["OTR"] = mean_rate([*transfer_rates(columns, outcome.usable, tested).values()])
     return replace(outcome, columns=join_columns(columns, further))
+
+
+def _needs_logits(symbol: str) -> bool:
+    """Whether a column of this symbol is made of a cell's logits."""
+    return is_rate(symbol) or is_file_name(symbol) or base_of(symbol) in SEMANTIC
+
+
+def _silence_of(record: Record, adv_logits: Tensor | None) -> Callable[[], np.ndarray] | None:
+    """What `Outcome.find_silent` is: known at once by logits that were read, else when somebody asks."""
+    more = record.more
+    if adv_logits is None:
+        return more and cache(lambda: _silent_images(logits_of(more(["adv_logits"]), "adv_logits")))
+    silent = _silent_images(adv_logits)
+    return lambda: silent
 
 
 def _silent_images(logits: Tensor) -> np.ndarray:
@@ -425,7 +453,7 @@ def clean_predictions(store: ResultsStore, subject: ModelOnData) -> tuple[Tensor
 def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.ndarray:
     """FR@K of each image, (n,); NaN where an image proves nothing or the clean logits are not known."""
     unknown = needs_confidences(symbol) and not outcome.has_confidences
-    if unknown or logits is None or outcome.adv_logits is None or outcome.silent is None:
+    if unknown or logits is None or outcome.adv_logits is None:
         return np.full(len(outcome.columns["label"]), np.nan)
     answers = outcome.adv_logits
     if outcome.silent.any():

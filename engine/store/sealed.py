@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import StoreMismatch
-from .table_shape import TableShape, counted, read_columns, shape_of_file, shape_of_table
+from .table_shape import TableShape, read_columns, shape_of_file, shape_of_table
 
 FORMAT = 1
 Source = Callable[[], AbstractContextManager[Any]]  # opens a file, as often as it is called
@@ -80,13 +80,16 @@ def seal(table: pa.Table, meta: Mapping[str, Any], name: str, replaces: list[str
     return seal_table(table.replace_schema_metadata({_MARK: json.dumps(about).encode()}))
 
 
-def unseal(data: bytes, name: str, columns: Collection[str] | None = None) -> tuple[Record, list[str]]:
+def unseal(
+    data: bytes, name: str, columns: Collection[str] | None = None, reopen: Source | None = None
+) -> tuple[Record, list[str]]:
     """The record in a file and the contents that it replaces.
 
     Args:
         data: the bytes of the file.
         name: what it should hold: "cells/KEY".
         columns: of its table only these, as far as it has them; None: all.
+        reopen: opens the file for what its shape is asked later, so that the bytes need not be held; None: they are.
 
     Raises:
         Damaged: if it is altered in any byte, or holds something else.
@@ -94,10 +97,7 @@ def unseal(data: bytes, name: str, columns: Collection[str] | None = None) -> tu
     """
     if not _is_sealed(data):
         raise Damaged("its checksum is wrong")
-    record, replaces = _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns)
-    if record.of_file is not None:  # what is asked now does not hold the bytes any longer
-        record = replace(record, of_file=counted(record.of_file))
-    return record, replaces
+    return _record_of(lambda: nullcontext(pa.BufferReader(data)), name, columns, reopen)
 
 
 def read_header(opened: Source, name: str) -> tuple[Record, list[str]]:
@@ -114,14 +114,16 @@ def read_header(opened: Source, name: str) -> tuple[Record, list[str]]:
     return _record_of(opened, name, ())
 
 
-def _record_of(opened: Source, name: str, columns: Collection[str] | None) -> tuple[Record, list[str]]:
+def _record_of(
+    opened: Source, name: str, columns: Collection[str] | None, reopen: Source | None = None
+) -> tuple[Record, list[str]]:
     try:
         with opened() as source:
             file = pq.ParquetFile(source)
             words = file.metadata.metadata or {}
             if not words.get(_SEALED, b"").startswith(_SEAL):
                 raise Damaged("its checksum is wrong")
-            shape = None if columns is None else shape_of_file(file, opened)
+            shape = None if columns is None else shape_of_file(file, reopen or opened)
             meta = json.loads(words[_MARK])
             stated, held = meta["format"], meta.pop("file", None)
             replaces = [str(each) for each in meta.pop("replaces", [])]

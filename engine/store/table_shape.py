@@ -62,11 +62,6 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
     return TableShape(schema, metadata.num_rows, gaps)
 
 
-def counted(shape: TableShape) -> TableShape:
-    """The same shape with all gaps counted now."""
-    return TableShape(shape.schema, shape.rows, [shape.gaps(place) for place in range(len(shape.schema))].__getitem__)
-
-
 def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Table:
     """Some columns of a file as far as it has them, in its order; None: all.
 

@@ -416,8 +416,11 @@ def _best(tries: list[Outcome]) -> Outcome:
     names = [name for name in tries[0].columns if all(name in attempt.columns for attempt in tries)]
     held = [hold_columns(attempt.columns, names) for attempt in tries]
     columns = {name: np.stack([each[name] for each in held])[best, images] for name in names}
-    silent = np.stack([np.zeros(len(images), bool) if attempt.silent is None else attempt.silent for attempt in tries])
-    return replace(tries[0], columns=columns, silent=silent[best, images], examples=(), adv_logits=None)
+
+    def find_silent() -> np.ndarray:
+        return np.stack([attempt.silent for attempt in tries])[best, images]
+
+    return replace(tries[0], columns=columns, find_silent=find_silent, examples=(), adv_logits=None)
 
 
 def _without_violations(outcome: Outcome) -> Outcome:

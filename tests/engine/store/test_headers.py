@@ -287,3 +287,33 @@ def test_columns_are_read_once_while_there_is_room_and_say_the_same_without(fold
             assert np.array_equal(columns[name], values, equal_nan=True)
     held = min(len(known), room // known["AED"].nbytes)
     assert len(opened) == held + 3 * (len(known) - held)
+
+
+def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder, monkeypatch):
+    """Images without a finite logit are the same ones either way, and none once the file is another one."""
+    store = ResultsStore(folder)
+    key, other, *_ = store.keys("cells")
+
+    def silence(table):
+        logits = np.array(table["adv_logits"].to_pylist(), np.float32)
+        logits[[2, 7], 1] = np.nan, np.inf
+        place = table.column_names.index("adv_logits")
+        return table.set_column(place, "adv_logits", pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), 4))
+
+    rewrite(store, key, silence)
+    asked, real = [], choose_record.read_columns
+    for module in (choose_record, sealed):
+        monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
+    eager = {each.cell.key: each for each in read_outcomes(folder, ["FR@1"]).done}
+    assert sum("adv_logits" in (names or ()) for names in asked) == 300
+    asked.clear()
+    outcomes = {each.cell.key: each for each in read_outcomes(folder, ["MR"]).done}
+    assert not any("adv_logits" in (names or ()) for names in asked)
+    for name in (key, other):
+        assert (outcomes[name].silent == eager[name].silent).all()
+    assert np.flatnonzero(outcomes[key].silent).tolist() == [2, 7]
+    assert not outcomes[other].silent.any()
+    (changed,) = (each for each in read_outcomes(folder).done if each.cell.key == key)
+    rewrite(store, key, lambda table: table)
+    with pytest.raises(Unavailable, match="read"):
+        _ = changed.silent
