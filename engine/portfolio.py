@@ -14,11 +14,17 @@ AUTO = "auto"
 # Chosen on the defended digits models: benchmarks/best_effort/RESULTS.md.
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "linf": ("adv-lib:fab-t", "adv-lib:fmn", "adv-lib:fab", "adv-lib:apgd-dlr"),
-    "l2": ("adv-lib:ddn@repaired", "adv-lib:fmn@repaired", "adv-lib:pdgd", "adv-lib:alma@repaired"),
+    "l2": (
+        "adv-lib:ddn@repaired",
+        "adv-lib:fmn@repaired",
+        "adv-lib:deepfool",
+        "adv-lib:pdgd",
+        "adv-lib:alma@repaired",
+    ),
 }
 _KNOWLEDGE: tuple[Knowledge, ...] = ("decision-based", "score-based", "white-box")  # ever more
 LIBRARY = "davylamp"  # whose search it is
-VERSION = "3"  # of the search: part of a cell's key, raised whenever the same attacks would search otherwise
+VERSION = "4"  # of the search: part of a cell's key, raised whenever the same attacks would search otherwise
 
 
 def split_names(name: str) -> list[str]:

@@ -14,7 +14,17 @@ from ...adapters.running.call import Returned
 from ...errors import AttackFailed, ModelFailed
 from .incumbents import Incumbents
 from .line import PASSES, on_the_line
-from .tuning import Turn, begins_near, early_passes, last_passes, least_passes, opening_passes, rounded_radius, tuned
+from .tuning import (
+    Turn,
+    begins_near,
+    early_passes,
+    is_one_step,
+    last_passes,
+    least_passes,
+    opening_passes,
+    rounded_radius,
+    tuned,
+)
 
 _SHARE = 48  # passes of a turn in the first round; each further round has twice as many
 _SLACK = 8  # passes that are too few for another turn
@@ -81,12 +91,18 @@ class Turns:
         """
         self._progress = progress
         self._end = self._limits.max_queries - self._line_passes - self._last_passes
-        self._take(0, opening_passes(self._rows[0]), slack=_SLACK, least=_FEWEST)
         order, share = [*range(1, len(self._rows)), 0], _SHARE
-        least = [least_passes(row, self.state.best.logits.shape[1]) for row in self._rows]
+        classes, norm = self.state.best.logits.shape[1], self.state.best.threat_model.norm
+        least = [least_passes(row, classes, norm) for row in self._rows]
+        early = [early_passes(row, classes, norm, self._limits.max_queries) for row in self._rows]
+        once = [place for place in order[:-1] if is_one_step(self._rows[place], norm)]
+        self._take(
+            0, opening_passes(self._rows[0], step=any(early[place] for place in once)), slack=_SLACK, least=_FEWEST
+        )
         for place in order:
-            if early := early_passes(self._rows[place]):
-                self._take(place, early, slack=_SLACK, least=least[place])
+            if early[place]:
+                self._take(place, early[place], slack=_SLACK, least=least[place])
+        order = [place for place in order if place not in once]
         while True:
             spent = self.state.used.clone()
             for place in order:
