@@ -66,24 +66,24 @@ def fitting_steps(passes: int) -> int:
     return steps // grain * grain
 
 
-def opening_passes(row: Implementation, *, step: bool) -> int:
-    """How many passes the first attack gets for the first radius; fewer, if one `step` of another comes next."""
-    return _OPENING.get(row.attack, _OPENING_BEFORE_STEP if step else _USUAL_OPENING)
+def opening_passes(row: Implementation, *, before_step: bool) -> int:
+    """How many passes the first attack gets for the first radius; fewer, if another's single step comes next."""
+    return _OPENING.get(row.attack, _OPENING_BEFORE_STEP if before_step else _USUAL_OPENING)
 
 
-def early_passes(row: Implementation, classes: int, norm: str, max_queries: int) -> int:
+def early_passes(row: Implementation, classes: int, max_queries: int, *, one_step: bool) -> int:
     """How many passes an attack gets right after the opening, before the rounds begin; 0: none."""
-    if is_one_step(row, norm):
+    if one_step:
         step = classes + 1  # a forward pass, a backward pass for each other class, and a look at where it led
         return step if step * _SHARE_STEP <= max_queries else 0
     return _EARLY.get(row.attack, 0)
 
 
 def is_one_step(row: Implementation, norm: str) -> bool:
-    """Whether an attack has one step after the opening and no other turn: in l2 adv-lib's DeepFool.
+    """Whether an attack that does not open has one step right after the opening and no other turn: adv-lib's DeepFool.
 
-    It goes to the nearest class by the gradients of all, where the others go to the likeliest. A second turn would find
-    the same again.
+    In l2 only. It goes to the nearest class by the gradients of all, where the others go to the likeliest; from there
+    the others come nearer than its further steps. A second turn would find the same again.
     """
     return norm == "l2" and row.library == "adv-lib" and row.attack == "deepfool"
 
@@ -102,9 +102,9 @@ def last_passes(max_queries: int, norm: str) -> int:
     return passes if norm in _FEWEST_NEAR and passes >= _FEWEST_NEAR[norm] else 0
 
 
-def least_passes(row: Implementation, classes: int, norm: str) -> int:
+def least_passes(row: Implementation, classes: int, *, one_step: bool) -> int:
     """With fewer passes than this an attack is not worth its turn."""
-    if is_one_step(row, norm):
+    if one_step:
         return classes + 1
     if row.attack == "fab":  # a backward pass for each class, and three steps
         return 3 * (classes + 1)
