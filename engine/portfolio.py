@@ -11,14 +11,21 @@ from ..adapters.user_file import is_file_name
 from ..errors import InvalidInput, Unsupported
 
 AUTO = "auto"
-# Chosen on the defended digits models: benchmarks/best_effort/RESULTS.md.
+_NEAREST_CLASS = "adv-lib:deepfool"
+# Chosen on the digits models: benchmarks/best_effort/RESULTS.md.
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "linf": ("adv-lib:fab-t", "adv-lib:fmn", "adv-lib:fab", "adv-lib:apgd-dlr"),
-    "l2": ("adv-lib:ddn@repaired", "adv-lib:fmn@repaired", "adv-lib:pdgd", "adv-lib:alma@repaired"),
+    "l2": (
+        "adv-lib:ddn@repaired",
+        "adv-lib:fmn@repaired",
+        _NEAREST_CLASS,
+        "adv-lib:pdgd",
+        "adv-lib:alma@repaired",
+    ),
 }
 _KNOWLEDGE: tuple[Knowledge, ...] = ("decision-based", "score-based", "white-box")  # ever more
 LIBRARY = "davylamp"  # whose search it is
-VERSION = "3"  # of the search: part of a cell's key, raised whenever the same attacks would search otherwise
+VERSION = "4"  # of the search: part of a cell's key, raised whenever the same attacks would search otherwise
 
 
 def split_names(name: str) -> list[str]:
@@ -31,11 +38,14 @@ def is_portfolio(name: str) -> bool:
     return "," in name or name == AUTO
 
 
-def default_names(norm: str) -> tuple[str, ...]:
-    """The attacks of `best(auto)`; Unsupported for a norm in which none were compared."""
+def default_names(norm: str, *, targeted: bool = False) -> tuple[str, ...]:
+    """The attacks of `best(auto)`; Unsupported for a norm in which none were compared.
+
+    DeepFool, which cannot be aimed at a class, is left out of a targeted search.
+    """
     if norm not in DEFAULTS:
         raise Unsupported(f"best(auto) knows {' and '.join(DEFAULTS)}, not {norm}: name the attacks, best(A,B)")
-    return DEFAULTS[norm]
+    return tuple(name for name in DEFAULTS[norm] if not (targeted and name == _NEAREST_CLASS))
 
 
 def portfolio_row(names: Sequence[str]) -> Implementation:

@@ -55,7 +55,9 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
 ) -> PortfolioResult:
     """Look for the smallest change of each image by several attacks that share what they find and what they may spend.
 
-    The first attack opens with a few passes and gives each image its first radius. PDGD and then ALMA, which come
+    The first attack opens with a few passes and gives each image its first radius. In l2 adv-lib's DeepFool, which goes
+    to the nearest class where the others go to the likeliest, then has one step: classes + 1 passes, if that is an
+    eighth of all at most, and no other turn (unless it is the first). PDGD and then ALMA, which come
     from far outside, have 200 and 300 passes at once, or what is left if it suffices (110 and 140). Then the attacks
     take turns, round after round, with 48 passes an image in the first round and twice as many in each further one,
     until what is kept for the end is left of `max_queries`: in linf and l2 up to 33 passes, a fifth of all, for a run

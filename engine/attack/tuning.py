@@ -12,6 +12,7 @@ _FINE = 8  # steps are rounded down to so many parts of a power of two, for the 
 _STEP_SIZES = ("2.5 epsilon / steps", "5 epsilon / steps", "1 epsilon / steps")
 _OPENING = {"fab-t": 30}  # passes after which the first radius is of the right size; for the others:
 _USUAL_OPENING = 40
+_OPENING_BEFORE_STEP = 32  # if DeepFool's step comes next
 # Passes below which an attack's schedule does not get it anywhere, however long its steps.
 _LEAST: Mapping[str, int] = {"pdgd": 110, "pdpgd": 400, "alma": 140}
 _FEWEST = 4
@@ -24,6 +25,7 @@ _EARLY: Mapping[str, int] = {"pdgd": 200, "alma": 300}
 # in a schedule of fewer steps it arrives at the end only. One of so many, cut off where the passes end, comes nearer
 # than a whole one that fits them.
 _PLANNED = 150
+_SHARE_STEP = 8  # DeepFool's step may cost an eighth of all passes: a backward pass for each class
 
 
 class Turn(NamedTuple):
@@ -64,14 +66,26 @@ def fitting_steps(passes: int) -> int:
     return steps // grain * grain
 
 
-def opening_passes(row: Implementation) -> int:
-    """How many passes the first attack gets for the first radius."""
-    return _OPENING.get(row.attack, _USUAL_OPENING)
+def opening_passes(row: Implementation, *, before_step: bool) -> int:
+    """How many passes the first attack gets for the first radius; fewer, if another's single step comes next."""
+    return _OPENING.get(row.attack, _OPENING_BEFORE_STEP if before_step else _USUAL_OPENING)
 
 
-def early_passes(row: Implementation) -> int:
+def early_passes(row: Implementation, classes: int, max_queries: int, *, one_step: bool) -> int:
     """How many passes an attack gets right after the opening, before the rounds begin; 0: none."""
+    if one_step:
+        step = classes + 1  # a forward pass, a backward pass for each other class, and a look at where it led
+        return step if step * _SHARE_STEP <= max_queries else 0
     return _EARLY.get(row.attack, 0)
+
+
+def is_one_step(row: Implementation, norm: str) -> bool:
+    """Whether an attack that does not open has one step right after the opening and no other turn: adv-lib's DeepFool.
+
+    In l2 only. It goes to the nearest class by the gradients of all, where the others go to the likeliest; from there
+    the others come nearer than its further steps. A second turn would find the same again.
+    """
+    return norm == "l2" and row.library == "adv-lib" and row.attack == "deepfool"
 
 
 def begins_near(number: int, norm: str) -> bool:
@@ -88,8 +102,10 @@ def last_passes(max_queries: int, norm: str) -> int:
     return passes if norm in _FEWEST_NEAR and passes >= _FEWEST_NEAR[norm] else 0
 
 
-def least_passes(row: Implementation, classes: int) -> int:
+def least_passes(row: Implementation, classes: int, *, one_step: bool) -> int:
     """With fewer passes than this an attack is not worth its turn."""
+    if one_step:
+        return classes + 1
     if row.attack == "fab":  # a backward pass for each class, and three steps
         return 3 * (classes + 1)
     return _LEAST.get(row.attack, _FEWEST)

@@ -11,10 +11,21 @@ from ...adapters import AttackResult, Classifier, Implementation, attack_of, run
 from ...adapters.catalogue.lookup import takes_radii
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.running.call import Returned
+from ...adapters.threat_model import Norm
 from ...errors import AttackFailed, ModelFailed
 from .incumbents import Incumbents
 from .line import PASSES, on_the_line
-from .tuning import Turn, begins_near, early_passes, last_passes, least_passes, opening_passes, rounded_radius, tuned
+from .tuning import (
+    Turn,
+    begins_near,
+    early_passes,
+    is_one_step,
+    last_passes,
+    least_passes,
+    opening_passes,
+    rounded_radius,
+    tuned,
+)
 
 _SHARE = 48  # passes of a turn in the first round; each further round has twice as many
 _SLACK = 8  # passes that are too few for another turn
@@ -81,12 +92,11 @@ class Turns:
         """
         self._progress = progress
         self._end = self._limits.max_queries - self._line_passes - self._last_passes
-        self._take(0, opening_passes(self._rows[0]), slack=_SLACK, least=_FEWEST)
-        order, share = [*range(1, len(self._rows)), 0], _SHARE
-        least = [least_passes(row, self.state.best.logits.shape[1]) for row in self._rows]
-        for place in order:
-            if early := early_passes(self._rows[place]):
-                self._take(place, early, slack=_SLACK, least=least[place])
+        once, share = [bool(place) and is_one_step(row, self._norm) for place, row in enumerate(self._rows)], _SHARE
+        least = [least_passes(row, self._classes, one_step=step) for row, step in zip(self._rows, once, strict=True)]
+        order = [*range(1, len(self._rows)), 0]
+        self._take_the_first(order, least, once)
+        order = [place for place in order if not once[place]]
         while True:
             spent = self.state.used.clone()
             for place in order:
@@ -101,6 +111,26 @@ class Turns:
         if self._progress is not None:
             self._progress(len(self._images) - self._reported)
 
+    def _take_the_first(self, order: Sequence[int], least: Sequence[int], once: Sequence[bool]) -> None:
+        """The opening, and right after it the turns of those attacks that have their passes at once."""
+        most = self._limits.max_queries
+        early = [
+            early_passes(row, self._classes, most, one_step=step) for row, step in zip(self._rows, once, strict=True)
+        ]
+        opening = opening_passes(self._rows[0], before_step=any(early[place] for place in order if once[place]))
+        self._take(0, opening, slack=_SLACK, least=_FEWEST)
+        for place in order:
+            if early[place]:
+                self._take(place, early[place], slack=_SLACK, least=least[place])
+
+    @property
+    def _classes(self) -> int:
+        return self.state.best.logits.shape[1]
+
+    @property
+    def _norm(self) -> Norm:
+        return self.state.best.threat_model.norm
+
     @property
     def _last(self) -> int | None:
         """The place of the attack that goes on from the nearest examples at the end.
@@ -113,8 +143,7 @@ class Turns:
     @property
     def _last_passes(self) -> int:
         """Passes that are kept for that."""
-        norm = self.state.best.threat_model.norm
-        return 0 if self._last is None else last_passes(self._limits.max_queries, norm)
+        return 0 if self._last is None else last_passes(self._limits.max_queries, self._norm)
 
     def _go_on_from_the_nearest(self) -> None:
         """Spend the passes that are kept for it on one run from the nearest example of each image."""
@@ -126,7 +155,7 @@ class Turns:
     def _line_passes(self) -> int:
         """Passes that are kept for the line at the end: where fewer changed components are not what counts."""
         enough = self._limits.max_queries >= 4 * PASSES
-        return PASSES if enough and self.state.best.threat_model.norm in ("linf", "l2", "l1") else 0
+        return PASSES if enough and self._norm in ("linf", "l2", "l1") else 0
 
     def _walk_the_line(self) -> None:
         """Spend the last passes on the line between each example and its clean image."""
@@ -172,9 +201,8 @@ class Turns:
     def _near(self, place: int, rows: Tensor) -> Tensor:
         """Which images' turn of an attack begins at the nearest example, if there is one, shape (rows,) bool."""
         able = bool(self._rows[place].begins_at) and not self._classifier.random
-        norm = self.state.best.threat_model.norm
         numbers = self._number[place, rows].tolist()
-        return torch.tensor([able and begins_near(number, norm) for number in numbers], device=rows.device).bool()
+        return torch.tensor([able and begins_near(number, self._norm) for number in numbers], device=rows.device).bool()
 
     def _take_alike(self, place: int, rows: Tensor, passes: Tensor, *, begun: bool) -> None:
         """The runs of one turn of a minimum-norm attack, which begins at the examples of all images or of none."""
@@ -199,7 +227,7 @@ class Turns:
                 return
             for settings, number, some in self._groups(place, rows, one_run):
                 images, left = rows[some], (end - self.state.used[rows])[some]
-                mixed = takes_radii(self._rows[place], self.state.best.threat_model.norm, settings)
+                mixed = takes_radii(self._rows[place], self._norm, settings)
                 for one in [some] if mixed else [some[radii[some] == radius] for radius in radii[some].unique()]:
                     within = torch.isin(some, one)
                     self._run(place, images[within], left[within], settings, number + 101 * attempt, radii=radii[one])
@@ -209,7 +237,7 @@ class Turns:
         """The radius of each image's next run, float64; 0 where there is none to try any more."""
         best, step, upper = self.state.distance[rows], self._step[place, rows], self._upper[place, rows]
         below = (best * (1 - step)).clamp(max=self._limits.widest)
-        if self.state.best.threat_model.norm == "l0":
+        if self._norm == "l0":
             below = torch.minimum(below.floor(), best - 1)
         below = below.where(step >= _LEAST_STEP, 0.0)
         return below.where(best.isfinite(), upper.where(upper <= self._limits.widest, 0.0))
@@ -230,11 +258,11 @@ class Turns:
     ) -> list[tuple[dict[str, Any], int, Tensor]]:
         """The images that share their settings: settings, number of the turn, indices into `rows`."""
         groups: dict[Any, tuple[dict[str, Any], int, list[int]]] = {}
-        norm, components = self.state.best.threat_model.norm, self._inputs[0].numel()
+        components = self._inputs[0].numel()
         for i, (image, allowed) in enumerate(zip(rows.tolist(), passes.tolist(), strict=True)):
             number, radius = int(self._number[place, image]), rounded_radius(float(self.state.distance[image]))
             given = self._settings[number % len(self._settings)]
-            settings = tuned(self._rows[place], given, Turn(number, allowed, radius, norm, components, begun))
+            settings = tuned(self._rows[place], given, Turn(number, allowed, radius, self._norm, components, begun))
             groups.setdefault((number, *settings.items()), (settings, number, []))[2].append(i)
         return [(settings, number, torch.tensor(some)) for settings, number, some in groups.values()]
 

@@ -48,7 +48,9 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
 
 def _portfolio_of(choice: AttackChoice, name: str, libraries: Sequence[str]) -> Implementation:
     """The row of `best(A,B)`; of `best(auto)` that of the default attacks in the norm, linf where none is given."""
-    row = portfolio_row(default_names(choice.norm or "linf") if name == AUTO else split_names(name))
+    default = name == AUTO
+    names = default_names(choice.norm or "linf", targeted=bool(choice.target)) if default else split_names(name)
+    row = portfolio_row(names)
     wanted = {each.library for each in rows_in(row)}
     if libraries and not wanted <= set(libraries):
         have = ", ".join(sorted(wanted))

@@ -117,10 +117,10 @@ def _search_of(attack: str) -> str:
 def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     """Whether a cell may come from a choice."""
     name = strip_best(choice.attack)
-    if cell.is_portfolio:
-        names = default_names(cell.threat_model.norm) if name == AUTO else split_names(name)
-        name = ",".join(names)
     threat = cell.threat_model
+    if cell.is_portfolio:
+        names = default_names(threat.norm, targeted=threat.targeted) if name == AUTO else split_names(name)
+        name = ",".join(names)
     return (
         _search_of(choice.attack) == _search_of(cell.attack)
         and name in (cell.row.attack, cell.row.name)

@@ -77,6 +77,57 @@ def test_what_comes_from_far_outside_gets_its_passes_at_once_if_they_suffice(dig
         assert "adv-lib:pdgd" not in {row.name for row, *_ in watched}
 
 
+@pytest.mark.parametrize(("limit", "opening", "steps"), [(87, 40, 0), (88, 32, 1), (200, 32, 1), (700, 32, 1)])
+def test_deepfool_has_one_step_for_the_nearest_class_after_the_opening(digits, watched, limit, opening, steps):
+    case, names = digits.first(4), default_names("l2")
+    result = search(case, names, ThreatModel("l2"), max_queries=limit)
+    costs = torch.zeros(4, dtype=torch.long)
+    for _, places, run in watched:
+        costs[places] += run.forwards + run.backwards
+    assert torch.equal(result.forwards + result.backwards, costs)
+    assert (costs <= limit).all()
+    assert (watched[0][2].forwards + watched[0][2].backwards == opening).all()
+    taken = [(places, run) for row, places, run in watched if row.name == "adv-lib:deepfool"]
+    assert sorted(image for places, _ in taken for image in places.tolist()) == sorted([*range(4)] * steps)
+    for _, run in taken:
+        assert (run.backwards == 9).all()  # for each other class
+        assert (run.forwards == 2).all()
+    assert [row.name for row, *_ in watched[1:][: len(taken)]] == ["adv-lib:deepfool"] * len(taken)
+    assert (limit >= 200) == any(row.name == "adv-lib:pdgd" for row, *_ in watched)  # it leaves PDGD its passes
+
+
+def test_the_nearest_class_is_found_though_another_is_likelier(watched):
+    class Slopes(nn.Module):
+        """Class 1 is likely and its slope gentle: 1.0 away. Class 2 is unlikely and its slope steep: 0.5 away."""
+
+        def forward(self, inputs):
+            left, right = (inputs[..., half].flatten(1).sum(1) / 96**0.5 for half in (slice(4), slice(4, 8)))
+            start = 0.5 * 96**0.5
+            rest = torch.zeros_like(left)
+            return torch.stack([rest, 2 * (left - start - 1), 20 * (right - start - 0.5), rest - 100], 1)
+
+    model = Classifier(Slopes(), num_classes=4)
+    case = model, torch.full((2, 3, 8, 8), 0.5), torch.zeros(2, dtype=torch.long), ThreatModel("l2")
+    names = default_names("l2")
+    result = best_of(names, *case, max_queries=100)
+    assert result.distance.tolist() == pytest.approx([0.5] * 2, rel=0.01)
+    assert (result.distance >= 0.5 * (1 - 1e-4)).all()
+    assert any(row.name == "adv-lib:deepfool" for row, *_ in watched)
+    without = best_of(tuple(name for name in names if name != "adv-lib:deepfool"), *case, max_queries=100)
+    assert (without.distance > 0.98).all()
+
+
+def test_deepfool_as_the_opener_takes_turns_and_in_linf_too(digits, watched):
+    for names, norm in (
+        (("adv-lib:deepfool", "adv-lib:fmn@repaired"), "l2"),
+        (("adv-lib:fmn", "adv-lib:deepfool"), "linf"),
+    ):
+        watched.clear()
+        search(digits.first(2), names, ThreatModel(norm), max_queries=400)
+        turns_of = [places.tolist() for row, places, _ in watched if row.name == "adv-lib:deepfool"]
+        assert sum(map(len, turns_of)) > 2
+
+
 @pytest.mark.parametrize(("norm", "limit"), [("l2", 50), ("l2", 200), ("linf", 200)])
 def test_the_last_run_goes_on_from_the_nearest_examples_and_comes_nearer(digits, watched, monkeypatch, norm, limit):
     case, names = digits.first(6), default_names(norm)
@@ -146,7 +197,7 @@ def test_curves_fall_from_the_first_success_to_the_distance_returned(digits):
 def test_the_default_attacks_together_are_nearer_than_each_with_all_the_passes(digits, norm):
     limit, case = 300, digits.first(8)
     together = search(case, default_names(norm), ThreatModel(norm), max_queries=limit).distance.log().mean()
-    for name in default_names(norm)[:3]:
+    for name in {"linf": default_names(norm)[:3], "l2": default_names(norm)[:4]}[norm]:
         rules, words = ThreatModel(norm), {"steps": limit // 2, "max_queries": limit}
         alone = run_attack(name, case.classifier, case.inputs, case.labels, rules, **words)
         assert together <= alone.distance.masked_fill(~alone.success, torch.inf).log().mean() + 0.005, name
@@ -186,6 +237,17 @@ def test_an_image_gets_what_it_would_get_alone(digits):
         one = digits._replace(inputs=digits.inputs[image : image + 1], labels=digits.labels[image : image + 1])
         alone = search(one, first=image, max_queries=180, random_start=False)
         assert alone.distance[0] == pytest.approx(float(together.distance[image]), rel=1e-3)
+
+
+def test_an_image_gets_what_it_would_get_alone_beside_deepfool_too(digits):
+    rules, names = ThreatModel("l2"), default_names("l2")
+    together = search(digits.first(4), names, rules, max_queries=100)
+    for image in range(4):
+        one = digits._replace(inputs=digits.inputs[image : image + 1], labels=digits.labels[image : image + 1])
+        alone = search(one, names, rules, first=image, max_queries=100)
+        assert alone.distance[0] == pytest.approx(float(together.distance[image]), rel=1e-3)
+        assert alone.forwards[0] == together.forwards[image]
+        assert alone.backwards[0] == together.backwards[image]
 
 
 def test_a_seed_gives_the_same_search_and_another_seed_another(digits):

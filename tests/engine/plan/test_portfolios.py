@@ -30,7 +30,7 @@ def test_a_portfolio_is_evaluated_recorded_resumed_and_read_back(digits, images,
     (cell,) = plan.cells
     assert cell.attack == NAME
     assert cell.parameters == {"max_queries": 120}
-    assert cell.version.startswith("search 3, adv-lib ")
+    assert cell.version.startswith("search 4, adv-lib ")
     assert "foolbox " in cell.version
     assert cell.row.library == "davylamp"
     assert evaluate(plan, ResultsStore(tmp_path)).failed == {}
@@ -79,10 +79,15 @@ def test_the_default_depends_on_the_norm_and_is_written_out(digits, images, name
         plan_of(digits, images, AttackChoice(name, norm)).cells[0].attack for norm in ("linf", "l2", None)
     )
     assert linf == default == "best(adv-lib:fab-t,adv-lib:fmn,adv-lib:fab,adv-lib:apgd-dlr)"
-    assert l2 == "best(adv-lib:ddn@repaired,adv-lib:fmn@repaired,adv-lib:pdgd,adv-lib:alma@repaired)"
+    assert l2 == "best(adv-lib:ddn@repaired,adv-lib:fmn@repaired,adv-lib:deepfool,adv-lib:pdgd,adv-lib:alma@repaired)"
     plan = plan_of(digits, images, AttackChoice(name))
     assert plan.cells[0].parameters == {"max_queries": 2000}
     assert "best(auto): norm linf" in chosen_line(plan.config, plan.cells, ())
+
+
+def test_a_targeted_default_leaves_out_what_cannot_be_aimed(digits, images):
+    (cell,) = plan_of(digits, images, AttackChoice("best", "l2", target="second-likely")).cells
+    assert cell.attack == "best(adv-lib:ddn@repaired,adv-lib:fmn@repaired,adv-lib:pdgd,adv-lib:alma@repaired)"
 
 
 def test_a_norm_in_which_nothing_was_compared_has_no_default(digits, images):
