@@ -1,5 +1,6 @@
 """The command line: every command by name, and an error of ours as one line."""
 
+import atexit
 import os
 import sys
 from typing import Annotated
@@ -112,6 +113,7 @@ def main() -> None:
     # Before torch is loaded: threads that wait spinning make a busy machine ten times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     keep_freed_memory()
+    atexit.register(end_quickly)
     open_output()
     code: object = 0
     try:
@@ -121,9 +123,7 @@ def main() -> None:
         code = stop.code
     except (Exception, KeyboardInterrupt) as error:
         code = explain(error)
-    code = close_output() or code
-    end_quickly()
-    sys.exit(code)  # type: ignore[arg-type]
+    sys.exit(close_output() or code)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -98,6 +98,7 @@ def _left_of_groups(system: Path, controller: str, name: str) -> Iterator[float]
 def end_quickly() -> None:
     """Spare a process that ends the search for cycles among all that it holds, half a second after a table.
 
+    To be registered for the exit (`atexit`): a process that goes on would never search what it holds now.
     What nobody refers to is freed all the same, and what was registered for the exit runs; objects in cycles go with
     the process.
     """
