@@ -86,8 +86,25 @@ def test_the_default_depends_on_the_norm_and_is_written_out(digits, images, name
 
 
 def test_a_targeted_default_leaves_out_what_cannot_be_aimed(digits, images):
-    (cell,) = plan_of(digits, images, AttackChoice("best", "l2", target="second-likely")).cells
+    plan = plan_of(digits, images, AttackChoice("best", "l2", target="second-likely"))
+    (cell,) = plan.cells
     assert cell.attack == "best(adv-lib:ddn@repaired,adv-lib:fmn@repaired,adv-lib:pdgd,adv-lib:alma@repaired)"
+
+
+def test_a_search_that_was_killed_between_two_shards_gives_the_records_of_one_in_one_go(digits, images, tmp_path):
+    plan = plan_of(digits, images, AttackChoice("best", "l2"), max_queries=120)
+
+    def stop(*_: object) -> None:
+        if any((tmp_path / "killed" / "parts").glob("*.parquet")):  # the first shard is kept
+            raise KeyboardInterrupt
+
+    evaluate(plan, ResultsStore(tmp_path / "whole"))
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(plan, ResultsStore(tmp_path / "killed"), progress=stop)
+    evaluate(plan, ResultsStore(tmp_path / "killed"))
+    whole, killed = (read_outcomes(tmp_path / name).done[0].columns for name in ("whole", "killed"))
+    for name in ("distance", "forwards", "backwards", "winner", "curve_passes", "curve_distances"):
+        assert [*map(str, whole[name])] == [*map(str, killed[name])]
 
 
 def test_a_norm_in_which_nothing_was_compared_has_no_default(digits, images):
