@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...errors import StoreMismatch, Unavailable
 from .files import open_regular, read_whole
 from .sealed import Conflict, Damaged, Record, differing_columns, read_header, unseal
-from .table_shape import read_columns
+from .table_shape import open_parquet, read_columns
 
 WRONG_ONE = "delete the wrong one"
 
@@ -104,7 +103,7 @@ def _read_more(path: Path, stamp: tuple[int, ...], names: Collection[str]) -> pa
     """
     with _reopen(path, stamp) as file:
         try:
-            return read_columns(pq.ParquetFile(file), names)
+            return read_columns(open_parquet(file), names)
         except pa.ArrowException as error:
             raise Unavailable(f"could not read {path} ({error})") from error
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import StoreMismatch
-from .table_shape import TableShape, read_columns, shape_of_file, shape_of_table
+from .table_shape import TableShape, open_parquet, read_columns, shape_of_file, shape_of_table
 
 FORMAT = 1
 Source = Callable[[], AbstractContextManager[Any]]  # opens a file, as often as it is called
@@ -119,7 +119,7 @@ def _record_of(
 ) -> tuple[Record, list[str]]:
     try:
         with opened() as source:
-            file = pq.ParquetFile(source)
+            file = open_parquet(source)
             words = file.metadata.metadata or {}
             if not words.get(_SEALED, b"").startswith(_SEAL):
                 raise Damaged("its checksum is wrong")

@@ -24,6 +24,15 @@ class TableShape:
     gaps: Callable[[int], int]
 
 
+def open_parquet(source: Any) -> pq.ParquetFile:
+    """A Parquet file, of which every byte is read by the thread that asks.
+
+    Arrow's own threads, which read ahead if they may, hand buffers of a file of Python's back when it suits them: a
+    process that ended meanwhile was aborted.
+    """
+    return pq.ParquetFile(source, pre_buffer=False)
+
+
 def shape_of_table(table: pa.Table) -> TableShape:
     """The shape of a table in memory."""
     return TableShape(table.schema, len(table), lambda place: table.column(place).null_count)
@@ -55,7 +64,7 @@ def shape_of_file(file: pq.ParquetFile, reopen: Callable[[], AbstractContextMana
                 return stated
         try:
             with reopen() as source:
-                return _column_at(pq.ParquetFile(source), place).null_count
+                return _column_at(open_parquet(source), place).null_count
         except pa.ArrowInvalid:  # before 26 Arrow cannot read vectors of which one is missing
             return metadata.num_rows
 
@@ -68,7 +77,7 @@ def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Tabl
     Parquet's readers take a name for the beginning of a path, too ("a" for "a.b"): what was not asked for is dropped.
     A table without columns has no rows, whatever the file has: `TableShape.rows` says how many there are.
     """
-    # Without threads: those of Arrow now and then abort a process that ends soon after.
+    # Without threads, see `open_parquet`.
     if names is None:
         return file.read(use_threads=False)
     kept = [name for name in file.schema_arrow.names if name in names]

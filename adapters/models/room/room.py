@@ -67,7 +67,7 @@ class Room:
 
     def __del__(self) -> None:
         try:  # the interpreter may be ending, where other names than the built-in ones are gone
-            self.close()
+            self._leave(abandoned=True)
         except Exception:
             return
 
@@ -122,13 +122,19 @@ class Room:
 
     def close(self) -> None:
         """End its process."""
+        self._leave(abandoned=False)
+
+    def _leave(self, *, abandoned: bool) -> None:
         with self._lock:
             wire, server = self._wire, self._server
             self._wire = None
             if wire is not None:
                 wire.close()
             if server is not None and wire is not None:
-                server.end_room(self._number, kill=True)
+                if abandoned:
+                    server.abandon(self._number)
+                else:
+                    server.end_room(self._number, kill=True)
             for memory in (self._inward, self._outward):
                 if memory is not None:
                     memory.close()

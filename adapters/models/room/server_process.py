@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
@@ -71,6 +72,7 @@ class ServerProcess:
         self._shown = 0
         self._last_words = self.ended_for = ""
         self._numbers = count()
+        self._abandoned: deque[int] = deque()  # rooms to be ended by whoever asks next
         self._rooms: dict[int, int] = {}  # those that are open, by number: their processes as the server counts
 
     def prepare(self) -> None:
@@ -93,6 +95,7 @@ class ServerProcess:
             Unavailable: if no process can be started.
         """
         with self._lock:
+            self._end_abandoned()
             self._shown = 0
             for attempt in (1, 2):
                 if self._wire is None:
@@ -122,23 +125,45 @@ class ServerProcess:
         A room of an earlier process of this server is gone with it; another may have its process number by now.
         """
         with self._lock:
-            process, self.ended_for = self._rooms.pop(number, None), ""
-            if self._wire is None or process is None:
-                return None
+            self._end_abandoned()
+            status, self.ended_for = self._end(number, kill=kill)
+            return status
+
+    def abandon(self, number: int) -> None:
+        """End a room that nobody refers to any more: now, or before the next question if this server is being asked.
+
+        For finalisers: the garbage collector calls them anywhere, in the middle of a question of the same thread, too.
+        """
+        self._abandoned.append(number)
+        if self._lock.acquire(blocking=False):
             try:
-                send_message(self._wire, {"do": "end", "process": process, "kill": kill})
-                answer = receive_message(self._wire, time.monotonic() + _END_SECONDS)
-                status, self.ended_for = answer["status"], one_line(answer.get("why", ""))
-                return status if type(status) is int else None
-            except (OSError, EOFError, ValueError, KeyError):
-                self._stop()  # with every room in it
-                return None
+                self._end_abandoned()
+            finally:
+                self._lock.release()
 
     def end_if_idle(self) -> None:
         """End it, if there is no room in it; the next that asks starts it again."""
         with self._lock:
+            self._end_abandoned()
             if not self._rooms and self._wire is not None:
                 self._stop()
+
+    def _end_abandoned(self) -> None:
+        while self._abandoned:
+            self._end(self._abandoned.popleft(), kill=True)
+
+    def _end(self, number: int, *, kill: bool) -> tuple[int | None, str]:
+        process = self._rooms.pop(number, None)
+        if self._wire is None or process is None:
+            return None, ""
+        try:
+            send_message(self._wire, {"do": "end", "process": process, "kill": kill})
+            answer = receive_message(self._wire, time.monotonic() + _END_SECONDS)
+            status, why = answer["status"], one_line(answer.get("why", ""))
+        except (OSError, EOFError, ValueError, KeyError):
+            self._stop()  # with every room in it
+            return None, ""
+        return status if type(status) is int else None, why
 
     def _begin(self) -> None:
         command = [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), f"{__package__}.forking_server"]

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -493,3 +494,23 @@ def test_the_end_of_a_room_whose_server_has_died_ends_no_other():
     second.close()
     assert server.end_room(of_second, kill=True) is not None
     server._stop()
+
+
+def test_a_room_found_by_the_garbage_collector_while_its_server_is_asked_ends_before_the_next_question(file):
+    """The collector runs anywhere: in a thread that holds the server's lock, to wait for that would be to hang."""
+    classifier = load_isolated(f"{file}:net", "cpu", AUTO)
+    room = classifier.room
+    room.load()
+    server, number = room._server, room._number
+    with server._lock:
+        collector = threading.Thread(target=room.__del__)
+        collector.start()
+        collector.join(20)
+        hangs = collector.is_alive()
+        assert number in server._rooms
+    collector.join()
+    assert not hangs
+    wire, other = server.open_room()
+    assert number not in server._rooms
+    wire.close()
+    assert server.end_room(other, kill=True) is not None
