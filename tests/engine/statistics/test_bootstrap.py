@@ -193,6 +193,12 @@ def test_optimality_is_undefined_in_every_replicate_if_an_image_never_falls():
     assert drawn[apart] == pytest.approx(1)
 
 
+@pytest.mark.parametrize("images", [5, 40, 333])
+def test_the_best_attack_is_optimal_exactly(images):
+    best = np.random.default_rng(images).random(images)
+    assert set(draw_optimality(resample(images, 200, 0), best, best)) == {1.0}  # not 1.0000000000000002
+
+
 def test_time_levels_are_the_metric_of_every_replicate():
     seconds = np.random.default_rng(0).integers(1, 6, (20, 7)).astype(float)
     truth = [metrics.time_cost_levels(torch.tensor(row)).tolist() for row in seconds]
