@@ -282,6 +282,7 @@ def _axes(
     style: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": "davylamp",
+        "font.family": "DejaVu Sans",  # Matplotlib's own: each name of a list is looked for at every text
         "path.simplify_threshold": 0.5,
         "font.size": 10,
         "text.parse_math": False,  # a name with two dollar signs is a name
