@@ -148,8 +148,19 @@ def _alma(turn: Turn) -> dict[str, Any]:
     return {"learning_rate": (0.1, 0.03, 0.3)[turn.number % 3]}
 
 
+def _deepfool(turn: Turn) -> dict[str, Any]:
+    """Room for a second step, which looks at where the first led; with two classes three passes have to do."""
+    return {"steps": max(2, fitting_steps(turn.passes))}
+
+
 def _pdgd(turn: Turn) -> dict[str, Any]:
     return {"learning_rate": (1.0, 0.3, 0.1)[turn.number % 3], "steps": max(_PLANNED, fitting_steps(turn.passes))}
 
 
-_OF_ATTACK: Mapping[str, Callable[[Turn], dict[str, Any]]] = {"fmn": _fmn, "ddn": _ddn, "alma": _alma, "pdgd": _pdgd}
+_OF_ATTACK: Mapping[str, Callable[[Turn], dict[str, Any]]] = {
+    "fmn": _fmn,
+    "ddn": _ddn,
+    "alma": _alma,
+    "deepfool": _deepfool,
+    "pdgd": _pdgd,
+}

@@ -117,6 +117,20 @@ def test_the_nearest_class_is_found_though_another_is_likelier(watched):
     assert (without.distance > 0.98).all()
 
 
+def test_of_two_classes_too_deepfool_looks_at_where_its_step_led(watched):
+    """Three passes: a forward, the gradient of the other class, and the point on the other side of the boundary."""
+    linear = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    nn.init.constant_(linear[1].bias, 0.0)
+    with torch.no_grad():
+        linear[1].weight.copy_(torch.stack([torch.zeros(192), torch.where(torch.arange(192) < 100, -1.0, 1.0)]))
+    case = Classifier(linear, num_classes=2), torch.full((2, 3, 8, 8), 0.5), torch.zeros(2, dtype=torch.long)
+    best_of(default_names("l2"), *case, ThreatModel("l2"), max_queries=80)
+    (run,) = (run for row, _, run in watched if row.name == "adv-lib:deepfool")
+    assert run.forwards.tolist() == [2, 2]
+    assert run.backwards.tolist() == [1, 1]
+    assert run.success.all()
+
+
 def test_deepfool_as_the_opener_takes_turns_and_in_linf_too(digits, watched):
     for names, norm in (
         (("adv-lib:deepfool", "adv-lib:fmn@repaired"), "l2"),
