@@ -131,6 +131,23 @@ def test_of_two_classes_too_deepfool_looks_at_where_its_step_led(watched):
     assert run.success.all()
 
 
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize(("limit", "eot"), [(30, 3), (100, 10), (300, 3)])
+def test_draws_that_an_attack_sees_the_mean_of_end_at_the_limit_too(digits, watched, norm, limit, eot):
+    """Each draw of an answer is a pass, on the line at the end and in DeepFool's step, which is whole or not made."""
+    model = Classifier(nn.Sequential(Shaken(), digits.module), random=True, num_classes=10)
+    model.draws, model.eot = 3, eot
+    result = best_of(
+        default_names(norm), model, digits.inputs[:3], digits.labels[:3], ThreatModel(norm), max_queries=limit
+    )
+    assert (result.forwards + result.backwards <= limit).all()
+    taken = [run for row, _, run in watched if row.name == "adv-lib:deepfool"]
+    assert bool(taken) == (norm == "l2" and limit == 300)
+    for run in taken:
+        assert (run.forwards == 2 * eot).all()
+        assert (run.backwards == 9 * eot).all()
+
+
 def test_deepfool_as_the_opener_takes_turns_and_in_linf_too(digits, watched):
     for names, norm in (
         (("adv-lib:deepfool", "adv-lib:fmn@repaired"), "l2"),
