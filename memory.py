@@ -74,11 +74,12 @@ def memory_left(system: Path = Path("/")) -> float:
         lines = (system / "proc/meminfo").read_text(encoding="ascii").splitlines()
         known = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
         shares = [known["MemAvailable"] / known["MemTotal"]]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, LookupError, ZeroDivisionError):
         return 0.0
     with suppress(OSError):
-        for line in (system / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            shares += _left_of_groups(system, *line.split(":", 2)[1:])
+        for line in (system / "proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").split("\n"):
+            if line.count(":") >= 2:  # a name may have more of them, and any bytes
+                shares += _left_of_groups(system, *line.split(":", 2)[1:])
     return max(0.0, min(shares))
 
 

@@ -1,5 +1,6 @@
 """`memory.keep_freed_memory`: what the process asks the system for, counted by the system itself."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,26 @@ def test_a_control_group_without_a_limit_leaves_what_the_machine_has(tmp_path):
 
 def test_where_nothing_is_known_nothing_is_left(tmp_path):
     assert memory.memory_left(tmp_path) == 0
+
+
+@pytest.mark.parametrize("more", ["\n", "Strange:\n", "no name\n"])
+def test_lines_of_another_form_end_no_task(tmp_path, more: str):
+    (a_system(tmp_path, 700) / "proc/meminfo").write_text(
+        f"MemTotal: 9 kB\nMemAvailable: 9 kB\n{more}", encoding="ascii"
+    )
+    assert memory.memory_left(tmp_path) == 0
+
+
+@linux
+@pytest.mark.parametrize("name", [b"/caf\xe9", b"/a:b", "/two\x85lines".encode()])
+def test_a_control_group_may_be_called_anything(tmp_path, name: bytes):
+    system = a_system(tmp_path, 700)
+    (system / "proc/self/cgroup").write_bytes(b"0::" + name + b"\n")
+    folder = system / "sys/fs/cgroup" / os.fsdecode(name[1:])
+    folder.mkdir(parents=True)
+    for file, text in (("memory.max", "100\n"), ("memory.current", "90\n"), ("memory.stat", "inactive_file 30\n")):
+        (folder / file).write_text(text, encoding="ascii")
+    assert memory.memory_left(system) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(("left", "times"), [(0.49, 1), (0.5, 0)])

@@ -63,7 +63,8 @@ def best_of(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
     until what is kept for the end is left of `max_queries`: in linf and l2 up to 33 passes, a fifth of all, for a run
     of FMN (if it is among the attacks) that begins at the nearest example of each image, whoever found it; and six that
     bisect the line between each example and its image (not in l0). In linf every other turn of FMN begins there, too.
-    On a model that draws random numbers, which an example may fool no more, none does.
+    On a model that draws random numbers, which an example may fool no more, none does; each pass of the six and of
+    DeepFool's step is `eot` passes there.
     Whatever the model is asked about counts: the nearest point that fools it is judged like any example. A
     minimum-norm attack gets as many steps as fit its turn, and steps as long as the radius known so far suggests; a
     fixed-budget attack runs below that radius, farther below after a success, nearer after a failure, and where

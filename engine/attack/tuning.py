@@ -71,12 +71,20 @@ def opening_passes(row: Implementation, *, before_step: bool) -> int:
     return _OPENING.get(row.attack, _OPENING_BEFORE_STEP if before_step else _USUAL_OPENING)
 
 
-def early_passes(row: Implementation, classes: int, max_queries: int, *, one_step: bool) -> int:
-    """How many passes an attack gets right after the opening, before the rounds begin; 0: none."""
+def early_passes(row: Implementation, classes: int, max_queries: int, *, one_step: bool, cost: int) -> int:
+    """How many passes an attack gets right after the opening, before the rounds begin; 0: none.
+
+    An answer costs `cost` passes, a gradient as many: more than one where the attacks see the mean of several draws.
+    """
     if one_step:
-        step = classes + 1  # a forward pass, a backward pass for each other class, and a look at where it led
+        step = _passes_of_step(classes, cost)
         return step if step * _SHARE_STEP <= max_queries else 0
     return _EARLY.get(row.attack, 0)
+
+
+def _passes_of_step(classes: int, cost: int) -> int:
+    """A forward pass, a backward pass for each other class, and a look at where it led."""
+    return (classes + 1) * cost
 
 
 def is_one_step(row: Implementation, norm: str) -> bool:
@@ -102,10 +110,10 @@ def last_passes(max_queries: int, norm: str) -> int:
     return passes if norm in _FEWEST_NEAR and passes >= _FEWEST_NEAR[norm] else 0
 
 
-def least_passes(row: Implementation, classes: int, *, one_step: bool) -> int:
-    """With fewer passes than this an attack is not worth its turn."""
+def least_passes(row: Implementation, classes: int, *, one_step: bool, cost: int) -> int:
+    """With fewer passes than this an attack is not worth its turn; `cost` as for `early_passes`."""
     if one_step:
-        return classes + 1
+        return _passes_of_step(classes, cost)
     if row.attack == "fab":  # a backward pass for each class, and three steps
         return 3 * (classes + 1)
     return _LEAST.get(row.attack, _FEWEST)
@@ -148,8 +156,19 @@ def _alma(turn: Turn) -> dict[str, Any]:
     return {"learning_rate": (0.1, 0.03, 0.3)[turn.number % 3]}
 
 
+def _deepfool(turn: Turn) -> dict[str, Any]:
+    """Room for a second step, which looks at where the first led; with two classes three passes have to do."""
+    return {"steps": max(2, fitting_steps(turn.passes))}
+
+
 def _pdgd(turn: Turn) -> dict[str, Any]:
     return {"learning_rate": (1.0, 0.3, 0.1)[turn.number % 3], "steps": max(_PLANNED, fitting_steps(turn.passes))}
 
 
-_OF_ATTACK: Mapping[str, Callable[[Turn], dict[str, Any]]] = {"fmn": _fmn, "ddn": _ddn, "alma": _alma, "pdgd": _pdgd}
+_OF_ATTACK: Mapping[str, Callable[[Turn], dict[str, Any]]] = {
+    "fmn": _fmn,
+    "ddn": _ddn,
+    "alma": _alma,
+    "deepfool": _deepfool,
+    "pdgd": _pdgd,
+}

@@ -93,7 +93,10 @@ class Turns:
         self._progress = progress
         self._end = self._limits.max_queries - self._line_passes - self._last_passes
         once, share = [bool(place) and is_one_step(row, self._norm) for place, row in enumerate(self._rows)], _SHARE
-        least = [least_passes(row, self._classes, one_step=step) for row, step in zip(self._rows, once, strict=True)]
+        least = [
+            least_passes(row, self._classes, one_step=step, cost=self._cost)
+            for row, step in zip(self._rows, once, strict=True)
+        ]
         order = [*range(1, len(self._rows)), 0]
         self._take_the_first(order, least, once)
         order = [place for place in order if not once[place]]
@@ -115,7 +118,8 @@ class Turns:
         """The opening, and right after it the turns of those attacks that have their passes at once."""
         most = self._limits.max_queries
         early = [
-            early_passes(row, self._classes, most, one_step=step) for row, step in zip(self._rows, once, strict=True)
+            early_passes(row, self._classes, most, one_step=step, cost=self._cost)
+            for row, step in zip(self._rows, once, strict=True)
         ]
         opening = opening_passes(self._rows[0], before_step=any(early[place] for place in order if once[place]))
         self._take(0, opening, slack=_SLACK, least=_FEWEST)
@@ -126,6 +130,11 @@ class Turns:
     @property
     def _classes(self) -> int:
         return self.state.best.logits.shape[1]
+
+    @property
+    def _cost(self) -> int:
+        """Passes that an answer costs: of a random model one for each draw that the attacks see the mean of."""
+        return self._classifier.eot if self._classifier.random else 1
 
     @property
     def _norm(self) -> Norm:
@@ -154,8 +163,8 @@ class Turns:
     @property
     def _line_passes(self) -> int:
         """Passes that are kept for the line at the end: where fewer changed components are not what counts."""
-        enough = self._limits.max_queries >= 4 * PASSES
-        return PASSES if enough and self._norm in ("linf", "l2", "l1") else 0
+        passes = PASSES * self._cost
+        return passes if 4 * passes <= self._limits.max_queries and self._norm in ("linf", "l2", "l1") else 0
 
     def _walk_the_line(self) -> None:
         """Spend the last passes on the line between each example and its clean image."""
@@ -165,7 +174,7 @@ class Turns:
             return
         best, trace = state.best, state.trace(rows)
         result = run_attack(
-            on_the_line(best.adv_inputs[rows], self._line_passes),
+            on_the_line(best.adv_inputs[rows], PASSES),
             self._classifier,
             self._inputs[rows],
             best.labels[rows],

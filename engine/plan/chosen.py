@@ -6,7 +6,7 @@ from typing import Any
 from ...adapters import ATTACKS, ThreatModel
 from ...adapters.words import radius_text
 from ..cell import Cell, strip_best
-from ..portfolio import AUTO, default_names, split_names
+from ..portfolio import AUTO, DEFAULTS, default_names, split_names
 from .config import AttackChoice, Config
 
 _SETTINGS = {"models": "model", "data": "data", "limit": "images", "seeds": "seed", "device": "device"}
@@ -119,6 +119,8 @@ def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     name = strip_best(choice.attack)
     threat = cell.threat_model
     if cell.is_portfolio:
+        if name == AUTO and threat.norm not in DEFAULTS:
+            return False
         names = default_names(threat.norm, targeted=threat.targeted) if name == AUTO else split_names(name)
         name = ",".join(names)
     return (

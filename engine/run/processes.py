@@ -6,7 +6,7 @@ import pickle
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from io import BytesIO
@@ -62,8 +62,9 @@ class LocalWorkers:
         deaths: Counter[str] = Counter()
         try:
             while True:
-                while idle and (task := _next(tasks, lost, alone=not running)) is not None:
+                while idle and (task := _next(tasks, lost, [each for each, _ in running.values()], deaths)) is not None:
                     worker = idle.pop()
+                    _stop(idle if deaths[task.name] else ())  # they hold what they have loaded, and freed memory
                     running[worker.submit(task)] = (task, worker)
                 if not running:
                     return
@@ -184,11 +185,16 @@ def _start_server() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _next(tasks: Iterator[Task], lost: deque[Task], *, alone: bool) -> Task | None:
-    """What to start now. A task that lost its worker, perhaps for want of memory, waits until nothing else runs."""
+def _next(tasks: Iterator[Task], lost: deque[Task], running: list[Task], deaths: Mapping[str, int]) -> Task | None:
+    """What to start now. A task that lost its worker, perhaps for want of memory, runs while nothing else does."""
     if lost:
-        return lost.popleft() if alone else None
-    return next(tasks, None)
+        return None if running else lost.popleft()
+    return None if any(deaths[each.name] for each in running) else next(tasks, None)
+
+
+def _stop(workers: Iterable[_Worker]) -> None:
+    for worker in workers:
+        worker.stop(wait=True)
 
 
 def _start(threads: int) -> None:

@@ -117,6 +117,37 @@ def test_the_nearest_class_is_found_though_another_is_likelier(watched):
     assert (without.distance > 0.98).all()
 
 
+def test_of_two_classes_too_deepfool_looks_at_where_its_step_led(watched):
+    """Three passes: a forward, the gradient of the other class, and the point on the other side of the boundary."""
+    linear = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    nn.init.constant_(linear[1].bias, 0.0)
+    with torch.no_grad():
+        linear[1].weight.copy_(torch.stack([torch.zeros(192), torch.where(torch.arange(192) < 100, -1.0, 1.0)]))
+    case = Classifier(linear, num_classes=2), torch.full((2, 3, 8, 8), 0.5), torch.zeros(2, dtype=torch.long)
+    best_of(default_names("l2"), *case, ThreatModel("l2"), max_queries=80)
+    (run,) = (run for row, _, run in watched if row.name == "adv-lib:deepfool")
+    assert run.forwards.tolist() == [2, 2]
+    assert run.backwards.tolist() == [1, 1]
+    assert run.success.all()
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize(("limit", "eot"), [(30, 3), (100, 10), (300, 3)])
+def test_draws_that_an_attack_sees_the_mean_of_end_at_the_limit_too(digits, watched, norm, limit, eot):
+    """Each draw of an answer is a pass, on the line at the end and in DeepFool's step, which is whole or not made."""
+    model = Classifier(nn.Sequential(Shaken(), digits.module), random=True, num_classes=10)
+    model.draws, model.eot = 3, eot
+    result = best_of(
+        default_names(norm), model, digits.inputs[:3], digits.labels[:3], ThreatModel(norm), max_queries=limit
+    )
+    assert (result.forwards + result.backwards <= limit).all()
+    taken = [run for row, _, run in watched if row.name == "adv-lib:deepfool"]
+    assert bool(taken) == (norm == "l2" and limit == 300)
+    for run in taken:
+        assert (run.forwards == 2 * eot).all()
+        assert (run.backwards == 9 * eot).all()
+
+
 def test_deepfool_as_the_opener_takes_turns_and_in_linf_too(digits, watched):
     for names, norm in (
         (("adv-lib:deepfool", "adv-lib:fmn@repaired"), "l2"),

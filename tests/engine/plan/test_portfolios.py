@@ -107,6 +107,13 @@ def test_a_search_that_was_killed_between_two_shards_gives_the_records_of_one_in
         assert [*map(str, whole[name])] == [*map(str, killed[name])]
 
 
+def test_what_was_chosen_is_said_beside_a_search_in_a_norm_without_a_default(digits, images):
+    choices = AttackChoice("best", "l2"), AttackChoice("best(adv-lib:fmn,foolbox:fmn)", "l1")
+    plan = plan_of(digits, images, *choices, max_queries=100)
+    assert len(plan.cells) == 2
+    assert chosen_line(plan.config, plan.cells, ("data",)).startswith("chosen: ")
+
+
 def test_a_norm_in_which_nothing_was_compared_has_no_default(digits, images):
     with pytest.raises(Unsupported, match="name the attacks"):
         plan_of(digits, images, AttackChoice("best", "l1"))

@@ -99,6 +99,32 @@ def test_a_task_whose_worker_is_killed_is_done_again_or_given_up_and_the_rest_go
         assert [repr(value) for value in ours[name]] == [repr(value) for value in theirs[name]]
 
 
+# Of a model's file: how many workers there are, all of one parent, at the end of each attack that came so far.
+WORKERS = """
+            workers = [each.read_text().rpartition(")")[2].split() for each in Path("/proc").glob("[0-9]*/stat")]
+            count = sum(int(parent) == os.getppid() for _, parent, *_ in workers)
+            with LOG.with_suffix(".workers").open("a") as file:
+                file.write(f"{count}\\n")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_task_whose_worker_was_killed_has_the_machine_to_itself(tmp_path):
+    """The other workers hold what they have loaded, and memory that was freed: up to half of the machine's."""
+    once, *others = (
+        write_model(tmp_path, "once", kills=1, seconds=3),
+        write_model(tmp_path, "a"),
+        write_model(tmp_path, "b"),
+    )
+    file, last = tmp_path / "once.py", "time.sleep(SECONDS)\n"
+    before, after = file.read_text().split(last)
+    file.write_text(f"{before}{last}{WORKERS}{after}")
+    summary = evaluate(plan_for(tmp_path, once, *others), ResultsStore(tmp_path / "r"), executor=LocalWorkers(3))
+    assert not summary.failed
+    assert (tmp_path / "once.workers").read_text().split()[-1] == "1"
+    assert [len(log_of(other)) for other in others] == [2, 2]
+
+
 def test_a_worker_that_is_killed_between_two_tasks_is_replaced(tmp_path):
     plan = plan_for(tmp_path, write_model(tmp_path, "well"))
     (subject, source), (cell,) = plan.subjects[0], plan.cells
