@@ -25,7 +25,7 @@ DEFAULTS: Mapping[str, tuple[str, ...]] = {
 }
 _KNOWLEDGE: tuple[Knowledge, ...] = ("decision-based", "score-based", "white-box")  # ever more
 LIBRARY = "davylamp"  # whose search it is
-VERSION = "4"  # of the search: part of a cell's key, raised whenever the same attacks would search otherwise
+VERSION = "5"  # of the search: part of a cell's key, raised whenever the same attacks would search otherwise
 
 
 def split_names(name: str) -> list[str]:

@@ -339,6 +339,18 @@ def test_a_compiled_module_is_taken_too(digits, make):
     assert compiled.training
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
+def test_a_compiled_module_that_is_frozen_is_taken_too(digits):
+    """It has no mode: `training` is not there."""
+    frozen = torch.jit.freeze(torch.jit.script(copy.deepcopy(digits.module).eval()))
+    case = (digits.inputs, digits.labels)
+    for name in ("torchattacks:fgsm", "art:square", "foolbox:ddn"):
+        settings = {"norm": "linf", "epsilon": 0.1} if name != "foolbox:ddn" else {"norm": "l2", "steps": 10}
+        result = davylamp.run_attack(name, frozen, *case, **settings)
+        expected = davylamp.run_attack(name, digits.module, *case, **settings)
+        assert torch.equal(result.success, expected.success)
+
+
 def test_an_interrupted_attack_leaves_the_module_as_it_was(digits, tmp_path):
     def spoil(model, inputs, labels, epsilon):
         module[0].weight.data.zero_()

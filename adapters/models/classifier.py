@@ -13,7 +13,7 @@ from ..user_code import user_code
 from .answers import Answers, Outputs
 from .images import check_images, check_labels
 from .outputs import check_logits, explain_failure, may_be_of_images, take_logits
-from .restoring import frozen
+from .restoring import frozen, state_modes
 
 Interpolation = Literal["bilinear", "bicubic"]
 PASS_SIZE = 64  # images of a pass without gradients
@@ -91,6 +91,7 @@ class Classifier(nn.Module):
             raise InvalidInput("expected mean and std together, got only one of them")
         if std is not None and min(std) <= 0:
             raise InvalidInput(f"expected every std > 0, got {list(std)}")
+        state_modes(model)
         self.handed_over_training = model.training
         self.known_as: dict[str, str] = {}  # digest of the model with folded layers: of the model before
         self.answers = Answers(model, outputs, gradients=gradients, classes=num_classes)

@@ -185,6 +185,13 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return bool(((a == b) | (a.isnan() & b.isnan())).all()) if a.is_floating_point() or a.is_complex() else False
 
 
+def state_modes(module: nn.Module) -> None:
+    """Give `training` to modules without: those of `torch.jit.freeze`, which is for evaluation mode alone."""
+    for part in module.modules():
+        if not hasattr(part, "training"):
+            part.training = False
+
+
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
     """In the block a module is in evaluation mode and no parameter requires gradients; then both are as they were.
@@ -217,6 +224,7 @@ def restored(module: nn.Module) -> Iterator[None]:
     layout, dtype, whether it requires gradients, and `.grad`. Of a tensor that is moved in the block, the memory at
     its old place is kept meanwhile.
     """
+    state_modes(module)
     parts = [_Module(part) for part in module.modules()]
     places = {id(tensor): _Place(tensor) for part in parts for tensor in part.tensors()}
     try:

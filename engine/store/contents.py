@@ -168,8 +168,11 @@ def _find_gap(kind: Kind, shape: TableShape, meta: Mapping[str, Any], images: in
     """What a finished record lacks."""
     if not isinstance(meta.get("unmeasured", {}), dict):
         return "it does not say what was not measured"
-    if fault := next(_faults_of_columns(kind, shape), ""):
-        return fault
+    try:
+        if fault := next(_faults_of_columns(kind, shape), ""):
+            return fault
+    except OSError as error:  # of a column that is read for that
+        return f"its columns cannot be read: {' '.join(str(error).split())[:100]}"
     return "" if kind == "parts" or shape.rows == images else f"it has {shape.rows} of {images} images"
 
 

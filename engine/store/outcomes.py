@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -368,11 +369,26 @@ def _needs_logits(symbol: str) -> bool:
 
 def _silence_of(record: Record, adv_logits: Tensor | None) -> Callable[[], np.ndarray] | None:
     """What `Outcome.find_silent` is: known at once by logits that were read, else when somebody asks."""
-    more = record.more
-    if adv_logits is None:
-        return more and cache(lambda: _silent_images(logits_of(more(["adv_logits"]), "adv_logits")))
-    silent = _silent_images(adv_logits)
-    return lambda: silent
+    if adv_logits is not None:
+        return partial(_same, _silent_images(adv_logits))
+    return None if record.more is None else _Silence(record.more)
+
+
+def _same(silent: np.ndarray) -> np.ndarray:
+    return silent
+
+
+class _Silence:
+    """Which images have no finite logits, read once."""
+
+    def __init__(self, more: Callable[[Collection[str]], pa.Table]):
+        self.more = more
+        self.known: np.ndarray | None = None
+
+    def __call__(self) -> np.ndarray:
+        if self.known is None:
+            self.known = _silent_images(logits_of(self.more(["adv_logits"]), "adv_logits"))
+        return self.known
 
 
 def _silent_images(logits: Tensor) -> np.ndarray:

@@ -30,7 +30,7 @@ def test_a_portfolio_is_evaluated_recorded_resumed_and_read_back(digits, images,
     (cell,) = plan.cells
     assert cell.attack == NAME
     assert cell.parameters == {"max_queries": 120}
-    assert cell.version.startswith("search 4, adv-lib ")
+    assert cell.version.startswith("search 5, adv-lib ")
     assert "foolbox " in cell.version
     assert cell.row.library == "davylamp"
     assert evaluate(plan, ResultsStore(tmp_path)).failed == {}

@@ -2,9 +2,11 @@
 
 import io
 import json
+import pickle
 import shutil
 import zipfile
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from davylamp.benchmarks.speed.synthetic_results import TWENTY, write_results
 from davylamp.engine import load
 from davylamp.engine.cell import Cell
 from davylamp.engine.store import choose_record, sealed, stored_columns
-from davylamp.engine.store.contents import NEEDED, read_records
+from davylamp.engine.store.contents import NEEDED, find_fault, read_records
 from davylamp.engine.store.frames import OUTCOMES, load_outcomes, survey_folder
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.store.plans import note_plan
@@ -313,7 +315,23 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
         assert (outcomes[name].silent == eager[name].silent).all()
     assert np.flatnonzero(outcomes[key].silent).tolist() == [2, 7]
     assert not outcomes[other].silent.any()
+    (sent,) = (each for each in pickle.loads(pickle.dumps(read_outcomes(folder).done)) if each.cell.key == key)
+    assert np.flatnonzero(sent.silent).tolist() == [2, 7]
     (changed,) = (each for each in read_outcomes(folder).done if each.cell.key == key)
     rewrite(store, key, lambda table: table)
     with pytest.raises(Unavailable, match="read"):
         _ = changed.silent
+
+
+def test_a_column_that_cannot_be_read_where_its_footer_is_silent_is_a_damage(folder):
+    """Arrow says so by an OSError, which is no error of Arrow's."""
+    store = ResultsStore(folder)
+    key = store.keys("cells")[0]
+    (record,) = (known for name, known in store.read_all("cells", headers=True) if name == key)
+    assert find_fault("cells", key, record) == ""
+
+    def unreadable(_):
+        raise OSError("Corrupt snappy compressed data.")
+
+    damaged = replace(record, of_file=replace(record.shape, gaps=unreadable))
+    assert find_fault("cells", key, damaged) == "its columns cannot be read: Corrupt snappy compressed data."
