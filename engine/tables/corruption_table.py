@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from ...adapters.data.corruptions.published import BENCHMARK, alexnet_errors
+from ...adapters.data.corruptions.published import BENCHMARK, SEVERITIES, alexnet_errors
 from ...adapters.data.corruptions.sequences import SEQUENCES
 from ...errors import UnknownName, Unsupported
 from ...intervals import share_interval
@@ -202,7 +202,8 @@ class _Bench:
         """The baseline's error rates of a corruption, (severities, R); None: it has none."""
         shape = len(self.levels), len(self.counts)
         if self.base == ALEXNET:
-            return np.full(shape, alexnet_errors([name])[0]) if name in BENCHMARK and self.levels else None
+            known = name in BENCHMARK and self.levels == SEVERITIES  # a mean over all of them
+            return np.full(shape, alexnet_errors([name])[0]) if known else None
         if isinstance(self.base, str) or not set(self.levels) <= set(self.base.errors.get(name, {})):
             return None
         return np.array([self._draw(self.base.errors[name][level].wrong) for level in self.levels])
@@ -261,7 +262,9 @@ def _notes(mine: CorruptedModel, base: CorruptedModel | str) -> list[str]:
         notes.append(
             f"ImageNet-C-like: made in memory ({', '.join(made)}); the published set is stored as JPEG, and harder"
         )
-    if base == ALEXNET and mine.errors:
+    if base == ALEXNET and mine.errors and mine.severities != SEVERITIES:
+        notes.append("no CE/base: AlexNet's errors are published as means over all five severities; name a --baseline")
+    elif base == ALEXNET and mine.errors:
         notes.append(
             f"base: AlexNet's published errors on ImageNet-C, 50 000 images; here {mine.images} of {mine.data}"
         )
@@ -270,7 +273,7 @@ def _notes(mine: CorruptedModel, base: CorruptedModel | str) -> list[str]:
     lacking = [name for name in BENCHMARK if name not in mine.errors]
     if mine.errors and lacking and set(mine.errors) & set(BENCHMARK):
         notes.append(f"{mine.model}: means over {len(mine.errors)} corruptions, without {', '.join(lacking)}")
-    if mine.errors and mine.severities != (1, 2, 3, 4, 5):
+    if mine.errors and mine.severities != SEVERITIES:
         notes.append(f"{mine.model}: sums over severities {', '.join(map(str, mine.severities)) or 'none'} only")
     if mine.errors and mine.clean is None:
         notes.append(f"{mine.model}: no RmCE without the clean images: --clean DATA")
