@@ -269,6 +269,19 @@ def write_set(root, corruptions, classes, severities=(1, 2, 3, 4, 5)):
                 Image.new("RGB", (40, 40), (20 * shade + 10, 0, 0)).save(path)
 
 
+def test_an_interrupted_table_says_that_it_goes_on(run, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("davylamp.engine.run.corruptions.measure_corruptions", stop)
+    (tmp_path / "model.py").write_text(MODEL)
+    write_set(tmp_path / "set", ("fog",), ("n01440764",), (1,))
+    options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out")
+    code, out, err = run("corrupt-table", "model.py:build", *options)
+    assert (code, out) == (130, "")
+    assert err.endswith("davylamp: interrupted; out keeps what is finished, the same command goes on from there\n")
+
+
 def test_a_set_without_a_severity_is_refused_before_anything_is_measured(run, tmp_path):
     (tmp_path / "model.py").write_text(MODEL)
     write_set(tmp_path / "set", ("contrast",), ("n01440764", "n01443537"))
@@ -320,6 +333,25 @@ def test_a_model_that_does_not_say_how_many_classes_it_has_gets_imagenets_by_id(
     rows = json.loads(out)["rows"]
     assert {row["model"] for row in rows} == {"whole.py:build", "part.py:build"}
     assert all(row["metrics"]["error"]["value"] == row["metrics"]["mCE"]["value"] == 0 for row in rows)
+
+
+def test_clean_images_that_are_others_cost_intervals_or_the_relative_error_only(run, tmp_path):
+    (tmp_path / "model.py").write_text(RED.format(classes=(217, 1, 0), count=1000))
+    write_set(tmp_path / "set", ("fog",), FOLDERS, (1,))
+    write_set(tmp_path, ("fewer",), FOLDERS[:2], (1,))
+    options = ("--data", "imagenet-c:set", "--severity", "1", "--by", "corruptions", "--json")
+    code, out, _ = run("corrupt-table", "model.py:build", *options, "--clean", "imagefolder:fewer/1", "-o", "few")
+    (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
+    assert (code, row["metrics"]["E@1"]["value"]) == (0, pytest.approx(1 / 3))
+    assert "model.py:build: no RmCE without the clean images of the same 3 images, got 2: --clean DATA" in notes
+    write_set(tmp_path / "renamed", ("clean",), FOLDERS, (1,))
+    for path in (tmp_path / "renamed").glob("clean/1/*/0.png"):
+        path.rename(path.with_name("1.png"))
+    code, out, _ = run("corrupt-table", "model.py:build", *options, "--clean", "imagefolder:renamed/clean/1", "-o", "o")
+    (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
+    error = row["metrics"]["E@1"]
+    assert (error["low"], error["high"]) == pytest.approx((0.0084, 0.9057), abs=1e-4)  # Clopper and Pearson: 1 of 3
+    assert "model.py:build: records of different images: no interval but an error's" in notes
 
 
 def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):
