@@ -11,6 +11,7 @@ from ..errors import DavylampError, InvalidInput
 from .derived import FromConfig, Given, named_by_option, read_settings
 from .detectors import detections_document, print_detections
 from .ending import say_result
+from .failures import say_interrupted
 from .input_options import InputOptions
 from .loading import default_isolate, settle_attacks
 from .newcomers import BaselineOptions, evaluate_newcomers
@@ -272,7 +273,7 @@ def _run(
         with show_progress(plan.images, expected_work(plan)) as progress:
             summary = evaluate(plan, store, executor=executor, progress=progress, **rerun)
     except KeyboardInterrupt:
-        print_error(f"davylamp: interrupted; {out} keeps what is finished, the same command goes on from there")
+        say_interrupted(out, "")
         raise
     measured = _measure_detectors(detectors, settings, out, executor)
     if as_json:

@@ -32,6 +32,14 @@ def refuse_empty(arguments: Sequence[str]) -> None:
             raise InvalidInput(f"expected a value for {name}, got an empty text; is a variable of the shell not set?")
 
 
+def say_interrupted(folder: object, otherwise: str) -> None:
+    """Say what is left of an interrupted run: the finished results in a folder, or `otherwise` if there is none."""
+    from ..report.text.console import print_error
+
+    kept = f"{folder} keeps what is finished, the same command goes on from there"
+    print_error(f"davylamp: interrupted; {kept if folder else f'nothing is kept; {otherwise}'}")
+
+
 def explain(error: BaseException) -> int:
     """Say in one line what went wrong; the exit code."""
     if isinstance(error, KeyboardInterrupt):

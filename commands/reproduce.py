@@ -9,6 +9,7 @@ import typer
 from ..benchmarks.reproductions import collect_tables, find_table
 from ..benchmarks.shared.paper_table import Options
 from ..errors import InvalidInput, Unavailable
+from .failures import say_interrupted
 from .options import Json, Latex, LatexWords, latex_style, one_format, split_models
 from .table_options import FITTING, TableOptions
 
@@ -50,7 +51,11 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
 
     with make_console(stderr=True).status("starting") as status:
         options = Options(quick=quick, seed=seed, progress=lambda attack, _: status.update(attack), **given)
-        result = table.run(options)
+        try:
+            result = table.run(options)
+        except KeyboardInterrupt:
+            say_interrupted(out if table.runs_models else None, "-o FOLDER keeps what is finished, to go on from there")
+            raise
     if form == "latex":
         from ..report.text.latex_documents import reproduction_latex
 

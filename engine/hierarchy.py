@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..metrics import wup_from_paths
 
 _ROOT = "all classes"
 _LARGEST = 1 << 24  # bytes
+_SHOWN = 10  # classes
 
 
 def similarity_of_file(path: str | Path, classes: int) -> Tensor:
@@ -21,7 +22,7 @@ def similarity_of_file(path: str | Path, classes: int) -> Tensor:
 
     JSON: groups in one another, lists of classes as leaves: {"animal": {"pet": ["cat", "dog"]}, "vehicle": ["car"]}.
     CSV: a line `child,parent` for each class and group (a heading of those words may stand above). The classes are the
-    leaves: by number if all of them are whole numbers ("0", "1", ...), else in the order of the file. Above several
+    leaves: by number if all of them are whole numbers, 0, 1, ..., else in the order of the file. Above several
     groups there is one root.
 
     Args:
@@ -62,7 +63,9 @@ def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
         raise InvalidInput(f"expected a hierarchy in a .json or .csv file, got {file}")
     try:
         paths = list(
-            _leaves_of(json.loads(text), (_ROOT,), str(file)) if file.suffix == ".json" else _paths_of(text, file)
+            _leaves_of(json.loads(text), (_ROOT,), str(file))
+            if file.suffix.lower() == ".json"
+            else _paths_of(text, file)
         )
     except (json.JSONDecodeError, csv.Error, RecursionError) as error:
         raise InvalidInput(f"expected a hierarchy in {file}, got: {str(error)[:100]}") from error
@@ -70,14 +73,46 @@ def read_hierarchy(file: Path) -> list[tuple[str, ...]]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None or not paths:
         raise InvalidInput(f"expected each class once in {file}, got {f'{twice!r} twice' if twice else 'none'}")
-    return sorted(paths, key=lambda path: int(path[-1])) if all(name.isdecimal() for name in names) else paths
+    if not all(name.isdecimal() for name in names):
+        return paths
+    numbers = sorted(map(int, names))
+    if numbers != list(range(len(names))):
+        lacking = next(number for number in range(len(names)) if number not in numbers)
+        raise InvalidInput(f"expected the classes 0 to {len(names) - 1} in {file}, got no {lacking}")
+    return sorted(paths, key=lambda path: int(path[-1]))
+
+
+def check_order(path: str, names: Sequence[str]) -> str:
+    """Refuse a hierarchy whose classes stand in another order than the model's.
+
+    Args:
+        path: of the file.
+        names: of the model's classes, in its order; empty: they are not known.
+
+    Returns:
+        What to say of an order that nobody can check; "" if the classes are numbers or have the model's names.
+
+    Raises:
+        DavylampError: if a class has another name or place, or as `read_hierarchy`.
+    """
+    leaves = [each[-1] for each in read_hierarchy(expand_path(path))]
+    if all(name.isdecimal() for name in leaves):
+        return ""
+    for place, (leaf, name) in enumerate(zip(leaves, names, strict=False)):
+        if leaf != name:
+            got = f"{leaf!r} where the model has {name!r} (class {place})"
+            advice = "name the classes by their numbers, or give CSV with their lines in this order"
+            raise InvalidInput(f"expected the classes of {path} in the model's order, got {got}; {advice}")
+    shown = ", ".join(f"{place} {leaf}" for place, leaf in enumerate(leaves[:_SHOWN]))
+    more = ", ..." if len(leaves) > _SHOWN else ""
+    return "" if names else f"{path}: its classes are taken for the model's in the order of the file: {shown}{more}"
 
 
 def _leaves_of(node: Any, above: tuple[str, ...], file: str) -> Iterator[tuple[str, ...]]:
     if isinstance(node, Mapping) and node:
         for name, below in node.items():
-            # A group is what stands above it, too: two groups of one name in two places are two.
-            yield from _leaves_of(below, (*above, "/".join((*above[1:], str(name)))), file)
+            # A group is what stands above it, too: two groups of one name in two places are two, and none is a class.
+            yield from _leaves_of(below, (*above, f"{above[-1] if above[1:] else ''}/{name}"), file)
     elif isinstance(node, list) and node:
         for leaf in node:
             if isinstance(leaf, Mapping | list):
@@ -99,11 +134,15 @@ def _paths_of(text: str, file: Path) -> Iterator[tuple[str, ...]]:
         if cells[0] in parents:
             raise InvalidInput(f"expected one parent of {cells[0]!r}, got another in line {number} of {file}")
         parents[cells[0]] = cells[1]
-    groups = set(parents.values())
+    groups, seen = set(parents.values()), set[str]()
     for leaf in (child for child in parents if child not in groups):
         path = [leaf]
         while parents.get(path[-1]):
             path.append(parents[path[-1]])
             if len(path) > len(parents) + 1:
                 raise InvalidInput(f"expected a hierarchy without circles in {file}, got one above {leaf!r}")
+        seen.update(path)
         yield (_ROOT, *reversed(path))
+    lost = next((child for child in parents if child not in seen), None)
+    if lost is not None:
+        raise InvalidInput(f"expected a hierarchy without circles in {file}, got one above {lost!r}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import Classifier
-from ..adapters.data.datasets import Data, choose_named, load_data_for
+from ..adapters.data.datasets import Data, choose_named, classes_key, load_data_for
 from ..adapters.models.ensemble import ensemble_of
 from ..adapters.models.remote.transport import Transport
 from ..adapters.models.room.isolating import NOT_ISOLATED, Isolation
@@ -168,7 +168,7 @@ class LastLoaded:
     def data(self, source: DataSource, classifier: Classifier) -> Data:
         """The images of a source, loaded once as long as no others are asked for."""
         made_for = (classifier.resize, classifier.crop, classifier.interpolation)
-        made_for = (*made_for, classifier.channels, classifier.stated_classes, classifier.class_names)
+        made_for = (*made_for, classifier.channels, classifier.class_names, classes_key(classifier, source.name))
         key = (source.name, source.limit, source.chosen, id(source.data), *made_for)
         if self._data is None or self._data[0] != key:
             self._data = (key, source.load(classifier))

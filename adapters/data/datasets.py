@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...errors import InvalidInput, Unavailable, UnknownName
+from ...errors import DavylampError, InvalidInput, Unavailable, UnknownName
 from ..models.classifier import Classifier, Interpolation
 from ..models.zoo.demo import check_classes
 from ..paths import expand_path
@@ -23,10 +23,11 @@ from .corruptions.generate import corrupt_images
 from .data_file import read_data_file
 from .hub_parts import PREFIX as HUB
 from .hub_sets import list_hub_set
-from .image_folders import Item, list_folder
+from .image_folders import Item, has_wordnet_ids, list_folder
 from .published_sets import PREFIX, read_published
 from .samples import IMAGENET, SAMPLES, WHOLE, list_samples, open_picture
 
+IN_FOLDERS = ("imagefolder:", f"{FOLDERS}:")  # of data whose classes are folders
 _GREY = ("1", "L", "LA")  # Pillow's modes
 
 
@@ -141,7 +142,7 @@ def load_data_for(classifier: Classifier, name: str, limit: int | None = None, c
         raise InvalidInput(f"expected limit >= 1, got {limit}")
     if name.partition("+")[0] in SAMPLES:
         check_classes(classifier.name, name)
-    data = load_wanted(name, limit, wanted_by(classifier), chosen)
+    data = load_wanted(name, limit, wanted_of(classifier, name), chosen)
     classifier.answers.expect_labels(data.labels)
     return data
 
@@ -225,6 +226,36 @@ def wanted_by(classifier: Classifier) -> Wanted:
     sizes = Wanted(classifier.resize, classifier.crop, classifier.interpolation)
     named = {"names": classifier.class_names, "all_named": classifier.all_named}
     return sizes._replace(channels=classifier.channels, classes=classifier.stated_classes, **named)
+
+
+def wanted_of(classifier: Classifier, name: str) -> Wanted:
+    """`wanted_by` for this data, which may need to know how many classes the model has.
+
+    Where WordNet ids name the folders, a model that does not say it is asked about the first image: some of ImageNet's
+    classes are not the classes 0, 1, ... of a model of 1000.
+
+    Raises:
+        DavylampError: as `load_data`.
+    """
+    wanted = wanted_by(classifier)
+    if wanted.classes is not None or not name.startswith(IN_FOLDERS):
+        return wanted
+    corrupted = split_corruption(name)
+    if corrupted is not None and not corrupted.on_disk:
+        return wanted_of(classifier, corrupted.base)
+    listed = list_files(name, None, wanted)
+    if listed is None or not has_wordnet_ids(listed[0]):
+        return wanted
+    try:
+        logits = classifier.predict_logits(read_images(listed[0][:1], listed[1]).inputs.to(classifier.device))
+    except DavylampError:  # it is said where the model is asked about all of them
+        return wanted
+    return wanted if classifier.answers.outputs == "labels" else wanted._replace(classes=logits.shape[1])
+
+
+def classes_key(classifier: Classifier, name: str) -> int | str | None:
+    """What tells models apart that may get other labels for the same data; see `wanted_of`."""
+    return classifier.stated_classes or (classifier.name if name.startswith(IN_FOLDERS) else None)
 
 
 def list_files(name: str, limit: int | None, wanted: Wanted) -> tuple[list[Item], Wanted] | None:

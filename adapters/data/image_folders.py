@@ -53,6 +53,11 @@ def list_folder(
     return in_turns(items)
 
 
+def has_wordnet_ids(items: Sequence[Item]) -> bool:
+    """Whether images lie in folders named by WordNet ids: which classes these are depends on how many the model has."""
+    return any(_WORDNET_ID.fullmatch(item.name.partition("/")[0]) for item in items)
+
+
 def in_turns(items: Iterable[Item]) -> list[Item]:
     """The images one of each class in turns, so that any first part is spread over the classes."""
     by_class: dict[int, list[Item]] = {}
@@ -135,8 +140,14 @@ def _walk(folder: Path) -> list[tuple[Path, str]]:
 
 
 def _imagenet_classes(folders: Sequence[str], root: str) -> dict[str, int]:
-    """The class of each folder that is named by a WordNet id; empty if the folders are not, or are all of them."""
-    if len(folders) == _IMAGENET or not folders or not all(_WORDNET_ID.fullmatch(name) for name in folders):
+    """The class of each folder that is named by a WordNet id; empty if none is, or if they are all of the classes."""
+    others = [name for name in folders if not _WORDNET_ID.fullmatch(name)]
+    if len(others) == len(folders):
+        return {}
+    if others:  # by their places one more folder would move the classes of all that follow it
+        got = f"{', '.join(others[:3])} among {len(folders)} folders; move what is no class elsewhere"
+        raise InvalidInput(f"expected WordNet ids as class folders of {root}, as the others are, got {got}")
+    if len(folders) == _IMAGENET:
         return {}
     try:
         from timm.data.imagenet_info import ImageNetInfo

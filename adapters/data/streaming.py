@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from ..models.classifier import Classifier
-from .datasets import Data, list_files, load_data_for, load_wanted, read_images, wanted_by
+from .datasets import Data, list_files, load_data_for, load_wanted, read_images, wanted_of
 
 
 def load_blocks(classifier: Classifier, name: str, limit: int | None, size: int) -> Iterator[Data]:
@@ -13,7 +13,7 @@ def load_blocks(classifier: Classifier, name: str, limit: int | None, size: int)
     Raises:
         DavylampError: as `load_data`.
     """
-    wanted = wanted_by(classifier)
+    wanted = wanted_of(classifier, name)
     listed = list_files(name, limit, wanted)
     if listed is None:
         yield from split_data(load_wanted(name, limit, wanted), size)
@@ -38,7 +38,7 @@ def describe_files(classifier: Classifier, name: str, limit: int | None) -> tupl
     Raises:
         DavylampError: as `load_data`.
     """
-    listed = list_files(name, limit, wanted_by(classifier))
+    listed = list_files(name, limit, wanted_of(classifier, name))
     if listed is None:
         data = load_data_for(classifier, name, limit)
         pixels = data.inputs.numpy().tobytes() + data.labels.numpy().tobytes()

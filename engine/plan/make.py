@@ -37,7 +37,7 @@ from .answerable import answerable, left_of
 from .choices import USUAL_SIZE, rows_of, threat_model_of
 from .config import AttackChoice, Config, expand_models
 from .parts import Part
-from .sealing import seal_groups
+from .sealing import note_hierarchies, seal_groups
 from .stopping import arrange, check_stopping
 from .surrogates import (
     NO_SURROGATE,
@@ -226,7 +226,7 @@ def make_plan(
             raise ModelFailed(f"none of {len(failed)} models can be evaluated: {reasons}") from error
         unknown |= {subject.key: {name: "; ".join(identity.reasons)}} if identity.reasons else {}
         subjects.append((subject, source))
-        notes += classifier.loading_notes
+        notes += [*classifier.loading_notes, *note_hierarchies(config, classifier)]
         if name in spared:
             continue
         measured = replace(config, measures=seal_groups(config, classifier))

@@ -4,7 +4,7 @@ from ...adapters import Classifier
 from ...adapters.data.streaming import describe_files
 from ...adapters.paths import expand_path
 from ...errors import InvalidInput
-from ..hierarchy import read_hierarchy
+from ..hierarchy import check_order, read_hierarchy
 from ..measure_groups import digest_of_file, is_group, read_group, sealed_measure, with_setting
 from .config import Config
 
@@ -38,6 +38,17 @@ def seal_groups(config: Config, classifier: Classifier | None = None) -> tuple[s
         else:
             sealed.append(measure)
     return tuple(sealed)
+
+
+def note_hierarchies(config: Config, classifier: Classifier) -> list[str]:
+    """What to say of the order of the classes in the hierarchies of a config, see `check_order`.
+
+    Raises:
+        DavylampError: if it is not the model's.
+    """
+    groups = [read_group(measure) for measure in config.measures if is_group(measure)]
+    paths = [group["hierarchy"] or config.hierarchy for group in groups if group.name == "confusion"]
+    return [note for path in paths if path and (note := check_order(path, classifier.class_names))]
 
 
 def _seal_profile(measure: str, inside: str, beside: str, classifier: Classifier | None) -> str:

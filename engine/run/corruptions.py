@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ...adapters import Classifier
-from ...adapters.data.corruptions.corrupted_sets import ON_DISK
+from ...adapters.data.corruptions.corrupted_sets import ON_DISK, check_set
 from ...adapters.data.corruptions.generate import VERSION, check_images_for, corrupt_images, library_version, sized_for
 from ...adapters.data.corruptions.published import check_severity, find_corruption
 from ...adapters.data.corruptions.sequences import find_sequence, frames_of
-from ...adapters.data.datasets import Data
+from ...adapters.data.datasets import Data, classes_key
 from ...adapters.data.streaming import describe_files, load_blocks, split_data
 from ...adapters.models.identity.digest import identify_model
+from ...adapters.models.images import check_labels
 from ...errors import DavylampError, InvalidInput
 from ..store.columns import picture_of
 from ..store.corruption_records import KIND, CorruptionCell, corruption_table_of, read_corruption
@@ -61,6 +62,7 @@ class CorruptionPlan:
 
         Raises:
             UnknownName: for a corruption or sequence that there is not.
+            Unavailable: for a severity that a set on disk lacks.
             InvalidInput: for a severity, or sequences of a set on disk.
             MissingLibrary: if what makes the images is not installed.
         """
@@ -74,7 +76,9 @@ class CorruptionPlan:
             raise InvalidInput(f"expected sequences of clean images, which they are made of, got {self.data}")
         if not self.corruptions and not self.sequences:
             raise InvalidInput("expected a corruption or a sequence, got none")
-        if not self.on_disk:
+        if self.on_disk:
+            check_set(self.data, self.corruptions, self.severities)
+        else:
             library_version()
 
 
@@ -109,18 +113,18 @@ def measure_corruptions(
         DavylampError: if the plan is wrong or the images cannot be had.
     """
     plan.check()
-    report, groups = progress or (lambda *_: None), _groups(models)
+    report, groups = progress or (lambda *_: None), _groups(models, plan)
     totals = [_Group(plan, store, group, report).run() for group in groups]
     failed = {name: reason for total in totals for name, reason in total.failed.items()}
     return CorruptionSummary(sum(total.done for total in totals), sum(total.kept for total in totals), failed)
 
 
-def _groups(models: Mapping[str, Classifier]) -> list[dict[str, Classifier]]:
+def _groups(models: Mapping[str, Classifier], plan: CorruptionPlan) -> list[dict[str, Classifier]]:
     """Models that get the same pixels."""
     groups: dict[tuple[Any, ...], dict[str, Classifier]] = {}
     for name, model in models.items():
-        prepared = (model.resize, model.crop, model.interpolation, model.channels, model.stated_classes)
-        prepared = (*prepared, model.class_names)
+        prepared = (model.resize, model.crop, model.interpolation, model.channels, model.class_names)
+        prepared = (*prepared, classes_key(model, plan.data), classes_key(model, plan.clean))
         groups.setdefault(prepared, {})[name] = model
     return list(groups.values())
 
@@ -234,15 +238,18 @@ class _Group:
         return replace(shared, model=name, model_digest=self.identities[name].digest, **about)
 
     def _predict(self, model: Classifier, block: Data, cell: CorruptionCell) -> np.ndarray:
+        model.answers.expect_labels(block.labels)
         if not cell.sequence:
-            return _classes(model, block.inputs)
+            return _classes(model, block.inputs, block.labels)
         sequences = (frames_of(image, cell.corruption, seed=cell.seed) for image in block.inputs)
         return np.stack([_classes(model, frames) for frames in sequences])
 
 
-def _classes(model: Classifier, inputs: Tensor) -> np.ndarray:
-    """Predictions, (n,); -1 where a logit is not finite."""
+def _classes(model: Classifier, inputs: Tensor, labels: Tensor | None = None) -> np.ndarray:
+    """Predictions, (n,); -1 where a logit is not finite. Labels that the model does not have are refused."""
     logits = model.predict_logits(inputs.to(model.device)).cpu()
+    if labels is not None:
+        check_labels(labels, len(inputs), logits.shape[1])
     return logits.argmax(1).where(logits.isfinite().all(1), -1).numpy()
 
 

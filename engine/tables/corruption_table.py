@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from ...adapters.data.corruptions.published import BENCHMARK, alexnet_errors
+from ...adapters.data.corruptions.published import BENCHMARK, SEVERITIES, alexnet_errors
 from ...adapters.data.corruptions.sequences import SEQUENCES
 from ...errors import UnknownName, Unsupported
 from ...intervals import share_interval
@@ -61,7 +61,7 @@ def build_corruptions(
     names = sorted({each.model for each in models})
     if baseline not in ("", ALEXNET, *names):
         raise UnknownName("baseline", baseline, [ALEXNET, *names])
-    bench = [_Bench(each, _baseline_of(each, models, baseline), bootstrap, seed) for each in models]
+    bench = [_Bench(each, _baseline_of(each, models, baseline), bootstrap, seed, models) for each in models]
     rows = [row for each in bench for row in (each.by_corruption() if by == "corruptions" else [each.by_model()])]
     symbols = tuple(
         symbol for symbol in rows[0].metrics if any(not np.isnan(row.metrics[symbol].value) for row in rows)
@@ -114,15 +114,22 @@ def _baseline_of(mine: CorruptedModel, models: list[CorruptedModel], baseline: s
 class _Bench:
     """The numbers of one model beside its baseline."""
 
-    def __init__(self, mine: CorruptedModel, base: CorruptedModel | str, bootstrap: int, seed: int):
-        self.mine, self.base = mine, base
+    def __init__(
+        self,
+        mine: CorruptedModel,
+        base: CorruptedModel | str,
+        bootstrap: int,
+        seed: int,
+        models: Sequence[CorruptedModel] = (),
+    ):
+        self.mine, self.base, self.bootstrap = mine, base, bootstrap
         self.n, self.levels, self.corruptions = mine.images, mine.severities, list(mine.errors)
         paired = mine.paired and (
             isinstance(base, str) or (base.paired and base.records[0].names == mine.records[0].names)
         )
         self.counts = resample(self.n, bootstrap if paired else 0, seed).astype(float)
-        self.notes = [*_notes(mine, base)] + (
-            [] if paired else [f"{mine.model}: records of different images: no interval"]
+        self.notes = [*_notes(mine, base, models)] + (
+            [] if paired else [f"{mine.model}: records of different images: no interval but an error's"]
         )
         self.rates = self._rates(mine)  # (corruptions, severities, R)
         self.compared = [name for name in self.corruptions if self._reference(name) is not None]
@@ -202,7 +209,8 @@ class _Bench:
         """The baseline's error rates of a corruption, (severities, R); None: it has none."""
         shape = len(self.levels), len(self.counts)
         if self.base == ALEXNET:
-            return np.full(shape, alexnet_errors([name])[0]) if name in BENCHMARK and self.levels else None
+            known = name in BENCHMARK and self.levels == SEVERITIES  # a mean over all of them
+            return np.full(shape, alexnet_errors([name])[0]) if known else None
         if isinstance(self.base, str) or not set(self.levels) <= set(self.base.errors.get(name, {})):
             return None
         return np.array([self._draw(self.base.errors[name][level].wrong) for level in self.levels])
@@ -242,7 +250,7 @@ class _Bench:
         return interval(np.array([value, *drawn[1:]]), self.n)
 
     def _share(self, wrong: np.ndarray) -> Estimate:
-        low, high = share_interval(wrong.sum(), len(wrong)) if len(self.counts) > 1 else (np.nan, np.nan)
+        low, high = share_interval(wrong.sum(), len(wrong)) if self.bootstrap else (np.nan, np.nan)
         return Estimate(float(wrong.mean()), low, high, len(wrong))
 
 
@@ -253,7 +261,7 @@ def _mean(ratios: np.ndarray) -> np.ndarray:
         return np.nansum(ratios, 0) / np.where(known.any(0), known.sum(0), np.nan)
 
 
-def _notes(mine: CorruptedModel, base: CorruptedModel | str) -> list[str]:
+def _notes(mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]) -> list[str]:
     """What the numbers do not tell."""
     notes: list[str] = []
     made: Mapping[str, bool] = {record.cell.source: True for record in mine.records if record.cell.source}
@@ -261,7 +269,9 @@ def _notes(mine: CorruptedModel, base: CorruptedModel | str) -> list[str]:
         notes.append(
             f"ImageNet-C-like: made in memory ({', '.join(made)}); the published set is stored as JPEG, and harder"
         )
-    if base == ALEXNET and mine.errors:
+    if base == ALEXNET and mine.errors and mine.severities != SEVERITIES:
+        notes.append("no CE/base: AlexNet's errors are published as means over all five severities; name a --baseline")
+    elif base == ALEXNET and mine.errors:
         notes.append(
             f"base: AlexNet's published errors on ImageNet-C, 50 000 images; here {mine.images} of {mine.data}"
         )
@@ -270,10 +280,14 @@ def _notes(mine: CorruptedModel, base: CorruptedModel | str) -> list[str]:
     lacking = [name for name in BENCHMARK if name not in mine.errors]
     if mine.errors and lacking and set(mine.errors) & set(BENCHMARK):
         notes.append(f"{mine.model}: means over {len(mine.errors)} corruptions, without {', '.join(lacking)}")
-    if mine.errors and mine.severities != (1, 2, 3, 4, 5):
+    if mine.errors and mine.severities != SEVERITIES:
         notes.append(f"{mine.model}: sums over severities {', '.join(map(str, mine.severities)) or 'none'} only")
     if mine.errors and mine.clean is None:
-        notes.append(f"{mine.model}: no RmCE without the clean images: --clean DATA")
+        alone = [
+            f"{each.images}" for each in models if (each.model, each.data) == (mine.model, mine.data) and each.clean
+        ]
+        why = f"of the same {mine.images} images, got {', '.join(alone)}" if alone else ""
+        notes.append(f"{mine.model}: no RmCE without the clean images{why and f' {why}'}: --clean DATA")
     if mine.sequences and isinstance(base, str):
         notes.append("no mFR: AlexNet's flip probabilities are not published; name a model with --baseline")
     findings = {SEQUENCES[name].finding: name for name in mine.sequences if name in SEQUENCES}

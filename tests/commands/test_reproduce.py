@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from davylamp.benchmarks.reproductions import list_tables
 
@@ -60,3 +61,18 @@ def test_a_reproduction_in_which_every_cell_failed_fails(run, tmp_path):
     assert code == 1
     assert "needs gradients, and the model gives none" in out + err
     assert err.splitlines()[-1].startswith("davylamp: best(foolbox:pgd) on net.py:Detached")  # nothing was run
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("-o", "kept"), "davylamp: interrupted; kept keeps what is finished, the same command goes on from there\n"),
+        ((), "davylamp: interrupted; nothing is kept; -o FOLDER keeps what is finished, to go on from there\n"),
+    ],
+)
+def test_an_interrupted_reproduction_says_what_is_left_of_it(run, monkeypatch, options, line):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("davylamp.benchmarks.shared.paper_table.PaperTable.run", stop)
+    assert run("reproduce", "robic-table2", "--quick", *options) == (130, "", line)

@@ -1,6 +1,7 @@
 """Corrupted data sets on disk, and the names by which corrupted images are asked for."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,7 +58,8 @@ def corruption_folder(root: Path, corruption: str, severity: int) -> Path:
     chosen = _choose(corruption, list_corruption_folders(root))
     folder = chosen / str(severity)
     if not folder.is_dir():
-        raise Unavailable(f"expected a folder for severity {severity} in {chosen}, found none")
+        there = ", ".join(str(level) for level in SEVERITIES if (chosen / str(level)).is_dir())
+        raise Unavailable(f"expected a folder for severity {severity} in {chosen}, found none (there: {there})")
     return folder
 
 
@@ -83,6 +85,21 @@ def list_sets(data: str) -> tuple[str, ...]:
         layout = "CORRUPTION/SEVERITY/CLASS" if source == FOLDERS else "CORRUPTION.npy"
         raise Unavailable(f"expected {layout} in {root}, found none")
     return tuple(names)
+
+
+def check_set(data: str, corruptions: Iterable[str], severities: Iterable[int]) -> None:
+    """Refuse what a set on disk lacks before anything of it is measured.
+
+    Raises:
+        DavylampError: as `corruption_folder`; UnknownName if there is no array of a corruption.
+    """
+    source, _, path = data.partition(":")
+    root, levels = expand_path(path), tuple(severities)
+    for corruption in corruptions:
+        if source == ARRAYS:
+            _choose(corruption, _list_arrays(root))
+        for severity in levels if source == FOLDERS else ():
+            corruption_folder(root, corruption, severity)
 
 
 def _list_arrays(root: Path) -> dict[str, Path]:

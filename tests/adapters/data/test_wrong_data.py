@@ -91,9 +91,21 @@ def test_imagenet_s_folders_have_imagenet_s_classes(tmp_path):
     net = nn.Sequential(nn.Flatten(), nn.Linear(48, 1000))
     assert load_data_for(Classifier(net, num_classes=1000), f"imagefolder:{tmp_path}").labels.tolist() == [0, 281]
     assert load_data_for(Classifier(net, num_classes=2), f"imagefolder:{tmp_path}").labels.tolist() == [0, 1]
+    assert load_data_for(Classifier(net), f"imagefolder:{tmp_path}").labels.tolist() == [0, 281]  # as it answers
+    assert load_data_for(Classifier(nn.Sequential(net, nn.Linear(1000, 2))), f"imagefolder:{tmp_path}").labels[1] == 1
     write_image(tmp_path / "n99999999" / "0.png")
     with pytest.raises(InvalidInput, match=r"expected ImageNet's WordNet ids as class folders of .*, got n99999999"):
         load_data_for(Classifier(net, num_classes=1000), f"imagefolder:{tmp_path}")
+
+
+def test_a_folder_that_is_no_class_does_not_move_imagenets_classes(tmp_path):
+    write_image(tmp_path / "n01440764" / "0.png")
+    write_image(tmp_path / "__MACOSX" / "0.png")
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 1000))
+    line = r"expected WordNet ids as class folders of .*, got __MACOSX among 2 folders; move what is no class elsewhere"
+    for model in (Classifier(net, num_classes=1000), Classifier(net)):
+        with pytest.raises(InvalidInput, match=line):
+            load_data_for(model, f"imagefolder:{tmp_path}")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from PIL import Image
 from torch import nn
 
 import davylamp
-from davylamp.adapters.data.corruptions.published import alexnet_errors
 from davylamp.adapters.data.corruptions.sequences import SEQUENCES, frames_of
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.classifier import Classifier
@@ -110,12 +109,22 @@ def test_flips_by_hand(models, images, folder):
     assert by_model["second"]["mFR"].value == pytest.approx(1)
 
 
-def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, folder):
-    row = next(row for row in build_corruptions(folder, baseline="alexnet").rows if row.labels["model"] == "first")
-    base = np.array(alexnet_errors(NAMES)) * len(LEVELS)
-    sums = np.array([sum(errors(models["first"], images, each, level).mean() for level in LEVELS) for each in NAMES])
-    assert row.metrics["mCE/base"].value == pytest.approx((sums / base).mean())
-    assert "mCE/base" not in build_corruptions(folder).symbols  # these are not ImageNet's images
+def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, tmp_path):
+    plan = CorruptionPlan("mine", NAMES, images=images)
+    measure_corruptions({"first": models["first"]}, plan, ResultsStore(tmp_path))
+    (row,) = build_corruptions(tmp_path, baseline="alexnet").rows
+    means = [np.mean([errors(models["first"], images, each, level) for level in range(1, 6)]) for each in NAMES]
+    ratios = np.array(means) / (0.886428, 0.853204, 0.819324)
+    assert row.metrics["mCE/base"].value == pytest.approx(ratios.mean())
+    assert "mCE/base" not in build_corruptions(tmp_path).symbols  # these are not ImageNet's images
+
+
+@pytest.mark.parametrize("by", ["models", "corruptions"])
+def test_alexnets_means_over_five_severities_are_no_baseline_of_two(folder, by):
+    table = build_corruptions(folder, by=by, baseline="alexnet")
+    assert not {"mCE/base", "CE/base"} & set(table.symbols)
+    assert sum("means over all five severities" in note for note in table.notes) == 1
+    assert "CE/base" in build_corruptions(folder, by="corruptions", baseline="second").symbols
 
 
 def test_the_interval_draws_images(models, images, folder):
@@ -249,6 +258,110 @@ def test_the_command_measures_what_is_on_disk(run, tmp_path):
     assert len(out.splitlines()) == 3
     code, out, err = run("corrupt-table", "model.py:build", *options)
     assert "0 records made, 5 were there" in err
+
+
+def write_set(root, corruptions, classes, severities=(1, 2, 3, 4, 5)):
+    for corruption in corruptions:
+        for severity in severities:
+            for shade, name in enumerate(classes):
+                path = root / corruption / str(severity) / name / "0.png"
+                path.parent.mkdir(parents=True)
+                Image.new("RGB", (40, 40), (20 * shade + 10, 0, 0)).save(path)
+
+
+def test_an_interrupted_table_says_that_it_goes_on(run, tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("davylamp.engine.run.corruptions.measure_corruptions", stop)
+    (tmp_path / "model.py").write_text(MODEL)
+    write_set(tmp_path / "set", ("fog",), ("n01440764",), (1,))
+    options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out")
+    code, out, err = run("corrupt-table", "model.py:build", *options)
+    assert (code, out) == (130, "")
+    assert err.endswith("davylamp: interrupted; out keeps what is finished, the same command goes on from there\n")
+
+
+def test_a_set_without_a_severity_is_refused_before_anything_is_measured(run, tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    write_set(tmp_path / "set", ("contrast",), ("n01440764", "n01443537"))
+    write_set(tmp_path / "set", ("fog",), ("n01440764", "n01443537"), (1, 2, 4, 5))
+    code, _, err = run("corrupt-table", "model.py:build", "--data", "imagenet-c:set", "-o", "out")
+    assert (code, "severity 3 in set/fog, found none (there: 1, 2, 4, 5)" in err) == (1, True)
+    assert not list((tmp_path / "out").glob("corruptions/*"))
+
+
+def test_of_a_set_on_disk_what_the_authors_keep_for_tuning_is_measured_if_it_is_asked_for(run, tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    write_set(tmp_path / "set", ("fog", "glare", "extra/spatter"), ("n01440764",))
+    options = ("--data", "imagenet-c:set", "--by", "corruptions", "--json")
+    for asked, expected in (((), {"fog", "glare"}), (("--corruption", "all"), {"fog", "glare", "spatter"})):
+        code, out, err = run("corrupt-table", "model.py:build", *options, *asked, "-o", f"out{len(asked)}")
+        assert code == 0, err
+        assert {row["corruption"] for row in json.loads(out)["rows"]} == expected
+    write_set(tmp_path / "tuning", ("spatter",), ("n01440764",))
+    code, out, err = run("corrupt-table", "model.py:build", "--data", "imagenet-c:tuning", *options[2:], "-o", "tuned")
+    assert [row["corruption"] for row in json.loads(out)["rows"]] == ["spatter"]
+
+
+# The place of the folder is the red of its image, so that the model knows every label.
+RED = """
+import torch
+from torch import nn
+
+CLASSES = {classes}
+
+class Red(nn.Module):
+    def forward(self, inputs):
+        place = (inputs[:, 0].mean((1, 2)) * 255 / 20).long()
+        return nn.functional.one_hot(torch.tensor(CLASSES)[place], {count}) * 9.5
+
+def build():
+    return Red()
+"""
+FOLDERS = ("n02102040", "n01443537", "n03793489")  # English springer, goldfish, mouse: 217, 1, 673 of ImageNet
+
+
+def test_a_model_that_does_not_say_how_many_classes_it_has_gets_imagenets_by_id(run, tmp_path):
+    for file, classes, count in (("whole", (217, 1, 673), 1000), ("part", (1, 0, 2), 3)):
+        (tmp_path / f"{file}.py").write_text(RED.format(classes=classes, count=count))
+    write_set(tmp_path / "set", ("fog",), FOLDERS, (1,))
+    write_set(tmp_path, ("clean",), FOLDERS, (1,))
+    options = ("--data", "imagenet-c:set", "--clean", "imagefolder:clean/1", "--severity", "1", "--json")
+    code, out, err = run("corrupt-table", "whole.py:build", "part.py:build", *options, "-o", "out")
+    assert code == 0, err
+    rows = json.loads(out)["rows"]
+    assert {row["model"] for row in rows} == {"whole.py:build", "part.py:build"}
+    assert all(row["metrics"]["error"]["value"] == row["metrics"]["mCE"]["value"] == 0 for row in rows)
+
+
+def test_clean_images_that_are_others_cost_intervals_or_the_relative_error_only(run, tmp_path):
+    (tmp_path / "model.py").write_text(RED.format(classes=(217, 1, 0), count=1000))
+    write_set(tmp_path / "set", ("fog",), FOLDERS, (1,))
+    write_set(tmp_path, ("fewer",), FOLDERS[:2], (1,))
+    options = ("--data", "imagenet-c:set", "--severity", "1", "--by", "corruptions", "--json")
+    code, out, _ = run("corrupt-table", "model.py:build", *options, "--clean", "imagefolder:fewer/1", "-o", "few")
+    (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
+    assert (code, row["metrics"]["E@1"]["value"]) == (0, pytest.approx(1 / 3))
+    assert "model.py:build: no RmCE without the clean images of the same 3 images, got 2: --clean DATA" in notes
+    write_set(tmp_path / "renamed", ("clean",), FOLDERS, (1,))
+    for path in (tmp_path / "renamed").glob("clean/1/*/0.png"):
+        path.rename(path.with_name("1.png"))
+    code, out, _ = run("corrupt-table", "model.py:build", *options, "--clean", "imagefolder:renamed/clean/1", "-o", "o")
+    (row,), notes = json.loads(out)["rows"], json.loads(out)["notes"]
+    error = row["metrics"]["E@1"]
+    assert (error["low"], error["high"]) == pytest.approx((0.0084, 0.9057), abs=1e-4)  # Clopper and Pearson: 1 of 3
+    assert "model.py:build: records of different images: no interval but an error's" in notes
+
+
+def test_labels_that_a_model_does_not_have_are_no_errors_of_it(run, tmp_path):
+    (tmp_path / "whole.py").write_text(RED.format(classes=(217, 1, 673), count=1000))
+    (tmp_path / "two.py").write_text(RED.format(classes=(0, 1, 0), count=2))
+    write_set(tmp_path / "set", ("fog",), FOLDERS, (1,))
+    options = ("--data", "imagenet-c:set", "--severity", "1", "-o", "out", "--json")
+    code, out, err = run("corrupt-table", "two.py:build", "whole.py:build", *options)
+    assert (code, [row["model"] for row in json.loads(out)["rows"]]) == (0, ["whole.py:build"])
+    assert "- two.py:build: expected labels from 0 to 1, got values from 0 to 2" in err
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,8 @@ def test_hierarchies(tmp_path):
     assert torch.equal(similarity, similarity_of_file(json_file, 3))
     for text, line in (
         ("a,b\nb,a\nc,a", "circles"),
+        ("a,b\nb,a\nc,d", "circles in .*, got one above 'a'"),
+        ("0,a\n2,a", "expected the classes 0 to 1 in .*, got no 1"),
         ("a,b\na,c", "one parent of 'a'"),
         ("a", "expected child,parent in line 1"),
     ):
@@ -288,3 +290,29 @@ def test_hierarchies(tmp_path):
             similarity_of_file(csv, 1)
     with pytest.raises(DavylampError, match="expected 5 classes in the hierarchy"):
         similarity_of_file(json_file, 5)
+    upper = tmp_path / "TREE.JSON"
+    upper.write_text(json.dumps({"cat": ["cat", "dog"], "vehicle": ["car"]}))  # a group may be called as a class is
+    assert similarity_of_file(upper, 3)[0].tolist() == pytest.approx([1, 2 * 2 / 6, 2 * 1 / 6])
+
+
+def test_classes_in_another_order_than_the_models_are_refused_or_shown(tmp_path, digits):
+    numbers, words = tmp_path / "numbers.json", tmp_path / "words.json"
+    numbers.write_text(json.dumps({"even": [0, 2, 4, 6, 8], "odd": [9, 7, 5, 3, 1]}))
+    words.write_text(json.dumps({"even": ["zero", "two", "four", "six", "eight"], "odd": list("abcde")}))
+    data = Data(digits.inputs, digits.labels, list("abcdefghijklmnop"))
+    model = Classifier(digits.classifier.model, num_classes=10)
+
+    def notes_of(path):
+        config = Config(attacks=(AttackChoice("foolbox:pgd", "linf", 0.1),), hierarchy=str(path))
+        return [note for note in make_plan(config, models={"cnn": model}, data=data).notes if path.name in note]
+
+    assert notes_of(numbers) == []
+    assert similarity_of_file(numbers, 10)[1, 9] > similarity_of_file(numbers, 10)[1, 8]
+    (note,) = notes_of(words)
+    assert note.endswith("in the order of the file: 0 zero, 1 two, 2 four, 3 six, 4 eight, 5 a, 6 b, 7 c, 8 d, 9 e")
+    model.class_names = ("zero", "two", "four", "six", "eight", *"abcde")
+    assert notes_of(words) == []
+    model.class_names = ("zero", "one", "two", "three", "four", *"abcde")
+    with pytest.raises(DavylampError, match=r"order, got 'two' where the model has 'one' \(class 1\)"):
+        notes_of(words)
+    assert notes_of(numbers) == []
