@@ -59,7 +59,12 @@ def reproduce(  # noqa: PLR0913, PLR0917 - one argument per option
     if form == "latex":
         from ..report.text.latex_documents import reproduction_latex
 
-        print(reproduction_latex(result, style), end="")  # noqa: T201
+        text = reproduction_latex(result, style)
+        if not text:
+            raise InvalidInput(
+                f"expected {name} without --latex, got it: it has no rows of ours beside theirs; see --json"
+            )
+        print(text, end="")  # noqa: T201
     elif form == "json":
         print(json.dumps(result, indent=1, allow_nan=False))  # noqa: T201
     else:

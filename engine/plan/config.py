@@ -295,7 +295,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
     Raises:
         Unavailable: if there is no such file.
-        InvalidInput: if it is no TOML.
+        InvalidInput: if it is no TOML, or empty.
     """
     import sys
 
@@ -308,6 +308,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
             text = file.read(_LARGEST_FILE + 1)
         if len(text) > _LARGEST_FILE:
             raise InvalidInput(f"expected a TOML file of at most 1 MiB, got more from {path}")
+        if not text.strip():  # what is left of `--print-config > run.toml` that was refused
+            raise InvalidInput(f"expected settings in {path}, got an empty file")
         return tomllib.loads(text.decode())
     except OSError as error:
         raise Unavailable(f"expected a TOML file, found none at {path} ({error.strerror})") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 _FILE = Path(__file__).with_name("references.bib")
 _BLOCK = re.compile(r"^@(\w+)\{([\w-]+),\n(.*?)^\}", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"  (\w+) = \{(.*)\},")
+_YEAR = "2026"  # of the version that is being written: styles with years warn where there is none
 _OURS = ("davylamp", "named")  # fields that say what an entry is for, and are not written out
 
 
@@ -77,4 +78,4 @@ def software_entry(versions: Sequence[str]) -> BibEntry:
     """
     title = "{davylamp}: One interface over libraries of adversarial attacks, and measured robustness"
     fields = {"author": "{The davylamp authors}", "title": title}
-    return BibEntry("misc", "davylamp", {**fields, "note": f"Version {', '.join(versions)}"})
+    return BibEntry("misc", "davylamp", {**fields, "year": _YEAR, "note": f"Version {', '.join(versions)}"})

@@ -34,8 +34,8 @@ class Bibliography:
     @property
     def text(self) -> str:
         """A file for BibTeX: above each entry what it is for; at the end what has none, as comments."""
-        blocks = [f"% {'; '.join(uses)}\n{entry.text}" for entry, uses in self.entries]
-        lines = [f"% no entry: {line}\n" for line in self.missing]
+        blocks = [f"{_comment('; '.join(uses))}{entry.text}" for entry, uses in self.entries]
+        lines = [_comment(f"no entry: {line}") for line in self.missing]
         return "\n".join([*blocks, *(["".join(lines)] if lines else [])])
 
     @property
@@ -125,6 +125,11 @@ def _beside(used: Used, entries: tuple[BibEntry, ...]) -> list[str]:
     if used.kind != "model" or len(entries) != 1 or collection not in entries[0].sources:
         return []
     return [f"{_title(used)}: {entries[0].key} is the collection; the model's page there names its paper"]
+
+
+def _comment(text: str) -> str:
+    """A line that BibTeX skips: to it an at sign begins an entry, also behind a per cent sign."""
+    return f"% {' '.join(text.split()).replace('@', '(at)')}\n"
 
 
 def _title(used: Used) -> str:

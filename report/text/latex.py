@@ -10,11 +10,9 @@ from ...adapters import ThreatModel
 from ...adapters.words import radius_text, threat_text
 from ...engine.statistics.bootstrap import Estimate
 from ...errors import InvalidInput, UnknownName
-from .console import format_cell, printable
+from .console import format_cell
+from .latex_text import CHARACTER, NEEDS_FONT, Tex, escape, has_characters
 
-_ESCAPED = {character: f"\\{character}" for character in "&%$#_{}"}
-_ESCAPED |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
-_ESCAPED |= {"<": r"\textless{}", ">": r"\textgreater{}"}
 NORMS: Mapping[str, str] = {"linf": r"$\ell_\infty$", "l0": r"$\ell_0$", "l1": r"$\ell_1$", "l2": r"$\ell_2$"}
 INTERVALS = ("brackets", "subscript", "plus-minus", "plain")
 # Bold digits may be wider than others: the box is that of the plain number, so that the decimals stay below each other.
@@ -22,14 +20,15 @@ _BOLD = (
     r"\providecommand{\davylampbold}[2]"
     r"{\phantom{#1}\llap{\textbf{#1}}\rlap{\textbf{#2}}\phantom{#2}}"
 )
+# A table is as wide as the text at most, whatever the class of the document: what is wider is made smaller.
+_FIT = (
+    r"\providecommand{\davylampfit}[1]{\begingroup\setbox0=\hbox{#1}"
+    r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\box0}\else\box0\fi\endgroup}"
+)
+_NEEDS = r"% needs \usepackage{booktabs} and \usepackage{graphicx}"
 _SIGNIFICANT, _DECIMALS = 3, 6
+_LONGEST = 35  # rows that a page has room for, below a caption
 _WIDE, _WIDEST = 75, 95  # characters of a row from which a smaller font is needed
-
-
-class Tex(str):
-    """A text that is LaTeX already."""
-
-    __slots__ = ()
 
 
 Cell = str | int | float | Estimate | None
@@ -114,7 +113,8 @@ class LatexTable:
 def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
     r"""The lines of a table environment; what the preamble needs stands in a comment on top.
 
-    The label is made of what the table holds, so that two tables of one paper have different ones.
+    The label is made of what the table holds, so that two tables of one paper have different ones. What is longer than
+    a page becomes several tables, each with the headings, that refer to the first.
 
     Args:
         table: what it holds.
@@ -123,8 +123,8 @@ def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
     style = style or LatexStyle()
     split = len(table.counts) > 1
     kinds = [_kind(table.column(place), style, split=split) for place in range(len(table.columns))]
-    head = [_heading(column, kind) for column, kind in zip(table.columns, kinds, strict=True)]
-    body = [_line(head), r"\midrule"]
+    head = _line([_heading(column, kind) for column, kind in zip(table.columns, kinds, strict=True)])
+    body = []
     for number, row in enumerate(table.rows):
         cells: list[str] = []
         for place, (cell, kind) in enumerate(zip(row, kinds, strict=True)):
@@ -133,22 +133,32 @@ def write_latex(table: LatexTable, style: LatexStyle | None = None) -> str:
         body.append(_line(cells))
     columns = "".join({"text": "l", "number": "r", "pair": r"r@{\ }l"}[kind] for kind in kinds)
     caption = " ".join(_caption(table, style))
-    label = f"tab:davylamp-{table.name}-{hashlib.sha256(chr(10).join([caption, *body]).encode()).hexdigest()[:6]}"
-    lines = [r"% needs \usepackage{booktabs}", *(f"% {line}" for line in table.comments)]
-    lines += [_BOLD] if table.best else []
-    widest = [max(len(line) for line in (head, *lines)) for head, *lines in zip(*_plain(table), strict=True)]
-    size = r"\footnotesize" if sum(widest) > _WIDEST else r"\small" if sum(widest) > _WIDE else ""
-    lines += [r"\begin{table}", rf"\centering{size}", rf"\caption{{{caption}}}", rf"\label{{{label}}}"]
-    lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    whole = "\n".join([caption, head, r"\midrule", *body])
+    label = f"tab:davylamp-{table.name}-{hashlib.sha256(whole.encode()).hexdigest()[:6]}"
+    characters = has_characters(whole)
+    lines = [_NEEDS, *(f"% {line}" for line in (*table.comments, *([NEEDS_FONT] if characters else [])))]
+    lines += [_FIT, *([_BOLD] if table.best else []), *([CHARACTER] if characters else [])]
+    size = _size(table)
+    for page, rows in enumerate(_pages(body)):
+        said = caption if not page else rf"Table~\ref{{{label}}}, continued ({page + 1})."
+        name = label if not page else f"{label}-{page + 1}"
+        lines += [r"\begin{table}", rf"\centering{size}", rf"\caption{{{said}}}", rf"\label{{{name}}}"]
+        lines += [rf"\davylampfit{{\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *rows]
+        lines += [r"\bottomrule", r"\end{tabular}}", r"\end{table}"]
     return "\n".join(lines) + "\n"
 
 
-def escape(text: str) -> str:
-    """The text so that TeX prints it, in one line."""
-    if isinstance(text, Tex):
-        return str(text)
-    plain = printable(" ".join(text.split()))
-    return "".join(_ESCAPED.get(character, character) for character in plain).replace("--", "-{}-")
+def _pages(body: Sequence[str]) -> list[Sequence[str]]:
+    """Rows by the page that they are on, about as many on each."""
+    pages = max(1, math.ceil(len(body) / _LONGEST))
+    each = math.ceil(len(body) / pages)
+    return [body[each * page : each * (page + 1)] for page in range(pages)]
+
+
+def _size(table: LatexTable) -> str:
+    """A smaller font where the rows are long."""
+    widest = [max(len(line) for line in (head, *lines)) for head, *lines in zip(*_plain(table), strict=True)]
+    return r"\footnotesize" if sum(widest) > _WIDEST else r"\small" if sum(widest) > _WIDE else ""
 
 
 def radius_tex(norm: object, epsilon: float | None) -> Tex:

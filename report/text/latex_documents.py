@@ -69,7 +69,7 @@ def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
         name="challenge",
         columns=("attacker", "attack", "made on", "radius", "accuracy", "passes"),
         rows=rows,
-        caption=[f"{model} challenged, {rules}: {escape(document['sentence'])}.".replace("..", ".")],
+        caption=[f"{model} challenged, {rules}: {escape(document['sentence'].rstrip('.'))}."],
         interval=_CLOPPER,
         best=frozenset({(len(rows) - 1, 4)}),
         rule="Bold: the worst case over all attacks.",

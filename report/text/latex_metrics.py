@@ -1,11 +1,12 @@
 r"""A table of metrics in LaTeX: $\ell_\infty$, the best value in bold, n, intervals and versions in the caption."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...engine.parametrised import base_of
+from ...engine.tables.symbols import MEASUREMENTS
 from ...engine.tables.table import Table, TableRow
 from ...metrics import METRICS
 from ..citations.usage import Used, split_model, used_metric
@@ -18,6 +19,7 @@ _HIGHER = ("RA", "RA_worst", "seconds", "forwards", "backwards", "l0", "l1", "l2
 _THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that differ in these are not compared
 _OF_ATTACK = ("attacks", "pairs")
 _MODELS = ("model", "made on", "tested on", "original", "defended")
+_OF_ALL = (*_THREAT, "data", "images", "violations")  # for the caption, if every row has the same
 _MANY = 8
 # The metrics of a table that nobody chose any for: what fits the width of a page.
 _USUAL = {
@@ -28,7 +30,9 @@ _USUAL = {
 
 
 def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: LatexStyle | None = None) -> str:
-    r"""A LaTeX table with caption and label, in the rules of booktabs (needs \usepackage{booktabs}).
+    r"""A LaTeX table with caption and label, in the rules of booktabs (needs booktabs and graphicx).
+
+    What is the same in every row, of the threat model and the images, stands in the caption.
 
     A metric takes a column for the value, with the same decimals in every row, and one for its interval, if there is
     any, with n as its index, unless n is the same everywhere. Bold is the best point estimate among the rows of the
@@ -43,7 +47,8 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
         The lines, with a comment on top that says what the preamble needs.
     """
     style = style or LatexStyle()
-    names = _columns(table)
+    same = _same(table)
+    names = [name for name in _columns(table) if name not in same]
     rows = [
         (*(_label(row, name, style) for name in names), *(row.metrics[symbol] for symbol in table.symbols))
         for row in table.rows
@@ -55,7 +60,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
         name=table.by.replace(" ", "-"),
         columns=(*names, *(Tex(NORMS[s]) if s in NORMS else s for s in table.symbols)),
         rows=rows,
-        caption=[_titles(table, style)],
+        caption=[_titles(table, style), _said(table, same, style)],
         interval=r"95\,\% interval over images (Clopper--Pearson for shares, percentile bootstrap for the rest)",
         best=frozenset(best),
         rule=_rule(table),
@@ -77,6 +82,8 @@ def _titles(table: Table, style: LatexStyle) -> str:
         if base_of(symbol) in METRICS:
             title = f"{escape(symbol)}: {escape(METRICS[base_of(symbol)].title)}"
             texts.append(cited_text(title, [used_metric(symbol)], style))
+        elif symbol in MEASUREMENTS:
+            texts.append(f"{Tex(NORMS[symbol]) if symbol in NORMS else escape(symbol)}: {escape(MEASUREMENTS[symbol])}")
     return f"{'; '.join(texts)}." if texts else ""
 
 
@@ -98,6 +105,21 @@ def _columns(table: Table) -> list[str]:
     shown = shown_labels(table)
     same = [name for name in shown if len({str(row.labels[name]) for row in table.rows}) == 1]
     return [name for name in shown if name not in ("models", "attacks", "cells") or name not in same]
+
+
+def _same(table: Table) -> list[str]:
+    """Labels of the threat model and of the images that are the same in every row of several."""
+    names = [name for name in _columns(table) if name in _OF_ALL] if len(table.rows) > 1 else []
+    return [name for name in names if len({str(row.labels[name]) for row in table.rows}) == 1]
+
+
+def _said(table: Table, same: Sequence[str], style: LatexStyle) -> str:
+    """What every row has, in a sentence."""
+    texts = []
+    for name in same:
+        value = _label(table.rows[0], name, style)
+        texts.append(f"{escape(name)} {escape(value) if isinstance(value, str) else value}")
+    return f"In every row: {', '.join(texts)}." if texts else ""
 
 
 def _label(row: TableRow, name: str, style: LatexStyle) -> Cell:

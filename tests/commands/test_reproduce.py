@@ -30,6 +30,12 @@ def test_table_9_as_json_and_as_a_table(run):
     assert "Spearman 0.9" in out
 
 
+def test_what_has_no_rows_is_no_empty_latex_table(run):
+    code, out, err = run("reproduce", "checks", "--latex")
+    assert (code, out) == (1, "")
+    assert "expected checks without --latex" in err
+
+
 def test_an_unknown_name_is_one_line(run):
     code, out, err = run("reproduce", "canary-table10")
     assert (code, out) == (1, "")

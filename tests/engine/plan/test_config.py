@@ -133,6 +133,16 @@ def test_a_mistake_in_a_file_names_the_file(values, words, tmp_path):
     assert str(caught.value).startswith(f"{file}: {words}")
 
 
+def test_an_empty_file_is_no_evaluation_of_the_defaults(tmp_path):
+    """A refused `--print-config > run.toml` leaves one, and a job array ran other models than were asked for."""
+    file = tmp_path / "run.toml"
+    file.write_text(" \n")
+    with pytest.raises(InvalidInput, match=r"expected settings in .*run\.toml, got an empty file"):
+        read_config(file)
+    file.write_text("# the defaults\n")
+    assert read_config(file).models
+
+
 def test_python_takes_what_toml_does():
     assert Config(attacks=["pgd", {"attack": "fgsm", "epsilon": "8/255"}]) == Config(  # type: ignore[arg-type]
         attacks=(AttackChoice("pgd"), AttackChoice("fgsm", epsilon=8 / 255))

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 import unicodedata
 from importlib.metadata import version
 
@@ -17,8 +19,8 @@ from davylamp.adapters.models.zoo.load import known_models
 from davylamp.engine.training.methods import METHODS
 from davylamp.errors import Unavailable, UnknownName
 from davylamp.metrics import METRICS
-from davylamp.report.citations.bibliography import entries_for, entries_named, read_entries
-from davylamp.report.citations.cite import cite
+from davylamp.report.citations.bibliography import entries_for, entries_named, read_entries, software_entry
+from davylamp.report.citations.cite import Bibliography, cite
 from davylamp.report.citations.usage import Used, split_data, split_model
 
 # A part of a source as davylamp writes it: "Croce and Hein 2020b, adversarial-library".
@@ -161,6 +163,45 @@ def test_a_folder_cites_what_it_used_and_says_what_has_no_entry(folder):
     assert parse_string(cited.text, "bibtex").entries.keys() == {entry.key for entry, _ in cited.entries}
     with pytest.raises(Unavailable):
         cite(folder.parent)
+
+
+BIBTEX = r"""
+\documentclass{article}\usepackage{natbib,url}\begin{document}\nocite{*}
+\bibliographystyle{plainnat}\bibliography{refs}\end{document}
+"""
+BIBER = r"""
+\documentclass{article}\usepackage[backend=biber]{biblatex}\addbibresource{refs.bib}
+\begin{document}\nocite{*}\printbibliography\end{document}
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "document", "begins"), [("bibtex", BIBTEX, r"\bibitem"), ("biber", BIBER, r"\entry{")]
+)
+def test_the_programs_themselves_read_every_entry_without_a_warning(program, document, begins, tmp_path):
+    """And the comments: to BibTeX an at sign begins an entry wherever it stands between two."""
+    if shutil.which("pdflatex") is None or shutil.which(program) is None:
+        pytest.skip(f"needs pdflatex and {program}")
+    uses = ("model m@{v2}\\q.py:f%\n@x",)
+    entries = (software_entry(["0.2"]), *read_entries())
+    Bibliography(tuple((entry, uses) for entry in entries), uses).write(tmp_path / "refs.bib")
+    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
+    tex = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t"]
+    done = [
+        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=240)
+        for command in (tex, [program, "t"], tex, tex)
+    ]
+    assert not re.search("warning|error", done[1].stdout, re.IGNORECASE), done[1].stdout
+    assert not re.search("undefined|Missing character", done[3].stdout)
+    assert (tmp_path / "t.bbl").read_text(encoding="utf-8").count(begins) == len(entries)
+
+
+def test_a_comment_has_no_at_sign():
+    entry = software_entry(["0.2"])
+    text = Bibliography(((entry, ("model hf:a/b@main",)),), ("model m@v2.py:f\n@misc{x}: cite it",)).text
+    assert re.findall("^.*@.*$", text, re.MULTILINE) == ["@misc{davylamp,"]
+    assert "% model hf:a/b(at)main\n" in text
+    assert entry.fields["year"].isdecimal()
 
 
 def test_the_command_writes_a_file_lists_keys_and_says_what_is_missing(run, folder, tmp_path):

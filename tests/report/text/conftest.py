@@ -11,7 +11,7 @@ def parse(text):
     assert opened == [("begin", "table"), ("begin", "tabular"), ("end", "tabular"), ("end", "table")]
     text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(("%", r"\providecommand")))
     plain = re.sub(r"\\[\\&%$#_{}]", "", text)  # without what is escaped
-    plain = re.sub(r"~\\cite\{[\w,]+\}", "", plain)
+    plain = re.sub(r"~\\(?:cite|ref)\{[\w:,-]+\}", "", plain)
     depth = 0
     for character in plain:
         depth += {"{": 1, "}": -1}.get(character, 0)

@@ -113,13 +113,19 @@ def test_a_comparison_is_two_tables(digits, parse_latex):
 
 
 def test_the_worst_case_of_a_challenge_is_bold(parse_latex):
-    attempt = {"part": "adapted", "attack": "foolbox:pgd", "made_on": "m+jpeg", "epsilon": 4 / 255, "passes": 12.0}
+    attempt = {
+        "part": "adapted",
+        "attack": "foolbox:pgd",
+        "made_on": "../m.py:f+jpeg",
+        "epsilon": 4 / 255,
+        "passes": 12.0,
+    }
     attempt["part"] = next(iter(PARTS))
     failed = {**attempt, "accuracy": None, "passes": 0.0}
-    document = {"model": "m+jpeg", "original": "m", "norm": "linf", "epsilon": 4 / 255, "worst": SHARE}
-    document |= {"sentence": "falls", "attempts": [{**attempt, "accuracy": {**SHARE, "value": 0.5}}, failed]}
+    document = {"model": "../m.py:f+jpeg", "original": "../m.py:f", "norm": "linf", "epsilon": 4 / 255, "worst": SHARE}
+    document |= {"sentence": "falls.", "attempts": [{**attempt, "accuracy": {**SHARE, "value": 0.5}}, failed]}
     caption, _, rows = parse_latex(challenge_latex(document, PLAIN))
-    assert "m+jpeg challenged, $\\ell_\\infty$ $4/255$: falls." in caption
+    assert "../m.py:f+jpeg challenged, $\\ell_\\infty$ $4/255$: falls." in caption
     assert [row[2] for row in rows] == ["defended", "defended", ""]
     assert [row[4] for row in rows] == ["0.500", "--", r"\davylampbold{0}{.250}"]
 
@@ -172,7 +178,7 @@ def test_certificates_and_detectors_have_their_intervals(parse_latex):
 def test_the_commands_take_it(run, folder):
     code, out, _ = run("rank", folder, "--latex", "--latex-style", "cite")
     assert code == 0
-    assert out.startswith("% needs \\usepackage{booktabs}")
+    assert out.startswith("% needs \\usepackage{booktabs} and \\usepackage{graphicx}\n")
     code, _, err = run("table", folder, "--latex", "--latex-style", "italic")
     assert code == 1
     assert "unknown style of LaTeX 'italic'" in err

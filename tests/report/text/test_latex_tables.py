@@ -1,6 +1,7 @@
 """LaTeX tables, read back by a strict parser: environments, cells, aligned decimals, what is bold, no stray special."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -49,20 +50,19 @@ def test_a_page_has_room_for_few_metrics(attacks):
 def test_a_table_of_attacks(attacks, parse_latex):
     text = table_latex(attacks, {"torch": "2.15.0", "foolbox": "3.3.4", "timm": "1.0"})
     caption, head, rows = parse_latex(text)
-    assert text.startswith("% needs \\usepackage{booktabs}\n")
+    assert text.startswith("% needs \\usepackage{booktabs} and \\usepackage{graphicx}\n")
     assert head == [
         "implementation",
         "norm",
         "epsilon",
-        r"\multicolumn{1}{c}{violations}",
         r"\multicolumn{2}{c}{MR}",
         r"\multicolumn{2}{c}{AMD}",
     ]
-    assert [row[1:4] for row in rows] == [[r"$\ell_\infty$", "$8/255$", "0"]] * 2 + [[r"$\ell_2$", "0.5", "0"]]
+    assert [row[1:3] for row in rows] == [[r"$\ell_\infty$", "$8/255$"]] * 2 + [[r"$\ell_2$", "0.5"]]
     # The strongest attack and the smallest change of the two in one threat model; the third has no rival.
-    assert [row[4] for row in rows] == ["0.500", r"\davylampbold{0}{.750}", "1.000"]
-    assert [row[6] for row in rows] == ["0.0310", r"\davylampbold{0}{.0075}", "--"]
-    assert [row[7] for row in rows] == [
+    assert [row[3] for row in rows] == ["0.500", r"\davylampbold{0}{.750}", "1.000"]
+    assert [row[5] for row in rows] == ["0.0310", r"\davylampbold{0}{.0075}", "--"]
+    assert [row[6] for row in rows] == [
         r"{\scriptsize [0.0300, 0.0314]}$_{4}$",
         r"{\scriptsize [0.0070, 0.0080]}$_{6}$",
         "",
@@ -72,9 +72,27 @@ def test_a_table_of_attacks(attacks, parse_latex):
         "its index the number of images",
         "best point estimate for the attack",
         "foolbox 3.3.4",
+        "In every row: violations 0.",
     ):
         assert said in caption
     assert "timm" not in caption
+
+
+def test_what_every_row_has_is_in_the_caption(attacks, parse_latex):
+    """All columns beside each other were wider than a page; a row alone keeps what it is."""
+    two = replace(attacks, rows=attacks.rows[:2])
+    caption, head, _ = parse_latex(table_latex(two))
+    assert head[:2] == ["implementation", r"\multicolumn{2}{c}{MR}"]
+    assert r"In every row: norm $\ell_\infty$, epsilon $8/255$, violations 0." in caption
+    caption, head, _ = parse_latex(table_latex(replace(attacks, rows=attacks.rows[:1])))
+    assert head[:3] == ["implementation", "norm", "epsilon"]
+    assert "In every row" not in caption
+
+
+def test_a_measurement_is_explained_as_metrics_are(parse_latex):
+    rows = [({"model": name}, (Estimate(0.5, 0.2, 0.8, 9),)) for name in "ab"]
+    caption, _, _ = parse_latex(table_latex(table_of("models", *rows, symbols=("RA_worst",))))
+    assert r"RA\_worst: share of all images that are robust to every attack" in caption
 
 
 def test_zero_has_no_sign(parse_latex):
