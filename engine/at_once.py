@@ -3,9 +3,8 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from threading import Event, Lock, local
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -36,11 +35,11 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item]) -> It
     threads = min(_MOST, _usable_cores())
     with _ONE_THREAD:
         if threads < 2:
-            yield from map(function, _until_stopped(items))
+            yield from map(function, items)
             return
         pool, ahead = ThreadPoolExecutor(threads), deque[Future[Result]]()
         try:
-            for item in _until_stopped(items):
+            for item in items:
                 ahead.append(pool.submit(function, item))
                 if len(ahead) > _WAITING * threads:
                     yield ahead.popleft().result()
@@ -48,33 +47,6 @@ def map_at_once(function: Callable[[Item], Result], items: Iterable[Item]) -> It
                 yield ahead.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def beside() -> Iterator[Callable[[Callable[[], Result]], Future[Result]]]:
-    """Do steps one after the other on a thread of their own while the caller goes on with what is not of theirs.
-
-    Where the caller ends in an error or an interrupt, a step that uses `map_at_once` ends at its next item.
-
-    Yields:
-        What begins a step; its result is had, or its error raised, by `.result()`.
-    """
-    stop = Event()
-    with _ONE_THREAD, ThreadPoolExecutor(1, initializer=setattr, initargs=(_THREAD, "stop", stop)) as pool:
-        try:
-            yield pool.submit
-        except BaseException:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _until_stopped(items: Iterable[Item]) -> Iterator[Item]:
-    stop: Event | None = getattr(_THREAD, "stop", None)
-    for item in items:
-        if stop is not None and stop.is_set():
-            raise CancelledError
-        yield item
 
 
 def _usable_cores() -> int:
@@ -107,4 +79,3 @@ class _OneThread:
 
 
 _ONE_THREAD = _OneThread()
-_THREAD = local()  # `stop` of a thread that `beside` began

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ... import __version__
-from ...engine.at_once import beside
 from ...engine.challenge.document import read_documents
 from ...engine.checks.check_folder import check_folder
 from ...engine.store.files import write_whole
-from ...engine.store.outcomes import Outcomes
 from ...engine.tables.budget_curves import build_curves
 from ...engine.tables.distance_curves import build_distance_curves, has_curves
 from ...engine.tables.implementation_notes import about_cells
 from ...engine.tables.symbols import DEFAULTS, CellDraws
-from ...engine.tables.table import Table, build_table
+from ...engine.tables.table import build_table
 from ...engine.tables.transfer_table import build_transfer
 from ...errors import Unavailable, Unsupported
 from ..parts.blocks import Section
@@ -76,49 +74,41 @@ def list_sections(path: str | Path, *, bootstrap: int = 1000, seed: int = 0) -> 
         raise Unavailable(f"expected finished cells in {path}, got {len(outcomes.failed)} failed ({reasons})")
     drawing: dict[str, Any] = {"bootstrap": bootstrap, "seed": seed}
     symbols = present_symbols(folder)
-    with beside() as begin:  # what waits for libraries to load and pages to be drawn goes on beside the tables
-        tables = begin(lambda: _build_tables(outcomes, symbols, drawing))
-        about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
-        judged = judge_all(outcomes.done, about)
-        gallery = begin(lambda: write_gallery(folder, judged))
-        defences = write_defences(outcomes, **drawing)
-        challenged = write_challenges(read_documents(path))
-        detected = write_detectors(outcomes)
-        ranking, agreement = write_ranking(folder, seed=seed), write_agreement(folder, judged, about)
-        curves = write_curves(
+    drawn = CellDraws(
+        bootstrap, seed, kept={*DEFAULTS["attacks"], *DEFAULTS["models"]}
+    )  # what tables share is drawn once
+    pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)  # first: it reads what the others need
+    attacks, models = (build_table(outcomes, by=by, drawn=drawn) for by in ("attacks", "models"))
+    del drawn
+    about, checks = about_cells(each.cell for each in outcomes.done), check_folder(outcomes)
+    judged = judge_all(outcomes.done, about)
+    defences = write_defences(outcomes, **drawing)
+    challenged = write_challenges(read_documents(path))
+    detected = write_detectors(outcomes)
+    return [
+        *([challenged] if challenged else []),
+        write_verdict(folder, models, judged, checks),
+        write_ranking(folder, seed=seed),
+        write_agreement(folder, judged, about),
+        write_leaderboard(pairs),
+        *([defences] if defences else []),
+        *([detected] if detected else []),
+        write_curves(
             _or_why(lambda: build_curves(outcomes, **drawing)),
             _or_why(lambda: build_curves(outcomes, against="queries", **drawing)),
             build_distance_curves(outcomes) if has_curves(outcomes) else None,
             order=order_models(outcomes),
-        )
-        pairs, attacks, models = tables.result()
-        pictures = gallery.result()
-    return [
-        *([challenged] if challenged else []),
-        write_verdict(folder, models, judged, checks),
-        ranking,
-        agreement,
-        write_leaderboard(pairs),
-        *([defences] if defences else []),
-        *([detected] if detected else []),
-        curves,
+        ),
         *([] if corrupted is None else [corrupted]),
         write_transfer(_or_why(lambda: build_transfer(outcomes, **drawing))),
         write_metrics(attacks, models, pairs, folder),
-        pictures,
+        write_gallery(folder, judged),
         write_hardness(folder),
         write_cost(folder),
         write_trust(checks),
         write_provenance(folder, __version__),
         write_glossary(),
     ]
-
-
-def _build_tables(outcomes: Outcomes, symbols: Sequence[str], drawing: Mapping[str, Any]) -> tuple[Table, Table, Table]:
-    """By pairs, attacks and models; what they share is drawn once."""
-    drawn = CellDraws(**drawing, kept={*DEFAULTS["attacks"], *DEFAULTS["models"]})
-    pairs = build_table(outcomes, by="pairs", metrics=symbols, drawn=drawn)  # first: it reads what the others need
-    return pairs, build_table(outcomes, by="attacks", drawn=drawn), build_table(outcomes, by="models", drawn=drawn)
 
 
 def write_file(text: str, path: str | Path) -> Path:

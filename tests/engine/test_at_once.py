@@ -1,4 +1,4 @@
-"""`map_at_once` is `map`, whatever threads do; products keep to one thread; a step `beside` ends with its caller."""
+"""`map_at_once` is `map`: the same results in the same order, whatever the threads do; products keep to one thread."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from davylamp.engine import at_once
-from davylamp.engine.at_once import beside, map_at_once
+from davylamp.engine.at_once import map_at_once
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -84,46 +84,3 @@ def test_products_take_one_thread_until_the_last_map_ends(cores):
 
 def _threads_of_products():
     return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
-
-
-def test_a_step_goes_on_beside_its_caller_one_after_the_other():
-    met, order = threading.Barrier(2, timeout=20), []
-    with beside() as begin:
-        first = begin(lambda: order.append("first") or met.wait() >= 0)
-        second = begin(lambda: order.append("second") or [*map_at_once(str, range(3))])
-        met.wait()
-        assert first.result() is True
-        assert second.result() == ["0", "1", "2"]
-    assert order == ["first", "second"]
-
-
-def test_an_error_of_a_step_comes_with_its_result():
-    def fail():
-        raise ValueError("beside")
-
-    with beside() as begin:
-        step = begin(fail)
-        with pytest.raises(ValueError, match="beside"):
-            step.result()
-
-
-def test_what_goes_on_beside_ends_with_its_caller(cores):
-    begun, done, waiting = threading.Event(), [], []
-
-    def step():
-        for item in map_at_once(lambda item: time.sleep(0.01) or item, range(3000)):  # half a minute of five cores
-            done.append(item)
-            begun.set()
-
-    def interrupted():
-        with beside() as begin:
-            begin(step)
-            waiting.append(begin(lambda: done.append("after")))
-            assert begun.wait(20)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert waiting[0].cancelled()
-    assert "after" not in done
-    assert len(done) < 3000
