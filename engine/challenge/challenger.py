@@ -274,7 +274,7 @@ class Challenger:
         direct = of_parts(mine, *WHITE, *BLACK)
         attacked, fooled = self._right_when_clean(self.defendant.name), self._fooled(direct)
         worst = accuracy_left(attacked, fooled)
-        outcomes = self._outcomes
+        outcomes = _of_attempts(self._outcomes, self.attempts)
         checks = tuple(check_folder(outcomes, models=[self.defendant.name]))
         clean = _clean_accuracy(outcomes, direct)
         compared = any(attempt.proved.any() for attempt in plain)
@@ -317,6 +317,16 @@ class Challenger:
             share = judged(model, examples, labels, None, self.seed + _FRESH).share
         assert share is not None
         return np.where(fooled > 0, share.cpu().numpy(), 0.0)
+
+
+def _of_attempts(outcomes: Outcomes, attempts: Sequence[Attempt]) -> Outcomes:
+    """A folder without the cells of other challenges, and the models on their images alone."""
+    keys = {attempt.outcome.cell.key for attempt in attempts if attempt.outcome is not None}
+    done = tuple(each for each in outcomes.done if each.cell.key in keys)
+    images = {each.cell.subject.data_digest for each in done}
+    failed = tuple(each for each in outcomes.failed if each[0].subject.data_digest in images)
+    clean = {key: each for key, each in outcomes.clean.items() if each.subject.data_digest in images}
+    return replace(outcomes, done=done, failed=failed, clean=clean)
 
 
 def _clean_accuracy(outcomes: Outcomes, attempts: Sequence[Attempt]) -> Accuracy:

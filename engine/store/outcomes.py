@@ -450,9 +450,14 @@ def details(cell: Cell) -> dict[str, str]:
         settings["fitted on"] = f"{cell.fitted_on.data} [{cell.fitted_on.data_digest[:6]}]"
     if cell.surrogate:
         settings["surrogate"] = ", ".join(f"{each.model} [{each.model_digest[:6]}]" for each in cell.surrogate)
-    chosen = f" chosen: {cell.subject.chosen[0]}, ..." if cell.subject.chosen else ""
-    settings |= {"data": f"{cell.subject.data} ({cell.subject.images}{chosen})"}
+    settings |= {"data": images_text(cell.subject)}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings.items()}
+
+
+def images_text(subject: ModelOnData) -> str:
+    """The images of a model: "demo:mnist (20)", with the first of those that were chosen by name."""
+    chosen = f" chosen: {subject.chosen[0]}, ..." if subject.chosen else ""
+    return f"{subject.data} ({subject.images}{chosen})"
 
 
 def clean_predictions(store: ResultsStore, subject: ModelOnData) -> tuple[Tensor, Tensor] | None:

@@ -18,7 +18,7 @@ from ..metric_names import resolve_symbols, unknown_metric
 from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, draws_of, interval, resample
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
-from ..store.outcomes import Clean, Outcome, Outcomes, read_outcomes
+from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
 from ..store.transfers import read_defended_logits
 from .groups import Group, group_cells, may_be_called, model_names, plain_setting_of
 from .table import Table, TableRow, aggregate
@@ -86,10 +86,14 @@ def build_defence(
     every: list[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]], np.ndarray]] = []
     names = _defended_names(outcomes, original, defended)
     for name in names:
-        pair = _find_pair(outcomes, original, name)
-        counts = resample(pair[0].subject.images, bootstrap, seed)
-        for labels, draws, shares in _lines_of(outcomes, pair, counts, asked):
-            every.append((labels | {"defended": name if len(names) > 1 else ""}, draws, shares, counts))
+        pairs = _find_pairs(outcomes, original, name)
+        for pair in pairs:
+            counts = resample(pair[0].subject.images, bootstrap, seed)
+            images = f"data={images_text(pair[0].subject)}" if len(pairs) > 1 else ""
+            for labels, draws, shares in _lines_of(outcomes, pair, counts, asked):
+                setting = ", ".join(filter(None, (images, labels["setting"])))
+                about = {"defended": name if len(names) > 1 else "", "setting": setting}
+                every.append((labels | about, draws, shares, counts))
     kept = [symbol for symbol in asked if metrics is not None or any(draws[symbol].n for _, draws, *_ in every)]
     lines = tuple(
         TableRow(
@@ -164,7 +168,8 @@ def _choose(symbols: Sequence[str] | None) -> tuple[str, ...]:
     return chosen
 
 
-def _find_pair(outcomes: Outcomes, original: str, defended: str) -> tuple[Clean, Clean]:
+def _find_pairs(outcomes: Outcomes, original: str, defended: str) -> list[tuple[Clean, Clean]]:
+    """Both models on each set of images that both saw."""
     names = {key: name for key, name in model_names(outcomes).items() if key in outcomes.clean}
     sides = []
     for name in (original, defended):
@@ -172,20 +177,23 @@ def _find_pair(outcomes: Outcomes, original: str, defended: str) -> tuple[Clean,
         if not each:
             raise UnknownName("model", name, set(names.values()))
         sides.append(each)
-    same = [
-        (a, b)
-        for a in sides[0]
-        for b in sides[1]
-        if (a.subject.data, a.subject.images) == (b.subject.data, b.subject.images)
-        and np.array_equal(a.columns["label"], b.columns["label"])
-    ]
-    if len(same) != 1:
-        raise InvalidInput(f"expected one set of images that {original} and {defended} both saw, got {len(same)}")
-    a, b = same[0]
-    if a.logits.shape != b.logits.shape and a.has_confidences and b.has_confidences:
-        shapes = f"{a.logits.shape[1]} and {b.logits.shape[1]}"
-        raise InvalidInput(f"expected two models with the same classes, got {shapes} classes")
-    return same[0]
+    same = [(a, b) for a in sides[0] for b in sides[1] if _of_same_images(a, b)]
+    if not same:
+        seen = ["; ".join(images_text(each.subject) for each in side) for side in sides]
+        raise InvalidInput(
+            f"expected images that {original} and {defended} both saw, got {seen[0]} and {seen[1]}: "
+            "evaluate both on the same"
+        )
+    for a, b in same:
+        if a.logits.shape != b.logits.shape and a.has_confidences and b.has_confidences:
+            shapes = f"{a.logits.shape[1]} and {b.logits.shape[1]}"
+            raise InvalidInput(f"expected two models with the same classes, got {shapes} classes")
+    return same
+
+
+def _of_same_images(a: Clean, b: Clean) -> bool:
+    alike = (a.subject.data, a.subject.images) == (b.subject.data, b.subject.images)
+    return alike and all(np.array_equal(a.columns[name], b.columns[name]) for name in ("label", "image"))
 
 
 def _common(

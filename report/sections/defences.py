@@ -38,16 +38,16 @@ def write_defences(outcomes: Outcomes, **drawing: Any) -> Section | None:
     tradeoffs = build_tradeoffs(outcomes)
     blocks: list[Any] = [_figure(each, place) for place, each in enumerate(tradeoffs[:_DRAWN])]
     blocks += [_tradeoff_table(tradeoffs)] if tradeoffs else []
-    defended = [names[key] for keys in families.values() for key in keys]
+    defended = list(dict.fromkeys(names[key] for keys in families.values() for key in keys))
     notes = {model: describe_gradients(model) for model in defended}
     blocks += [Text(f"{model}: {line}", "warn") for model, line in notes.items() if line]
-    for place, (original, keys) in enumerate(families.items()):
-        tables = [
-            (names[key], build_defence(outcomes, names[original], names[key], **drawing))
-            for key in keys
-            if original in outcomes.clean and key in outcomes.clean
-        ]
-        blocks += [_table(names[original], tables, place)] if tables else []
+    by_name: dict[str, dict[str, None]] = {}  # a pair on several sets of images is one table
+    for original, keys in families.items():
+        pairs = {names[key]: None for key in keys if original in outcomes.clean and key in outcomes.clean}
+        by_name.setdefault(names[original], {}).update(pairs)
+    for place, (original, known) in enumerate(by_name.items()):
+        tables = [(name, build_defence(outcomes, original, name, **drawing)) for name in known]
+        blocks += [_table(original, tables, place)] if tables else []
     lead = (
         "What a defence costs on clean images, and how much accuracy it keeps under attack, for two attackers: one who "
         "attacks the defended model itself, and one who does not know that it is defended. "
@@ -97,7 +97,7 @@ def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> Pa
     rows = [
         (
             name,
-            row.labels["examples"],
+            ", ".join(filter(None, (row.labels["examples"], row.labels["setting"]))),
             row.labels["made_on"],
             "" if row.labels["examples"] == "clean" else labels_text(row.labels),
             row.labels["images"],

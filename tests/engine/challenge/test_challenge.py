@@ -1,6 +1,7 @@
 """Whole challenges of the digits CNN: what hides its gradients falls, and a killed run goes on."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -128,6 +129,22 @@ def test_the_command_and_its_page(hidden, files, run):
     code, text, _ = run("challenge", name, *options, *effort)
     assert "accuracy in the worst case, image by image over all attacks, of 4 images" in text
     assert "nobody has designed an attack for this defence here" in text
+    indicators = next(line for line in text.splitlines() if line.startswith("failure indicators"))
+
+    other = [*options[:4], "--limit", "5", *options[6:]]  # in the same folder
+    code, text, err = run("challenge", name, *other, *effort)
+    assert code == 0, err
+    assert "accuracy in the worst case, image by image over all attacks, of 5 images" in text
+    line = next(line for line in text.splitlines() if line.startswith("failure indicators"))
+    assert sum(_numbers(line)) == sum(_numbers(indicators))  # of its own cells alone
+    page = (files / "small" / "challenge.html").read_text()
+    assert "data=npz:" in page
+    assert "(4)" in page
+    assert "(5)" in page
+
+
+def _numbers(line):
+    return [int(number) for number in re.findall(r"(\d+) \w+", line)]
 
 
 def test_a_random_module_that_is_handed_over(digits, tmp_path):

@@ -444,6 +444,24 @@ def test_a_defence_leaves_out_violations_on_either_model(writer, case):
     assert (row.labels["violations"], row.metrics["CRR"].n) == (2, 38)
 
 
+def test_a_defence_on_two_sets_of_images_has_rows_of_each(writer, case):
+    labels, clean, other, adv, other_adv = case
+    for count in (40, 25):
+        for name, logits, after in (("a", clean, adv), ("b", other, other_adv)):
+            subject = writer.clean(name, logits[:count], labels[:count])
+            writer.cell(subject, "foolbox:pgd", logits[:count], after[:count], labels[:count])
+    rows = build_defence(writer.store.folder, "a", "b", metrics=["CAV"]).rows
+    settings = {(row.labels["examples"], row.labels["setting"]): row.metrics["CAV"] for row in rows}
+    assert len(settings) == len(rows) == 4
+    for count in (40, 25):
+        (data,) = {setting for _, setting in settings if f"({count})" in setting}
+        assert data.startswith("data=")
+        for examples, before, after in (("clean", clean, other), ("foolbox:pgd", adv, other_adv)):
+            got, truth = settings[examples, data], labels[:count]
+            right = [(each[:count].argmax(1) == truth).double().mean() for each in (before, after)]
+            assert (got.value, got.n) == (pytest.approx(float(right[1] - right[0])), count)
+
+
 def test_defences_that_cannot_be_compared(writer, case):
     labels, clean, *_ = case
     write_two(writer, case)
