@@ -134,6 +134,7 @@ class _Bench:
         self.rates = self._rates(mine)  # (corruptions, severities, R)
         self.compared = [name for name in self.corruptions if self._reference(name) is not None]
         self.flips = {name: flips_of(record) for name, record in mine.sequences.items()}
+        self.notes += self._undefined_ratios()
 
     def by_model(self) -> TableRow:
         """Means over the corruptions."""
@@ -223,6 +224,21 @@ class _Bench:
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = mine.sum(1) / np.where(base.sum(1) > 0, base.sum(1), np.nan)
         return float(value), _mean(ratios)
+
+    def _undefined_ratios(self) -> list[str]:
+        """What the means of ratios to the baseline leave out, as it has no error there or never flips."""
+        if isinstance(self.base, str):
+            return []
+        rates = {name: self._reference(name) for name in self.compared}
+        faultless = [name for name, each in rates.items() if each is not None and not each[:, 0].any()]
+        flips = {name: self.base.sequences[name] for name in self.flips if name in self.base.sequences}
+        still = [name for name, record in flips.items() if flip_probability_of(record) == 0]
+        lines = (("mCE/base", faultless, "makes no error there"), ("mFR", still, "never flips there"))
+        return [
+            f"{self.mine.model}: {symbol} is without {', '.join(names)}: {self.base.model} {why}"
+            for symbol, names, why in lines
+            if names
+        ]
 
     def _mean_flips(self, names: list[str]) -> tuple[float, np.ndarray]:
         values = [flip_probability_of(self.mine.sequences[name]) for name in names]

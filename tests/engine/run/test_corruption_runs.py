@@ -107,6 +107,9 @@ def test_flips_by_hand(models, images, folder):
     ratios = [flips["first", "rotate"] / flips["second", "rotate"]]
     assert by_model["first"]["mFR"].value == pytest.approx(np.mean(ratios))
     assert by_model["second"]["mFR"].value == pytest.approx(1)
+    notes = build_corruptions(folder, baseline="second").notes
+    assert "first: mFR is without gaussian_noise: second never flips there" in notes
+    assert not any("mCE/base is without" in note for note in notes)
 
 
 def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, tmp_path):
