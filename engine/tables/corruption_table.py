@@ -9,6 +9,7 @@ import torch
 
 from ...adapters.data.corruptions.published import BENCHMARK, SEVERITIES, alexnet_errors
 from ...adapters.data.corruptions.sequences import SEQUENCES
+from ...adapters.models.outputs import explain_accuracy
 from ...errors import UnknownName, Unsupported
 from ...intervals import share_interval
 from ...metrics import (
@@ -277,6 +278,23 @@ def _mean(ratios: np.ndarray) -> np.ndarray:
         return np.nansum(ratios, 0) / np.where(known.any(0), known.sum(0), np.nan)
 
 
+def _why_nothing_is_right(mine: CorruptedModel) -> list[str]:
+    """A line for a model that gets (almost) nothing right where most should be: classes in another order, and such."""
+    mildest = [levels[min(levels)] for levels in mine.errors.values() if levels]
+    records = [mine.clean] if mine.clean is not None else mildest
+    if not records:
+        return []
+    best = min(records, key=lambda record: record.wrong.mean())
+    answered = best.predicted >= 0
+    predicted, labels = (torch.tensor(each[answered]).long() for each in (best.predicted, best.labels))
+    if not len(labels):
+        return []
+    classes = int(max(predicted.max(), labels.max())) + 1
+    why = explain_accuracy(torch.nn.functional.one_hot(predicted, classes).float(), labels)
+    images = "clean" if mine.clean is not None else f"{best.cell.corruption} {best.cell.severity}"
+    return [f"{mine.model}, {images}: {why}"] if why else []
+
+
 def _notes(mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[CorruptedModel]) -> list[str]:
     """What the numbers do not tell."""
     notes: list[str] = []
@@ -308,5 +326,6 @@ def _notes(mine: CorruptedModel, base: CorruptedModel | str, models: Sequence[Co
         notes.append("no mFR: AlexNet's flip probabilities are not published; name a model with --baseline")
     findings = {SEQUENCES[name].finding: name for name in mine.sequences if name in SEQUENCES}
     notes += [f"sequences such as {name}: {finding}" for finding, name in findings.items() if finding]
+    notes += _why_nothing_is_right(mine)
     silent = sum(int((record.predicted < 0).any(axis=-1).sum()) for record in mine.records)
     return [*notes, *([f"{mine.model}: {silent} answers that are not finite count as errors"] if silent else [])]

@@ -112,6 +112,19 @@ def test_flips_by_hand(models, images, folder):
     assert not any("mCE/base is without" in note for note in notes)
 
 
+def test_a_model_whose_classes_come_in_another_order_is_named(models, images, folder, tmp_path):
+    moved = Data(images.inputs, (images.labels + 1) % 4, images.names)
+    plan, store = CorruptionPlan("mine", ("fog",), (5, 1), images=moved), ResultsStore(tmp_path)
+    measure_corruptions({"first": models["first"]}, plan, store)
+    (line,) = (note for note in build_corruptions(tmp_path).notes if "another order" in note)
+    assert line.startswith("first, clean: ")
+    (clean,) = (record.cell.key for record in read_corruptions(tmp_path)[0] if not record.cell.corruption)
+    store.remove("corruptions", clean)
+    (line,) = (note for note in build_corruptions(tmp_path).notes if "another order" in note)
+    assert line.startswith("first, fog 1: ")
+    assert not any(note.startswith("first, clean") for note in build_corruptions(folder).notes)  # 11 of 12 are right
+
+
 def test_alexnet_is_the_baseline_where_it_is_asked_for(models, images, tmp_path):
     plan = CorruptionPlan("mine", NAMES, images=images)
     measure_corruptions({"first": models["first"]}, plan, ResultsStore(tmp_path))
