@@ -3,11 +3,13 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from sqlalchemy import create_engine, event, select
-from sqlalchemy.engine import Connection, make_url
+from sqlalchemy.engine import Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -46,7 +48,9 @@ class Database:
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
-        weakref.finalize(self, self.engine.dispose)  # of who forgets to close: Python 3.13 warns of open files
+        self._closed = Event()
+        event.listen(self.engine, "checkin", partial(_close_after, self._closed))
+        weakref.finalize(self, _close, self.engine, self._closed)  # of who forgets it: Python 3.13 warns of open files
         self._writing = self.engine.execution_options(writes=True)
         try:
             self._make_tables()
@@ -67,8 +71,8 @@ class Database:
             yield session
 
     def close(self) -> None:
-        """Give every connection back."""
-        self.engine.dispose()
+        """Close every connection; one that a session of another thread still has is closed with that session."""
+        _close(self.engine, self._closed)
 
     def _make_tables(self) -> None:
         try:
@@ -88,6 +92,17 @@ class Database:
             raise StoreMismatch(
                 f"expected a database of version {VERSION}, got {stated}: use the davylamp that made it or a new one"
             )
+
+
+def _close(engine: Engine, closed: Event) -> None:
+    closed.set()
+    engine.dispose()
+
+
+def _close_after(closed: Event, _: Any, record: Any) -> None:
+    """A connection that comes back to a pool that is given up would stay open until the garbage collector finds it."""
+    if closed.is_set():
+        record.close()
 
 
 def sqlite_address(path: Path) -> str:

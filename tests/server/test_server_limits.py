@@ -5,11 +5,13 @@ import io
 import json
 import os
 import socket
+import sqlite3
 import time
 from urllib.request import urlopen
 
 import numpy as np
 import pytest
+from sqlalchemy import text
 
 from davylamp.server.accounts.audit import Origin
 from davylamp.server.accounts.sessions import make_token
@@ -221,3 +223,18 @@ def test_users_are_added_from_the_command_line_with_a_password_that_is_shown_onc
     assert run("users", "add", "root", place)[0] == 1
     assert run("users", "remove", "root", place)[0] == 1
     opened.database.close()
+
+
+def test_a_connection_that_is_used_while_the_database_is_closed_is_closed_after_it(folder):
+    """As that of a board which is being made while the server ends: its garbage was open."""
+    with folder.database.reading() as session:
+        before = session.connection().connection.driver_connection
+    with folder.database.reading() as session:
+        assert session.connection().connection.driver_connection is before  # kept for the next
+        folder.database.close()
+        assert session.scalar(text("SELECT 1")) == 1
+    if folder.database.is_sqlite:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            before.execute("SELECT 1")
+    else:
+        assert before.closed
