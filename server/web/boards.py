@@ -1,5 +1,6 @@
 """Leaderboards: the cells that a viewer may see, ranked by `davylamp.scoring`; made again when either changes."""
 
+import contextlib
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -9,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pandas as pd
 from sqlalchemy import Select, func, select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from ...engine.store.frames import OUTCOMES, load
@@ -119,9 +121,14 @@ class Boards:
             if kept is not None and kept[1].rows:  # of the same rights: older, but nothing that may not be seen
                 if key not in self._busy:
                     self._busy.add(key)
-                    threading.Thread(target=self._make, args=(viewer, kind, filters, key, state), daemon=True).start()
+                    given = (viewer, kind, filters, key, state)
+                    threading.Thread(target=self._make_again, args=given, daemon=True).start()
                 return kept[1]
         return self._make(viewer, kind, filters, key, state)
+
+    def _make_again(self, *given: Any) -> None:
+        with contextlib.suppress(SQLAlchemyError):  # away, or closed meanwhile: it is made when somebody asks again
+            self._make(*given)
 
     def _make(self, viewer: Viewer, kind: BoardKind, filters: Filters, key: Any, state: Any) -> Board:
         try:

@@ -1,11 +1,13 @@
 """What is set side by side: pairs that differ in one component alone, worst cases, and the ranks of the past."""
 
 import io
+import threading
 import zipfile
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
 
 from davylamp.engine import build_table
 from davylamp.server.components.registering import change_card, find_component
@@ -17,6 +19,7 @@ from davylamp.server.tasks.work import TaskWorker
 from davylamp.server.web import boards
 from davylamp.server.web.application import make_application, make_pages
 from davylamp.server.web.board_pages import compare_cells
+from davylamp.server.web.boards import Filters
 from davylamp.server.web.comparable import choose_comparable
 from davylamp.server.web.histories import make_boards
 
@@ -285,6 +288,30 @@ def test_a_board_that_cannot_be_made_keeps_no_other_from_being_noted(evaluate, f
     with folder.database.reading() as session:
         assert set(session.scalars(select(HistoryRow.board))) == {"attacks"}
     assert "ZeroDivisionError" in capfd.readouterr().err
+
+
+def test_a_board_that_is_made_again_while_the_database_goes_away_says_nothing(evaluate, folder, monkeypatch):
+    """A server that ends: the thread was left with an error that nobody had asked for."""
+    made, errors = make_pages(folder).state.boards, []
+    evaluate(("foolbox:fgsm", {}))
+    first = made.show(VISITOR, "models", Filters())
+    evaluate(("foolbox:pgd", {"steps": 2}))
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    before = set(threading.enumerate())
+    with monkeypatch.context() as patch:
+        patch.setattr(made, "_rank", lambda *_: folder.database.close() or fail())
+        assert made.show(VISITOR, "models", Filters()) == first
+        for thread in set(threading.enumerate()) - before:
+            thread.join(20)
+    assert errors == []
+    made.show(VISITOR, "models", Filters())  # which begins to make it once more
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
+    assert (first.cells, made.show(VISITOR, "models", Filters()).cells) == (2, 4)
+
+
+def fail():
+    raise OperationalError("SELECT", {}, Exception("the database does not exist"))
 
 
 def test_cells_get_their_numbers_in_the_order_of_their_keys(evaluate, folder, monkeypatch):
