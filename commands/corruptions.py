@@ -192,7 +192,7 @@ def _measure(names: list[str], plan: Any, store: Any, device: str, seen: InputOp
             with show_progress(count_images(models, plan)) as progress:
                 summary = measure_corruptions(models, plan, store, progress)
         except KeyboardInterrupt:
-            say_interrupted(store.folder, "")
+            say_interrupted(store.folder)
             raise
         failed |= summary.failed
         say_traffic(models.values())

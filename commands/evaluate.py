@@ -273,7 +273,7 @@ def _run(
         with show_progress(plan.images, expected_work(plan)) as progress:
             summary = evaluate(plan, store, executor=executor, progress=progress, **rerun)
     except KeyboardInterrupt:
-        say_interrupted(out, "")
+        say_interrupted(out)
         raise
     measured = _measure_detectors(detectors, settings, out, executor)
     if as_json:

@@ -215,4 +215,5 @@ def _export_attackbench(folder: Path, out: Path, data: str | None) -> None:
         console.print(str(file), highlight=False, markup=False)
     for line in exported.notes:
         console.print(f"- {line}", highlight=False, markup=False)
-    console.print(f"- {len(exported.files)} files for attackbench", highlight=False, markup=False)
+    count = len(exported.files)
+    console.print(f"- {count} file{'' if count == 1 else 's'} for AttackBench", highlight=False, markup=False)

@@ -231,8 +231,8 @@ def wanted_by(classifier: Classifier) -> Wanted:
 def wanted_of(classifier: Classifier, name: str) -> Wanted:
     """`wanted_by` for this data, which may need to know how many classes the model has.
 
-    Where WordNet ids name the folders, a model that does not say it is asked about the first image: some of ImageNet's
-    classes are not the classes 0, 1, ... of a model of 1000.
+    Where WordNet ids name the folders, a model that does not say it is asked about the first image, once: some of
+    ImageNet's classes are not the classes 0, 1, ... of a model of 1000.
 
     Raises:
         DavylampError: as `load_data`.
@@ -246,11 +246,14 @@ def wanted_of(classifier: Classifier, name: str) -> Wanted:
     listed = list_files(name, None, wanted)
     if listed is None or not has_wordnet_ids(listed[0]):
         return wanted
-    try:
-        logits = classifier.predict_logits(read_images(listed[0][:1], listed[1]).inputs.to(classifier.device))
-    except DavylampError:  # it is said where the model is asked about all of them
-        return wanted
-    return wanted if classifier.answers.outputs == "labels" else wanted._replace(classes=logits.shape[1])
+    if classifier.num_classes is None:
+        try:
+            logits = classifier.predict_logits(read_images(listed[0][:1], listed[1]).inputs.to(classifier.device))
+        except DavylampError:  # it is said where the model is asked about all of them
+            return wanted
+        if classifier.answers.outputs != "labels":  # one label says nothing of the others
+            classifier.num_classes = logits.shape[1]
+    return wanted._replace(classes=classifier.num_classes)
 
 
 def classes_key(classifier: Classifier, name: str) -> int | str | None:

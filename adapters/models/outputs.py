@@ -116,8 +116,12 @@ def explain_accuracy(logits: Tensor, labels: Tensor) -> str | None:
         logits: of clean images, shape (N, K).
         labels: shape (N,).
     """
-    count, classes = logits.shape
-    predicted, labels = logits.argmax(1).cpu(), labels.cpu()
+    return explain_predictions(logits.argmax(1).cpu(), labels.cpu(), logits.shape[1])
+
+
+def explain_predictions(predicted: Tensor, labels: Tensor, classes: int) -> str | None:
+    """The same of predictions, shape (N,), among so many classes."""
+    count = len(labels)
     right = float((predicted == labels).float().mean()) if count else 1.0
     if count < 3 or right > max(2 / classes, 0.05):
         return None

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -369,26 +368,21 @@ def _needs_logits(symbol: str) -> bool:
 
 def _silence_of(record: Record, adv_logits: Tensor | None) -> Callable[[], np.ndarray] | None:
     """What `Outcome.find_silent` is: known at once by logits that were read, else when somebody asks."""
-    if adv_logits is not None:
-        return partial(_same, _silent_images(adv_logits))
-    return None if record.more is None else _Silence(record.more)
-
-
-def _same(silent: np.ndarray) -> np.ndarray:
-    return silent
+    known = None if adv_logits is None else _silent_images(adv_logits)
+    return None if known is None and record.more is None else _Silence(record, known)
 
 
 class _Silence:
-    """Which images have no finite logits, read once."""
+    """Which images have no finite logits: known, or read once. A class, as a function in a function is not pickled."""
 
-    def __init__(self, more: Callable[[Collection[str]], pa.Table]):
-        self.more = more
-        self.known: np.ndarray | None = None
+    def __init__(self, record: Record, known: np.ndarray | None):
+        self._more, self._known = record.more, known
 
     def __call__(self) -> np.ndarray:
-        if self.known is None:
-            self.known = _silent_images(logits_of(self.more(["adv_logits"]), "adv_logits"))
-        return self.known
+        if self._known is None:
+            assert self._more is not None
+            self._known = _silent_images(logits_of(self._more(["adv_logits"]), "adv_logits"))
+        return self._known
 
 
 def _silent_images(logits: Tensor) -> np.ndarray:

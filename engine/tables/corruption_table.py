@@ -9,7 +9,7 @@ import torch
 
 from ...adapters.data.corruptions.published import BENCHMARK, SEVERITIES, alexnet_errors
 from ...adapters.data.corruptions.sequences import SEQUENCES
-from ...adapters.models.outputs import explain_accuracy
+from ...adapters.models.outputs import explain_predictions
 from ...errors import UnknownName, Unsupported
 from ...intervals import share_interval
 from ...metrics import (
@@ -289,8 +289,8 @@ def _why_nothing_is_right(mine: CorruptedModel) -> list[str]:
     predicted, labels = (torch.tensor(each[answered]).long() for each in (best.predicted, best.labels))
     if not len(labels):
         return []
-    classes = int(max(predicted.max(), labels.max())) + 1
-    why = explain_accuracy(torch.nn.functional.one_hot(predicted, classes).float(), labels)
+    seen = int(max(predicted.max(), labels.max())) + 1  # a record does not say how many classes there are
+    why = explain_predictions(predicted, labels, seen)
     images = "clean" if mine.clean is not None else f"{best.cell.corruption} {best.cell.severity}"
     return [f"{mine.model}, {images}: {why}"] if why else []
 

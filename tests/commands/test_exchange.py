@@ -73,7 +73,7 @@ def test_imported_rows_stand_beside_ours_in_every_format(run, evaluated, tmp_pat
 def test_what_is_exported_is_imported_again(run, evaluated, tmp_path):
     code, out, _ = run("export", "attackbench", "results", "-o", "files")
     assert code == 0
-    assert "1 files" in out
+    assert "- 1 file for AttackBench" in out
     code, out, _ = run("import", "attackbench", "files", "-o", "results", "--json")
     ((done,), refused) = json.loads(out).values()
     assert (done["attack"], done["images"], done["left_out"], refused) == ("foolbox:ddn", 9, 0, [])

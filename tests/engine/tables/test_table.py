@@ -462,6 +462,19 @@ def test_a_defence_on_two_sets_of_images_has_rows_of_each(writer, case):
             assert (got.value, got.n) == (pytest.approx(float(right[1] - right[0])), count)
 
 
+@pytest.mark.parametrize(("data", "digest", "alike"), [("npz", "d", True), ("demo", "e", True), ("npz", "e", False)])
+def test_a_defence_saw_the_same_images_by_their_digest_or_by_their_names(writer, case, data, digest, alike):
+    labels, clean, other, adv, _ = case
+    writer.cell(writer.clean("a", clean, labels), "foolbox:pgd", clean, adv, labels)
+    writer.clean("b", other, labels, data=data, digest=digest)
+    if alike:
+        (row,) = build_defence(writer.store.folder, "a", "b", metrics=["CAV"]).rows
+        assert row.metrics["CAV"].n == 40
+    else:
+        with pytest.raises(InvalidInput, match=r"both saw, got demo \(40\) and npz \(40\): evaluate both on the same"):
+            build_defence(writer.store.folder, "a", "b")
+
+
 def test_defences_that_cannot_be_compared(writer, case):
     labels, clean, *_ = case
     write_two(writer, case)
