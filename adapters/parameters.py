@@ -19,6 +19,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "restarts": Parameter(int, 1, _INFINITY, "independent runs, each with its own seed; an image stops when fooled"),
     "max_queries": Parameter(int, 1, _INFINITY, "forward plus backward passes that one image may cost"),
     "batch_size": Parameter(int, 1, _INFINITY, "images that a library gets in one call"),
+    "precision": Parameter(str, 0, 0, "of its passes: 'float32', 'tf32' or 'bfloat16'; it is judged in float32"),
     "confidence": Parameter(float, 0, _INFINITY, "logit margin that an adversarial image must have"),
     "decay": Parameter(float, 0, _INFINITY, "momentum: weight of the accumulated gradient"),
     "binary_search_steps": Parameter(int, 1, _INFINITY, "rounds of the search for the trade-off constant or radius"),
@@ -67,7 +68,8 @@ PARAMETERS: Mapping[str, Parameter] = {
     "noise_samples": Parameter(int, 1, _INFINITY, "noise images tried; the first that fools is kept"),
 }
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {"basis": ("dct", "px", "resize")}
+PRECISIONS = ("float32", "tf32", "bfloat16")  # of an attack's passes; where none is given, as torch is set
+_CHOICES: Mapping[str, tuple[str, ...]] = {"basis": ("dct", "px", "resize"), "precision": PRECISIONS}
 
 # What the same is called elsewhere: for "did you mean", and to read the signature of a user's attack.
 FOREIGN: Mapping[str, str] = {
@@ -82,6 +84,7 @@ FOREIGN: Mapping[str, str] = {
     ),
     **dict.fromkeys(("kappa", "conf"), "confidence"),
     **dict.fromkeys(("bs", "batchsize", "n_batch"), "batch_size"),
+    **dict.fromkeys(("dtype", "amp", "autocast", "mixed_precision"), "precision"),
     **dict.fromkeys(("momentum", "mu", "decay_factor"), "decay"),
     **dict.fromkeys(("lr", "optimizer_lr"), "learning_rate"),
     **dict.fromkeys(("initial_c", "init_const"), "initial_const"),

@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -45,23 +45,49 @@ def switches_kept(names: Iterable[str] | None = None, put_back: list[str] | None
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """In the block torch rounds float32 nowhere: neither to TF32 nor to bfloat16, whatever is set for the process."""
-    with switches_kept(_PRECISIONS):
-        older, newer = _PRECISIONS[:2], _PRECISIONS[2]
-        if all(_read(name) is not None for name in older):  # torch asks that both ways say the same
-            torch.set_float32_matmul_precision("highest")
-            torch.backends.cudnn.allow_tf32 = False
-        if _read(newer) is not None:
-            _set_precisions((_EXACT,) * len(_places()))
+    """In the block torch rounds float32 nowhere: neither to TF32 nor by autocast, whatever is set for the process."""
+    with switches_kept(_PRECISIONS), ExitStack() as off:
+        _set_all("highest", allow_tf32=False, precision=_EXACT)
+        for kind in AUTOCAST:
+            if torch.is_autocast_enabled(kind):
+                off.enter_context(torch.autocast(kind, enabled=False))
         yield
 
 
-def is_full_float32() -> bool:
-    """Whether torch rounds float32 nowhere, as in a block of `full_float32`."""
+@contextmanager
+def tf32() -> Iterator[None]:
+    """In the block an NVIDIA GPU may round what it multiplies to TF32, in convolutions and matrix products."""
+    with switches_kept(_PRECISIONS):
+        _set_all("high", allow_tf32=True, precision=_ROUNDED)
+        yield
+
+
+def in_precision(precision: str | None) -> AbstractContextManager[None]:
+    """The switches of the process for passes in a precision (`parameters.PRECISIONS`), backward passes included.
+
+    None, and bfloat16, which is asked for at each question (`asked_in`): as they are.
+    """
+    return {"float32": full_float32, "tf32": tf32}.get(precision or "", nullcontext)()
+
+
+def asked_in(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
+    """A question to a model in bfloat16, if that is the precision; nothing of the attack around it is rounded."""
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
+
+
+def precision_now() -> str | None:
+    """The precision that torch is set to, for a process elsewhere; None if it is none of those that have a name."""
+    on = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
+    if on:
+        return "bfloat16" if torch.get_autocast_dtype(on[0]) == torch.bfloat16 else None
     precisions = _read(_PRECISIONS[-1])
     if precisions is None:
-        return torch.get_float32_matmul_precision() == "highest" and not torch.backends.cudnn.allow_tf32
-    return all(each == _EXACT for each in precisions)
+        products, convolutions = torch.get_float32_matmul_precision() != "highest", torch.backends.cudnn.allow_tf32
+        exact, rounded = not (products or convolutions), products and convolutions
+    else:
+        exact = all(each == _EXACT for each in precisions)
+        rounded = all(precisions[place] == _ROUNDED for place in _OF_CUDA)
+    return "float32" if exact else "tf32" if rounded else None
 
 
 def _read(name: str) -> Any:
@@ -87,13 +113,24 @@ def _set_cudnn(flags: tuple[bool, ...]) -> None:
 
 
 _PRECISIONS = ("torch's precision of matrix products", "cuDNN's TF32", "torch's precision of float32")
-_EXACT = "ieee"
+_EXACT, _ROUNDED = "ieee", "tf32"
+_OF_CUDA = (0, 4, 5)  # among `_places`
+AUTOCAST = ("cpu", "cuda")  # devices that are asked whether somebody has set autocast for them
 
 
 def _places() -> tuple[Any, ...]:
     """What has a separate precision of float32."""
     cuda, mkldnn, cudnn = (getattr(torch.backends, name) for name in ("cuda", "mkldnn", "cudnn"))
     return cuda.matmul, mkldnn.matmul, mkldnn.conv, mkldnn.rnn, cudnn.conv, cudnn.rnn
+
+
+def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
+    """Set every switch of the precision of float32; torch asks that the older and the newer way say the same."""
+    if all(_read(name) is not None for name in _PRECISIONS[:2]):
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = allow_tf32
+    if _read(_PRECISIONS[2]) is not None:
+        _set_precisions((precision,) * len(_places()))
 
 
 def _set_precisions(precisions: tuple[str, ...]) -> None:

@@ -130,7 +130,7 @@ def compare_libraries(  # noqa: PLR0913, PLR0917 - one argument per option or gr
     among: Annotated[Given, FromConfig(("libraries", "repaired", "max_queries"))] = {},  # noqa: B006
     seed: Annotated[int, typer.Option(help="random seed")] = 0,
     device: Annotated[str, typer.Option(help="device: cpu, cuda, cuda:1, mps")] = "cpu",
-    batch: Annotated[Given, FromConfig(("batch_size", "draws", "eot"))] = {},  # noqa: B006
+    batch: Annotated[Given, FromConfig(("batch_size", "precision", "draws", "eot"))] = {},  # noqa: B006
     how: Annotated[Given, LOADING] = {},  # noqa: B006
     defaults: Annotated[bool, typer.Option("--defaults", help="use each library's default parameters")] = False,
     view: TableOptions = FITTING,
@@ -204,7 +204,7 @@ def _run_comparison(config: Any, rows: list[Any]) -> tuple[Any, Any, dict[str, A
     images = load_data_for(classifier, config.data, config.limit)
     threat_model = threat_model_of(asked, rows, images.inputs[0].numel())
     _warn_before(rows, asked, threat_model, config.eot if classifier.random else 1)
-    limits = {"max_queries": config.max_queries, "batch_size": config.batch_size}
+    limits = {"max_queries": config.max_queries, "batch_size": config.batch_size, "precision": config.precision}
     passes = {row.name: passes_of_row(row, asked.parameters, threat_model.norm) for row in rows}
     work = {name: (len(images.labels), each) for name, each in passes.items()}
     with show_progress(len(rows) * len(images.labels), work) as progress:

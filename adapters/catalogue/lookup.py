@@ -32,7 +32,7 @@ _RELATIVE_STEPS = ("rel_stepsize", "relative_step_size")
 _STEPS_LEFT_OPEN = {"torchattack": "1 epsilon / steps"}
 
 # Given to every attack by `run_attack` itself, whatever the library.
-UNIVERSAL = ("max_queries", "batch_size")
+UNIVERSAL = ("max_queries", "batch_size", "precision")
 
 
 def find_attack(name: str) -> Attack:

@@ -16,7 +16,7 @@ from ...errors import ModelFailed
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of, load_class, load_context, load_driver
 from ..models.classifier import Classifier
-from ..switches import switches_kept
+from ..switches import in_precision, switches_kept
 from ..threat_model import ThreatModel
 from ..user_code import describe_error, guarded, was_interrupted
 from .queries import BudgetSpent, QueryCounter
@@ -75,11 +75,13 @@ class Meter(NamedTuple):
     """What a call is held to: the queries that each image may still cost, shape (n,), or None; a trace, or None.
 
     `asked` is called with the number of passes that were just made, so that somebody who waits can be told.
+    The `precision` is that of the passes; None: as torch is set.
     """
 
     allowance: Tensor | None = None
     trace: TraceOfCall | None = None
     asked: Callable[[int], object] | None = None
+    precision: str | None = None
 
 
 class _Probabilities(nn.Module):
@@ -130,12 +132,13 @@ def call_library(
         scores=_scores_of(row),
         trace=meter.trace,
         asked=meter.asked,
+        precision=meter.precision,
     )
     has_start = torch.ones_like(batch.labels, dtype=torch.bool)
     returned, error, started = batch.inputs, None, time.perf_counter()
     process = _Process([], [])
     try:
-        with undisturbed(seed, process), load_context(row)():
+        with in_precision(meter.precision), undisturbed(seed, process), load_context(row)():
             supplied: dict[str, Any] = {"seed": seed, "num_classes": counter.num_classes}
             if "starting_points" in row.params:
                 supplied["starting_points"], has_start = find_starting_points(counter, *batch, seed)

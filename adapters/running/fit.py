@@ -16,12 +16,14 @@ from ..attack import Implementation
 from ..catalogue.lookup import check_settings, load_apply, load_class, load_context, load_fit, row_of
 from ..models.classifier import Classifier
 from ..models.restoring import StateGuard
+from ..switches import in_precision
 from ..threat_model import ThreatModel
 from ..user_code import name_error
 from .access import has_gradients
 from .call import Images, Returned, undisturbed
 from .draws import clean_logits
 from .judge import UNCHANGED
+from .precision import check_precision
 from .queries import QueryCounter
 
 _NAMED = 3  # arrays that a line names, each with its shape
@@ -118,6 +120,7 @@ def fit_attack(
             raise Unsupported(
                 f"{row.name} learns by gradients, and {classifier.name} gives none; fit it on a surrogate"
             )
+        check_precision(settings.get("precision"), classifier)
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
             raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")
@@ -132,8 +135,10 @@ def fit_attack(
             threat_model,
             order=row.order,
             needs_gradients=True,
+            precision=settings.get("precision"),
         )
-        words: dict[str, Any] = {row.params[name]: value for name, value in settings.items()} | dict(row.fixed)
+        words: dict[str, Any] = {row.params[name]: value for name, value in settings.items() if name in row.params}
+        words |= dict(row.fixed)
         known = {"seed": seed, "num_classes": counter.num_classes}
         words |= {row.params[name]: value for name, value in known.items() if name in row.params}
         if target is not None:
@@ -143,7 +148,8 @@ def fit_attack(
             return load_fit(row)(attack_class, counter, images.inputs.clone(), images.labels, threat_model, **words)
 
         start = time.perf_counter()
-        learned = _learn(row, classifier, learn, seed)
+        with in_precision(settings.get("precision")):
+            learned = _learn(row, classifier, learn, seed)
         return Fitted(
             implementation=row.name,
             threat_model=threat_model,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models.classifier import PASS_SIZE, Classifier
+from ..switches import asked_in
 from ..threat_model import ThreatModel
 from .budget import Budget, BudgetSpent
 from .judge import UNCHANGED
@@ -40,6 +41,7 @@ class QueryCounter(nn.Module):
         scores: what a score-based attack makes of the logits, noted in `seen`; None: it sees none.
         trace: notes the nearest example of each image; None: nobody wants to know.
         asked: called with the number of passes that were just made; None: nobody waits for it.
+        precision: of the passes, see `precision`; None: as torch is set.
     """
 
     def __init__(  # noqa: PLR0913 - what is attacked by position, the choices by keyword
@@ -56,12 +58,13 @@ class QueryCounter(nn.Module):
         scores: Callable[[Tensor], Tensor] | None = None,
         trace: TraceOfCall | None = None,
         asked: Callable[[int], object] | None = None,
+        precision: str | None = None,
     ):
         super().__init__()
         self.classifier = classifier
         self._images = inputs.detach()
         self._order, self._needs_gradients, self._scores, self._trace = order, needs_gradients, scores, trace
-        self._asked = asked
+        self._asked, self._precision = asked, precision
         self._draws = classifier.eot if classifier.random else 1
         # Calls on the whole batch are counted in plain integers: nothing to allocate, nothing to wait for on a GPU.
         self._whole = {"forwards": 0, "backwards": 0}
@@ -141,6 +144,10 @@ class QueryCounter(nn.Module):
 
     def _draw(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
         """One pass; without gradients in parts: SPSA asks about 2048 images at once, some 40 GB at 224 x 224."""
+        with asked_in(self._precision, self.classifier.device):
+            return self._pass(inputs, owners)
+
+    def _pass(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
         if not (inputs.requires_grad and torch.is_grad_enabled()):
             whole = len(inputs) <= PASS_SIZE
             return self.classifier(inputs) if whole else self.classifier.predict_logits(inputs)

@@ -21,6 +21,7 @@ from .draws import clean_logits, drawing
 from .evidence import Evidence
 from .fit import Fitted, apply_fitted, check_fitted, learned_words
 from .judge import distances_of
+from .precision import check_precision
 from .queries import NoGradients, distinguishable
 from .seeding import call_seed
 from .steadiness import is_steady
@@ -87,7 +88,8 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         eot: answers of such a model whose mean logits the attack sees (and the gradient of the mean): expectation over
             transformation (Athalye et al. 2018). Each is a query; 1 if nobody says. Other models are asked once.
         **parameters: canonical parameters (`parameters.PARAMETERS`); besides the row's: `restarts` for a row that
-            draws random numbers, `max_queries`, and `batch_size` (default 32; a row that couples its images gets 1).
+            draws random numbers, `max_queries`, `batch_size` (default 32; a row that couples its images gets 1), and
+            `precision` of its passes (`PRECISIONS`; default: as torch is set). The judge's are in full float32.
 
     Returns:
         One entry per image, see `AttackResult`. `success` holds after clipping to the ball and to [0, 1] and scoring
@@ -119,6 +121,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         check_aim(classifier, threat_model)
         if fitted is None or row.learned:
             check_access(row, classifier, inputs, norm=threat_model.norm, aimed=targets is not None)
+            check_precision(settings.get("precision"), classifier)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
         places = _check_whole(
             "first", first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first, labels
@@ -199,7 +202,8 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
                     call = apply_fitted(row, fitted, evidence.images.pick(rows), rules)
                 else:
                     words = pick_words(kwargs, rows, classifier.device) | learned
-                    meter = evidence.meter(rows, remaining.get("max_queries"))._replace(asked=asked)
+                    meter = evidence.meter(rows, remaining.get("max_queries"))
+                    meter = meter._replace(asked=asked, precision=remaining.get("precision"))
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call._replace(rows=rows))
                 calls, error = calls + 1, call.error or error

@@ -15,7 +15,7 @@ from ...adapters.models.classifier import DRAWS
 from ...adapters.models.remote.transport import REQUEST_SIZE, TIMEOUT, Transport, read_rate
 from ...adapters.models.room.isolating import SECONDS, Isolate, Isolation
 from ...adapters.models.zoo.load import known_models, match_models
-from ...adapters.parameters import PARAMETERS, check_parameter, parse_number, parse_parameter
+from ...adapters.parameters import PARAMETERS, PRECISIONS, check_parameter, parse_number, parse_parameter
 from ...adapters.paths import expand_path
 from ...adapters.running.draws import MOST_DRAWS
 from ...adapters.running.targets import check_target
@@ -31,9 +31,9 @@ from ..user_metrics import find_metric
 from .schema import Option, check_record, show_value
 
 if TYPE_CHECKING:
-    LibraryName = str
+    LibraryName = PrecisionName = str
 else:
-    LibraryName = Literal[tuple(LIBRARIES)]
+    LibraryName, PrecisionName = Literal[tuple(LIBRARIES)], Literal[PRECISIONS]
 Transfer = Literal["no", "simple", "full"]
 Examples = Literal["own", "original", "both"]
 Order = Literal["given", "cheap-first"]
@@ -111,6 +111,7 @@ class Config:
         seeds: each cell once with each.
         max_queries: forward plus backward passes per image, at most.
         batch_size: images per library call.
+        precision: of the attacks' passes; the judge's are in full float32. None: as torch is set.
         shard_size: images that are attacked, measured and saved at once.
         order: of the cells of a model: as given, or those first whose images are expected to cost the fewest passes.
         stop_when_fooled: of the attacks under one threat model each is made on the images only that none before it, in
@@ -175,6 +176,9 @@ class Config:
     seeds: Annotated[tuple[Seed, ...], MinLen(1), Option("random seed", name="seed")] = (0,)
     max_queries: Annotated[Count | None, Option("limit of forward plus backward passes per image")] = None
     batch_size: Annotated[Count | None, Option("images per call of a library")] = None
+    precision: Annotated[
+        PrecisionName | None, Option("precision of attacks' passes: float32, tf32, bfloat16; judged in float32")
+    ] = None
     shard_size: Annotated[Count, Option("images per shard; a killed run loses at most the shard in progress")] = (
         SHARD_SIZE
     )
@@ -229,6 +233,8 @@ class Config:
             raise InvalidInput("attacks: expected a list of tables, each under [[attacks]], got one table")
         _store(self, check_record(Config, values))
         self.transport()
+        if self.precision == "tf32" and not self.device.startswith("cuda"):
+            raise InvalidInput(f"precision: tf32 is of NVIDIA GPUs, and the device is {self.device}")
         _refuse_files(self)
         for place, measure in enumerate(self.measures):
             if is_file_name(measure) and not is_group(measure):

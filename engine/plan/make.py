@@ -446,10 +446,12 @@ def _cell(
 
 
 def _limited(config: Config, choice: AttackChoice) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
-    """The parameters and the grid of a choice, with the batch size and the budget of queries that hold for all."""
+    """The parameters and the grid of a choice, with batch size, precision and budget of queries that hold for all."""
     parameters, grid = dict(choice.parameters), dict(choice.grid)
     if config.batch_size is not None:
         parameters.setdefault("batch_size", config.batch_size)
+    if config.precision is not None:
+        parameters.setdefault("precision", config.precision)
     if config.max_queries is not None:
         parameters["max_queries"] = min(config.max_queries, parameters.get("max_queries", config.max_queries))
         if "max_queries" in grid:

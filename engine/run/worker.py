@@ -1,7 +1,7 @@
 """Does one piece of work anywhere: load what it needs, attack, measure, hand back a table. It writes nothing."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
 from typing import Any
 from weakref import ref
@@ -92,7 +92,9 @@ class Workbench(LastLoaded):
             )
         else:
             gives = "" if classifier.outputs in (None, "logits") else classifier.outputs
-            about = {"gpu": describe_gpu(classifier.device), "traffic": self._take_traffic()}
+            cells = () if task.cell is None else task.cell.members
+            asked = {each.parameters.get("precision") for each in cells} or {None}
+            about = {"gpu": describe_gpu(classifier.device, asked), "traffic": self._take_traffic()}
             about |= {"outputs": gives, "output_note": classifier.output_note}
             return outcome._replace(seconds=time.perf_counter() - start, **about)
         finally:
@@ -280,16 +282,24 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
     return ""
 
 
-def describe_gpu(device: torch.device) -> str:
-    """Name of the GPU, and what attacks round to TF32, by torch's defaults convolutions; "" for another device."""
+def describe_gpu(device: torch.device, asked: Collection[str | None] = (None,)) -> str:
+    """Name of the GPU, and what attacks round, by torch's defaults convolutions to TF32; "" for another device.
+
+    Args:
+        device: where the model computes.
+        asked: the precisions that the attacks were given; None: as torch is set.
+    """
     if device.type != "cuda":
         return ""
     cudnn: Any = torch.backends.cudnn
     parts = {"convolutions": getattr(cudnn, "conv", cudnn), "matrix products": torch.backends.cuda.matmul}
-    rounded = [name for name, part in parts.items() if _in_tf32(part)]
-    return torch.cuda.get_device_name(device) + (
-        f" ({' and '.join(rounded)} of attacks in TF32, judged in float32)" if rounded else ""
-    )
+    if "tf32" in asked:
+        rounded = list(parts)
+    else:
+        rounded = [name for name, part in parts.items() if _in_tf32(part)] if None in asked else []
+    words = [f"{' and '.join(rounded)} of attacks in TF32"] if rounded else []
+    words += ["attacks in bfloat16"] if "bfloat16" in asked else []
+    return torch.cuda.get_device_name(device) + (f" ({', '.join(words)}, judged in float32)" if words else "")
 
 
 def _in_tf32(part: Any) -> bool:

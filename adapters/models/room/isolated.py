@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from ....errors import ModelDied, Unsupported
-from ...switches import is_full_float32
+from ...switches import precision_now
 from ...user_code import one_line
 from ..classifier import Classifier
 from ..outputs import check_logits
@@ -47,7 +47,7 @@ class RemoteLayers(nn.Module):
 
     def _ask(self, inputs: Tensor, *, gradients: bool) -> tuple[Tensor, int | None]:
         expected = self.answers.expected_classes
-        how = {"gradients": gradients, "expected": expected, "exact": is_full_float32()}
+        how = {"gradients": gradients, "expected": expected, "precision": precision_now()}
         answer, tensors = self.room.ask("forward", [inputs.detach()], **how)
         if len(tensors) != 1:
             raise self.room.refuse(f"expected logits, got {len(tensors)} tensors")

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ....errors import DavylampError, ModelFailed
 from ....memory import keep_freed_memory
-from ...switches import full_float32
+from ...switches import asked_in, in_precision
 from ...user_code import describe_error, one_line
 from ..classifier import Classifier
 from ..identity.digest import identify_model
@@ -50,7 +50,7 @@ class Resident:
     def __init__(self, wire: socket.socket):
         self._wire = wire
         self._memory: dict[str, SharedBytes] = {}  # "inward" with questions, "outward" with answers
-        self._graphs: dict[int, tuple[Tensor, Tensor]] = {}
+        self._graphs: dict[int, tuple[Tensor, Tensor, str | None]] = {}
         self._numbers = count()
         self._pending: Answer | None = None
         self._operations: Mapping[str, Callable[..., Answer]] = {
@@ -134,10 +134,11 @@ class Resident:
         facts |= {"handed_over_training": self.classifier.handed_over_training}
         return {"facts": facts}, []
 
-    def _forward(self, tensors: list[Tensor], gradients: bool, expected: int, exact: bool) -> Answer:
+    def _forward(self, tensors: list[Tensor], gradients: bool, expected: int, precision: str | None) -> Answer:
         self.classifier.answers.expect_classes(expected)
         inputs = tensors[0].to(self.classifier.device)
-        with torch.set_grad_enabled(gradients), full_float32() if exact else nullcontext():
+        asked = asked_in(precision, self.classifier.device)
+        with torch.set_grad_enabled(gradients), in_precision(precision), asked:
             leaf = inputs.requires_grad_(gradients)
             logits = self.classifier(leaf)
         values: dict[str, Any] = {
@@ -146,13 +147,13 @@ class Resident:
         }
         if logits.requires_grad:
             values["graph"] = next(self._numbers)
-            self._graphs[values["graph"]] = leaf, logits
+            self._graphs[values["graph"]] = leaf, logits, precision
         return values, [logits.detach().cpu()]
 
     def _backward(self, tensors: list[Tensor], graph: int) -> Answer:
-        leaf, logits = self._graphs[graph]
+        leaf, logits, precision = self._graphs[graph]
         try:
-            with self.classifier.surroundings:
+            with self.classifier.surroundings, in_precision(precision):
                 (gradient,) = torch.autograd.grad(
                     logits, leaf, tensors[0].to(logits), retain_graph=True, allow_unused=True
                 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from davylamp.adapters import IMPLEMENTATIONS, ThreatModel, run_attack
+from davylamp.adapters import IMPLEMENTATIONS, QueryCounter, ThreatModel, run_attack
 from davylamp.adapters.models.identity.digest import identify_model
 from davylamp.adapters.models.room.isolated import inside, load_isolated, renew
 from davylamp.adapters.models.room.isolating import Isolation, read_files
@@ -70,6 +70,14 @@ class Quirky(nn.Module):
     def forward(self, inputs):
         logits = self.net(inputs)
         return self.quirk(logits) if len(inputs) == 3 else logits
+
+
+class Sixteen(nn.Module):
+    """Its logits are larger by 1 where products are rounded to bfloat16; its gradient is twice as large there."""
+
+    def forward(self, inputs):
+        rounded = torch.eye(2) @ torch.eye(2)
+        return net()(inputs) * (1 + float(rounded.dtype == torch.bfloat16))
 
 
 class Rounded(nn.Module):
@@ -301,6 +309,22 @@ def test_it_is_judged_in_full_float32(file, here, digits):
     logits = here.predict_logits(inputs)
     assert torch.equal(rounded.predict_logits(inputs), logits + 1)
     assert torch.equal(judged(rounded, inputs, digits.labels[:4], None, 0).logits, logits)
+
+
+def test_an_attack_has_its_precision_in_the_room(file, digits):
+    """`Sixteen` doubles logits and gradients where products are in bfloat16."""
+    here, there = load_model(f"{file}:net"), load_isolated(f"{file}:Sixteen", "cpu", AUTO)
+    inputs, labels = digits.inputs[:4], digits.labels[:4]
+    gradients = []
+    for classifier, precision in ((here, None), (there, None), (there, "bfloat16")):
+        counter = QueryCounter(classifier, inputs, labels, ThreatModel("linf", 0.1), precision=precision)
+        asked = inputs.clone().requires_grad_()
+        gradients.append(torch.autograd.grad(counter(asked).sum(), asked)[0])
+    assert torch.equal(gradients[0], gradients[1])
+    ratio = gradients[2][gradients[0] != 0] / gradients[0][gradients[0] != 0]
+    assert abs(float(ratio.median()) - 2) < 0.05  # and they are rounded
+    judged_there = judged(there, inputs, labels, None, 0).logits
+    assert torch.equal(judged_there, here.predict_logits(inputs))
 
 
 def test_a_model_that_draws_draws_what_it_would_here(file, digits):

@@ -16,7 +16,7 @@ import davylamp
 from davylamp.adapters import Classifier, ThreatModel, run_attack
 from davylamp.adapters.models.restoring import StateGuard
 from davylamp.adapters.running.seeding import seeded
-from davylamp.adapters.switches import full_float32, is_full_float32, switches_kept
+from davylamp.adapters.switches import full_float32, precision_now, switches_kept
 from davylamp.engine.run.measure import _spent
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -124,7 +124,7 @@ class Watched(nn.Module):
         self.module, self.passes = module, []
 
     def forward(self, inputs):
-        self.passes.append((is_full_float32(), inputs.requires_grad))
+        self.passes.append((precision_now() == "float32", inputs.requires_grad))
         return self.module(inputs)
 
 
@@ -148,21 +148,21 @@ def test_full_float32_leaves_every_precision_as_it_was():
         torch.set_float32_matmul_precision("medium")
         before = [place.fp32_precision for place in places]
         with full_float32():
-            assert is_full_float32()
+            assert precision_now() == "float32"
             assert torch.get_float32_matmul_precision() == "highest"
             assert not torch.backends.cudnn.allow_tf32
         assert [place.fp32_precision for place in places] == before
         assert torch.get_float32_matmul_precision() == "medium"
         assert torch.backends.cudnn.allow_tf32
-        assert not is_full_float32()
+        assert precision_now() != "float32"
 
 
 def test_full_float32_in_the_newer_way(newer_way):
     with full_float32():
-        assert is_full_float32()
+        assert precision_now() == "float32"
         assert newer_way.fp32_precision == "ieee"
     assert newer_way.fp32_precision == "tf32"
-    assert not is_full_float32()
+    assert precision_now() != "float32"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,8 @@ MISTAKES: list[tuple[dict, str]] = [
     ({"limit": 10**23}, "limit: expected a whole number <= 2147483647"),
     ({"max_queries": 10**5000}, "max_queries: expected a whole number <= 2147483647, got a very long int"),
     ({"batch_size": 1e20}, "batch_size: expected a whole number, got 1e+20"),
+    ({"precision": "float16"}, "unknown precision 'float16'; did you mean bfloat16 or float32"),
+    ({"precision": "tf32"}, "precision: tf32 is of NVIDIA GPUs, and the device is cpu"),
     ({"seeds": ["a"]}, 'seeds[0]: expected a whole number, got "a"'),
     ({"seeds": [0, -1]}, "seeds[1]: expected a whole number >= 0, got -1"),
     ({"seeds": [2**32]}, "seeds[0]: expected a whole number <= 4294967295, got 4294967296"),

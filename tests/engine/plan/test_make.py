@@ -1,5 +1,6 @@
 """Cells: what they contain, and keys that change exactly when something that matters does."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,9 @@ import torch
 from torch import nn
 
 from davylamp.adapters import Classifier, ThreatModel
+from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import digest_data, digest_model
-from davylamp.engine import AttackChoice, Config, make_plan
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.cell import Cell, ModelOnData
 from davylamp.errors import DavylampError, InvalidInput, Unsupported
 
@@ -147,3 +149,38 @@ def test_a_search_keeps_its_step_size_relative(digits, images):
 def test_what_cannot_run_is_refused_before_anything_runs(config, error, digits, images):
     with pytest.raises(error):
         make_plan(config, models={"a": digits.classifier}, data=images)
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        ("foolbox:pgd", {"precision": "bfloat16"}),
+        ("best(foolbox:pgd)", {"precision": "bfloat16"}),
+        ("best(adv-lib:fmn,foolbox:pgd)", {"precision": "bfloat16", "max_queries": 60}),
+    ],
+)
+def test_a_precision_is_a_part_of_every_cell_and_of_what_it_runs(digits, tmp_path, attack, words):
+    seen = []
+
+    class Noting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = deepcopy(digits.module)
+
+        def forward(self, inputs):
+            logits = self.net(inputs)
+            seen.append(logits.dtype)
+            return logits
+
+    data = Data(digits.inputs[:3], digits.labels[:3], ["a", "b", "c"])
+    config = Config(attacks=(AttackChoice(attack, "linf"),), max_queries=60, measures=("cost",))
+    chosen = replace(config, precision="bfloat16")
+    model = Classifier(Noting())
+    (plain,), (cell,) = (make_plan(each, models={"net": model}, data=data).cells for each in (config, chosen))
+    assert words.items() <= cell.parameters.items()
+    assert "precision" not in plain.parameters
+    assert plain.key != cell.key
+    seen.clear()
+    assert evaluate(make_plan(chosen, models={"net": model}, data=data), ResultsStore(tmp_path)).done == 1
+    assert set(seen) == {torch.bfloat16, torch.float32}
+    assert seen.count(torch.bfloat16) > 20

@@ -167,12 +167,16 @@ def test_the_gpu_and_its_rounding_are_known(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"card {device.index or 0}")
     assert describe_gpu(torch.device("cpu")) == ""
     assert describe_gpu(torch.device("cuda", 1)) == "card 1 (convolutions of attacks in TF32, judged in float32)"
+    asked = [({"bfloat16"}, " (attacks in bfloat16, judged in float32)"), ({"float32"}, "")]
+    asked += [({"tf32"}, " (convolutions and matrix products of attacks in TF32, judged in float32)")]
+    for precision, words in asked:
+        assert describe_gpu(torch.device("cuda"), precision) == "card 0" + words
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     assert describe_gpu(torch.device("cuda")) == "card 0"
 
 
 def test_the_gpu_stands_in_records_and_on_the_page(small_plan, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "describe_gpu", lambda device: "some card")
+    monkeypatch.setattr(worker, "describe_gpu", lambda device, asked: "some card")
     evaluate(replace(small_plan, cells=small_plan.cells[:1]), ResultsStore(tmp_path))
     ((_, record),) = ResultsStore(tmp_path).read_all("cells")
     assert record.meta["gpu"] == "some card"
