@@ -1,16 +1,16 @@
 """One point on a GPU: the batch, the layout and the precision that pay there, and what an attack adds to its passes.
 
-Of each model first the size of a batch by measurement (`batch_size`), then, in batches of that size, in turns:
+Of each model first the size of a batch by measurement (`batch_size`), then, in batches of that size, in turns, bare
+passes, forward with backward to the image, in each precision that `--precision` takes and as torch is set, with the
+channels first and last. Of the first model, which has learned something, besides:
 
-- bare passes, forward with backward to the image, in each precision that `--precision` takes and as torch is set, with
-  the channels first and last;
 - PGD by `run_attack` in each precision, channels first, against bare passes in the same precision: its time over that
   of as many steps; how many examples fool the model in the attack's own precision, and how many of these the judge
   confirms in float32;
 - PGD by each library, called directly on the same prepared model, against `run_attack`.
 
-The labels are the model's own predictions, so that every image is attacked. Only `demo:efficientnet-lite0` has learned
-anything; time does not depend on the others' random weights, what fools them says nothing of robustness.
+The labels are the model's own predictions, so that every image is attacked. Time does not depend on the random weights
+of the other models.
 
 Run: python -m davylamp.benchmarks.speed.gpu [--quick] [--device cuda] [--models demo:efficientnet-lite0 resnet50]
     [--rounds 5] [--steps 40] [--out FILE] [--json FILE]
@@ -42,7 +42,7 @@ from davylamp.memory import keep_freed_memory
 
 MODELS = ("demo:efficientnet-lite0", "resnet50", "vit_b_16")
 LIBRARIES = ("art", "foolbox", "torchattacks")
-LARGEST = 512  # images of a batch
+LARGEST = 256  # images of a batch
 WAYS = (None, *PRECISIONS)
 THREAT, STEP = ThreatModel("linf", 0.5 / 255), 0.1 / 255  # small, so that not everything is fooled
 LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
@@ -194,11 +194,11 @@ def library_figures(point: Point, device: str, steps: int, rounds: int) -> list[
     return figures
 
 
-def write_point(point: Point, device: str, steps: int, rounds: int) -> tuple[list[str], list[SpeedFigure]]:
-    """The part of the page about a model, and its figures."""
+def write_point(
+    point: Point, device: str, steps: int, rounds: int, *, attacked: bool
+) -> tuple[list[str], list[SpeedFigure]]:
+    """The part of the page about a model, and its figures; of one that is not attacked the bare passes alone."""
     passes, bare = bare_table(point, device, rounds)
-    attacks, figures = attack_rows(point, bare, device, steps, rounds)
-    figures += library_figures(point, device, steps, rounds)
     speeds = ", ".join(f"{size}: {speed:.0f}" for size, speed in point.speeds.items())
     lines = [
         f"## {point.name}",
@@ -207,6 +207,12 @@ def write_point(point: Point, device: str, steps: int, rounds: int) -> tuple[lis
         "",
         table(("bare passes, channels", "a second", "ms an image", "times float32, first"), passes, markdown=True),
         "",
+    ]
+    if not attacked:
+        return lines, []
+    attacks, figures = attack_rows(point, bare, device, steps, rounds)
+    figures += library_figures(point, device, steps, rounds)
+    lines += [
         table(
             (
                 "PGD's precision",
@@ -255,9 +261,10 @@ def main() -> None:
     parts, figures = [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in options.models[: 1 if options.quick else None]:
+        for place, name in enumerate(options.models[: 1 if options.quick else None]):
             with torch.cuda.device(options.device) if options.device.startswith("cuda") else nullcontext():
-                lines, found = write_point(find_point(name, options.device, largest), options.device, steps, rounds)
+                point = find_point(name, options.device, largest)
+                lines, found = write_point(point, options.device, steps, rounds, attacked=not place)
             print("\n".join(lines), flush=True)
             parts += lines
             figures += found

@@ -2,12 +2,12 @@
 
 import platform
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ... import __version__
 from ...adapters import find_implementation, run_attack
 from ...adapters.catalogue.lookup import find_library
 from ...adapters.data.datasets import Data
@@ -51,7 +51,7 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
 
 def make_versions() -> dict[str, str]:
     """Of what the weights depend on."""
-    return {"davylamp": version("davylamp"), "torch": torch.__version__, "python": platform.python_version()}
+    return {"davylamp": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def describe_measured(measured: Mapping[str, Any]) -> str:
