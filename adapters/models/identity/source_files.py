@@ -5,6 +5,7 @@ import hashlib
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -101,9 +102,30 @@ def _installed_roots() -> tuple[Path, ...]:
 
 
 def _is_installed(path: Path) -> bool:
-    """Whether a file lies where packages are installed: an editable package does not."""
+    """Whether a file lies where packages are installed: an editable package does not.
+
+    That is Python's own folder for them, or any other on its path (`pip install --target`, a cluster's modules) of a
+    package that an installer has noted there.
+    """
     path = _resolved(path)
-    return any(root in path.parents for root in _installed_roots()) or "site-packages" in path.parts
+    if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
+        return True
+    parents = set(path.parents)
+    if not parents.isdisjoint(_installed_roots()):
+        return True
+    roots = parents.intersection(_resolved(Path(entry or ".")) for entry in sys.path)
+    return any(path.relative_to(root).parts[0].removesuffix(".py") in _noted_in(root) for root in roots)
+
+
+@cache
+def _noted_in(root: Path) -> frozenset[str]:
+    """The modules and packages at the top of a folder that installers have noted there (`*.dist-info/RECORD`)."""
+    names = set()
+    for record in root.glob("*.dist-info/RECORD"):
+        with suppress(OSError, ValueError):
+            lines = record.read_text(encoding="utf-8").splitlines()
+            names.update(line.partition("/")[0].partition(",")[0].removesuffix(".py") for line in lines)
+    return frozenset(names)
 
 
 @cache

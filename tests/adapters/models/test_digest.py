@@ -1,6 +1,7 @@
 """The digest of a model changes whenever its answers could, and with nothing else; what it can't see is said."""
 
 import functools
+import importlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from torch import nn
 from davylamp.adapters import Classifier
 from davylamp.adapters.models.folding import fold_batch_norms
 from davylamp.adapters.models.identity.digest import digest_model, identify_model
+from davylamp.adapters.models.identity.source_files import Sources, state_of_code
 from davylamp.adapters.models.zoo.load import load_model
 
 
@@ -280,6 +282,34 @@ def test_the_code_of_a_model_counts_and_nothing_about_its_place(tmp_path):
     assert levels != first
     assert edited_plain != plain
     assert "Net.forward uses requests: what answers from elsewhere may change" in elsewhere
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_package_anywhere_on_the_path_is_known_by_its_version(tmp_path, monkeypatch, noted):
+    """As `pip install --target` leaves it; a folder that no installer has noted is the user's, with all its files."""
+    libs, name = tmp_path / "libs", f"netlib_{noted}".lower()
+    (libs / name).mkdir(parents=True)
+    (libs / name / "__init__.py").write_text(f"from {name} import helper\nfrom {name}.parts import Part\n")
+    (libs / name / "parts.py").write_text("class Part:\n    pass\n")
+    (libs / name / "helper.py").write_text("ONE = 1\n")
+    about = libs / f"{name}-1.2.3.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n")
+    (about / "RECORD").write_text(f"{name}/__init__.py,,\n{name}/parts.py,,\n{name}/helper.py,,\n" if noted else "")
+    (libs / "loose.py").write_text("TWO = 2\n")
+    net = tmp_path / "net.py"
+    net.write_text(f"import {name}\nimport loose\n")
+    monkeypatch.syspath_prepend(libs)
+    before = state_of_code(net)
+    assert len(before) == (2 if noted else 5)  # the file and loose.py; and those of the folder
+    importlib.import_module(name)
+    sources = Sources()
+    assert sources.add_module(f"{name}.parts") == ("installed" if noted else "local")
+    assert (f"{name} 1.2" in sources.digests()) == noted
+    (libs / name / "helper.py").write_text("ONE = 2\n")
+    assert (state_of_code(net) == before) == noted
+    (libs / "loose.py").write_text("TWO = 3\n")
+    assert state_of_code(net) != before
 
 
 def test_known_models_have_one_digest_folded_or_not():
