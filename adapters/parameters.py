@@ -19,7 +19,7 @@ PARAMETERS: Mapping[str, Parameter] = {
     "restarts": Parameter(int, 1, _INFINITY, "independent runs, each with its own seed; an image stops when fooled"),
     "max_queries": Parameter(int, 1, _INFINITY, "forward plus backward passes that one image may cost"),
     "batch_size": Parameter(int, 1, _INFINITY, "images that a library gets in one call"),
-    "precision": Parameter(str, 0, 0, "of its passes: 'float32', 'tf32' or 'bfloat16'; it is judged in float32"),
+    "precision": Parameter(str, 0, 0, "what its passes compute in: 'float32', 'tf32' or 'bfloat16'; judged in float32"),
     "confidence": Parameter(float, 0, _INFINITY, "logit margin that an adversarial image must have"),
     "decay": Parameter(float, 0, _INFINITY, "momentum: weight of the accumulated gradient"),
     "binary_search_steps": Parameter(int, 1, _INFINITY, "rounds of the search for the trade-off constant or radius"),

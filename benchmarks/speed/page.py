@@ -27,6 +27,7 @@ from davylamp import __version__
 from davylamp.benchmarks.speed.figures import SpeedFigure, read_figures
 
 FOLDER = Path(__file__).parent
+GPU_PAGE = FOLDER / "GPU.md"  # `gpu` writes it where there is one
 SCRIPTS = {
     "start": ("Starting", ()),
     "adapters": ("What davylamp costs on top of a library", ()),
@@ -130,6 +131,7 @@ def write_page(results: dict[str, tuple[list[SpeedFigure], str, float]], scale: 
         f"- {date}; {sum(seconds for _, _, seconds in results.values()) / 60:.0f} minutes",
         f"- {machine()}",
         f"- {versions()}",
+        *(["- on a GPU: [GPU.md](GPU.md), one point, and what it predicts"] if GPU_PAGE.is_file() else []),
         "",
         "## Beside the peers, in one run",
         "",

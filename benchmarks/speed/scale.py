@@ -13,8 +13,8 @@ on them). F and B of its attacks are those of its Table 5; C&W, SSAH, AdvGAN and
 taken to cost as much as EAD. RobustBench: 10 000 images of 32 x 32, AutoAttack's own numbers of iterations, WRN-28-10.
 
 Without a GPU here, a GPU is assumed to sustain --tflops on passes, and to measure as fast as --cores of this machine's
-cores do; with one, passes are timed on it, and the unseen evaluation runs on it. Shards go to the GPU that is free
-first, the longest first.
+cores do; with one, passes are timed on it, in batches of 64, and the unseen evaluation runs on it. Shards go to the GPU
+that is free first, the longest first.
 
 Run: python -m davylamp.benchmarks.speed.scale [--quick] [--markdown] [--tflops 15] [--cores 8] [--device cuda]
 """
@@ -40,7 +40,9 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.plan.config import SHARD_SIZE
 
 ATTACKS = "torchattacks:pgd", "foolbox:pgd"
-SMALL = ("mobilenet_v3_small", "squeezenet1_1")  # of the cells that are run
+SMALL = ("mobilenet_v3_small", "squeezenet1_1")  # of the cells that are run on a CPU
+LARGE = ("resnet50", "vgg16")  # of those on a GPU, in batches that fill it: small work waits for its launches there
+BATCH = {"cpu": 4, "cuda": 64}  # images whose passes are timed together; a GPU's cells are run in such batches, too
 WIDE_RESNET_GFLOPS = 5.25  # WRN-28-10 at 32 x 32, multiply-adds of one forward pass
 ROBUSTBENCH = 200, 10_000  # models, images
 ROBUST_SHARE = 0.55  # of the images: what is left after APGD-CE
@@ -62,6 +64,11 @@ class CostFit(NamedTuple):
     r_squared: float
 
 
+def is_gpu(device: str) -> bool:
+    """Whether it is an NVIDIA GPU."""
+    return device.startswith("cuda")
+
+
 def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: int, device: str) -> float:
     """Seconds of evaluating every attack, with its steps, on every model."""
     models = {name: Classifier(build(name, device), device=device) for name in names}
@@ -73,7 +80,8 @@ def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: 
         for attack, steps in attacks
     )
     with tempfile.TemporaryDirectory() as folder:
-        plan = make_plan(Config(tuple(models), choices, device=device), models=models, data=data)
+        batch = {"batch_size": BATCH["cuda"]} if is_gpu(device) else {}
+        plan = make_plan(Config(tuple(models), choices, device=device, **batch), models=models, data=data)
         start = time.perf_counter()
         summary = evaluate(plan, ResultsStore(folder))
         taken = time.perf_counter() - start
@@ -82,15 +90,15 @@ def run_cells(names: Sequence[str], attacks: Sequence[tuple[str, int]], images: 
     return taken
 
 
-def fit_cells(counts: Iterable[int], steps: Iterable[int], device: str) -> CostFit:
+def fit_cells(model: str, counts: Iterable[int], steps: Iterable[int], device: str) -> CostFit:
     """Least squares, no cost below 0, of the relative errors over runs of one model and one or two attacks."""
     rows, taken = [], []
-    run_cells(SMALL[:1], [(attack, 1) for attack in ATTACKS], min(counts), device)
+    run_cells([model], [(attack, 1) for attack in ATTACKS], min(counts), device)
     for count in counts:
         for step in steps:
             for cells in (1, 2):
                 rows.append((1, count, cells, cells * count, cells * count * step))
-                taken.append(run_cells(SMALL[:1], [(attack, step) for attack in ATTACKS[:cells]], count, device))
+                taken.append(run_cells([model], [(attack, step) for attack in ATTACKS[:cells]], count, device))
     design, values = np.array(rows, dtype=float), np.array(taken)
     coefficients, _ = nnls(design / values[:, None], np.ones(len(values)))
     left = values - design @ coefficients
@@ -156,12 +164,14 @@ def report(options: argparse.Namespace) -> str:
     """Everything measured and predicted, as text."""
     device = options.device
     counts, steps, unseen = ((2, 4), (1, 2), 3) if options.quick else ((8, 16, 32), (1, 10), 24)
-    fit = fit_cells(counts, steps, device)
-    models, attacks = SMALL, [(attack, 5) for attack in ATTACKS]
+    if is_gpu(device) and not options.quick:
+        counts, steps, unseen = (64, 128, 256), (5, 20), 192
+    models, attacks = LARGE if is_gpu(device) else SMALL, [(attack, max(steps) // 2) for attack in ATTACKS]
+    fit = fit_cells(models[0], counts, steps, device)
     measured = run_cells(models, attacks, unseen, device)
-    rounds, batch = (1, 1) if options.quick else (3, 64 if device.startswith("cuda") else 4)
-    small = {name: time_passes(name, device, batch=batch, rounds=rounds) for name in SMALL}
-    scale = fit.step / sum(small[SMALL[0]])  # of a pass inside an attack
+    rounds, batch = (1, 1) if options.quick else (3, BATCH["cuda" if is_gpu(device) else "cpu"])
+    small = {name: time_passes(name, device, batch=batch, rounds=rounds) for name in models}
+    scale = fit.step / sum(small[models[0]])  # of a pass inside an attack
     predicted = sum(
         fit.model
         + unseen * fit.clean
@@ -171,8 +181,8 @@ def report(options: argparse.Namespace) -> str:
     runs = 2 * len(counts) * len(steps)
     parts = (
         f"A model costs {fit.model:.2f} s and {fit.clean * 1e3:.0f} ms an image, a cell {fit.cell:.2f} s,",
-        f"{fit.measuring * 1e3:.0f} ms an image to measure, and {fit.step * 1e3:.1f} ms an image for a step of PGD on",
-        f"{SMALL[0]} ({scale:.2f} times a bare pass); fitted to {runs} runs of {min(counts)} to {max(counts)} images,",
+        f"{fit.measuring * 1e3:.2g} ms an image to measure, and {fit.step * 1e3:.3g} ms an image for a step of PGD on",
+        f"{models[0]} ({scale:.2f} times a bare pass); fitted to {runs} runs of {min(counts)} to {max(counts)} images,",
         f"R^2 {fit.r_squared:.4f}. Unseen ({len(models)} models x {len(attacks)} attacks x {unseen} images): predicted",
         f"{predicted:.1f} s, measured {measured:.1f} s, {measured / predicted:.2f} times.",
     )
@@ -182,17 +192,17 @@ def report(options: argparse.Namespace) -> str:
     rates = [2 * gflops(chosen[name]) / each.forward / 1e3 for name, each in timed.items()]
     lines += [
         "",
-        f"Passes on {'this GPU' if device != 'cpu' else f'{torch.get_num_threads()} cores'}, batches of {batch}: "
+        f"Passes on {where(device)}, batches of {batch}: "
         f"{statistics.median(rates):.3g} TFLOP/s sustained (median of {len(rates)} architectures).",
         "",
         table(
             ("model", "forward, ms an image", "backward, ms"),
-            [(name, f"{each.forward * 1e3:.1f}", f"{each.backward * 1e3:.1f}") for name, each in timed.items()],
+            [(name, f"{each.forward * 1e3:.3g}", f"{each.backward * 1e3:.3g}") for name, each in timed.items()],
             markdown=options.markdown,
         ),
         "",
     ]
-    here = "this GPU" if device != "cpu" else "this machine"
+    here = where(device) if is_gpu(device) else "this machine"
     forecasts: list[tuple[Any, ...]] = [predictions(here, (1,), timed, wide(timed, chosen), fit, fit.measuring)]
     if device == "cpu":
         on_gpu = {name: assumed(gflops(module), options.tflops) for name, module in chosen.items()}
@@ -208,6 +218,11 @@ def report(options: argparse.Namespace) -> str:
     robust = f"RobustBench, {ROBUSTBENCH[0]} models, AutoAttack on {ROBUSTBENCH[1]} images"
     lines.append(table(("on", "how many", kind, robust, "of it measuring"), forecasts, markdown=options.markdown))
     return "\n".join(lines)
+
+
+def where(device: str) -> str:
+    """What passes were timed on."""
+    return torch.cuda.get_device_name(device) if is_gpu(device) else f"{torch.get_num_threads()} cores"
 
 
 def assumed(billions: float, tflops: float) -> Passes:
