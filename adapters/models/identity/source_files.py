@@ -6,7 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
@@ -141,9 +141,13 @@ def _short_version(package: str) -> str:
 def _digest_code(path: Path) -> str:
     """Of what a file says to Python; of its bytes if that is not Python."""
     try:
-        text = path.read_bytes()
+        return _digest_text(path.read_bytes())
     except OSError as error:
         return f"unreadable {error.errno}"
+
+
+@lru_cache(_MOST_FILES)  # a file is read again each time, and may have been edited; the same text is taken apart once
+def _digest_text(text: bytes) -> str:
     try:
         digest = hashlib.sha256()
         for word in _words(ast.parse(text)):
@@ -174,19 +178,27 @@ def _words(node: Any) -> Iterator[str]:
 def _imported_files(path: Path) -> list[Path]:
     """The local files that a file imports, anywhere in its code."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        imports = _imports_in(path.read_bytes())
+    except OSError:
         return []
-    files = []
+    return [file for name, level in imports for file in _locate(name, path, level)]
+
+
+@lru_cache(_MOST_FILES)
+def _imports_in(text: bytes) -> tuple[tuple[str, int], ...]:
+    """The names that a text imports, anywhere in its code, each with how many packages up it is looked for."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                files += _locate(alias.name, path, 0)
+            names += [(alias.name, 0) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            files += _locate(node.module or "", path, node.level)
-            for alias in node.names:
-                files += _locate(f"{node.module}.{alias.name}" if node.module else alias.name, path, node.level)
-    return files
+            inside = [f"{node.module}.{alias.name}" if node.module else alias.name for alias in node.names]
+            names += [(name, node.level) for name in (node.module or "", *inside)]
+    return tuple(names)
 
 
 def _locate(name: str, importer: Path, level: int) -> list[Path]:
