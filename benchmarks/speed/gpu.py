@@ -10,7 +10,7 @@ channels first and last. Of the first model, which has learned something, beside
 - PGD by each library, called directly on the same prepared model, against `run_attack`.
 
 The labels are the model's own predictions, so that every image is attacked. Time does not depend on the random weights
-of the other models.
+of the other models. The page ends with what `scale` measures and predicts there.
 
 Run: python -m davylamp.benchmarks.speed.gpu [--quick] [--device cuda] [--models demo:efficientnet-lite0 resnet50]
     [--rounds 5] [--steps 40] [--out FILE] [--json FILE]
@@ -21,6 +21,7 @@ import statistics
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ from davylamp.adapters.switches import asked_in, in_precision
 from davylamp.benchmarks.speed.adapters import library_call
 from davylamp.benchmarks.speed.batch_size import choose_size, measure_batches
 from davylamp.benchmarks.speed.figures import SpeedFigure, benchmark_parser, finish, ratio_of
-from davylamp.benchmarks.speed.page import machine, versions
+from davylamp.benchmarks.speed.page import machine, scale_page, versions
 from davylamp.benchmarks.speed.passes import build, seconds
 from davylamp.benchmarks.speed.scale import table
 from davylamp.memory import keep_freed_memory
@@ -48,7 +49,7 @@ THREAT, STEP = ThreatModel("linf", 0.5 / 255), 0.1 / 255  # small, so that not e
 LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
 
 
-class Point(NamedTuple):
+class GpuPoint(NamedTuple):
     """A model with its batch of images, and what it predicts of them."""
 
     name: str
@@ -58,7 +59,7 @@ class Point(NamedTuple):
     speeds: dict[int, float]
 
 
-def find_point(name: str, device: str, largest: int) -> Point:
+def find_point(name: str, device: str, largest: int) -> GpuPoint:
     """The model, and as many images as a batch should have by measurement."""
     if ":" in name:
         classifier = load_model(name, device=device)
@@ -67,7 +68,7 @@ def find_point(name: str, device: str, largest: int) -> Point:
     side = classifier.crop or 224
     speeds = dict(measure_batches(classifier, side, largest))
     images = shifted_images(choose_size(speeds), side).to(device)
-    return Point(classifier.name, classifier, images, classifier.predict_logits(images).argmax(1), speeds)
+    return GpuPoint(classifier.name, classifier, images, classifier.predict_logits(images).argmax(1), speeds)
 
 
 def shifted_images(count: int, side: int) -> Tensor:
@@ -111,7 +112,7 @@ def title_of(precision: str | None) -> str:
     return precision or "as torch is set"
 
 
-def bare_table(point: Point, device: str, rounds: int) -> tuple[list[tuple[str, ...]], dict[str | None, float]]:
+def bare_table(point: GpuPoint, device: str, rounds: int) -> tuple[list[tuple[str, ...]], dict[str | None, float]]:
     """Passes a second in every way, and the seconds of a batch with its channels first."""
     calls, count = {}, len(point.labels)
     for layout, form in LAYOUTS.items():
@@ -132,7 +133,7 @@ def bare_table(point: Point, device: str, rounds: int) -> tuple[list[tuple[str, 
 
 
 def attack_rows(
-    point: Point, bare: dict[str | None, float], device: str, steps: int, rounds: int
+    point: GpuPoint, bare: dict[str | None, float], device: str, steps: int, rounds: int
 ) -> tuple[list[tuple[str, ...]], list[SpeedFigure]]:
     """PGD in each precision: its time over bare passes, and what the judge makes of its examples."""
     settings = {"steps": steps, "step_size": STEP, "random_start": False, "batch_size": len(point.labels)}
@@ -164,7 +165,7 @@ def attack_rows(
     return rows, figures
 
 
-def library_figures(point: Point, device: str, steps: int, rounds: int) -> list[SpeedFigure]:
+def library_figures(point: GpuPoint, device: str, steps: int, rounds: int) -> list[SpeedFigure]:
     """`run_attack` over each library called directly on the same prepared model."""
     figures = []
     for library in LIBRARIES:
@@ -195,7 +196,7 @@ def library_figures(point: Point, device: str, steps: int, rounds: int) -> list[
 
 
 def write_point(
-    point: Point, device: str, steps: int, rounds: int, *, attacked: bool
+    point: GpuPoint, device: str, steps: int, rounds: int, *, attacked: bool
 ) -> tuple[list[str], list[SpeedFigure]]:
     """The part of the page about a model, and its figures; of one that is not attacked the bare passes alone."""
     passes, bare = bare_table(point, device, rounds)
@@ -240,7 +241,7 @@ def write_page(parts: Iterable[str], device: str) -> str:
         "",
         "Written by `python -m davylamp.benchmarks.speed.gpu`; do not edit. What is measured stands in its docstring.",
         "",
-        f"- {gpu}; {machine()}",
+        f"- {datetime.now(timezone.utc).date().isoformat()}; {gpu}; {machine()}",
         f"- {versions()}",
         "",
     ]
@@ -264,12 +265,22 @@ def main() -> None:
         for place, name in enumerate(options.models[: 1 if options.quick else None]):
             with torch.cuda.device(options.device) if options.device.startswith("cuda") else nullcontext():
                 point = find_point(name, options.device, largest)
-                lines, found = write_point(point, options.device, steps, rounds, attacked=not place)
+                lines, more = write_point(point, options.device, steps, rounds, attacked=not place)
             print("\n".join(lines), flush=True)
             parts += lines
-            figures += found
+            figures += more
             if options.out and not options.quick:
                 options.out.write_text(write_page(parts, options.device), encoding="utf-8")
+    if options.out and not options.quick:
+        parts += [
+            "## Scale, predicted",
+            "",
+            "`python -m davylamp.benchmarks.speed.scale`",
+            "",
+            scale_page(quick=False),
+            "",
+        ]
+        options.out.write_text(write_page(parts, options.device), encoding="utf-8")
     finish(figures, options.json)
 
 

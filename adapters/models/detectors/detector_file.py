@@ -71,7 +71,7 @@ class TrainedDetector:
                 ": other weights, layers, code or preprocessing; train the detector for it (davylamp train)"
             )
         scorer = make_scorer(self.row, classifier, self.parameters)
-        scorer.restore({name: tensor.to(classifier.device) for name, tensor in self.state.items()})
+        scorer.restore({name: tensor.cpu() for name, tensor in self.state.items()})
         return scorer
 
 

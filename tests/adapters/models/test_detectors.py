@@ -188,6 +188,28 @@ def trained(world, name, tmp_path, **given) -> tuple[Any, Any]:
 GIVEN = {"art:binary-input": QUICK, "art:binary-activation": QUICK, "davylamp:lid": {"neighbours": 10, "reference": 50}}
 
 
+@pytest.mark.parametrize("name", ["art:subset-scanning", "davylamp:kernel-density", "davylamp:lid"])
+def test_what_is_compared_on_the_cpu_stays_there_whatever_the_models_device(world, name, tmp_path, monkeypatch):
+    """A GPU's model had their state on the GPU, which NumPy and the regression do not take; "meta" holds no values."""
+    before, stored = trained(world, name, tmp_path, **GIVEN.get(name, {}))
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(Classifier, "device", torch.device("meta"))
+        again = stored.beside(world.classifier, stored.model_digest)
+    assert {tensor.device.type for tensor in again.state().values()} == {"cpu"}
+    assert torch.equal(again.score(world.images[:6]), before.score(world.images[:6]))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_gpu_gives_the_scores_of_a_cpu(world, name, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    before, stored = trained(world, name, tmp_path, **GIVEN.get(name, {}))
+    there = Classifier(deepcopy(world.classifier.model), num_classes=10, name="digits", device="cuda")
+    scores = stored.beside(there, stored.model_digest).score(world.images[:6].cuda())
+    assert scores.device.type == "cpu"
+    torch.testing.assert_close(scores, before.score(world.images[:6]), rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", DETECTORS)
 def test_a_file_gives_the_same_scores(world, tmp_path, name):
     scorer, stored = trained(world, name, tmp_path, **GIVEN.get(name, {}))

@@ -192,7 +192,7 @@ def test_a_killed_run_and_larger_shards_say_the_same(digits, profile, tree, worl
     symbols = [*COVERAGES, "EBD", "NS", "NU", "ENI"]
     tables = [build_table(folder, metrics=symbols) for folder in (world[0], tmp_path / "killed", tmp_path / "whole")]
     values = [[row.metrics[symbol].value for symbol in symbols] for (row,) in (table.rows for table in tables)]
-    assert values[0] == values[1]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)  # some processors round a product by where it lies in memory
     assert values[0] == pytest.approx(values[2], rel=1e-5)
 
 
