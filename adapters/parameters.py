@@ -84,7 +84,6 @@ FOREIGN: Mapping[str, str] = {
     ),
     **dict.fromkeys(("kappa", "conf"), "confidence"),
     **dict.fromkeys(("bs", "batchsize", "n_batch"), "batch_size"),
-    **dict.fromkeys(("dtype", "amp", "autocast", "mixed_precision"), "precision"),
     **dict.fromkeys(("momentum", "mu", "decay_factor"), "decay"),
     **dict.fromkeys(("lr", "optimizer_lr"), "learning_rate"),
     **dict.fromkeys(("initial_c", "init_const"), "initial_const"),

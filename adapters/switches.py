@@ -7,7 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -46,28 +46,35 @@ def switches_kept(names: Iterable[str] | None = None, put_back: list[str] | None
 @contextmanager
 def full_float32() -> Iterator[None]:
     """In the block torch rounds float32 nowhere: neither to TF32 nor by autocast, whatever is set for the process."""
-    with switches_kept(_PRECISIONS), ExitStack() as off:
+    with switches_kept(_PRECISIONS), no_autocast():
         _set_all("highest", allow_tf32=False, precision=_EXACT)
-        for kind in AUTOCAST:
-            if torch.is_autocast_enabled(kind):
-                off.enter_context(torch.autocast(kind, enabled=False))
         yield
 
 
 @contextmanager
 def tf32() -> Iterator[None]:
     """In the block an NVIDIA GPU may round what it multiplies to TF32, in convolutions and matrix products."""
-    with switches_kept(_PRECISIONS):
+    with switches_kept(_PRECISIONS), no_autocast():
         _set_all("high", allow_tf32=True, precision=_ROUNDED)
+        yield
+
+
+@contextmanager
+def no_autocast() -> Iterator[None]:
+    """In the block torch's autocast is off, wherever somebody has set it around."""
+    with ExitStack() as off:
+        for kind in _autocast_now():
+            off.enter_context(torch.autocast(kind, enabled=False))
         yield
 
 
 def in_precision(precision: str | None) -> AbstractContextManager[None]:
     """The switches of the process for passes in a precision (`parameters.PRECISIONS`), backward passes included.
 
-    None, and bfloat16, which is asked for at each question (`asked_in`): as they are.
+    None: as they are. With bfloat16, which is asked for at each question (`asked_in`), nothing else is in autocast.
     """
-    return {"float32": full_float32, "tf32": tf32}.get(precision or "", nullcontext)()
+    ways = {"float32": full_float32, "tf32": tf32, "bfloat16": no_autocast}
+    return ways.get(precision or "", nullcontext)()
 
 
 def asked_in(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
@@ -75,10 +82,14 @@ def asked_in(precision: str | None, device: torch.device) -> AbstractContextMana
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
+def is_autocast() -> bool:
+    """Whether somebody has set torch's autocast around this."""
+    return bool(_autocast_now())
+
+
 def precision_now() -> str | None:
     """The precision that torch is set to, for a process elsewhere; None if it is none of those that have a name."""
-    on = [kind for kind in AUTOCAST if torch.is_autocast_enabled(kind)]
-    if on:
+    if on := _autocast_now():
         return "bfloat16" if torch.get_autocast_dtype(on[0]) == torch.bfloat16 else None
     precisions = _read(_PRECISIONS[-1])
     if precisions is None:
@@ -115,13 +126,22 @@ def _set_cudnn(flags: tuple[bool, ...]) -> None:
 _PRECISIONS = ("torch's precision of matrix products", "cuDNN's TF32", "torch's precision of float32")
 _EXACT, _ROUNDED = "ieee", "tf32"
 _OF_CUDA = (0, 4, 5)  # among `_places`
-AUTOCAST = ("cpu", "cuda")  # devices that are asked whether somebody has set autocast for them
+_WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 
 
 def _places() -> tuple[Any, ...]:
     """What has a separate precision of float32."""
     cuda, mkldnn, cudnn = (getattr(torch.backends, name) for name in ("cuda", "mkldnn", "cudnn"))
     return cuda.matmul, mkldnn.matmul, mkldnn.conv, mkldnn.rnn, cudnn.conv, cudnn.rnn
+
+
+def _autocast_now() -> list[str]:
+    """The kinds of device that somebody has set autocast for."""
+    kinds = []
+    for kind in _WITH_AUTOCAST:
+        with suppress(RuntimeError):  # a torch that does not know the kind
+            kinds += [kind] if torch.is_autocast_enabled(kind) else []
+    return kinds
 
 
 def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:

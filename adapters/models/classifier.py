@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import InvalidInput, ModelFailed
+from ..switches import full_float32
 from ..user_code import user_code
 from .answers import Answers, Outputs
 from .images import check_images, check_labels
@@ -264,12 +265,17 @@ class Classifier(nn.Module):
         hint = self._hints[shape]
         return f" on images of shape {shape}{'; ' * bool(hint)}{hint}"
 
-    @torch.no_grad()
+    @full_float32()
     def predict_logits(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
-        """Logits of any number of images, on the device of `inputs`, computed `batch_size` at a time.
+        """Logits of any number of images, on the device of `inputs`, computed `batch_size` at a time, in full float32.
 
         One fixed batch size for every judgement: the same image gets the same prediction whatever attack made it.
         """
+        return self.predict_in_parts(inputs, batch_size)
+
+    @torch.no_grad()
+    def predict_in_parts(self, inputs: Tensor, batch_size: int = PASS_SIZE) -> Tensor:
+        """The same as torch is set: what an attack sees of many images at once."""
         with self.frozen():
             self.eval()
             chunks = [self(chunk).to(inputs.device) for chunk in inputs.split(batch_size)]

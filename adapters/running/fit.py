@@ -120,7 +120,7 @@ def fit_attack(
             raise Unsupported(
                 f"{row.name} learns by gradients, and {classifier.name} gives none; fit it on a surrogate"
             )
-        check_precision(settings.get("precision"), classifier)
+        check_precision(settings.get("precision"), classifier, row)
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
             raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")

@@ -4,38 +4,50 @@ The judge asks in full float32 whatever an attack was allowed (`switches.full_fl
 model in fewer bits only is no success.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from ...errors import Unsupported
+from ..attack import Implementation
 from ..models.classifier import Classifier
-from ..models.room.isolated import holds_room
+from ..models.innermost import innermost, is_float32_in_torch
 from ..parameters import PRECISIONS
 
 _AMPERE = 8  # major compute capability of the first GPUs that know TF32 and bfloat16
 
 
-def check_precision(precision: str | None, classifier: Classifier) -> None:
-    """Refuse a precision that the model is not computed in here.
+def precision_of(row: Implementation, settings: Mapping[str, Any]) -> str | None:
+    """What the passes of a row are made in; None: as torch is set. A user's attack may call something else so."""
+    return None if "precision" in row.more else settings.get("precision")
+
+
+def check_precision(precision: str | None, classifier: Classifier, row: Implementation) -> None:
+    """Refuse a precision that the model is not computed in here, or that would round the attack, too.
 
     Args:
         precision: one of `parameters.PRECISIONS`; None: as torch is set.
-        classifier: the model.
+        classifier: the model; of one around others (a defence, an ensemble) each of these.
+        row: the attack.
 
     Raises:
-        Unsupported: if its device cannot, if the model is in another precision already, or if torch here does not
-            compute it (a server, ONNX Runtime).
+        Unsupported: if its device cannot, if the model is in another precision already, if torch here does not compute
+            it (a server, ONNX Runtime), or if the attack computes with what the model's layers give.
     """
     if precision is None:
         return
-    asked, name, device = f"precision {precision}", classifier.name, classifier.device
-    if not holds_room(classifier) and not any(each.is_floating_point() for each in classifier.model.parameters()):
-        raise Unsupported(f"{asked}: {name} has no weights in torch here; leave precision out")
-    if classifier.anchor.dtype != torch.float32:
-        kind = str(classifier.anchor.dtype).removeprefix("torch.")
-        raise Unsupported(f"{asked}: {name} computes in {kind} by itself; leave precision out")
+    asked, device = f"precision {precision}", classifier.device
+    for part in innermost(classifier):
+        if not is_float32_in_torch(part):
+            kind = str(part.anchor.dtype).removeprefix("torch.")
+            why = "is not computed by torch here" if kind == "float32" else f"computes in {kind} by itself"
+            raise Unsupported(f"{asked}: {part.name} {why}; leave precision out")
+    if precision == "bfloat16" and row.reads_layers:
+        raise Unsupported(f"{asked}: {row.name} computes with what the model's layers give; choose float32 or tf32")
     if precision == "tf32" and device.type != "cuda":
         others = " or ".join(each for each in PRECISIONS if each != precision)
-        raise Unsupported(f"{asked} is of NVIDIA GPUs, and {name} computes on {device}; choose {others}")
+        raise Unsupported(f"{asked} is of NVIDIA GPUs, and {classifier.name} computes on {device}; choose {others}")
     if device.type == "cuda" and precision != "float32" and torch.cuda.get_device_capability(device)[0] < _AMPERE:
         raise Unsupported(
             f"{asked} needs an NVIDIA GPU from Ampere on, got {torch.cuda.get_device_name(device)}; choose float32"

@@ -150,7 +150,7 @@ class QueryCounter(nn.Module):
     def _pass(self, inputs: Tensor, owners: Tensor | None) -> Tensor:
         if not (inputs.requires_grad and torch.is_grad_enabled()):
             whole = len(inputs) <= PASS_SIZE
-            return self.classifier(inputs) if whole else self.classifier.predict_logits(inputs)
+            return self.classifier(inputs) if whole else self.classifier.predict_in_parts(inputs)
         asked = inputs.view_as(inputs)
         asked.register_hook(lambda gradient: self.seen.note_gradient(gradient, owners))
         logits = self.classifier(asked)

@@ -21,7 +21,7 @@ from .draws import clean_logits, drawing
 from .evidence import Evidence
 from .fit import Fitted, apply_fitted, check_fitted, learned_words
 from .judge import distances_of
-from .precision import check_precision
+from .precision import check_precision, precision_of
 from .queries import NoGradients, distinguishable
 from .seeding import call_seed
 from .steadiness import is_steady
@@ -121,7 +121,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         check_aim(classifier, threat_model)
         if fitted is None or row.learned:
             check_access(row, classifier, inputs, norm=threat_model.norm, aimed=targets is not None)
-            check_precision(settings.get("precision"), classifier)
+            check_precision(precision_of(row, settings), classifier, row)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
         places = _check_whole(
             "first", first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first, labels
@@ -203,7 +203,7 @@ def _attack_all(  # noqa: PLR0913, PLR0917 - a part of `run_attack`, with what t
                 else:
                     words = pick_words(kwargs, rows, classifier.device) | learned
                     meter = evidence.meter(rows, remaining.get("max_queries"))
-                    meter = meter._replace(asked=asked, precision=remaining.get("precision"))
+                    meter = meter._replace(asked=asked, precision=precision_of(row, remaining))
                     call = call_library(row, classifier, evidence.images.pick(rows), rules, words, drawn, meter)
                 note(call._replace(rows=rows))
                 calls, error = calls + 1, call.error or error

@@ -14,6 +14,7 @@ from ...adapters.running.fit import Fitted
 from ...adapters.running.surrogate import run_transfer
 from ...adapters.running.targets import targets_for
 from ...adapters.running.trace import Trace, curves_of
+from ...adapters.switches import is_autocast
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput
 from ..cell import CURVE, Cell, strip_best
@@ -126,7 +127,8 @@ def _run(
         CURVE in cell.measures
         and attack_of(row).kind == "minimum-norm"
         and not (
-            cell.pixels or inputs.is_cuda or classifier.random  # what one draw is fooled by is no example
+            # What fools one draw, or in fewer bits than the judge's, is no example.
+            cell.pixels or classifier.random or inputs.is_cuda or _is_rounded(cell)
         )
     ):
         trace = Trace(inputs.detach().float(), labels.to(inputs.device), targets, threat_model.norm)
@@ -135,6 +137,11 @@ def _run(
     result = run_attack(row, classifier, inputs, labels, threat_model, **shared, **cell.parameters)
     result = replace(result, knowledge=cell.knowledge)
     return on_pixels(result, classifier, inputs) if cell.pixels else result
+
+
+def _is_rounded(cell: Cell) -> bool:
+    """Whether its passes, on a CPU, are in fewer bits than the judge's."""
+    return cell.parameters["precision"] != "float32" if "precision" in cell.parameters else is_autocast()
 
 
 def _row_to_run(cell: Cell) -> Implementation:

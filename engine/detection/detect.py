@@ -18,6 +18,7 @@ from ...adapters.models.remote.traffic import Traffic, take_traffic
 from ...adapters.models.remote.transport import kept_in
 from ...adapters.models.room.isolating import NOT_ISOLATED, Isolation
 from ...adapters.paths import expand_path
+from ...adapters.switches import full_float32
 from ...errors import DavylampError, InvalidInput, Unavailable, Unsupported
 from ..cell import ModelOnData
 from ..sources import DataSource, LastLoaded, Loading, ModelSource
@@ -187,6 +188,7 @@ class _Scoring:
         """The model, if it was loaded."""
         return None if self._ready is None else self._ready[1]
 
+    @full_float32()
     def score(self, examples: Tensor) -> DetectorScores:
         """The scores of the clean images and of what was made of them, (n, C, H, W)."""
         file, digest, trained = self.detector

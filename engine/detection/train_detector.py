@@ -20,6 +20,7 @@ from ...adapters.models.detectors.scorer import Detector, Pairs
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import choose_targets
+from ...adapters.switches import full_float32
 from ...adapters.user_code import one_line
 from ...errors import InvalidInput, Unavailable
 from ..store.files import check_place, replace_file
@@ -74,10 +75,10 @@ def train_detector(
     training, calibration = split_data(data, CALIBRATION, seed)
     device = classifier.device
     made = None if shown is None else _attack(classifier, training, shown, seed)
-    with seeded(seed):
+    with seeded(seed), full_float32():
         pairs = None if made is None else Pairs(*(part.to(device) for part in made))
         scorer.fit(training.inputs.to(device), training.labels.to(device), pairs)
-    scores = scorer.score(calibration.inputs.to(device)).double().cpu()
+        scores = scorer.score(calibration.inputs.to(device)).double().cpu()
     if not torch.isfinite(scores).all():
         raise InvalidInput(f"expected finite scores of clean images from {row.full_name}, got NaN or infinity")
     card = {

@@ -102,8 +102,8 @@ class Config:
         limit: only this many images.
         images: only those of these names, of the first `limit`.
         measures: groups of metrics, and user metrics as "my.py:function". Not in the default: "curve", how near the
-            nearest adversarial point of each image was after how many passes, of minimum-norm attacks on a CPU;
-            "coverage", "boundary", "neurons" and "consistency", with settings as "coverage:sections=100".
+            nearest adversarial point of each image was after how many passes, of minimum-norm attacks on a CPU in
+            float32; "coverage", "boundary", "neurons" and "consistency", with settings as "coverage:sections=100".
         profile: name of the data that "coverage" takes the ranges of the neurons from.
         hierarchy: file with the classes in groups, for semantic confusion; "": WordNet, for ImageNet's.
         libraries: only these; empty: all.

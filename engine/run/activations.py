@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ...adapters import Classifier
 from ...adapters.data.datasets import Data
 from ...adapters.models.room.isolated import inside, is_isolated
+from ...adapters.switches import full_float32
 from ...errors import Unsupported
 from ...metrics.coverage import Neurons, neuron_values
 
@@ -18,6 +19,7 @@ Visit = Callable[[str, Tensor], object]
 Ranges = Mapping[str, tuple[Tensor, Tensor]]
 
 
+@full_float32()
 def visit_layers(classifier: Classifier, inputs: Tensor, visit: Visit) -> None:
     """Give `visit` the output of every convolution and linear layer, with its name, for a few images.
 

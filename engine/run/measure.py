@@ -14,6 +14,7 @@ from ...adapters.models.room.isolated import inside
 from ...adapters.result import SURROGATE_PASSES
 from ...adapters.running.access import has_gradients
 from ...adapters.running.judge import distances_of, quantise
+from ...adapters.switches import full_float32
 from ...adapters.user_file import is_file_name
 from ...errors import DavylampError, ModelFailed, Unsupported
 from ...metrics import METRICS, grad_cam, imagenet_wup
@@ -52,6 +53,7 @@ def measured_symbols(measures: Sequence[str]) -> list[str]:
     ]
 
 
+@full_float32()
 def clean_table(
     classifier: Classifier,
     inputs: Tensor,
@@ -93,6 +95,7 @@ def _confidence_in(classifier: Classifier, logits: Tensor, labels: Tensor) -> Te
     return torch.full_like(confidence, math.nan) if classifier.outputs == "labels" else confidence
 
 
+@full_float32()
 def result_table(
     result: AttackResult,
     classifier: Classifier,

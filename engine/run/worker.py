@@ -93,7 +93,7 @@ class Workbench(LastLoaded):
         else:
             gives = "" if classifier.outputs in (None, "logits") else classifier.outputs
             cells = () if task.cell is None else task.cell.members
-            asked = {each.parameters.get("precision") for each in cells} or {None}
+            asked = {name for each in cells for name in _precisions_of(each)} or {None}
             about = {"gpu": describe_gpu(classifier.device, asked), "traffic": self._take_traffic()}
             about |= {"outputs": gives, "output_note": classifier.output_note}
             return outcome._replace(seconds=time.perf_counter() - start, **about)
@@ -280,6 +280,11 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
             if not identity.reasons and identity.digest != known.model_digest:
                 return source.name
     return ""
+
+
+def _precisions_of(cell: Cell) -> tuple[str | None, ...]:
+    """What the passes of a cell's attack are made in: the value of its parameter, or those of a search."""
+    return cell.grid.get("precision", (cell.parameters.get("precision"),))
 
 
 def describe_gpu(device: torch.device, asked: Collection[str | None] = (None,)) -> str:

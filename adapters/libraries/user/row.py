@@ -235,7 +235,7 @@ def _read_words(given: Given, settings: Mapping[str, inspect.Parameter]) -> _Wor
             continue
         meant = FOREIGN.get(word, word)
         default = parameter.default
-        if meant in (*PARAMETERS, *SUPPLIED) and meant not in words.params:
+        if meant in (*PARAMETERS, *SUPPLIED) and meant not in (*words.params, "precision"):
             words.params[meant] = word
         elif type(default) in (bool, int, float, str):
             bounds = (0, 1) if type(default) is bool else (-math.inf, math.inf)

@@ -53,8 +53,9 @@ class KernelDensity(Scorer):
         return {"points": self._points, "classes": self._classes, "bandwidth": self._bandwidth}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """The same."""
-        self._points, self._classes, self._bandwidth = (state[word] for word in ("points", "classes", "bandwidth"))
+        """The same, beside the model: an attack on it asks at every step."""
+        there = (state[word].to(self.classifier.device) for word in ("points", "classes", "bandwidth"))
+        self._points, self._classes, self._bandwidth = there
 
     def _likeliest_bandwidth(self) -> float:
         """The bandwidth under which each activation is likeliest given the others of its class."""

@@ -1,10 +1,12 @@
 """Which code a model is made of: what torch or an installed package brings, and the files that are the user's."""
 
 import ast
+import base64
+import csv
 import hashlib
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -104,8 +106,8 @@ def _installed_roots() -> tuple[Path, ...]:
 def _is_installed(path: Path) -> bool:
     """Whether a file lies where packages are installed: an editable package does not.
 
-    That is Python's own folder for them, or any other on its path (`pip install --target`, a cluster's modules) of a
-    package that an installer has noted there.
+    That is Python's own folder for them, or any other on its path (`pip install --target`, a cluster's modules) where
+    an installer has noted the file, as long as it is as it was then.
     """
     path = _resolved(path)
     if not {"site-packages", "dist-packages"}.isdisjoint(path.parts):
@@ -113,19 +115,39 @@ def _is_installed(path: Path) -> bool:
     parents = set(path.parents)
     if not parents.isdisjoint(_installed_roots()):
         return True
-    roots = parents.intersection(_resolved(Path(entry or ".")) for entry in sys.path)
-    return any(path.relative_to(root).parts[0].removesuffix(".py") in _noted_in(root) for root in roots)
+    here = _resolved(Path())
+    return any(_is_as_noted(path, root) for root in parents.intersection(_places(here, tuple(sys.path))))
+
+
+@lru_cache(8)
+def _places(here: Path, entries: tuple[str, ...]) -> frozenset[Path]:
+    """The folders that Python looks in; "" is the one that it works in."""
+    return frozenset(_resolved(here / entry) for entry in entries)
+
+
+def _is_as_noted(path: Path, root: Path) -> bool:
+    """Whether an installer has noted a file in a folder, and nobody has changed it since."""
+    noted = _noted_in(root).get(path.relative_to(root).as_posix())
+    if noted is None:
+        return False
+    kind, _, wanted = noted.partition("=")
+    if kind not in hashlib.algorithms_guaranteed:
+        return False
+    try:
+        digest = hashlib.new(kind, path.read_bytes()).digest()
+    except OSError:
+        return False
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=") == wanted
 
 
 @cache
-def _noted_in(root: Path) -> frozenset[str]:
-    """The modules and packages at the top of a folder that installers have noted there (`*.dist-info/RECORD`)."""
-    names = set()
+def _noted_in(root: Path) -> Mapping[str, str]:
+    """The files that installers have noted in a folder (`*.dist-info/RECORD`), each with its hash."""
+    noted = {}
     for record in root.glob("*.dist-info/RECORD"):
-        with suppress(OSError, ValueError):
-            lines = record.read_text(encoding="utf-8").splitlines()
-            names.update(line.partition("/")[0].partition(",")[0].removesuffix(".py") for line in lines)
-    return frozenset(names)
+        with suppress(OSError, ValueError, csv.Error), record.open(encoding="utf-8", newline="") as lines:
+            noted.update({line[0]: line[1] for line in csv.reader(lines) if len(line) > 1})
+    return noted
 
 
 @cache
@@ -216,12 +238,12 @@ def _locate(name: str, importer: Path, level: int) -> list[Path]:
             base = root.joinpath(*parts[:depth])
             files += [file for file in (base / "__init__.py", base.with_name(f"{base.name}.py")) if file.is_file()]
         if files:
-            return [] if _is_installed(files[0]) else [_resolved(file) for file in files]
+            return [_resolved(file) for file in files if not _is_installed(file)]
     return []
 
 
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve()
-    except (OSError, RuntimeError):  # a loop of links
+    except (OSError, RuntimeError):  # a loop of links, or the folder was deleted
         return path

@@ -20,6 +20,7 @@ _FACTS: Mapping[str, tuple[type, ...]] = {
     "handed_over_training": (bool,),
     "digest": (str,),
     "all_named": (bool,),
+    "in_torch": (bool,),
     "class_names": (list,),
     "reasons": (list,),
     "loading_notes": (list,),

@@ -150,6 +150,7 @@ class IsolatedClassifier(Classifier):
         self.loading_notes = facts["loading_notes"]
         self.class_names, self.all_named = facts["class_names"], facts["all_named"]
         self._channels = facts["channels"]
+        self.in_torch = facts["in_torch"]  # see `innermost.is_float32_in_torch`
 
     @property
     def room(self) -> Room:
@@ -226,7 +227,7 @@ def inside(classifier: nn.Module, function: Callable[..., Any], *arguments: Any)
     tensors: list[Tensor] = []
     where = f"{function.__module__}:{function.__qualname__}"
     given = to_plain(list(arguments), tensors)
-    answer, results = classifier.room.ask("call", tensors, function=where, arguments=given)
+    answer, results = classifier.room.ask("call", tensors, function=where, arguments=given, precision=precision_now())
     try:
         value = from_plain(answer.get("value"), results)
     except ValueError as error:

@@ -18,6 +18,7 @@ from ...switches import asked_in, in_precision
 from ...user_code import describe_error, one_line
 from ..classifier import Classifier
 from ..identity.digest import identify_model
+from ..innermost import is_float32_in_torch
 from ..restoring import StateGuard
 from ..zoo.load import load_model
 from . import random_states
@@ -130,6 +131,7 @@ class Resident:
         facts["loading_notes"] = list(self.classifier.loading_notes)
         facts["class_names"] = list(self.classifier.class_names)
         facts |= {"dtype": str(self.classifier.anchor.dtype).removeprefix("torch.")}
+        facts["in_torch"] = is_float32_in_torch(self.classifier)
         facts |= {"answers": describe_answers(self.classifier.answers)}
         facts |= {"handed_over_training": self.classifier.handed_over_training}
         return {"facts": facts}, []
@@ -163,12 +165,13 @@ class Resident:
             raise ModelFailed(failure) from error
         return {}, [] if gradient is None else [gradient.cpu()]
 
-    def _call(self, tensors: list[Tensor], function: str, arguments: Any) -> Answer:
+    def _call(self, tensors: list[Tensor], function: str, arguments: Any, precision: str | None) -> Answer:
         """What a function of ours makes of the classifier and the arguments."""
         module, _, name = function.partition(":")
         given = [_placed(each, self.classifier.device) for each in from_plain(arguments, tensors)]
         results: list[Tensor] = []
-        value = to_plain(getattr(importlib.import_module(module), name)(self.classifier, *given), results)
+        with in_precision(precision):
+            value = to_plain(getattr(importlib.import_module(module), name)(self.classifier, *given), results)
         return {"value": value}, [each.detach().cpu() for each in results]
 
     def _renew(self, _: list[Tensor]) -> Answer:

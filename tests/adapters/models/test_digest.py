@@ -1,6 +1,8 @@
 """The digest of a model changes whenever its answers could, and with nothing else; what it can't see is said."""
 
+import base64
 import functools
+import hashlib
 import importlib
 import json
 import os
@@ -284,32 +286,43 @@ def test_the_code_of_a_model_counts_and_nothing_about_its_place(tmp_path):
     assert "Net.forward uses requests: what answers from elsewhere may change" in elsewhere
 
 
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_package_anywhere_on_the_path_is_known_by_its_version(tmp_path, monkeypatch, noted):
-    """As `pip install --target` leaves it; a folder that no installer has noted is the user's, with all its files."""
-    libs, name = tmp_path / "libs", f"netlib_{noted}".lower()
-    (libs / name).mkdir(parents=True)
-    (libs / name / "__init__.py").write_text(f"from {name} import helper\nfrom {name}.parts import Part\n")
-    (libs / name / "parts.py").write_text("class Part:\n    pass\n")
-    (libs / name / "helper.py").write_text("ONE = 1\n")
+def note_files(libs, name, files):
+    """As an installer notes what it has written: paths, hashes, sizes."""
     about = libs / f"{name}-1.2.3.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n")
-    (about / "RECORD").write_text(f"{name}/__init__.py,,\n{name}/parts.py,,\n{name}/helper.py,,\n" if noted else "")
+    lines = [f"{name}-1.2.3.dist-info/METADATA,,", "../../bin/tool,,"]
+    for file in files:
+        digest = base64.urlsafe_b64encode(hashlib.sha256((libs / file).read_bytes()).digest()).decode().rstrip("=")
+        lines.append(f"{file},sha256={digest},{(libs / file).stat().st_size}")
+    (about / "RECORD").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_package_anywhere_on_the_path_is_known_by_its_version(tmp_path, monkeypatch, noted):
+    """As `pip install --target` leaves it; what no installer has noted is the user's, and what was changed since."""
+    libs, name = tmp_path / "libs", f"netlib_{noted}".lower()
+    files = [f"{name}/{part}.py" for part in ("__init__", "parts", "helper")]
+    texts = f"from {name} import helper\n", "class Part:\n    pass\n", "ONE = 1\n"
+    (libs / name).mkdir(parents=True)
+    for file, text in zip(files, texts, strict=True):
+        (libs / file).write_text(text)
+    note_files(libs, name, files if noted else [])
     (libs / "loose.py").write_text("TWO = 2\n")
+    (libs / name / "mine.py").write_text("THREE = 3\n")  # beside what was noted
     net = tmp_path / "net.py"
-    net.write_text(f"import {name}\nimport loose\n")
+    net.write_text(f"import {name}.parts, {name}.mine\nimport loose\n")
     monkeypatch.syspath_prepend(libs)
     before = state_of_code(net)
-    assert len(before) == (2 if noted else 5)  # the file and loose.py; and those of the folder
-    importlib.import_module(name)
+    assert len(before) == (3 if noted else 6)  # the file, loose.py, mine.py; and those of the package
+    importlib.import_module(f"{name}.parts")
     sources = Sources()
     assert sources.add_module(f"{name}.parts") == ("installed" if noted else "local")
     assert (f"{name} 1.2" in sources.digests()) == noted
-    (libs / name / "helper.py").write_text("ONE = 2\n")
-    assert (state_of_code(net) == before) == noted
-    (libs / "loose.py").write_text("TWO = 3\n")
-    assert state_of_code(net) != before
+    for file in ("loose.py", f"{name}/mine.py", f"{name}/parts.py"):
+        known = state_of_code(net)
+        (libs / file).write_text("TWO = 'changed'\n")
+        assert state_of_code(net) != known, file
 
 
 def test_known_models_have_one_digest_folded_or_not():

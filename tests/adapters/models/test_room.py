@@ -21,6 +21,7 @@ from davylamp.adapters.models.room.server_process import ServerProcess, server_f
 from davylamp.adapters.models.room.shared_bytes import SharedBytes
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.running.draws import judged
+from davylamp.adapters.running.precision import check_precision
 from davylamp.errors import InvalidInput, ModelDied, ModelFailed, Unsupported
 from davylamp.metrics import grad_cam
 
@@ -78,6 +79,13 @@ class Sixteen(nn.Module):
     def forward(self, inputs):
         rounded = torch.eye(2) @ torch.eye(2)
         return net()(inputs) * (1 + float(rounded.dtype == torch.bfloat16))
+
+
+class Box(nn.Module):
+    """Nothing in it is computed by weights in torch."""
+
+    def forward(self, inputs):
+        return inputs.flatten(1)[:, :10]
 
 
 class Rounded(nn.Module):
@@ -307,8 +315,17 @@ def test_second_derivatives_are_refused(isolated, digits):
 def test_it_is_judged_in_full_float32(file, here, digits):
     rounded, inputs = load_isolated(f"{file}:Rounded", "cpu", AUTO), digits.inputs[:4]
     logits = here.predict_logits(inputs)
-    assert torch.equal(rounded.predict_logits(inputs), logits + 1)
+    with torch.no_grad():
+        assert torch.equal(rounded(inputs), logits + 1)  # as an attack asks
+    assert torch.equal(rounded.predict_logits(inputs), logits)
     assert torch.equal(judged(rounded, inputs, digits.labels[:4], None, 0).logits, logits)
+
+
+def test_a_room_says_whether_torch_computes_there(file):
+    row = IMPLEMENTATIONS["foolbox:pgd"]
+    check_precision("bfloat16", load_isolated(f"{file}:net", "cpu", AUTO), row)
+    with pytest.raises(Unsupported, match="Box is not computed by torch here; leave precision out"):
+        check_precision("bfloat16", load_isolated(f"{file}:Box", "cpu", AUTO), row)
 
 
 def test_an_attack_has_its_precision_in_the_room(file, digits):

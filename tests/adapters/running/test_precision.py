@@ -8,16 +8,29 @@ import pytest
 import torch
 from torch import nn
 
-from davylamp.adapters import Classifier, QueryCounter, ThreatModel, run_attack
+from davylamp.adapters import (
+    IMPLEMENTATIONS,
+    Classifier,
+    QueryCounter,
+    ThreatModel,
+    as_implementation,
+    find_implementation,
+    run_attack,
+)
+from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.defences.defend import Defended
+from davylamp.adapters.models.ensemble import ensemble_of
 from davylamp.adapters.parameters import PRECISIONS
 from davylamp.adapters.running.access import has_gradients
 from davylamp.adapters.running.fit import fit_attack
 from davylamp.adapters.running.precision import check_precision
-from davylamp.adapters.switches import full_float32, precision_now, switches_kept, tf32
+from davylamp.adapters.switches import full_float32, in_precision, precision_now, switches_kept, tf32
+from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
+from davylamp.engine.store.outcomes import outcomes_of
+from davylamp.engine.tables.distance_curves import has_curves
 from davylamp.errors import InvalidInput, Unsupported
 
-LINF = ThreatModel("linf", 0.1)
+LINF, PGD = ThreatModel("linf", 0.1), find_implementation("torchattacks:pgd")
 
 
 class Noting(nn.Module):
@@ -138,17 +151,104 @@ def test_what_learns_once_learns_in_the_precision(digits, noting):
     assert torch.bfloat16 in {dtype for dtype, _, asked in noting.passes if asked}
 
 
+class Box(nn.Module):
+    """A model without weights that torch sees, as one behind a server is."""
+
+    def forward(self, inputs):
+        return inputs.flatten(1)[:, :3]
+
+
+def behind(classifier):
+    return Classifier(Defended(classifier, nn.AvgPool2d(3, 1, 1), "blur", "exact"))
+
+
 @pytest.mark.parametrize(
     ("make", "precision", "line"),
     [
         (Classifier, "tf32", "precision tf32 is of NVIDIA GPUs, and .* computes on cpu; choose float32 or bfloat16"),
         (lambda net: Classifier(net.bfloat16()), "float32", "computes in bfloat16 by itself; leave precision out"),
-        (lambda _: Classifier(nn.Flatten(), num_classes=64), "bfloat16", "no weights in torch here; leave precision"),
+        (lambda _: Classifier(Box()), "bfloat16", "Box is not computed by torch here; leave precision out"),
+        (lambda _: behind(Classifier(Box())), "bfloat16", "Box is not computed by torch here; leave precision out"),
+        (
+            lambda net: ensemble_of([Classifier(net), Classifier(Box())]),
+            "bfloat16",
+            "Box is not computed by torch here",
+        ),
+        (lambda net: behind(Classifier(net.bfloat16())), "float32", "computes in bfloat16 by itself"),
     ],
 )
 def test_what_cannot_be_is_refused(digits, make, precision, line):
     with pytest.raises(Unsupported, match=line):
-        check_precision(precision, make(deepcopy(digits.module)))
+        check_precision(precision, make(deepcopy(digits.module)), PGD)
+
+
+def test_weights_may_be_buffers(digits):
+    class Held(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("weight", torch.rand(10, 3))
+
+        def forward(self, inputs):
+            return inputs.mean((2, 3)) @ self.weight.T
+
+    check_precision("bfloat16", Classifier(Held()), PGD)
+    check_precision("bfloat16", behind(Classifier(deepcopy(digits.module))), PGD)
+
+
+def test_an_attack_that_computes_with_layers_is_not_rounded_with_them(digits):
+    row = next(row for row in IMPLEMENTATIONS.values() if row.reads_layers and not row.broken)
+    check_precision("float32", Classifier(deepcopy(digits.module)), row)
+    with pytest.raises(Unsupported, match="computes with what the model's layers give; choose float32 or tf32"):
+        check_precision("bfloat16", Classifier(deepcopy(digits.module)), row)
+
+
+def test_every_judgement_is_in_float32_in_somebodys_autocast(digits, noting):
+    classifier = Classifier(noting)
+    exact = classifier.predict_logits(digits.inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(classifier.predict_logits(digits.inputs), exact)
+        assert classifier.predict_in_parts(digits.inputs).sub(exact).abs().max() > 0
+    assert torch.bfloat16 in {dtype for dtype, *_ in noting.passes}
+
+
+@pytest.mark.parametrize("kind", ["cpu", "mps"])
+def test_a_named_precision_is_that_in_somebodys_autocast(kind):
+    with torch.autocast(kind, torch.bfloat16):
+        for precision, now in (("float32", "float32"), ("tf32", "tf32")):
+            with in_precision(precision):
+                assert precision_now() == now
+        with in_precision("bfloat16"):
+            assert not torch.is_autocast_enabled(kind)  # the attack around the questions
+        assert precision_now() == "bfloat16"
+
+
+def test_a_users_attack_may_have_a_precision_of_its_own(digits):
+    given = []
+
+    def mine(model, inputs, labels, epsilon, precision=0.5, amp=False):
+        given.append((precision, amp))
+        model(inputs)
+        return inputs + epsilon
+
+    row, case = as_implementation(mine), digits.first(2)
+    run_attack(row, case.classifier, case.inputs, case.labels, LINF, precision=0.25, amp=True)
+    assert given == [(0.25, True)]
+
+
+def test_no_curve_of_what_fools_in_fewer_bits(digits, tmp_path):
+    data = Data(digits.inputs[:4], digits.labels[:4], ["a", "b", "c", "d"])
+    curves = []
+    for precision in (None, "float32", "bfloat16"):
+        folder = tmp_path / str(precision)
+        config = Config(
+            attacks=(AttackChoice("adv-lib:ddn", "l2", parameters={"steps": 10}),),
+            measures=("curve",),
+            precision=precision,
+        )
+        plan = make_plan(config, models={"net": digits.classifier}, data=data)
+        assert evaluate(plan, ResultsStore(folder)).done == 1
+        curves.append(has_curves(outcomes_of(folder)))
+    assert curves == [True, True, False]
 
 
 def test_an_old_gpu_is_refused(digits, monkeypatch):
@@ -157,10 +257,10 @@ def test_an_old_gpu_is_refused(digits, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
     for major, refused in ((7, True), (8, False)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, major=major: (major, 5))
-        check_precision("float32", classifier)
+        check_precision("float32", classifier, PGD)
         for precision in ("tf32", "bfloat16"):
             with pytest.raises(Unsupported, match="got Tesla T4; choose") if refused else contextlib.nullcontext():
-                check_precision(precision, classifier)
+                check_precision(precision, classifier, PGD)
 
 
 def test_an_unknown_precision_is_named(digits):
