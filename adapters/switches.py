@@ -154,7 +154,10 @@ def _set_all(products: str, *, allow_tf32: bool, precision: str) -> None:
 
 
 def _set_precisions(precisions: tuple[str, ...]) -> None:
+    """Set each place, but one that has it from what it is a part of: that may be set again later, for all its parts."""
     for place, precision in zip(_places(), precisions, strict=True):
+        if place.fp32_precision != precision:
+            place.fp32_precision = "none"
         if place.fp32_precision != precision:
             place.fp32_precision = precision
 

@@ -292,3 +292,21 @@ def test_an_evaluation_on_a_gpu_has_every_number(digits, tmp_path):
     again = davylamp.evaluate(net.cpu(), digits.inputs, digits.labels, out=tmp_path / "out", **choice)
     assert again.summary is not None
     assert (again.summary.done, again.summary.kept) == (1, 0)  # a CPU rounds otherwise: another cell
+
+
+def test_a_precision_of_all_parts_can_be_set_again_after_a_judgement():
+    """In a process of its own: no switch of torch gives the first state back."""
+    code = (
+        "import torch\n"
+        "from davylamp.adapters.switches import full_float32\n"
+        "torch.backends.fp32_precision = 'tf32'\n"
+        "with full_float32():\n"
+        "    assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == 'ieee'\n"
+        "assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == 'tf32'\n"
+        "torch.backends.fp32_precision = 'ieee'\n"
+        "assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == 'ieee'\n"
+    )
+    if not hasattr(torch.backends, "fp32_precision"):
+        pytest.skip("this torch has the older way only")
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
