@@ -125,7 +125,7 @@ _MINIMUM_NORM = (
     ),
     _row(
         "fmn",
-        dict.fromkeys(("l2", "l1", "l0"), "fmn"),
+        dict.fromkeys(("linf", "l2", "l1", "l0"), "fmn"),
         _FMN,
         variant="repaired",
         within=".repairs:projections_that_cross",

@@ -39,7 +39,7 @@ def projections_that_cross() -> Iterator[None]:
     It then crosses a boundary that it otherwise may stall at (short-of-the-boundary); in l2 what is inside the ball
     stays (projection-stretches); in l0 at least one component does (last-component).
     """
-    shipped = {name: getattr(_FMN, name) for name in ("l0_projection_", "l1_projection_", "l2_projection_")}
+    shipped = {name: getattr(_FMN, name) for name in (f"l{norm}_projection_" for norm in ("inf", 2, 1, 0))}
 
     def l0_projection_(δ: Tensor, ε: Tensor) -> Tensor:  # noqa: PLC2401
         return shipped["l0_projection_"](δ=δ, ε=ε.clamp(min=1))
@@ -52,7 +52,10 @@ def projections_that_cross() -> Iterator[None]:
         length = flat.norm(dim=1, keepdim=True).clamp(min=1e-12)
         return flat.mul_((_BEYOND * ε.unsqueeze(1) / length).clamp(max=1))
 
-    for repaired in (l0_projection_, l1_projection_, l2_projection_):
+    def linf_projection_(δ: Tensor, ε: Tensor) -> Tensor:  # noqa: PLC2401
+        return shipped["linf_projection_"](δ=δ, ε=_BEYOND * ε)
+
+    for repaired in (l0_projection_, l1_projection_, l2_projection_, linf_projection_):
         setattr(_FMN, repaired.__name__, repaired)
     try:
         yield

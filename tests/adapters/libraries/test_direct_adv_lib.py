@@ -145,7 +145,7 @@ CASES = (
 
 # Rows whose function is a repair of ours: test_repairs_adv_lib.py.
 REPAIRED = {
-    *(("fmn@repaired", norm) for norm in ("l2", "l1", "l0")),
+    *(("fmn@repaired", norm) for norm in ("linf", "l2", "l1", "l0")),
     *(("alma@repaired", norm) for norm in ("l2", "l1")),
     ("alma-ssim@repaired", "unrestricted"),
     ("alma-ciede2000@repaired", "unrestricted"),

@@ -102,6 +102,20 @@ def test_fmn_crosses_the_boundary(digits, linear, norm):
         torch.testing.assert_close(repaired.distance, linear.least["l2"].double(), rtol=2e-3, atol=0)
 
 
+def test_fmn_leaves_a_tie_in_linf():
+    """short-of-the-boundary, exact in binary: it comes to where both logits are 0, and the way from there is 0 long."""
+    halves = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    with torch.no_grad():
+        halves[1].weight[0], halves[1].weight[1] = 0, 1
+        halves[1].bias[0], halves[1].bias[1] = 0, -6
+    images, labels = torch.full((1, 3, 2, 2), 0.25), torch.tensor([0])
+    classifier = Classifier(halves)
+    for name, successful in (("adv-lib:fmn", False), ("adv-lib:fmn@repaired", True)):
+        result = run_attack(name, classifier, images, labels, ThreatModel("linf"), steps=100)
+        assert result.success.item() is successful
+    assert 0.25 < result.distance.item() <= 0.25 * 1.002
+
+
 def test_fmn_leaves_what_is_inside_the_l2_ball():
     """projection-stretches."""
     from davylamp.adapters.libraries.adv_lib.repairs import projections_that_cross
