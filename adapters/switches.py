@@ -46,9 +46,17 @@ def switches_kept(names: Iterable[str] | None = None, put_back: list[str] | None
 @contextmanager
 def full_float32() -> Iterator[None]:
     """In the block torch rounds float32 nowhere: neither to TF32 nor by autocast, whatever is set for the process."""
+    global _exact_blocks  # noqa: PLW0603 - of the process, as the switches are
+    if _exact_blocks and precision_now() == "float32":  # a judgement asks many times: the block around puts all back
+        yield
+        return
     with switches_kept(_PRECISIONS), no_autocast():
         _set_all("highest", allow_tf32=False, precision=_EXACT)
-        yield
+        _exact_blocks += 1
+        try:
+            yield
+        finally:
+            _exact_blocks -= 1
 
 
 @contextmanager
@@ -125,6 +133,7 @@ def _set_cudnn(flags: tuple[bool, ...]) -> None:
 
 _PRECISIONS = ("torch's precision of matrix products", "cuDNN's TF32", "torch's precision of float32")
 _EXACT, _ROUNDED = "ieee", "tf32"
+_exact_blocks = 0  # of `full_float32` that are open
 _OF_CUDA = (0, 4, 5)  # among `_places`
 _WITH_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
 

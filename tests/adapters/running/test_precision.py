@@ -278,3 +278,18 @@ def test_a_defended_model_is_asked_in_it_too(digits, noting):
     result = run_attack("torchattacks:pgd", smooth, case.inputs, case.labels, LINF, steps=2, precision="bfloat16")
     assert {dtype for dtype, _, asked in noting.passes if asked} == {torch.bfloat16}
     assert np.isfinite(result.adv_logits.numpy()).all()
+
+
+def test_a_block_in_a_block_is_exact_whatever_was_set_between():
+    with full_float32():
+        with full_float32():
+            assert precision_now() == "float32"
+        with tf32():
+            assert precision_now() == "tf32"
+            with full_float32():
+                assert precision_now() == "float32"
+            assert precision_now() == "tf32"
+        with torch.autocast("cpu", torch.bfloat16), full_float32():
+            assert precision_now() == "float32"
+        assert precision_now() == "float32"
+    assert precision_now() != "float32"
