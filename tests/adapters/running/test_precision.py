@@ -143,7 +143,7 @@ def test_the_counter_counts_the_same(digits):
 
 
 def test_what_learns_once_learns_in_the_precision(digits, noting):
-    case = digits.first(20)
+    case = digits.first(2)
     fitted = fit_attack(
         "art:uap", Classifier(noting), case.inputs, case.labels, LINF, steps=1, precision="bfloat16", seed=0
     )
