@@ -23,7 +23,7 @@ from .access import has_gradients
 from .call import Images, Returned, undisturbed
 from .draws import clean_logits
 from .judge import UNCHANGED
-from .precision import check_precision
+from .precision import check_precision, precision_of
 from .queries import QueryCounter
 
 _NAMED = 3  # arrays that a line names, each with its shape
@@ -120,7 +120,8 @@ def fit_attack(
             raise Unsupported(
                 f"{row.name} learns by gradients, and {classifier.name} gives none; fit it on a surrogate"
             )
-        check_precision(settings.get("precision"), classifier, row)
+        precision = precision_of(row, settings)
+        check_precision(precision, classifier, row)
         right = logits.argmax(1) == labels.to(inputs.device)
         if not (row.data_free or right.any()):
             raise InvalidInput(f"expected images to fit on that the model gets right, got none of {len(labels)}")
@@ -135,7 +136,7 @@ def fit_attack(
             threat_model,
             order=row.order,
             needs_gradients=True,
-            precision=settings.get("precision"),
+            precision=precision,
         )
         words: dict[str, Any] = {row.params[name]: value for name, value in settings.items() if name in row.params}
         words |= dict(row.fixed)
@@ -148,7 +149,7 @@ def fit_attack(
             return load_fit(row)(attack_class, counter, images.inputs.clone(), images.labels, threat_model, **words)
 
         start = time.perf_counter()
-        with in_precision(settings.get("precision")):
+        with in_precision(precision):
             learned = _learn(row, classifier, learn, seed)
         return Fitted(
             implementation=row.name,

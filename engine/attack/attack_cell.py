@@ -11,6 +11,7 @@ from ...adapters import AttackResult, Classifier, Implementation, attack_of, fin
 from ...adapters.running.access import look
 from ...adapters.running.draws import clean_logits, drawing
 from ...adapters.running.fit import Fitted
+from ...adapters.running.precision import precision_of
 from ...adapters.running.surrogate import run_transfer
 from ...adapters.running.targets import targets_for
 from ...adapters.running.trace import Trace, curves_of
@@ -128,7 +129,7 @@ def _run(
         and attack_of(row).kind == "minimum-norm"
         and not (
             # What fools one draw, or in fewer bits than the judge's, is no example.
-            cell.pixels or classifier.random or inputs.is_cuda or _is_rounded(cell)
+            cell.pixels or classifier.random or inputs.is_cuda or _is_rounded(precision_of(row, cell.parameters))
         )
     ):
         trace = Trace(inputs.detach().float(), labels.to(inputs.device), targets, threat_model.norm)
@@ -139,9 +140,9 @@ def _run(
     return on_pixels(result, classifier, inputs) if cell.pixels else result
 
 
-def _is_rounded(cell: Cell) -> bool:
-    """Whether its passes, on a CPU, are in fewer bits than the judge's."""
-    return cell.parameters["precision"] != "float32" if "precision" in cell.parameters else is_autocast()
+def _is_rounded(precision: str | None) -> bool:
+    """Whether an attack's passes on a CPU are in fewer bits than the judge's; None: as torch is set."""
+    return is_autocast() if precision is None else precision != "float32"
 
 
 def _row_to_run(cell: Cell) -> Implementation:

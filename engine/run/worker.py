@@ -20,6 +20,7 @@ from ...adapters.models.remote.traffic import remote_parts, take_traffic
 from ...adapters.models.room.isolated import renew
 from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack
+from ...adapters.running.precision import precision_of
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import class_of
 from ...errors import AttackFailed, InvalidInput, ModelFailed
@@ -283,8 +284,8 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
 
 
 def _precisions_of(cell: Cell) -> tuple[str | None, ...]:
-    """What the passes of a cell's attack are made in: the value of its parameter, or those of a search."""
-    return cell.grid.get("precision", (cell.parameters.get("precision"),))
+    """What the passes of a cell's attack are made in: as it was given, or each that a search tries."""
+    return cell.grid.get("precision", (precision_of(cell.row, cell.parameters),))
 
 
 def describe_gpu(device: torch.device, asked: Collection[str | None] = (None,)) -> str:

@@ -23,7 +23,7 @@ from davylamp.adapters.models.ensemble import ensemble_of
 from davylamp.adapters.parameters import PRECISIONS
 from davylamp.adapters.running.access import has_gradients
 from davylamp.adapters.running.fit import fit_attack
-from davylamp.adapters.running.precision import check_precision
+from davylamp.adapters.running.precision import check_precision, precision_of
 from davylamp.adapters.switches import full_float32, in_precision, precision_now, switches_kept, tf32
 from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_plan
 from davylamp.engine.store.outcomes import outcomes_of
@@ -233,6 +233,8 @@ def test_a_users_attack_may_have_a_precision_of_its_own(digits):
     row, case = as_implementation(mine), digits.first(2)
     run_attack(row, case.classifier, case.inputs, case.labels, LINF, precision=0.25, amp=True)
     assert given == [(0.25, True)]
+    assert precision_of(row, {"precision": 0.25}) is None
+    assert precision_of(PGD, {"precision": "tf32"}) == "tf32"
 
 
 def test_no_curve_of_what_fools_in_fewer_bits(digits, tmp_path):
