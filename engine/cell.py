@@ -10,6 +10,7 @@ from typing import Any, get_args
 from ..adapters import IMPLEMENTATIONS, Attack, Implementation, ThreatModel, attack_of, find_implementation
 from ..adapters.attack import Access, Kind, Knowledge
 from ..adapters.models.ensemble import ensemble_name
+from ..adapters.running.precision import precision_of
 from ..errors import InvalidInput, UnknownName, Unsupported
 from .portfolio import is_portfolio, portfolio_row, split_names
 from .worst_case import WORST_CASE, worst_case_row
@@ -210,6 +211,11 @@ class Cell:
         names = split_names(strip_best(self.attack))
         alone = replace(self, implementation=None)
         return tuple(replace(alone, attack=name, parameters=self.parameters[name]) for name in names)
+
+    @property
+    def precisions(self) -> tuple[str | None, ...]:
+        """What the passes of its attack are made in: as it was given, or each that a search tries."""
+        return self.grid.get("precision", (precision_of(self.row, self.parameters),))
 
     @property
     def knowledge(self) -> Access:

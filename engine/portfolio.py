@@ -14,7 +14,7 @@ AUTO = "auto"
 _NEAREST_CLASS = "adv-lib:deepfool"
 # Chosen on the digits models: benchmarks/best_effort/RESULTS.md.
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
-    "linf": ("adv-lib:fab-t", "adv-lib:fmn", "adv-lib:fab", "adv-lib:apgd-dlr"),
+    "linf": ("adv-lib:fab-t", "adv-lib:fmn@repaired", "adv-lib:fab", "adv-lib:apgd-dlr"),
     "l2": (
         "adv-lib:ddn@repaired",
         "adv-lib:fmn@repaired",

@@ -35,20 +35,26 @@ def check_precision(precision: str | None, classifier: Classifier, row: Implemen
         Unsupported: if its device cannot, if the model is in another precision already, if torch here does not compute
             it (a server, ONNX Runtime), or if the attack computes with what the model's layers give.
     """
+    if why := why_not_in(precision, classifier, row, classifier.device):
+        raise Unsupported(why)
+
+
+def why_not_in(precision: str | None, classifier: Classifier, row: Implementation, device: torch.device) -> str:
+    """Why the passes of an attack cannot be made in a precision on a device; "" if they can. See `check_precision`."""
     if precision is None:
-        return
-    asked, device = f"precision {precision}", classifier.device
+        return ""
+    asked = f"precision {precision}"
     for part in innermost(classifier):
         if not is_float32_in_torch(part):
             kind = str(part.anchor.dtype).removeprefix("torch.")
             why = "is not computed by torch here" if kind == "float32" else f"computes in {kind} by itself"
-            raise Unsupported(f"{asked}: {part.name} {why}; leave precision out")
+            return f"{asked}: {part.name} {why}; leave precision out"
     if precision == "bfloat16" and row.reads_layers:
-        raise Unsupported(f"{asked}: {row.name} computes with what the model's layers give; choose float32 or tf32")
+        return f"{asked}: {row.name} computes with what the model's layers give; choose float32 or tf32"
     if precision == "tf32" and device.type != "cuda":
         others = " or ".join(each for each in PRECISIONS if each != precision)
-        raise Unsupported(f"{asked} is of NVIDIA GPUs, and {classifier.name} computes on {device}; choose {others}")
-    if device.type == "cuda" and precision != "float32" and torch.cuda.get_device_capability(device)[0] < _AMPERE:
-        raise Unsupported(
-            f"{asked} needs an NVIDIA GPU from Ampere on, got {torch.cuda.get_device_name(device)}; choose float32"
-        )
+        return f"{asked} is of NVIDIA GPUs, and {classifier.name} computes on {device}; choose {others}"
+    has_it = precision == "float32" or device.type != "cuda" or not torch.cuda.is_available()  # not here: where it runs
+    if has_it or torch.cuda.get_device_capability(device)[0] >= _AMPERE:
+        return ""
+    return f"{asked} needs an NVIDIA GPU from Ampere on, got {torch.cuda.get_device_name(device)}; choose float32"

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from ...adapters import Classifier, find_implementation
 from ...adapters.data.datasets import Data
 from ...adapters.running.access import has_gradients, look, why_no_access, why_no_layers
+from ...adapters.running.precision import why_not_in
 from ...adapters.running.targets import why_no_targets
 from ...errors import ModelFailed, Unsupported
 from ..cell import Cell, strip_best
@@ -35,9 +37,9 @@ def answerable(
     if surrogate is not None:
         surrogate.answers.expect_labels(data.labels)
     kept: list[tuple[int, Cell]] = []
-    known: dict[tuple[str, bool, str], str] = {}
+    known: dict[tuple[object, ...], str] = {}
     for place, cell in cells:
-        asked = cell.attack, cell.threat_model.targeted, cell.target
+        asked = cell.attack, cell.threat_model.targeted, cell.target, cell.precisions
         if asked not in known:
             known[asked] = _why_not(cell, classifier, surrogate, data.inputs[:1])
         if known[asked]:
@@ -75,7 +77,9 @@ def _why_not(cell: Cell, classifier: Classifier, surrogate: Classifier | None, i
             if cell.fitted_on is not None and not row.learned:
                 continue  # what it has learned is applied without a question
             asked = classifier if row.learned else learner
-            if why := why_no_access(row, asked, image.to(asked.device), aimed=aimed):
+            refusals = [why_no_access(row, asked, image.to(asked.device), aimed=aimed)]
+            refusals += [why_not_in(precision, asked, row, torch.device(cell.device)) for precision in cell.precisions]
+            if why := next(filter(None, refusals), ""):
                 return why
     except ModelFailed:
         return ""

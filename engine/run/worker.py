@@ -20,7 +20,6 @@ from ...adapters.models.remote.traffic import remote_parts, take_traffic
 from ...adapters.models.room.isolated import renew
 from ...adapters.running.draws import clean_draws, judged
 from ...adapters.running.fit import Fitted, fit_attack
-from ...adapters.running.precision import precision_of
 from ...adapters.running.seeding import seeded
 from ...adapters.running.targets import class_of
 from ...errors import AttackFailed, InvalidInput, ModelFailed
@@ -94,7 +93,7 @@ class Workbench(LastLoaded):
         else:
             gives = "" if classifier.outputs in (None, "logits") else classifier.outputs
             cells = () if task.cell is None else task.cell.members
-            asked = {name for each in cells for name in _precisions_of(each)} or {None}
+            asked = {name for each in cells for name in each.precisions} or {None}
             about = {"gpu": describe_gpu(classifier.device, asked), "traffic": self._take_traffic()}
             about |= {"outputs": gives, "output_note": classifier.output_note}
             return outcome._replace(seconds=time.perf_counter() - start, **about)
@@ -281,11 +280,6 @@ def _changed_member(task: Task, surrogate: Classifier) -> str:
             if not identity.reasons and identity.digest != known.model_digest:
                 return source.name
     return ""
-
-
-def _precisions_of(cell: Cell) -> tuple[str | None, ...]:
-    """What the passes of a cell's attack are made in: as it was given, or each that a search tries."""
-    return cell.grid.get("precision", (precision_of(cell.row, cell.parameters),))
 
 
 def describe_gpu(device: torch.device, asked: Collection[str | None] = (None,)) -> str:

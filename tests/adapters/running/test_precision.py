@@ -256,6 +256,7 @@ def test_no_curve_of_what_fools_in_fewer_bits(digits, tmp_path):
 def test_an_old_gpu_is_refused(digits, monkeypatch):
     classifier = Classifier(deepcopy(digits.module))
     monkeypatch.setattr(Classifier, "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
     for major, refused in ((7, True), (8, False)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, major=major: (major, 5))

@@ -184,3 +184,19 @@ def test_a_precision_is_a_part_of_every_cell_and_of_what_it_runs(digits, tmp_pat
     assert evaluate(make_plan(chosen, models={"net": model}, data=data), ResultsStore(tmp_path)).done == 1
     assert set(seen) == {torch.bfloat16, torch.float32}
     assert seen.count(torch.bfloat16) > 20
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        (AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"precision": "tf32"}), "tf32 is of NVIDIA"),
+        (AttackChoice("best(foolbox:pgd)", "linf", 0.1, grid={"precision": ("float32", "tf32")}), "tf32 is of NVIDIA"),
+        (AttackChoice("torchattack:fia", "linf", 0.1, parameters={"precision": "bfloat16"}), "what the model's layers"),
+    ],
+)
+def test_a_precision_that_cannot_be_had_leaves_a_cell_out_before_anything_runs(digits, choice, why):
+    data = Data(digits.inputs[:3], digits.labels[:3], ["a", "b", "c"])
+    usual = AttackChoice("foolbox:pgd", "linf", 0.1)
+    plan = make_plan(Config(attacks=(choice, usual)), models={"net": digits.classifier}, data=data)
+    assert [cell.parameters.get("precision") for cell in plan.cells] == [None]
+    assert [reason for reason in plan.failed.values() if why in reason] == [*plan.failed.values()] != []

@@ -78,7 +78,7 @@ def test_the_default_depends_on_the_norm_and_is_written_out(digits, images, name
     linf, l2, default = (
         plan_of(digits, images, AttackChoice(name, norm)).cells[0].attack for norm in ("linf", "l2", None)
     )
-    assert linf == default == "best(adv-lib:fab-t,adv-lib:fmn,adv-lib:fab,adv-lib:apgd-dlr)"
+    assert linf == default == "best(adv-lib:fab-t,adv-lib:fmn@repaired,adv-lib:fab,adv-lib:apgd-dlr)"
     assert l2 == "best(adv-lib:ddn@repaired,adv-lib:fmn@repaired,adv-lib:deepfool,adv-lib:pdgd,adv-lib:alma@repaired)"
     plan = plan_of(digits, images, AttackChoice(name))
     assert plan.cells[0].parameters == {"max_queries": 2000}

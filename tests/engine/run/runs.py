@@ -2,11 +2,11 @@
 
     python runs.py MODEL DATA FOLDER MODE...
 
-What the attack needs is loaded before the forks; nothing is run there, because where there is a GPU torch can compute
-no gradients in the child of a process that has. An undisturbed run is FOLDER/whole. A child logs each piece of work as
-it starts on it, so that what is run twice shows. MODE is `steps` (left as before each single change of a file),
-`moments` (killed after random times), `pair` (two at once), `space` (no file may pass a size) or `orphans` (workers
-whose driver is killed).
+What the attack and the store need is loaded before the forks; nothing is run there, because where there is a GPU torch
+can compute no gradients in the child of a process that has. An undisturbed run is FOLDER/whole. A child logs each piece
+of work as it starts on it, so that what is run twice shows. MODE is `steps` (left as before each single change of a
+file), `moments` (killed after random times), `pair` (two at once), `space` (no file may pass a size), `parts` (a job
+array) or `orphans` (workers whose driver is killed).
 """
 
 import json
@@ -203,7 +203,7 @@ def orphans():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     if modes != ["orphans"]:
-        for name in LIBRARIES["torchattacks"].preload:
+        for name in (*LIBRARIES["torchattacks"].preload, "pandas"):  # which Arrow imports at its first table
             import_module(name)
         make_plan(config)
         assert run(root / "whole") == 0
