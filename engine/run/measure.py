@@ -34,12 +34,13 @@ from ..store.columns import (
     column_of_values,
     columns_of_curves,
 )
+from ..store.outcomes import STORED_K
 from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
 __all__ = ["EXAMPLES", "clean_table", "label_cams", "measured_symbols", "minimal_distance", "result_table"]
 
 _LACKING = "it needs what this model, its data or the attack lacks"
-_OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": 5}}
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {"ALD": {"p": 2.0}, "FR@K": {"k": STORED_K}}
 
 
 def measured_symbols(measures: Sequence[str]) -> list[str]:

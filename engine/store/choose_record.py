@@ -13,7 +13,7 @@ import pyarrow as pa
 from ...errors import StoreMismatch, Unavailable
 from .files import open_regular, read_whole
 from .sealed import Conflict, Damaged, Record, differing_columns, read_header, unseal
-from .table_shape import open_parquet, read_columns
+from .table_shape import open_parquet, read_columns, read_first_rows
 
 WRONG_ONE = "delete the wrong one"
 
@@ -95,15 +95,16 @@ def _read_header(path: Path, name: str) -> Sealed:
     return Sealed(*read_header(partial(open_regular, path), name))
 
 
-def _read_more(path: Path, stamp: tuple[int, ...], names: Collection[str]) -> pa.Table:
-    """Further columns of a file whose bytes were checked.
+def _read_more(path: Path, stamp: tuple[int, ...], names: Collection[str], rows: int | None = None) -> pa.Table:
+    """Further columns of a file whose bytes were checked; of all its rows, or of the first ones.
 
     Raises:
         Unavailable: if it cannot be read any more, or is another one by now.
     """
     with _reopen(path, stamp) as file:
         try:
-            return read_columns(open_parquet(file), names)
+            parquet = open_parquet(file)
+            return read_columns(parquet, names) if rows is None else read_first_rows(parquet, names, rows)
         except pa.ArrowException as error:
             raise Unavailable(f"could not read {path} ({error})") from error
 

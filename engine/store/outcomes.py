@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...adapters import attack_of
 from ...adapters.result import measured_norm, usable_images
+from ...adapters.running.judge import RULES
 from ...adapters.user_file import is_file_name
 from ...errors import Unavailable, UnknownName
 from ...metrics import fooling_rate_at_k
@@ -41,6 +42,8 @@ from .worst_cases import worst_case_line
 
 Records = Iterator[tuple[str, Record]]
 _RATE = "FR@"
+_STORED_RATE = "FR@K"  # as records have it, for one K
+STORED_K = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,11 +269,12 @@ def read_outcomes(
             outcome = replace(outcome, adv_logits=None)
         if not examples:
             return state, outcome
-        return state, replace(outcome, examples=pictures_of(record.table, "adv_", confidences=outcome.has_confidences))
+        return state, replace(outcome, examples=pictures_of(record, "adv_", confidences=outcome.has_confidences))
 
     runs_users_code = any(map(is_file_name, symbols))  # which need not bear several threads
+    stored = (_STORED_RATE,) if _RATE + str(STORED_K) in symbols else ()
     answers = ("adv_logits",) if keep_logits is not None or any(map(_needs_logits, symbols)) else ()
-    records = reader.records("cells", (*NEEDED, *answers, *shown))
+    records = reader.records("cells", (*NEEDED, *stored, *answers, *shown))
     for state, outcome in (map if runs_users_code else map_at_once)(look_at, records):
         states.append(state)
         done += [] if outcome is None else [outcome]
@@ -324,7 +328,7 @@ def _read_clean(
             refused[key] = str(record.meta["reason"])
             continue
         subject, table = ModelOnData(**record.meta["subject"]), record.table
-        pictures = pictures_of(table, "", confidences=has_confidences(record.meta)) if examples else ()
+        pictures = pictures_of(record, "", confidences=has_confidences(record.meta)) if examples else ()
         clean[key] = Clean(subject, StoredColumns(record, repeated), logits_of(table, "logits"), record.meta, pictures)
     return clean, refused
 
@@ -338,7 +342,8 @@ def _outcome(
     tested: Predictions | None,
 ) -> Outcome:
     """A finished cell, with a column for each symbol that needs its logits or what other models predict."""
-    adv_logits = logits_of(record.table, "adv_logits") if "adv_logits" in record.table.column_names else None
+    lacks_rates = any(is_rate(name) and not _has_rate(cell, stored, name) for name in symbols)
+    adv_logits = _answers_of(record, needed=lacks_rates)
     costs = {name: np.full(len(record.table), number) for name, number in fit_costs(record.meta).items()}
     columns = join_columns(stored, costs)
     unmeasured = dict(record.meta.get("unmeasured", {}))
@@ -347,7 +352,11 @@ def _outcome(
     find_silent = _silence_of(record, adv_logits)
     outcome = Outcome(cell, columns, unmeasured, record.meta, find_silent, adv_logits=adv_logits)
     logits = None if clean is None else clean.logits
-    further = {name: _fooling_rate(outcome, logits, name) for name in symbols if is_rate(name)}
+    further = {
+        name: stored[_STORED_RATE] if _has_rate(cell, stored, name) else _fooling_rate(outcome, logits, name)
+        for name in symbols
+        if is_rate(name)
+    }
     further |= {
         name: values
         for name in symbols
@@ -361,9 +370,22 @@ def _outcome(
     return replace(outcome, columns=join_columns(columns, further))
 
 
+def _answers_of(record: Record, *, needed: bool) -> Tensor | None:
+    """The logits on adversarial images, (n, K), if they were read with the record or are needed."""
+    if "adv_logits" in record.table.column_names:
+        return logits_of(record.table, "adv_logits")
+    return logits_of(record.more(["adv_logits"]), "adv_logits") if needed and record.more is not None else None
+
+
 def _needs_logits(symbol: str) -> bool:
-    """Whether a column of this symbol is made of a cell's logits."""
-    return is_rate(symbol) or is_file_name(symbol) or base_of(symbol) in SEMANTIC
+    """Whether a column of this symbol is made of the logits of every cell."""
+    is_stored = symbol == _RATE + str(STORED_K)  # in all cells but old ones
+    return (is_rate(symbol) and not is_stored) or is_file_name(symbol) or base_of(symbol) in SEMANTIC
+
+
+def _has_rate(cell: Cell, columns: Mapping[str, np.ndarray], symbol: str) -> bool:
+    """Whether a record has FR@K at this K; those of older rules count images without finite logits, too."""
+    return symbol == _RATE + str(STORED_K) and _STORED_RATE in columns and cell.rules >= RULES
 
 
 def _silence_of(record: Record, adv_logits: Tensor | None) -> Callable[[], np.ndarray] | None:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
+from torch import Tensor
 
 from .columns import logits_of
+from .sealed import Record
 
 
 @dataclass(frozen=True)
@@ -23,20 +24,22 @@ class Example:
     confidence: float
 
 
-def pictures_of(table: pa.Table, prefix: Literal["", "adv_"], *, confidences: bool = True) -> tuple[Example, ...]:
+def pictures_of(record: Record, prefix: Literal["", "adv_"], *, confidences: bool = True) -> tuple[Example, ...]:
     """The images of a record that have a picture; none in records of davylamp 0.1.0.
 
     Args:
-        table: of a record.
+        record: of which the pictures and maps were read.
         prefix: of the columns: "adv_" of a cell, "" of clean predictions.
         confidences: whether the model says how sure it is; else the confidence is NaN.
     """
+    table = record.table
     if not {f"{prefix}picture", f"{prefix}cam"} <= set(table.column_names):
         return ()
-    part = table.filter(table[f"{prefix}picture"].is_valid())
-    if not len(part):
+    shown = table[f"{prefix}picture"].is_valid().to_numpy()
+    if not shown.any():
         return ()
-    probabilities = logits_of(part, f"{prefix}logits").softmax(1)
+    part = table.filter(shown)
+    probabilities = _logits(record, f"{prefix}logits", np.flatnonzero(shown)).softmax(1)
     columns = {name: part[name].to_pylist() for name in ("index", "image", "label")}
     columns |= {name: part[prefix + name].to_pylist() for name in ("predicted", "picture", "cam")}
     return tuple(
@@ -51,3 +54,11 @@ def pictures_of(table: pa.Table, prefix: Literal["", "adv_"], *, confidences: bo
         )
         for row in range(len(part))
     )
+
+
+def _logits(record: Record, name: str, places: np.ndarray) -> Tensor:
+    """Logits of some rows, (n, K); where they were not read with the record only the first rows of them are."""
+    if name in record.table.column_names:
+        return logits_of(record.table.take(places), name)
+    assert record.more is not None
+    return logits_of(record.more([name], int(places[-1]) + 1).take(places), name)

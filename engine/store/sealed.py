@@ -47,13 +47,13 @@ class Record:
     """What a file holds: a table with a row for each image, and what it is about (`spec`, `status`, `versions`...).
 
     Where some columns were asked for, `table` has these, `of_file` is the shape of all that the file has, and `more`
-    reads further columns of it.
+    reads further columns of it: by their names, and of the first rows only if a number is given.
     """
 
     table: pa.Table
     meta: Mapping[str, Any]
     of_file: TableShape | None = None
-    more: Callable[[Collection[str]], pa.Table] | None = None
+    more: Callable[..., pa.Table] | None = None
 
     @property
     def failed(self) -> bool:

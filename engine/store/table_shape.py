@@ -86,6 +86,14 @@ def read_columns(file: pq.ParquetFile, names: Collection[str] | None) -> pa.Tabl
     return file.read(columns=kept, use_threads=False).select(kept)
 
 
+def read_first_rows(file: pq.ParquetFile, names: Collection[str], rows: int) -> pa.Table:
+    """Some columns of the first rows of a file, as `read_columns` gives them; what is behind them is not decoded."""
+    kept = [name for name in file.schema_arrow.names if name in names]
+    batches = file.iter_batches(batch_size=rows, columns=kept, use_threads=False) if kept and rows else iter(())
+    first = [batch for batch, _ in zip(batches, range(1), strict=False)]
+    return pa.Table.from_batches(first).select(kept) if first else file.schema_arrow.empty_table().select(kept)
+
+
 def _column_at(file: pq.ParquetFile, place: int) -> pa.ChunkedArray:
     name = file.schema_arrow.names[place]
     if file.schema_arrow.names.count(name) == 1:

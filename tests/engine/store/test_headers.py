@@ -21,6 +21,8 @@ from davylamp.benchmarks.speed.synthetic_results import TWENTY, write_results
 from davylamp.engine import load
 from davylamp.engine.cell import Cell
 from davylamp.engine.store import choose_record, sealed, stored_columns
+from davylamp.engine.store import outcomes as outcomes_module
+from davylamp.engine.store.columns import logits_of
 from davylamp.engine.store.contents import NEEDED, find_fault, read_records
 from davylamp.engine.store.frames import OUTCOMES, load_outcomes, survey_folder
 from davylamp.engine.store.outcomes import read_outcomes
@@ -321,6 +323,50 @@ def test_logits_are_read_where_a_symbol_needs_them_or_when_somebody_asks(folder,
     rewrite(store, key, lambda table: table)
     with pytest.raises(Unavailable, match="read"):
         _ = changed.silent
+
+
+def test_the_rate_that_records_have_is_the_one_of_their_logits(small_folder, tmp_path, monkeypatch):
+    """By k = 5 of today's records no logits are read, and by those of older rules the logits count."""
+    asked, real = [], choose_record.read_columns
+    for module in (choose_record, sealed):
+        monkeypatch.setattr(module, "read_columns", lambda file, names: asked.append(names) or real(file, names))
+    rates = {}
+    for symbols in (["FR@5"], ["FR@5", "FR@4"]):
+        outcomes = read_outcomes(small_folder, symbols)
+        rates[len(symbols)] = [each.columns["FR@5"] for each in outcomes.done]
+        assert any("adv_logits" in (names or ()) for names in asked) == (len(symbols) == 2)
+    for outcome, stored in zip(outcomes.done, rates[1], strict=True):
+        logits, answers = outcomes.clean[outcome.cell.subject.key].logits, outcome.adv_logits
+        if answers is None:
+            answers = logits_of(outcomes.store.read("cells", outcome.cell.key).table, "adv_logits")
+        place = (answers > answers.gather(1, logits.argmax(1, keepdim=True))).sum(1)  # of the clean prediction, from 0
+        np.testing.assert_array_equal(stored, np.where(outcome.usable, (place >= 5).numpy(), np.nan))
+    copy = shutil.copytree(small_folder, tmp_path / "old")
+    store = ResultsStore(copy)
+    key = store.keys("cells")[0]
+
+    def forge(table):
+        return table.set_column(table.column_names.index("FR@K"), "FR@K", pa.array(np.full(len(table), 0.25)))
+
+    rewrite(store, key, forge)
+    (forged,) = (each for each in read_outcomes(copy, ["FR@5"]).done if each.cell.key == key)
+    assert (forged.columns["FR@5"] == 0.25).all()  # it is what is read
+    monkeypatch.setattr(outcomes_module, "RULES", 99)
+    (old,) = (each for each in read_outcomes(copy, ["FR@5"]).done if each.cell.key == key)
+    np.testing.assert_array_equal(old.columns["FR@5"], rates[2][[each.cell.key for each in outcomes.done].index(key)])
+
+
+def test_pictures_have_their_confidence_whether_logits_were_read_or_not(small_folder):
+    """Only the first rows of the logits are."""
+    few, all_of_them = (
+        read_outcomes(small_folder, symbols, examples=True).done for symbols in (["FR@5"], ["FR@5", "FR@1"])
+    )
+    assert any(each.examples for each in few)
+    for one, other in zip(few, all_of_them, strict=True):
+        assert [each.confidence for each in one.examples] == [each.confidence for each in other.examples]
+        answers = logits_of(ResultsStore(small_folder).read("cells", one.cell.key).table, "adv_logits").softmax(1)
+        expected = [float(answers[each.place, each.predicted]) for each in one.examples]
+        assert [each.confidence for each in one.examples] == pytest.approx(expected, abs=1e-7)
 
 
 def test_a_column_that_cannot_be_read_where_its_footer_is_silent_is_a_damage(folder):
