@@ -13,7 +13,7 @@ from ..switches import full_float32
 from ..user_code import user_code
 from .answers import Answers, Outputs
 from .images import check_images, check_labels
-from .outputs import check_logits, explain_failure, may_be_of_images, take_logits
+from .outputs import check_logits, explain_failure, may_be_of_images, of_one_logit, take_logits
 from .restoring import frozen, state_modes
 
 Interpolation = Literal["bilinear", "bicubic"]
@@ -240,7 +240,7 @@ class Classifier(nn.Module):
         count, name = len(inputs), f"the model {self.name}"
         with self.surroundings, user_code(name):
             output = self.model(inputs)
-        output, taken = take_logits(output, name)
+        output, taken = take_logits(output, name, count, self.num_classes or self.answers.classes)
         if self.answers.kind is None:
             self.answers.see(output, lambda: self._ask_about_noise(inputs))
         logits = self.answers.read(output, count, self.num_classes, name)
@@ -253,7 +253,8 @@ class Classifier(nn.Module):
         """What the model returns for four images of noise shaped as these."""
         noise = torch.rand((4, *inputs.shape[1:]), generator=torch.Generator().manual_seed(0), device="cpu")
         with torch.no_grad(), self.surroundings, user_code(f"the model {self.name}"):
-            return take_logits(self.model(noise.to(inputs)), self.name)[0]
+            output = self.model(noise.to(inputs))
+        return take_logits(output, f"the model {self.name}", len(noise), self.num_classes or self.answers.classes)[0]
 
     def _explain(self, failure: ModelFailed, inputs: Tensor) -> str:
         """On which images the model failed, and what it may want instead."""
@@ -314,6 +315,7 @@ class Classifier(nn.Module):
         if logits.shape[1] < 2:
             raise InvalidInput(
                 f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}"
+                f"{f'; {of_one_logit(logits)}' if logits.shape[1] else ''}"
             )
         if not torch.isfinite(logits).all():
             raise InvalidInput("expected finite logits, got NaN or infinity on the clean images")

@@ -13,14 +13,21 @@ from ...errors import InvalidInput, ModelFailed
 _SIDES = (28, 32, 64, 96, 128, 224, 240, 256, 299, 384)  # of the images that published models take
 _KEYS = ("logits", "out", "output")
 _OF_NO_IMAGE = (OSError, MemoryError, ImportError, SystemExit, KeyboardInterrupt, AttributeError, NameError)
+_BATCHES = (2, 16)  # images that a model is asked about which fails on one
 _SECONDS = 2.0  # that a model which fails is asked what it wants instead
 
 
-def take_logits(output: Any, name: str) -> tuple[Tensor, str]:
+def take_logits(output: Any, name: str, count: int, classes: int | None = None) -> tuple[Tensor, str]:
     """The logits in a model's output, and how they were chosen ("" for a plain tensor).
 
     `.logits` of a dataclass, a named tuple or a ModelOutput; `["logits"]` (or `out`, `output`) of a dict, or its only
-    tensor; the first tensor of a tuple or a list.
+    tensor; of a tuple or a list the only tensor that could be logits, or else the first.
+
+    Args:
+        output: what the model returned.
+        name: of the model, for messages.
+        count: how many images it was asked about.
+        classes: how many it has, where that is known.
 
     Raises:
         ModelFailed: if there is no tensor to take, or more than one without a name.
@@ -35,13 +42,34 @@ def take_logits(output: Any, name: str) -> tuple[Tensor, str]:
     if isinstance(output, Mapping):
         return _from_mapping(output, kind, name)
     parts = list(output) if isinstance(output, list | tuple) else []
-    tensors = [part for part in parts if isinstance(part, Tensor)]
+    tensors = {place: part for place, part in enumerate(parts) if isinstance(part, Tensor)}
     if not tensors:
         got = f"{kind} of {', '.join(type(part).__name__ for part in parts)}" if parts else kind
         raise ModelFailed(f"{name}: expected logits of shape (N, classes) as a tensor, got {got}")
-    shapes = ", ".join(str(tuple(part.shape)) for part in tensors[1:])
+    taken = _place_of_logits(tensors, kind, name, count, classes)
+    which = "first tensor" if taken == next(iter(tensors)) else "tensor of shape (N, classes)"
+    shapes = ", ".join(str(tuple(part.shape)) for place, part in tensors.items() if place != taken)
     others = f" (left out: {shapes})" if shapes else ""
-    return tensors[0], f"took the first tensor of the {kind} that {name} returns{others}"
+    return tensors[taken], f"took the {which} of the {kind} that {name} returns{others}"
+
+
+def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: int, classes: int | None) -> int:
+    """Where the only tensor is that could be logits; of several that of so many classes; of none the first."""
+    likely = [
+        place
+        for place, each in tensors.items()
+        if each.ndim == 2 and len(each) == count and each.shape[1] > 1 and each.is_floating_point()
+    ]
+    fitting = [place for place in likely if tensors[place].shape[1] == classes]
+    if len(likely) > 1 and len(fitting) != 1:
+        shapes = [tuple(tensors[place].shape) for place in likely]
+        known = "" if classes or len(set(shapes)) == 1 else "; or give the module the attribute num_classes"
+        raise ModelFailed(
+            f"{name}: expected one tensor that could be the logits, got a {kind} with {len(likely)}: "
+            f"{', '.join(map(str, shapes))}; return the logits alone, by a wrapper with model(x)[{likely[-1]}] or "
+            f"whichever they are{known}"
+        )
+    return (fitting if len(likely) > 1 else [*likely, *tensors])[0]
 
 
 def _from_mapping(output: Mapping[Any, Any], kind: str, name: str) -> tuple[Tensor, str]:
@@ -49,7 +77,10 @@ def _from_mapping(output: Mapping[Any, Any], kind: str, name: str) -> tuple[Tens
     key = next((key for key in _KEYS if key in tensors), next(iter(tensors)) if len(tensors) == 1 else None)
     if key is None:
         got = ", ".join(map(str, output)) or "nothing"
-        raise ModelFailed(f"{name}: expected logits as the entry 'logits' or the only tensor, got {kind} with {got}")
+        raise ModelFailed(
+            f"{name}: expected logits as the entry 'logits' or the only tensor, got {kind} with {got}; "
+            "call that entry 'logits', or return it alone"
+        )
     return tensors[key], f"took the entry {key!r} of the {kind} that {name} returns"
 
 
@@ -57,14 +88,36 @@ def check_logits(logits: Tensor, count: int, classes: int | None, name: str) -> 
     """Raise ModelFailed unless these are real floating point numbers of shape (count, classes)."""
     if logits.ndim != 2 or len(logits) != count or classes not in (None, logits.shape[1]):
         wanted = f"({count}, {classes or 'classes'})"
-        raise ModelFailed(f"{name}: expected model outputs of shape {wanted}, got {tuple(logits.shape)}")
+        got = f"{tuple(logits.shape)}{_advice_on_shape(logits, count)}"
+        raise ModelFailed(f"{name}: expected model outputs of shape {wanted}, got {got}")
     if not logits.is_floating_point():
-        what = (
-            "class indices" if logits.dtype in (torch.int64, torch.int32) else str(logits.dtype).removeprefix("torch.")
-        )
-        raise ModelFailed(f"{name}: expected real logits in floating point, got {what} ({logits.dtype})")
+        raise ModelFailed(f"{name}: expected real logits in floating point, got {_describe_numbers(logits)}")
     if logits.layout != torch.strided:
         raise ModelFailed(f"{name}: expected logits as a dense tensor, got {logits.layout}")
+
+
+def _advice_on_shape(output: Tensor, count: int) -> str:
+    """What to do about outputs of a shape that models are known to give."""
+    if output.shape in ((count,), (count, 1)):
+        return f"; {of_one_logit(output)}; of labels say outputs labels"
+    if output.ndim > 2 and len(output) == count and output.shape[1:].numel() == output.shape[1]:
+        return "; return outputs.flatten(1)"
+    return ""
+
+
+def of_one_logit(output: Tensor) -> str:
+    """What to do with a model that has one logit, of shape (N,) or (N, 1), for two classes."""
+    return f"of one logit z return torch.{'stack' if output.ndim == 1 else 'cat'}([torch.zeros_like(z), z], 1)"
+
+
+def _describe_numbers(output: Tensor) -> str:
+    """What numbers a model gives for each class where they are no floating point, and what to do."""
+    dtype = str(output.dtype)
+    if output.is_complex() or output.dtype == torch.bool:
+        return f"{dtype.removeprefix('torch.')} ({dtype})"
+    if bool(((output == 0) | (output == 1)).all()) and bool((output.sum(1) == 1).all()):
+        return f"one-hot labels ({dtype}): return the scores that they are made of, or say outputs labels"
+    return f"integers ({dtype}): return the scores as they are before they are rounded"
 
 
 def may_be_of_images(failure: ModelFailed) -> bool:
@@ -89,6 +142,11 @@ def explain_failure(ask: Callable[[Tensor], object], inputs: Tensor) -> str:
         if _answers(ask, inputs[:1].repeat(count, 1, 1, 1)):
             return "it fails on some images only"
         return "it takes one image at a time; make it take batches"
+    if count == 1 and any(_answers(ask, inputs.repeat(more, 1, 1, 1)) for more in _BATCHES):
+        return (
+            "it takes no single image, and davylamp asks about single images, too, whatever is handed over: make it "
+            "take any number of images"
+        )
     given = (channels, height, width)
     shapes = [(other, height, width) for other in (1, 3, 4)]
     shapes += [(channels, side, side) for side in _SIDES]

@@ -39,6 +39,7 @@ class Student(nn.Module):
         except Exception as error:
             raise ModelFailed(f"the model {classifier.name} cannot be copied ({one_line(error)})") from error
         self.title, self.surroundings = f"the model {classifier.name}", classifier.surroundings
+        self.classes = classifier.num_classes or classifier.answers.classes
         self.register_buffer("mean", classifier.mean, persistent=False)
         self.register_buffer("std", classifier.std, persistent=False)
         learning = [p for p in self.model.parameters() if p.is_floating_point()]
@@ -53,7 +54,8 @@ class Student(nn.Module):
         if self.mean is not None and self.std is not None:
             inputs = (inputs - self.mean) / self.std
         with self.surroundings, user_code(self.title):
-            return take_logits(self.model(inputs), self.title)[0].float()
+            output = self.model(inputs)
+        return take_logits(output, self.title, len(inputs), self.classes)[0].float()
 
     @property
     def learning(self) -> list[nn.Parameter]:

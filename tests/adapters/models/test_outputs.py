@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from davylamp.adapters.models import outputs
 from davylamp.adapters.models.classifier import Classifier
 from davylamp.adapters.models.outputs import explain_accuracy
+from davylamp.adapters.running.access import has_gradients
+from davylamp.engine.training.student import Student
 from davylamp.errors import InvalidInput, ModelFailed
 
 IMAGES = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -61,8 +63,14 @@ def score(inputs):
     [
         (lambda z: z, ""),
         (lambda z: (z,), "took the first tensor of the tuple that the model m returns"),
-        (lambda z: [z, z[:, :2]], "took the first tensor of the list that the model m returns (left out: (3, 2))"),
+        (lambda z: [z, z[:2]], "took the first tensor of the list that the model m returns (left out: (2, 5))"),
         (lambda z: (None, z), "took the first tensor of the tuple"),
+        (
+            lambda z: (z[:, :, None, None], z, z.sum(), [z]),
+            "took the tensor of shape (N, classes) of the tuple that the model m returns (left out: (3, 5, 1, 1), ())",
+        ),
+        (lambda z: (z[:, :1], z), "took the tensor of shape (N, classes) of the tuple"),
+        (lambda z: (z.argmax(1), z), "took the tensor of shape (N, classes) of the tuple"),
         (lambda z: {"logits": z, "loss": z.sum()}, "took the entry 'logits' of the dict"),
         (lambda z: {"out": z, "aux": z * 0}, "took the entry 'out' of the dict"),
         (lambda z: {"whatever": z, "text": "x"}, "took the entry 'whatever' of the dict"),
@@ -82,6 +90,44 @@ def test_logits_are_taken_out_of_what_a_model_returns(wrap, note):
     assert bool(note) == bool(classifier.output_note)
 
 
+@pytest.mark.parametrize(
+    ("wrap", "words"),
+    [
+        (
+            lambda z: (z.repeat(1, 4), z),
+            "got a tuple with 2: (3, 20), (3, 5); return the logits alone, by a wrapper with model(x)[1] or whichever "
+            "they are; or give the module the attribute num_classes",
+        ),
+        (lambda z: [z, None, z * 2], "got a list with 2: (3, 5), (3, 5); return the logits alone, by a wrapper with"),
+    ],
+)
+def test_of_two_tensors_that_could_be_logits_none_is_guessed(wrap, words):
+    with pytest.raises(ModelFailed, match="the model m: expected one tensor that could be the logits") as caught:
+        model(lambda x: wrap(score(x))).check(IMAGES)
+    assert words in str(caught.value)
+    assert ("num_classes" in str(caught.value)) == ("(3, 20)" in words)
+
+
+def test_of_two_tensors_that_of_so_many_classes_is_taken():
+    classifier = model(lambda x: (score(x).repeat(1, 4), score(x)), num_classes=5)
+    assert torch.equal(classifier.check(IMAGES), score(IMAGES))
+    module = Lambda(lambda x: (score(x).repeat(1, 4), score(x)))
+    module.num_classes = 5
+    classifier = Classifier(module, name="m")
+    assert torch.equal(classifier.check(IMAGES), score(IMAGES))
+    assert classifier.output_note.startswith("took the tensor of shape (N, classes) of the tuple")
+    with pytest.raises(ModelFailed, match="expected one tensor that could be the logits"):
+        model(lambda x: (score(x), score(x) * 2), num_classes=5).check(IMAGES)
+
+
+def test_a_model_in_training_guesses_no_logits_either():
+    layer = nn.Linear(192, 5)
+    both = nn.Sequential(nn.Flatten(), layer, Lambda(lambda z: (z.repeat(1, 4), z)))
+    with pytest.raises(ModelFailed, match="expected one tensor that could be the logits"):
+        Student(Classifier(both))(IMAGES)
+    assert torch.equal(Student(Classifier(both, num_classes=5))(IMAGES), layer(IMAGES.flatten(1)))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_become_float32(dtype):
     assert model(lambda x: score(x).to(dtype))(IMAGES).dtype == torch.float32
@@ -97,11 +143,24 @@ def test_other_precisions_become_float32(dtype):
         (lambda x: {"a": score(x), "b": score(x)}, "as the entry 'logits' or the only tensor, got dict with a, b"),
         (lambda x: {}, "as the entry 'logits' or the only tensor, got dict with nothing"),
         (lambda x: score(x) + 0j, "expected real logits in floating point, got complex64"),
-        (lambda x: score(x).long(), "expected real logits in floating point, got class indices (torch.int64)"),
+        (lambda x: score(x).long(), "in floating point, got integers (torch.int64): return the scores as they are"),
+        (
+            lambda x: nn.functional.one_hot(score(x).argmax(1), 5),
+            "in floating point, got one-hot labels (torch.int64): return the scores that they are made of, or say "
+            "outputs labels",
+        ),
         (lambda x: score(x) > 0, "expected real logits in floating point, got bool"),
         (lambda x: score(x).to_sparse(), "expected logits as a dense tensor, got torch.sparse_coo"),
-        (lambda x: score(x).argmax(1).float(), "expected model outputs of shape (3, classes), got (3,)"),
-        (lambda x: score(x)[:, :, None, None], "expected model outputs of shape (3, classes), got (3, 5, 1, 1)"),
+        (
+            lambda x: score(x)[:, 0],
+            "expected model outputs of shape (3, classes), got (3,); of one logit z return "
+            "torch.stack([torch.zeros_like(z), z], 1); of labels say outputs labels",
+        ),
+        (
+            lambda x: score(x)[:, :, None, None],
+            "expected model outputs of shape (3, classes), got (3, 5, 1, 1); return outputs.flatten(1)",
+        ),
+        (lambda x: x, "expected model outputs of shape (3, classes), got (3, 3, 8, 8)"),
         (lambda x: score(x)[:2], "expected model outputs of shape (3, classes), got (2, 5)"),
         (lambda x: score(x).sum(), "expected model outputs of shape (3, classes), got ()"),
     ],
@@ -148,6 +207,22 @@ def test_a_failure_says_on_which_images_and_what_works(condition, hint):
     line = "the model m raised RuntimeError: shapes cannot be multiplied (line"
     assert str(caught.value).startswith(line)
     assert str(caught.value).endswith(f") on images of shape (3, 3, 8, 8){hint}")
+
+
+def test_a_model_that_refuses_a_single_image_is_told_that_davylamp_asks_about_one():
+    classifier = model(only(lambda x: len(x) > 1))
+    assert has_gradients(classifier, IMAGES)  # that it takes no single image is told by what asks it next
+    with pytest.raises(ModelFailed) as caught:
+        classifier.predict_logits(IMAGES, batch_size=1)
+    assert str(caught.value).endswith(
+        "on images of shape (1, 3, 8, 8); it takes no single image, and davylamp asks about single images, too, "
+        "whatever is handed over: make it take any number of images"
+    )
+
+
+def test_one_logit_in_a_column_is_told_how_it_becomes_two():
+    with pytest.raises(InvalidInput, match=r"got outputs of shape \(3, 1\); of one logit z return torch.cat\(\["):
+        model(lambda x: score(x)[:, :1]).check(IMAGES)
 
 
 @pytest.mark.parametrize("error", [OSError(11, "no process left"), SystemExit(3), MemoryError(), ImportError("no x")])
