@@ -16,6 +16,7 @@ from ...adapters.models.detectors.detector_file import (
     pack_detector,
     read_detector_name,
 )
+from ...adapters.models.detectors.layer_outputs import check_layers_here
 from ...adapters.models.detectors.scorer import Detector, Pairs
 from ...adapters.models.identity.digest import digest_data, digest_model
 from ...adapters.running.seeding import seeded
@@ -65,9 +66,12 @@ def train_detector(
         UnknownName: if there is no such detector or parameter.
         InvalidInput: if an attack is missing or of no use, or it fools too few images.
         MissingLibrary: if the library whose code it is is not installed.
+        Unsupported: if it reads layers, and the model's are in a process of their own.
     """
     row, values = read_detector_name(name, parameters)
     check_shown(row, shown)
+    if row.reads_layers:
+        check_layers_here(classifier, row.name)
     scorer = make_scorer(row, classifier, values)
     logits = classifier.check(data.inputs, data.labels)
     if not (logits.argmax(1).cpu() == data.labels.cpu()).any():

@@ -141,6 +141,12 @@ def test_evaluate_refuses_a_detector_before_it_runs(run, folder):
 def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, folder):
     """It ended a finished evaluation with an error, and `detect` said that no examples were kept."""
     train = ("train", "kernel-density", "--model", "net.py:make", "--data", "npz:train.npz", "-o", "d.pt")
+    code, _, err = run(*train, "--isolate", "auto")
+    assert (code, (folder / "d.pt").exists()) == (1, False)
+    assert (
+        "davylamp: kernel-density needs the model's layers, and net.py:make runs in a process of its own, which gives "
+        "only answers: add --isolate no\n" in err
+    )
     assert run(*train, "--isolate", "no")[0] == 0
     evaluate = (*EVALUATE, "--models", "net.py:make", "-o", "r")
     code, _, err = run(*evaluate, "--detector", "d.pt", "--isolate", "auto")
@@ -152,7 +158,7 @@ def test_a_detector_of_activations_is_refused_beside_an_isolated_model(run, fold
     code, _, err = run("detect", "r", "--detector", "d.pt", "--isolate", "auto")
     assert code == 1
     assert "net.py:make: in a process of its own" in err
-    assert "got none: net.py:make: expected a model whose layers can be seen here" in err
+    assert "got none: net.py:make: this needs the model's layers, and net.py:make runs in a process of its own" in err
 
 
 def test_an_evaluation_is_told_of_when_its_detector_cannot_be_measured(run, folder):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ....errors import InvalidInput, UnknownName, Unsupported
 from ..classifier import PASS_SIZE, Classifier
+from ..room.isolated import holds_room
 
 _WITH_WEIGHTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.MultiheadAttention)
 
@@ -73,11 +74,20 @@ def layers_of(classifier: Classifier) -> list[nn.Module]:
     """
     layers: list[nn.Module] = [part for part in classifier.model.modules() if isinstance(part, _WITH_WEIGHTS)]
     if not layers:
+        check_layers_here(classifier, "this")
         raise Unsupported(
-            f"expected a model whose layers can be seen here, got {classifier.name}, of which only answers are "
-            "(one of a file is: --isolate no)"
+            f"expected a model whose layers can be seen here, got {classifier.name}: only its answers are"
         )
     return layers
+
+
+def check_layers_here(classifier: Classifier, reader: str) -> None:
+    """Raise Unsupported if a model's layers are in a room, for something that reads them."""
+    if holds_room(classifier):
+        raise Unsupported(
+            f"{reader} needs the model's layers, and {classifier.name} runs in a process of its own, which gives only "
+            "answers: add --isolate no"
+        )
 
 
 @contextmanager
