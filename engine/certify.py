@@ -21,12 +21,14 @@ ABSTAIN = -1
 class Certificates(NamedTuple):
     """Of each image, (N,) arrays: the class of the smoothed model, -1 where it abstains, and the l2 radius around it.
 
-    `chance` is the lower bound, at confidence 1 - alpha, of the chance that a noisy image gets that class.
+    `chance` is the lower bound, at confidence 1 - alpha, of the chance that a noisy image gets that class; `silent`
+    counts the draws of either kind whose logits are not finite: they are draws of no class.
     """
 
     predicted: np.ndarray
     radius: np.ndarray
     chance: np.ndarray
+    silent: np.ndarray
 
 
 class Certified(NamedTuple):
@@ -54,7 +56,7 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
 
     The radius is sigma times the normal quantile of the bound (their theorem 1); where the bound is not above 1/2 the
     smoothed model abstains. The bound is Clopper and Pearson's, one-sided: an image's certificate is wrong with a
-    probability of at most alpha.
+    probability of at most alpha. A draw whose logits are not finite stands for no class and stays among the draws.
 
     Args:
         classifier: the original, without the noise.
@@ -73,18 +75,22 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
         got = f"sigma {sigma}, {first} and {draws}, alpha {alpha}"
         raise InvalidInput(f"expected sigma > 0, at least one draw of each kind, 0 < alpha < 1/2, got {got}")
     predicted, chance = np.full(len(inputs), ABSTAIN), np.zeros(len(inputs))
+    silent = np.zeros(len(inputs), int)
     with classifier.frozen():
         for place, image in enumerate(inputs):
             with seeded(call_seed(seed, place, 1)):
-                likeliest = int(_count(classifier, image, sigma, first).argmax())
-                hits = int(_count(classifier, image, sigma, draws)[likeliest])
+                chosen_by = _count(classifier, image, sigma, first)
+                counted = _count(classifier, image, sigma, draws)
+            likeliest = int(chosen_by.argmax())
+            hits = int(counted[likeliest])
+            silent[place] = first + draws - chosen_by.sum() - counted.sum()
             chance[place] = least_chance(hits, draws, alpha)
             if chance[place] > 0.5:
                 predicted[place] = likeliest
             if progress is not None:
                 progress(1)
     radius = np.where(predicted != ABSTAIN, sigma * scipy.stats.norm.ppf(chance), 0.0)
-    return Certificates(predicted, radius, chance)
+    return Certificates(predicted, radius, chance, silent)
 
 
 def least_chance(hits: int, draws: int, alpha: float) -> float:
@@ -122,12 +128,13 @@ def split_smoothed(model: str) -> tuple[str, float]:
 
 
 def _count(classifier: Classifier, image: Tensor, sigma: float, draws: int) -> np.ndarray:
-    """How often each class is predicted of noisy copies of an image (C, H, W)."""
+    """How often each class is predicted of noisy copies of an image (C, H, W); none where a logit is not finite."""
     counts: Tensor | None = None
     for start in range(0, draws, PASS_SIZE):
         copies = image.expand(min(PASS_SIZE, draws - start), *image.shape)
         logits = classifier.predict_logits(copies + sigma * torch.randn_like(copies))
-        some = torch.bincount(logits.argmax(1), minlength=logits.shape[1])
+        answered = logits[logits.isfinite().all(1)]  # argmax takes NaN for the largest
+        some = torch.bincount(answered.argmax(1), minlength=logits.shape[1])
         counts = some if counts is None else counts + some
     assert counts is not None
     return counts.cpu().numpy()

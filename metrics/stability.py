@@ -227,9 +227,10 @@ def _checked_grid(directions: Tensor, magnitudes: Tensor, sizes: dict[str, int])
 
 
 def _right(model: Model, images: Tensor, labels: Tensor) -> Tensor:
-    """Which images the model classifies correctly."""
+    """Which images the model classifies correctly: none whose logits are not finite, of which argmax takes NaN."""
     with torch.no_grad():
-        return torch.cat([model(part).argmax(1) for part in images.split(IMAGES)]) == labels
+        logits = torch.cat([model(part) for part in images.split(IMAGES)])
+    return (logits.argmax(1) == labels) & logits.isfinite().all(1)
 
 
 def _held(model: Model, images: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:

@@ -23,7 +23,7 @@ class Drawn(NamedTuple):
     """What a model answers: logits, (N, K), and of a random one the share of its draws that are fooled, (N,) double.
 
     The logits of a random model are those of one of its draws, the median one by the margin: they are fooled if and
-    only if at least half of the draws are.
+    only if at least half of the draws are. If any draw is not finite they are that one: such an image proves nothing.
     """
 
     logits: Tensor
@@ -73,7 +73,7 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Drawn
     """What a model makes of the clean images, checked; the number of draws is the default whatever an attack asks for.
 
     Raises:
-        InvalidInput: as `Classifier.check`.
+        InvalidInput: as `Classifier.check`, and if any of the draws is not finite.
     """
     if not classifier.random:
         return Drawn(classifier.check(inputs, labels))
@@ -82,7 +82,10 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Drawn
         classifier.check(inputs, labels)
     labels = labels.to(inputs.device, torch.long)
     with drawing(classifier, draws=Classifier.draws):
-        return _draw(classifier, inputs, labels, None, _CLEAN)
+        drawn = _draw(classifier, inputs, labels, None, _CLEAN)
+    if not drawn.logits.isfinite().all():
+        raise InvalidInput("expected finite logits, got NaN or infinity in a draw of the clean images")
+    return drawn
 
 
 @full_float32()
@@ -118,7 +121,8 @@ def _draw(classifier: Classifier, images: Tensor, labels: Tensor, targets: Tenso
 def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> Drawn:
     """Of answers (draws, n, K) the one at the median of how far each image is from being fooled, and the share fooled.
 
-    An answer that is not finite counts as not fooled, and as the farthest.
+    An answer that is not finite counts as not fooled; where there is one, it is what stands for the image: neither a
+    success nor robust.
     """
     hit = torch.stack([fooled(answer, labels, targets) for answer in answers])
     finite = answers.isfinite().all(2)
@@ -128,8 +132,8 @@ def _median(answers: Tensor, labels: Tensor, targets: Tensor | None) -> Drawn:
     of_wanted = answers.gather(2, places)[..., 0]
     rest = answers.scatter(2, places, -torch.inf).amax(2)
     margin = (of_wanted - rest) if targets is None else (rest - of_wanted)
-    order = margin.where(finite, torch.inf).sort(dim=0, stable=True).indices
+    order = margin.where(finite, torch.inf).sort(dim=0, stable=True).indices  # those that are not finite come last
     # A tie counts as argmax has it: fooled draws come first whatever their margin rounds to.
     order = order.gather(0, (~hit).gather(0, order).to(torch.uint8).sort(dim=0, stable=True).indices)
-    middle = order[math.ceil(len(answers) / 2) - 1]
+    middle = order[math.ceil(len(answers) / 2) - 1].where(finite.all(0), (~finite).to(torch.uint8).argmax(0))
     return Drawn(answers[middle, torch.arange(len(labels), device=labels.device)], hit.double().mean(0))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...adapters import Classifier
+from ...adapters.criterion import fooled
 from ...adapters.models.room.isolated import holds_room
 from ...adapters.threat_model import Norm
 from ...errors import Unsupported
@@ -118,7 +119,8 @@ def plant(classifier: Classifier, image: Tensor, norm: Norm, radius: float, seed
     binarised = Classifier(Binarised(classifier, layer, weight, bias), num_classes=2)
     surface = random_points(image, norm, radius, CHANCE // 2, generator)
     corners = random_points(image, norm, radius, CHANCE // 2, generator, corners=True)
-    chance = binarised.predict_logits(torch.cat([surface, corners])).argmax(1)
+    logits = binarised.predict_logits(torch.cat([surface, corners]))
+    chance = fooled(logits, torch.zeros(len(logits), dtype=torch.long, device=logits.device))
     separable = bool(taken[-1]) and not bool(taken[:-1].any())
     return {"classifier": binarised, "example": example[0], "separable": separable, "easy": bool(chance.any())}
 

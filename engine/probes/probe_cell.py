@@ -12,6 +12,7 @@ from ...adapters import AttackResult, Classifier, ThreatModel, library_defaults,
 from ...adapters.catalogue.customary import default_epsilon
 from ...adapters.catalogue.lookup import accepts
 from ...adapters.catalogue.step_size import resolve_step
+from ...adapters.criterion import fooled as is_fooled
 from ...adapters.running.draws import clean_logits, judged
 from ...errors import DavylampError, InvalidInput, Unsupported
 from ..attack.attack_cell import attack_shard
@@ -126,7 +127,7 @@ class _CellProbe:
             ]
             changed = torch.cat(points)
             drawn = judged(self.classifier, changed, label.expand(len(changed)), None, self.cell.seed)
-            if bool((drawn.logits.argmax(1) != label).any()):
+            if bool(is_fooled(drawn.logits, label.expand(len(changed))).any()):
                 fooled.append(place)
         return {"radius": radius, "draws": 2 * half, "fooled": fooled}
 

@@ -147,7 +147,7 @@ def probe_normalisation(classifier: Classifier, inputs: Tensor, labels: Tensor, 
     corrects too few of the wrong images for that, even if it spoilt none of the others, is not asked about these.
     """
     logits, labels = logits[: len(inputs)].cpu(), labels.cpu()
-    hits = logits.argmax(1) == labels
+    hits = (logits.argmax(1) == labels) & logits.isfinite().all(1)
     answer: dict[str, Any] = {
         "images": len(labels),
         "classes": logits.shape[1],
@@ -181,7 +181,8 @@ def _hits_of(classifier: Classifier, changed: Tensor, labels: Tensor, chosen: Te
         return chosen[chosen]
     with torch.no_grad():
         chunks = [classifier.ask_as_is(chunk).cpu() for chunk in images.split(16)]
-    return torch.cat(chunks).argmax(1) == labels[chosen]
+    logits = torch.cat(chunks)
+    return (logits.argmax(1) == labels[chosen]) & logits.isfinite().all(1)
 
 
 def _other_normalisations(classifier: Classifier, inputs: Tensor) -> dict[str, Tensor]:

@@ -95,7 +95,7 @@ def test_arts_certificate_is_the_same(halves, monkeypatch):
 
 
 def test_the_certified_accuracy_counts_what_is_right_and_far_enough():
-    made = Certificates(np.array([0, 1, ABSTAIN, 1]), np.array([0.3, 0.1, 0.0, 0.5]), np.zeros(4))
+    made = Certificates(np.array([0, 1, ABSTAIN, 1]), np.array([0.3, 0.1, 0.0, 0.5]), np.zeros(4), np.zeros(4, int))
     lines = certified_accuracy(made, torch.tensor([0, 1, 0, 0]), (0.0, 0.2, 0.4))
     assert [line.accuracy for line in lines] == [0.5, 0.25, 0.0]
     assert (lines[0].low, lines[0].high) == pytest.approx((0.0676, 0.9324), abs=1e-4)
@@ -112,9 +112,16 @@ def test_the_command(run, tmp_path):
     assert code == 0, err
     document = json.loads(out)
     assert [line["n"] for line in document["certified_accuracy"]] == [3, 3]
-    assert {"image", "label", "predicted", "radius", "chance"} == set(document["images"][0])
+    assert {"image", "label", "predicted", "radius", "chance", "silent"} == set(document["images"][0])
     code, out, _ = run("certify", "net.py:build+smoothing:sigma=0.1", *options)
     assert (code, "certified l2 radius" in out) == (0, True)
+    (tmp_path / "void.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Void(nn.Module):\n    def forward(self, inputs):\n"
+        "        return torch.full((len(inputs), 10), torch.nan)\n\n\ndef build():\n    return Void()\n"
+    )
+    code, out, err = run("certify", "void.py:build+smoothing:sigma=0.1", *options, "--json")
+    assert (code, [each["predicted"] for each in json.loads(out)["images"]]) == (0, [None] * 3)
+    assert "660 of 660 draws have logits that are NaN or infinite, of 3 of 3 images" in err
     for wrong in ("net.py:build", "net.py:build+noise", "net.py:build+smoothing+jpeg"):
         code, _, err = run("certify", wrong, *options)
         assert (code, "expected MODEL+smoothing:sigma=0.25, which has a certificate, got" in err) == (1, True)
@@ -125,3 +132,32 @@ def test_what_is_no_smoothed_model():
     assert split_smoothed("demo:x+jpeg+smoothing:sigma=0.5,draws=3") == ("demo:x+jpeg", 0.5)
     with pytest.raises(InvalidInput, match="got 'smoothing'"):
         split_smoothed("smoothing")
+
+
+class NaNBeyond(nn.Module):
+    """Class 1 for images whose mean is at most the limit, and no finite answer for the others."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, inputs):
+        mean = inputs.mean((1, 2, 3))
+        logits = torch.stack([torch.zeros_like(mean), torch.ones_like(mean)], 1)
+        return logits.where((mean <= self.limit)[:, None], torch.nan)
+
+
+def test_a_draw_that_is_not_finite_is_of_no_class_and_stays_among_the_draws():
+    """The share of finite answers is the normal distribution's; class 0, of which argmax would take them, gets none."""
+    images = torch.full((2, 1, 2, 2), 0.5)
+    never = certify(Classifier(NaNBeyond(-1e9), num_classes=2), images, sigma=SIGMA, first=10, draws=100)
+    assert never.predicted.tolist() == [ABSTAIN] * 2
+    assert (never.radius.tolist(), never.silent.tolist()) == ([0.0, 0.0], [110, 110])
+    # the mean of four pixels has the standard deviation sigma / 2: 84.13 % of the answers are finite
+    made = certify(Classifier(NaNBeyond(0.5 + SIGMA / 2), num_classes=2), images, sigma=SIGMA, first=1000, draws=4000)
+    share = scipy.stats.norm.cdf(1)
+    assert made.predicted.tolist() == [1, 1]
+    assert made.silent == pytest.approx(5000 * (1 - share), abs=4 * (5000 * share * (1 - share)) ** 0.5)
+    expected = scipy.stats.beta.ppf(0.001, 4000 * share, 4000 * (1 - share) + 1)
+    assert made.chance == pytest.approx(expected, abs=4 * (share * (1 - share) / 4000) ** 0.5)
+    assert (made.radius < SIGMA).all()  # that of a share of 84.13 %

@@ -168,3 +168,17 @@ def test_uncertainty_over_positions_or_images(arguments):
     units = torch.tensor([[1.0], [3.0]])
     assert neuron_uncertainty(units) == 0
     assert neuron_uncertainty(units, over="images") == 1
+
+
+def test_an_answer_that_is_not_finite_is_never_right(boundary):
+    """All of class 0, which is what argmax makes of NaN: beyond the grid's first step the model has no answer."""
+    _, inputs, _, _, _ = boundary
+    first = inputs.flatten(1)[:, 0]
+
+    def model(images):
+        here = (images.flatten(1)[:, :1] - first.repeat_interleave(len(images) // len(first))[:, None]).abs() < 1e-9
+        return torch.tensor([[1.0, 0.0]], dtype=torch.float64).where(here, torch.nan)
+
+    labels, direction = torch.zeros(6, dtype=torch.long), torch.ones(1, 3, 2, 2, dtype=torch.float64)
+    grid = torch.tensor([1.0, 2.0])
+    assert empirical_boundary_distance(model, inputs, labels, direction, grid, reduction="none").tolist() == [1.0] * 6

@@ -22,8 +22,8 @@ class KernelDensity(Scorer):
     def fit(self, clean: Tensor, labels: Tensor, pairs: Pairs | None) -> None:
         """Keep the activations by class, of the images that the model gets right, and choose the bandwidth."""
         del pairs
-        predicted = self.classifier.predict_logits(clean).argmax(1).cpu()
-        right = predicted == labels.cpu()
+        logits = self.classifier.predict_logits(clean).cpu()
+        right = (logits.argmax(1) == labels.cpu()) & logits.isfinite().all(1)
         self._points = collect_activations(self.classifier, clean[right], self.parameters["layer"]).double()
         self._classes = labels.cpu()[right]
         counts = torch.bincount(self._classes, minlength=self.classifier.num_classes or 0)
@@ -39,14 +39,16 @@ class KernelDensity(Scorer):
         return torch.cat([self.score_with_gradients(part).cpu() for part in images.split(64)])
 
     def score_with_gradients(self, images: Tensor) -> Tensor:
-        """The same; the predicted class itself has no gradient."""
+        """The same; the predicted class itself has no gradient. NaN where a logit is not finite: no class is."""
         seen = activations_of(self.classifier, images, self.parameters["layer"]).double()
-        predicted = self.classifier(images).argmax(1)
+        logits = self.classifier(images).detach()
+        predicted = logits.argmax(1)
         points, classes = self._points.to(seen.device), self._classes.to(seen.device)
         squares = (seen[:, None] - points[None]).square().sum(2) if seen.requires_grad else _squares(seen, points)
         squares = squares.masked_fill(classes[None] != predicted[:, None], math.inf)
         counts = torch.bincount(classes, minlength=int(predicted.max()) + 1)[predicted]
-        return -_log_density(squares, self._bandwidth.to(seen.device), counts.double(), seen.shape[1])
+        scores = -_log_density(squares, self._bandwidth.to(seen.device), counts.double(), seen.shape[1])
+        return scores.where(logits.isfinite().all(1), math.nan)
 
     def state(self) -> dict[str, Tensor]:
         """Activations, their classes, and the bandwidth."""

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from .... import __version__
-from ....errors import DavylampError, InvalidInput
+from ....errors import DavylampError, InvalidInput, ModelFailed
 from ...user_code import one_line
 from ..classifier import Classifier
 
@@ -128,6 +128,10 @@ class ServedModel:
     def _ask(self, images: torch.Tensor) -> np.ndarray:
         logits = self.classifier.predict_logits(images.to(self.classifier.device))
         if self.outputs == "labels":
+            if not logits.isfinite().all():
+                raise ModelFailed(
+                    f"{self.classifier.name}: expected finite logits to name a class, got NaN or infinity"
+                )
             return logits.argmax(1).cpu().numpy()
         return (logits.softmax(1) if self.outputs == "probabilities" else logits).cpu().numpy()
 

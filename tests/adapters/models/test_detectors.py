@@ -320,3 +320,16 @@ def test_bad_input_is_one_line(world, tmp_path):
         add_detector(world.classifier, f"detector:{tmp_path / 'd.pt'}", "", "joint")
     with pytest.raises(InvalidInput, match="expected more than 240 clean images for 120 neighbours, got 120"):
         fitted(world, "lid", neighbours=120)
+
+
+class Lost(nn.Module):
+    """Logits that are not finite, of a network whose layers are."""
+
+    def forward(self, logits):
+        return logits * torch.nan
+
+
+def test_an_answer_that_is_not_finite_is_of_no_class_whose_density_could_be_asked(world):
+    scorer = fitted(world, "kernel-density", bandwidth=0.7)
+    scorer.classifier = Classifier(nn.Sequential(world.classifier.model, Lost()), num_classes=10)
+    assert scorer.score(world.images[:3]).isnan().all()

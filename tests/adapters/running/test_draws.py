@@ -195,3 +195,32 @@ def test_cells_of_other_models_keep_their_keys(digits, images):
     ]
     assert plans[0].cells[0].key == plans[1].cells[0].key
     assert not {"draws", "eot"} & set(plans[1].cells[0].spec)
+
+
+class Lapsing(nn.Module):
+    """Class 0, but in a share of its answers NaN, which argmax takes for class 0 as well."""
+
+    def __init__(self, share, clean=False):
+        super().__init__()
+        self.share, self.clean = share, clean
+
+    def forward(self, inputs):
+        lost = (torch.rand(len(inputs)) < self.share) & (self.clean | (inputs.mean((1, 2, 3)) > 0.5))
+        logits = torch.tensor([[1.0, 0.0]]) + 0 * inputs.flatten(1)[:, :1]
+        return logits.where(~lost[:, None], torch.nan)
+
+
+def test_an_image_with_a_draw_that_is_not_finite_is_neither_fooled_nor_robust_nor_right():
+    def brighter(model, inputs, labels):
+        model(inputs)
+        return (inputs + 0.1).clamp(0, 1)
+
+    row = davylamp.as_implementation(brighter, norms=("linf",))
+    images, labels = torch.tensor([0.2, 0.45]).view(2, 1, 1, 1).expand(2, 1, 4, 4), torch.zeros(2, dtype=torch.long)
+    for share in (0.4, 1.0):
+        model = Classifier(Lapsing(share), num_classes=2, random=True)
+        result = run_attack(row, model, images, labels, ThreatModel("linf", 0.1), draws=50)
+        assert result.violations == ((), ("nan-logits",))
+        assert (result.robust_share.tolist(), result.fooled_share.tolist()) == ([1.0, 0.0], [0.0, 0.0])
+    with pytest.raises(InvalidInput, match="got NaN or infinity in a draw of the clean images"):
+        clean_draws(Classifier(Lapsing(0.2, clean=True), num_classes=2, random=True), images[:1], labels[:1])

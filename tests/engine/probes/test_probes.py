@@ -297,6 +297,30 @@ def test_chance_finds_what_a_blind_attack_does_not(linear):
     assert answers["random-noise"]["fooled"] == [0, 1, 2, 3]
 
 
+def test_chance_finds_nothing_where_the_model_has_no_finite_answer(digits, cell_of):
+    """In the middle between two images of a batch and beside each: an image of class 5 is no class 0 for a NaN."""
+    known = digits.inputs.flatten(1)
+
+    class Knowing(nn.Module):
+        def forward(self, inputs):
+            known_here = (torch.cdist(inputs.flatten(1), known).amin(1) < 1e-5)[:, None]
+            return digits.module(inputs).where(known_here, torch.nan)
+
+    choice = AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 1})
+    cell = cell_of(choice, Knowing())
+    probed = probe_cell(cell, Classifier(Knowing()), digits.inputs, digits.labels, images=3)
+    assert probed["random-noise"]["fooled"] == []
+
+
+def test_a_normalisation_that_gives_no_finite_answer_corrects_nothing(digits):
+    """Every label is 0, which is what argmax makes of NaN."""
+    module = After(lambda logits: logits.where(logits.argmax(1, keepdim=True) != 0, torch.nan), digits.module)
+    labels = torch.zeros_like(digits.labels)
+    logits = torch.tensor([[0.0, 1.0] + 8 * [0.0]]).expand(len(labels), -1)
+    probe = probe_normalisation(Classifier(module, mean=[0.0] * 3, std=[1 / 255] * 3), digits.inputs, labels, logits)
+    assert all(each["corrected"] == 0 for each in probe["tried"].values())
+
+
 def test_too_few_steps_show(digits, cell_of):
     choice = AttackChoice("foolbox:pgd", "linf", 0.3, parameters={"steps": 2, "step_size": 0.02})
     answers = probe_cell(cell_of(choice), digits.classifier, digits.inputs, digits.labels, images=6)

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from davylamp.adapters import Classifier
 from davylamp.adapters.models.serving.model_server import ModelServer
@@ -149,3 +150,11 @@ def test_a_client_that_is_not_ours_gets_the_same(digits, offer):
             wanted = [InferRequestedOutput("logits", binary_data=received)]
             answer = client.infer("the-digits", [tensor], outputs=wanted).as_numpy("logits")
             torch.testing.assert_close(torch.tensor(answer), expected, rtol=0, atol=1e-5)
+
+
+def test_no_class_is_named_where_a_logit_is_not_finite(offer):
+    place, served = offer(outputs="labels")
+    served.classifier.model = nn.Sequential(served.classifier.model, nn.Threshold(torch.inf, torch.nan))
+    status, content = ask(place, "POST", "/v2/models/the-digits/infer", question(IMAGE))
+    assert status == 400
+    assert "expected finite logits to name a class, got NaN or infinity" in json.loads(content)["error"]
