@@ -220,10 +220,11 @@ def _attack_with_starts(
     # Copies: what a library does to the images that it is given changes neither the counting nor the judging.
     handed = [None if item is None else item.clone() for item in (inputs, labels, targets)]
     attacked = run(attack_class, model, *handed[:2], threat_model, targets=handed[2], **kwargs)
+    maker = row.name if row.is_users else "the library"
     if not isinstance(attacked, Tensor) or attacked.shape != inputs.shape:
-        raise TypeError(f"expected images of shape {tuple(inputs.shape)} from the library, got {_describe(attacked)}")
+        raise TypeError(f"expected images of shape {tuple(inputs.shape)} from {maker}, got {_describe(attacked)}")
     if attacked.is_complex() or attacked.layout != torch.strided:
-        raise TypeError(f"expected images of real numbers from the library, got {attacked.dtype}, {attacked.layout}")
+        raise TypeError(f"expected images of real numbers from {maker}, got {attacked.dtype}, {attacked.layout}")
     returned[rows] = attacked.detach().to(inputs)
     return returned
 

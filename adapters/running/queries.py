@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..models.classifier import PASS_SIZE, Classifier
+from ..models.question import check_question
 from ..switches import asked_in
 from ..threat_model import ThreatModel
 from .budget import Budget, BudgetSpent
@@ -111,6 +112,7 @@ class QueryCounter(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits of `inputs`; counted."""
+        check_question(inputs)
         return self.query(inputs, self._owners(inputs))
 
     def query(self, inputs: Tensor, owners: Tensor | None) -> Tensor:

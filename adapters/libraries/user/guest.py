@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ....errors import DavylampError, ModelFailed
 from ....memory import keep_freed_memory
+from ...models.question import check_question
 from ...models.room import random_states
 from ...models.room.channel import receive_with_files, send_message
 from ...models.room.isolated import RemoteLayers
@@ -143,6 +144,11 @@ class AskingModel(RemoteLayers):
     def train(self, mode: bool = True) -> "AskingModel":  # noqa: ARG002 - the signature is torch's
         """Stay in evaluation mode, whatever is asked for."""
         return super().train(False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits (N, K) of images in [0, 1], shape (N, C, H, W)."""
+        check_question(inputs)
+        return super().forward(inputs)
 
     def _ask(self, inputs: Tensor, *, gradients: bool) -> tuple[Tensor, int | None]:
         answer, tensors = self.room.ask("forward", [inputs.detach()], gradients=gradients)

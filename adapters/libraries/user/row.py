@@ -19,6 +19,7 @@ from .apart import isolation_of_attacks
 from .described import GivenApart
 from .given import Given, take, take_from_file
 
+_PLACES = ("model", "inputs", "labels")  # that a function is given by position, whatever it calls them
 RADIUS = ("epsilon", *(word for word, meant in FOREIGN.items() if meant == "epsilon"))
 # What the drivers fill in by themselves, in anybody's words.
 _FILLED = {
@@ -221,10 +222,14 @@ def _call(given: Given) -> dict[str, inspect.Parameter]:
     if given.form != "function":
         return {}
     signature = list(given.call_signature.items())
-    if len(signature) < 3:
-        names = ", ".join(name for name, _ in signature)
-        raise InvalidInput(f"expected {given.where} as (model, inputs, labels, epsilon, ...), got ({names})")
-    return dict(signature[3:])
+    names = [name for name, _ in signature]
+    misplaced = [name for place, name in enumerate(_PLACES) if name in names and names.index(name) != place]
+    if len(signature) < len(_PLACES) or misplaced:
+        advice = f"; put {misplaced[0]} in its place, they are given by position" if misplaced else ""
+        raise InvalidInput(
+            f"expected {given.where} as (model, inputs, labels, epsilon, ...), got ({', '.join(names)}){advice}"
+        )
+    return dict(signature[len(_PLACES) :])
 
 
 def _read_words(given: Given, settings: Mapping[str, inspect.Parameter]) -> _Words:

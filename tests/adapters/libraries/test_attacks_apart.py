@@ -149,6 +149,11 @@ def returns_another_shape(model, inputs, labels, epsilon):
 
 
 @hostile
+def asks_about_an_array(model, inputs, labels, epsilon):
+    return model(inputs.numpy())
+
+
+@hostile
 def returns_nothing(model, inputs, labels, epsilon):
     return None
 
@@ -278,7 +283,8 @@ FAILURES = {
     "writes_to_the_root": "OSError: [Errno 30] Read-only file system",
     "prints_escapes": "ValueError: ?[31mred next line",
     "returns_ten_gigabytes": "it announced 10 GiB, expected at most 1 GiB",
-    "returns_another_shape": "expected images of shape (6, 3, 16, 16) from the library, got (1, 3, 16, 16)",
+    "returns_another_shape": "/attack.py:returns_another_shape, got (1, 3, 16, 16)",
+    "asks_about_an_array": "TypeError: expected a tensor of images for the model, got a NumPy array: torch.from_numpy",
     "returns_nothing": "to return the adversarial images, got NoneType",
     "lies_about_a_tensor": "sent something that is no answer",
     "blames_the_model": "attack.py:blames_the_model crashed",

@@ -219,6 +219,11 @@ def test_keywords_win_over_what_was_read():
         (3, "expected a function"),
         (lambda model: model, r"as \(model, inputs, labels, epsilon"),
         (lambda model, inputs, labels, epsilon, secret: inputs, "a default for parameter secret"),
+        (
+            lambda x, y, model, epsilon: x,
+            r"got \(x, y, model, epsilon\); put model in its place, they are given by position",
+        ),
+        (lambda model, labels, inputs: inputs, r"got \(model, labels, inputs\); put inputs in its place"),
     ],
 )
 def test_what_is_no_attack_is_refused_with_what_was_expected(thing, words):
@@ -276,7 +281,28 @@ def _nothing(model, inputs, labels, epsilon):
     return None
 
 
-@pytest.mark.parametrize(("broken", "words"), [(_exits, "SystemExit"), (_nothing, "to return the adversarial images")])
+def _one_image(model, inputs, labels, epsilon):
+    return inputs[:1]
+
+
+def _asks_with_an_array(model, inputs, labels, epsilon):
+    return model(inputs.numpy())
+
+
+def _asks_with_a_list(model, inputs, labels, epsilon):
+    return model(inputs.tolist())
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (_exits, "SystemExit"),
+        (_nothing, "to return the adversarial images"),
+        (_one_image, r"expected images of shape \(16, 3, 16, 16\) from user:_one_image, got \(1, 3, 16, 16\)"),
+        (_asks_with_an_array, r"for the model, got a NumPy array: torch.from_numpy makes one of it"),
+        (_asks_with_a_list, "expected a tensor of images for the model, got list"),
+    ],
+)
 def test_one_that_ends_badly_has_failed(broken, words, digits):
     with pytest.raises(AttackFailed, match=words):
         run_attack(broken, digits.classifier, digits.inputs, digits.labels, LINF)
