@@ -2,10 +2,22 @@
 
 from collections import Counter
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 NORMS = ("linf", "l2", "l1", "l0")
 _ALIKE = ("model", "norm", "epsilon", "targeted")
+# Of untargeted and targeted attacks: the rate, what a model keeps, and what became of the other images.
+_WORDS = {
+    False: ("MR", "robust accuracy", "fooled any of {} images", "fooled", "fooled"),
+    True: (
+        "TAS",
+        "right and not driven to the target",
+        "drove any of {} images to the target",
+        "driven to the target",
+        "drove",
+    ),
+}
 SHOWN = 5  # models
 MANY = 400  # cells; reading more of them again would keep the user waiting
 
@@ -22,8 +34,14 @@ def say_result(plan: Any, store: Any, out: Path) -> None:
 
     console = make_console()
     lines = result_lines(plan, store) if len(plan.cells) <= MANY else []
-    for line in (*lines, f"next: davylamp report {out} -o report.html; davylamp table {out}; davylamp check {out}"):
+    for line in (*lines, _next_line(out)):
         console.print(line)
+
+
+def _next_line(out: Path) -> str:
+    """What to look at next, to be copied into a shell."""
+    folder = quote(str(out))
+    return f"next: davylamp report {folder} -o report.html; davylamp table {folder}; davylamp check {folder}"
 
 
 def result_lines(plan: Any, store: Any) -> list[str]:
@@ -32,13 +50,14 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     from ..engine.store.outcomes import read_outcomes
     from ..engine.tables.table import build_table
 
-    outcomes = read_outcomes(store.folder, ["OTR", "MR", "RA_worst", *NORMS])
+    outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA_worst", *NORMS])
     names = {cell.subject.model for cell in plan.cells}
     if not any(each.cell.subject.model in names for each in outcomes.done):
         return []
     models = build_table(outcomes, by="models", metrics=["RA_worst"], bootstrap=1)
-    pairs = build_table(outcomes, by="pairs", metrics=["MR", *NORMS], bootstrap=1)
     rows = [row for row in models.rows if row.labels["model"] in names and row.labels["cells"]]
+    rates = sorted({_WORDS[row.labels["targeted"]][0] for row in rows})
+    pairs = build_table(outcomes, by="pairs", metrics=[*rates, *NORMS], bootstrap=1)
     rows.sort(key=lambda row: -row.metrics["RA_worst"].value)
     lines = [_model_line(row, pairs.rows) for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
@@ -48,7 +67,21 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     checks = check_folder(outcomes, models=sorted(names & _models(outcomes)))
     failing = Counter(check.title for check in checks if check.state == "fail")
     said = ", ".join(f"{title} ({count})" if count > 1 else title for title, count in failing.items())
-    return [*lines, f"failure indicators: {said or 'none failed'}"]
+    return [*lines, *_gave_up(outcomes, names), f"failure indicators: {said or 'none failed'}"]
+
+
+def _gave_up(outcomes: Any, names: set[str]) -> list[str]:
+    """A line for each attack of the user that returned clean images, which only some may do where they fail."""
+    counts: Counter[str] = Counter()
+    for each in outcomes.done:
+        if each.cell.subject.model in names and each.cell.row.is_users:
+            counts[each.cell.attack] += sum("unchanged" in kinds.split() for kinds in each.columns["violations"])
+    return [
+        f"- {name} returned {count} clean images, which proves nothing: if it does so where it fails, say so by "
+        f'{name.rpartition(":")[2].rstrip(")")}.failure = "input" (docs/my-attack.md)'
+        for name, count in counts.items()
+        if count
+    ]
 
 
 def _models(outcomes: Any) -> set[str]:
@@ -62,31 +95,41 @@ def _model_line(row: Any, pairs: Any) -> str:
 
     labels, worst = row.labels, row.metrics["RA_worst"]
     has_radius = labels["norm"] == "unrestricted" or labels["epsilon"] == labels["epsilon"]
-    rivals = [
-        pair
-        for pair in pairs
-        if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE) and pair.metrics["MR"].n
-    ]
+    rate, kept, did_any, was, did = _WORDS[labels["targeted"]]
+    alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
+    rivals = [pair for pair in alike if pair.metrics[rate].n]
     rivals = [each for each in rivals if not each.labels["implementation"].startswith(WORST_CASE)] or rivals
     line = f"{labels['model']}, {labels_text(labels)}: "
     if has_radius:
-        line += f"robust accuracy {_kept(worst)} on {worst.n} images (worst case); "
+        line += f"{kept} {_kept(worst)} on {worst.n} images (worst case{_undecided(alike)}); "
     if not rivals:
         return f"{line}no attack has a result"
     norm = labels["norm"] if labels["norm"] in NORMS else ""
-    best = min(rivals, key=lambda pair: (-pair.metrics["MR"].value, pair.metrics[norm].value if norm else 0.0))
-    fooled, distance = best.metrics["MR"], best.metrics[norm] if norm else None
+    best = min(rivals, key=lambda pair: (-pair.metrics[rate].value, pair.metrics[norm].value if norm else 0.0))
+    fooled, distance = best.metrics[rate], best.metrics[norm] if norm else None
+    of = f"{fooled.n}{_runs(best)}"
     if fooled.value == 0:
-        return f"{line}no attack fooled any of {fooled.n} images"
-    line += f"strongest: {best.labels['implementation']}, fooled {_kept(fooled)} of {fooled.n}"
+        return f"{line}no attack {did_any.format(of)}"
+    line += f"most {was} by {best.labels['implementation']}: {_kept(fooled)} of {of}"
     if not has_radius and distance is not None and distance.n:
         line += f", mean {norm} distance {distance.value:.3g}"
-    equal = sum(pair.metrics["MR"].value == fooled.value for pair in rivals) - 1
-    return f"{line} ({_more(equal)} as many)" if equal and has_radius else line
+    equal = sum(pair.metrics[rate].value == fooled.value for pair in rivals) - 1
+    return f"{line} ({_more(equal, did)} as many)" if equal and has_radius else line
 
 
-def _more(count: int) -> str:
-    return "another fooled" if count == 1 else f"{count} others fooled"
+def _undecided(pairs: Any) -> str:
+    """Of which attacks some results prove nothing, and how many."""
+    broken = {pair.labels["implementation"]: pair.labels["violations"] for pair in pairs if pair.labels["violations"]}
+    return "".join(f"; {count} results of {name} prove nothing" for name, count in broken.items())
+
+
+def _runs(pair: Any) -> str:
+    """What an image is counted for where it was attacked more than once."""
+    return f" in {pair.labels['cells']} runs" if pair.labels["cells"] > 1 else ""
+
+
+def _more(count: int, did: str) -> str:
+    return f"another {did}" if count == 1 else f"{count} others {did}"
 
 
 def _kept(estimate: Any) -> str:

@@ -5,10 +5,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+from ...adapters.words import labels_text
 from ...errors import InvalidInput, Unsupported
 from ..cell import Cell, ModelOnData
 from ..store.outcomes import Outcome, Outcomes, details, side_of
 from .symbols import By
+
+_COMPARED = (
+    "norm",
+    "epsilon",
+    "targeted",
+    "setting",
+)  # rows of models that are alike in these are held beside each other
 
 Knowledge = Literal["white-box", "black-box", "score", "decision", "transfer"]
 KINDS: Mapping[Knowledge, tuple[str, ...]] = {
@@ -107,17 +115,28 @@ def of_kind(outcomes: Outcomes, knowledge: Knowledge | None) -> Outcomes:
     return replace(outcomes, done=done, failed=failed)
 
 
-def uneven_rows(groups: Sequence[Group]) -> list[str]:
-    """A line for each row of models whose mean lacks attacks that others have."""
-    cells = [[part[0].cell for part in group.parts] for group in groups]
-    setting = shared_settings(cell for row in cells for cell in row)
-    attacks = [{setting(cell): cell.title for cell in row} for row in cells]
-    every = {key: name for row in attacks for key, name in row.items()}
+def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> list[str]:
+    """A line for each row of models whose mean lacks attacks that others have.
+
+    Args:
+        groups: the rows.
+        mixed: they are over all threat models; else only those of one threat model are held against each other.
+    """
+    families: dict[tuple[str, ...], list[Group]] = {}
+    for group in groups:
+        family = () if mixed else tuple(str(group.labels[name]) for name in _COMPARED)
+        families.setdefault(family, []).append(group)
     lines = []
-    for group, row in zip(groups, attacks, strict=True):
-        lacking = list(dict.fromkeys(name for key, name in every.items() if key not in row))
-        if lacking:
-            lines.append(f"{group.labels['model']}: its means lack {', '.join(lacking)}: not over what the others have")
+    for family in families.values():
+        cells = [[part[0].cell for part in group.parts] for group in family]
+        setting = shared_settings(cell for row in cells for cell in row)
+        attacks = [{setting(cell): cell.title for cell in row} for row in cells]
+        every = {key: name for row in attacks for key, name in row.items()}
+        for group, row in zip(family, attacks, strict=True):
+            lacking = list(dict.fromkeys(name for key, name in every.items() if key not in row))
+            name = group.labels["model"] if mixed else f"{group.labels['model']}, {labels_text(group.labels)}"
+            if lacking and (mixed or row):
+                lines.append(f"{name}: its means lack {', '.join(lacking)}: not over what the others have")
     return lines
 
 

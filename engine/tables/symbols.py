@@ -31,8 +31,9 @@ from ..user_metrics import find_metric
 By = Literal["attacks", "models", "pairs"]
 # Beside the metrics, by symbol; what they are the mean of, per image.
 MEASUREMENTS: Mapping[str, str] = {
-    "RA": "robust accuracy: share of all images that are right when clean and robust to the attack",
-    "RA_worst": "share of all images that are robust to every attack of the threat model",
+    "RA": "robust accuracy: share of all images that are right when clean and that the attack does not fool, or, if it "
+    "is targeted, does not drive to the target",
+    "RA_worst": "share of all images that are robust to every attack of the threat model, in the sense of RA",
     "seconds": "seconds per attacked image",
     "forwards": "forward passes per attacked image",
     "backwards": "backward passes per attacked image",

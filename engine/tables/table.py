@@ -31,6 +31,8 @@ from .symbols import (
     robust_of,
 )
 
+_COUNT_VIOLATIONS = ("MR", "TAS", "RA", "RA_worst")  # as 0: neither attack nor model is given credit for one
+
 
 @dataclass(frozen=True)
 class TableRow:
@@ -160,10 +162,9 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         for symbol, (low, high) in of_shares.items():
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
         lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
-    uneven = uneven_rows(groups) if mixed else []
-    notes = (
-        outcomes.notes + uneven + _why_empty(outcomes, symbols) + (_why_no_interval(lines) if drawn.bootstrap else [])
-    )
+    uneven = uneven_rows(groups, mixed=mixed) if by == "models" else []
+    notes = outcomes.notes + uneven + _why_empty(outcomes, symbols) + _what_violations_count(groups, symbols)
+    notes += _why_no_interval(lines) if drawn.bootstrap else []
     return Table(by, tuple(groups[0].labels), symbols, tuple(lines), tuple(notes))
 
 
@@ -221,19 +222,47 @@ def _holding(group: Group, symbols: Sequence[str]) -> Group:
 
 
 def _ends_of(group: Group, outcomes: Outcomes, symbol: str, *, pooled: bool) -> tuple[float, float]:
-    """Interval of a share over the cells of a row."""
-    columns = [[_shares_of(each, outcomes, symbol) for each in part] for part in group.parts]
-    columns = [[_worst(group.parts)]] if symbol == "RA_worst" and columns else columns
-    return share_ends(columns, pooled=pooled)
+    """Interval of a share over the cells of a row.
+
+    A violation says nothing of its image: where the value counts it as 0, the upper end is that of counting it as 1
+    (the bounds of Manski 2003 for what is missing).
+    """
+    low, high = share_ends(_shares_of(group, outcomes, symbol), pooled=pooled)
+    if symbol in _COUNT_VIOLATIONS and group.labels["violations"]:
+        high = share_ends(_shares_of(group, outcomes, symbol, undecided=1), pooled=pooled)[1]
+    return low, high
 
 
-def _shares_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
-    return column_of(outcome, outcomes, symbol).clip(0, 1)
+def _shares_of(group: Group, outcomes: Outcomes, symbol: str, undecided: float = 0) -> list[list[np.ndarray]]:
+    """A share of each image in each cell of a row; `undecided` is what a violation counts as."""
+
+    def of_cell(outcome: Outcome) -> np.ndarray:
+        column = column_of(outcome, outcomes, symbol).clip(0, 1)
+        return np.where(outcome.columns["violated"] & ~np.isnan(column), undecided, column) if undecided else column
+
+    if symbol == "RA_worst" and group.parts:
+        return [[_worst(group.parts, undecided)]]
+    if symbol in OF_CLEAN:  # an image counts once, however many attacks it met
+        models = {each.cell.subject.key: each for part in group.parts for each in part}
+        return [[of_cell(each)] for each in models.values()]
+    return [[of_cell(each) for each in part] for part in group.parts]
 
 
-def _worst(parts: list[list[Outcome]]) -> np.ndarray:
+def _worst(parts: list[list[Outcome]], undecided: float = 0) -> np.ndarray:
     """How much of each image every attack of a row leaves robust, in every repeat, (n,): 0 or 1, or shares of draws."""
-    return np.minimum.reduce([robust_of(outcome) for part in parts for outcome in part])
+    every = [outcome for part in parts for outcome in part]
+    return np.minimum.reduce([np.where(each.columns["violated"], undecided, robust_of(each)) for each in every])
+
+
+def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str]) -> list[str]:
+    """A line on what violations count as, where there are any and a metric is about them."""
+    counting = [symbol for symbol in symbols if symbol in _COUNT_VIOLATIONS]
+    if not counting or not any(group.labels["violations"] for group in groups):
+        return []
+    return [
+        f"violations prove nothing about their images: {', '.join(counting)} count them as 0, the upper ends of their "
+        "intervals as 1"
+    ]
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:

@@ -93,6 +93,9 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
 def verdict_notes(comparison: Comparison) -> list[str]:
     """What the numbers of images can show, who was left out, and what "equivalent" means, a line each."""
     lines = dict.fromkeys(_power_lines([pair.judgement for pair in comparison.pairs]))
+    tested = [pair.judgement for pair in comparison.pairs if pair.judgement.images]
+    if levels := list(dict.fromkeys(each.correction for each in tested)):
+        lines[f"p: as computed; it counts below {' or '.join(levels)}"] = None
     for pair in comparison.pairs:
         if pair.judgement.left_out and pair.judgement.images:
             lines[f"{pair.a}, {pair.b}: {pair.judgement.left_out} violations are left out of the comparison"] = None
@@ -218,6 +221,7 @@ def _pair_document(pair: Pair) -> dict[str, Any]:
         "only_b": judgement.only_b,
         "p_success": judgement.p_success,
         "p_distance": judgement.p_distance,
+        "p_counts_below": judgement.level,
         "difference": {**judgement.difference._asdict(), "level": 0.9, "margin": MARGIN},
         "distance_ratio": {**judgement.ratio._asdict(), "level": 0.9, "margin": DISTANCE_MARGIN},
         "max_difference": pair.max_difference,

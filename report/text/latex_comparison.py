@@ -61,6 +61,7 @@ def _pairs_latex(comparison: Comparison, style: LatexStyle) -> str:
         judged = pair.judgement
         difference = Estimate(judged.difference.value, judged.difference.low, judged.difference.high, judged.images)
         rows.append([pair.a, pair.b, judged.text, difference, judged.p_success, judged.p_distance])
+    levels = dict.fromkeys(pair.judgement.correction for pair in comparison.pairs if pair.judgement.images)
     power = dict.fromkeys(pair.judgement.power for pair in comparison.pairs if pair.judgement.power)
     latex = LatexTable(
         name=f"verdicts-{label_word(comparison.attack)}",
@@ -68,7 +69,7 @@ def _pairs_latex(comparison: Comparison, style: LatexStyle) -> str:
         rows=rows,
         caption=[
             f"{escape(comparison.attack)}: verdicts image by image (exact McNemar test on success, Wilcoxon's on "
-            r"distances of searches for the smallest change; 5\,\%, Bonferroni).",
+            f"distances of searches for the smallest change; $p$ as computed, it counts below {' or '.join(levels)}).",
             *(f"{escape(line[:1].upper() + line[1:])}." for line in power),
         ],
         interval=r"90\,\% interval of the paired difference of success",

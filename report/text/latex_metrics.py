@@ -13,7 +13,7 @@ from ..citations.usage import Used, split_model, used_metric
 from .console import format_cell
 from .latex import NORMS, Cell, LatexStyle, LatexTable, Tex, decimals_of, escape, highest, radius_tex, write_latex
 from .latex_sources import cited_name, cited_text, made_with
-from .shown import is_given, shown_labels
+from .shown import is_given, shown_labels, unit_of
 
 _HIGHER = ("RA", "RA_worst", "seconds", "forwards", "backwards", "l0", "l1", "l2", "linf")  # speaks for the model
 _THREAT = ("norm", "epsilon", "targeted", "setting", "knowledge")  # rows that differ in these are not compared
@@ -65,6 +65,7 @@ def table_latex(table: Table, versions: Mapping[str, str] | None = None, style: 
         best=frozenset(best),
         rule=_rule(table),
         made=made_with(_libraries(table), versions or {}, style),
+        unit=unit_of(table),
         comments=[many] if len(table.symbols) > _MANY else [],
     )
     return write_latex(latex, style)

@@ -16,3 +16,8 @@ def shown_labels(table: Table) -> list[str]:
 def is_given(value: Any) -> bool:
     """Whether a label says something: not empty, not 0, not NaN."""
     return value not in ("", False, 0, None) and not (isinstance(value, float) and math.isnan(value))
+
+
+def unit_of(table: Table) -> str:
+    """What n counts: images, or where a row is over several cells those of each of them."""
+    return "images of all cells" if any(row.labels.get("cells", 1) > 1 for row in table.rows) else "images"

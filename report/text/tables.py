@@ -17,7 +17,7 @@ from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import METRICS
 from .console import format_cell, interval_text, make_console, print_table, printable, to_csv
 from .latex_metrics import table_latex
-from .shown import is_given, shown_labels
+from .shown import is_given, shown_labels, unit_of
 
 _BLOCKS = {
     "accuracy": "Capability",
@@ -79,7 +79,8 @@ def print_results(table: Table, console: Console | None = None) -> None:
         blocks.setdefault(block, []).append(symbol)
     shown = shown_labels(table)
     keys = sum(name in _NAMES for name in shown) or 1
-    heading = "value [95 % interval] (images)" if _has_intervals(table) else "value (images)"
+    interval = " [95 % interval]" if _has_intervals(table) else ""
+    heading = f"value{interval} ({unit_of(table)})"
     for block, symbols in (blocks or {"Cells": []}).items():
         labels = shown if first else [name for name in shown if name not in _COUNTED]
         rows = [[*_label_cells(row, labels), *(_text(row.metrics[symbol]) for symbol in symbols)] for row in table.rows]

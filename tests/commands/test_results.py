@@ -121,7 +121,7 @@ def test_the_numbers_are_the_metrics_of_the_raw_images(world, run):
 def test_plain_output(world, run):
     code, out, err = run("table", world[0])
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == "Effect: mean over models; value [95 % interval] (images)"
+    assert out.splitlines()[0] == "Effect: mean over models; value [95 % interval] (images of all cells)"
     assert {"Cost", "Distortion"} <= {line.partition(":")[0] for line in out.splitlines()}
     code, out, _ = run("table", world[0], "--by", "models", "--bootstrap", "0")
     assert out.splitlines()[0] == "Capability: mean over attacks; value (images)"

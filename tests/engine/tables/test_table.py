@@ -65,7 +65,8 @@ def test_rows_by_knowledge_and_over_all_threat_models(writer, case):
     assert second.metrics["MR"].value == of_pairs["b", "foolbox:boundary"]
     assert mixed.labels[:2] == ("model", "setting")
     assert "b: its means lack art:square: not over what the others have" in mixed.notes
-    assert not any("lack" in note for note in build_table(folder, by="models", **rates).notes)
+    apart = [note for note in build_table(folder, by="models", **rates).notes if "lack" in note]
+    assert apart == ["b, linf 0.1: its means lack art:square: not over what the others have"]
     with pytest.raises(InvalidInput, match="expected mixed with by='models', got by='pairs'"):
         build_table(folder, by="pairs", mixed=True)
     with pytest.raises(Unsupported, match="expected transfer attacks, got decision-based, score-based, white-box only"):
@@ -220,6 +221,48 @@ def test_worst_case_is_over_every_attack_of_one_threat_model(writer):
     assert small.metrics["MR"].value == pytest.approx(1 / 3)
     assert round_ball.metrics["MR"].value == 0  # a violation is neither fooled nor robust
     assert [row.labels["violations"] for row in (small, large, round_ball)] == [0, 0, 1]
+
+
+def test_intervals_reach_to_what_violations_may_hide(writer):
+    """20 images, one fooled, 8 violated: between 1 and 9 are fooled, and of two attacks the other one may tell."""
+    labels, clean = torch.zeros(20, dtype=torch.int64), torch.tensor([[5.0, 0]]).repeat(20, 1)
+    subject, places = writer.clean("a", clean, labels), torch.arange(20)
+
+    def attack(name, fooled, **spec):
+        writer.cell(subject, name, clean, torch.where(fooled[:, None], clean.flip(1), clean), labels, **spec)
+
+    attack("foolbox:pgd", places == 0, violated=places >= 12)
+    (row,) = build_table(writer.store.folder, by="pairs", metrics=["MR", "RA"]).rows
+    assert row.metrics["MR"][:3] == pytest.approx((0.05, share_interval(1, 20)[0], share_interval(9, 20)[1]))
+    assert row.metrics["RA"][:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(19, 20)[1]))
+    attack("art:pgd", places >= 16)  # which fools 4 of those that prove nothing under the first
+    table = build_table(writer.store.folder, by="models", metrics=["RA_worst"])
+    worst = table.rows[0].metrics["RA_worst"]
+    assert worst[:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(15, 20)[1]))
+    assert table.notes == (
+        "violations prove nothing about their images: RA_worst count them as 0, the upper ends of their intervals as 1",
+    )
+
+
+def test_a_row_of_models_says_what_its_means_lack(writer, case):
+    labels, clean, _, adv, _ = case
+    a, b = write_two(writer, case)
+    writer.cell(b, "art:pgd", clean, adv, labels)
+    writer.failed(a, "art:pgd", "AttackFailed: boom")
+    writer.cell(a, "art:pgd", clean, adv, labels, epsilon=0.2)  # of another threat model: nothing stands beside it
+    table = build_table(writer.store.folder, by="models", metrics=["RA_worst"])
+    said = "a, linf 0.1: its means lack art:pgd: not over what the others have"
+    assert [note for note in table.notes if "lack" in note] == [said]
+
+
+def test_the_accuracy_on_clean_images_rests_on_these_however_many_attacks_ran(writer, case):
+    labels, clean, _, adv, _ = case
+    subject = writer.clean("a", clean, labels)
+    right = int((clean.argmax(1) == labels).sum())
+    for attack in ("foolbox:pgd", "art:pgd", "torchattacks:pgd"):
+        writer.cell(subject, attack, clean, adv, labels)
+        (row,) = build_table(writer.store.folder, by="models", metrics=["CA"]).rows
+        assert row.metrics["CA"] == pytest.approx((right / 40, *share_interval(right, 40), 40))
 
 
 def test_rows_never_mix_settings_and_say_what_tells_them_apart(writer, case):
