@@ -16,6 +16,10 @@ class InvalidInput(DavylampError, ValueError):
     """An argument has a wrong value: "expected ..., got ..."."""
 
 
+class WrongType(InvalidInput, TypeError):
+    """An argument has a wrong type: "expected ..., got ..."."""
+
+
 class UnknownName(DavylampError, LookupError):
     """A name that nothing is registered under; the message holds the close matches, else `hint` or the known names."""
 

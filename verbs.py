@@ -3,7 +3,7 @@
 Those that attack let the process keep freed memory (`keep_freed_memory`): without it they can take half as long again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from functools import partial
@@ -17,16 +17,31 @@ from torch import Tensor, nn
 
 from .adapters import AttackResult, Classifier, Implementation, ThreatModel, implementations_of
 from .adapters import run_attack as run_row
+from .adapters.arguments import (
+    read_list,
+    read_path,
+    read_radii,
+    read_radius,
+    read_seed,
+    read_table,
+    read_target,
+    read_text,
+    read_whole,
+    wrong_type,
+)
 from .adapters.catalogue.customary import choose_threat_model
 from .adapters.catalogue.lookup import ATTACKS, find_library, row_of
+from .adapters.catalogue.step_size import resolve_step
 from .adapters.data.datasets import Data, corrupt, load_data
 from .adapters.libraries.user.apart import attacks_apart
 from .adapters.models.borrowed import borrowed
 from .adapters.models.ensemble import ensemble_of
-from .adapters.models.images import check_images
+from .adapters.models.images import check_images, read_labels
+from .adapters.models.outputs import explain_accuracy
 from .adapters.models.remote.kept_answers import FILE as ANSWERS
 from .adapters.models.remote.traffic import traffic_of
-from .adapters.models.zoo.load import load_model
+from .adapters.models.zoo.load import check_device, load_model
+from .adapters.parameters import FOREIGN, PARAMETERS
 from .adapters.running.draws import clean_logits
 from .adapters.running.fit import Fitted
 from .adapters.running.fit import fit_attack as fit_row
@@ -35,14 +50,18 @@ from .adapters.running.targets import targets_for
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
 from .engine import compare as compare_rows
 from .engine import evaluate as evaluate_plan
+from .engine.attack.reach import list_unreachable, warn_unreachable
+from .engine.attack.repeated_draws import list_repeated_draws, warn_repeated_draws
 from .engine.challenge.challenge import challenge as challenge_model
 from .engine.challenge.document import Challenge
-from .engine.comparison.searches import is_search, search_rows
+from .engine.comparison.compare import matched_parameters
+from .engine.comparison.searches import SearchRow, is_search, search_rows
 from .engine.plan.choices import check_one_norm
 from .engine.plan.chosen import chosen_line, chosen_of, chosen_text, join_chosen
 from .engine.run.evaluate import EvaluationSummary
 from .engine.store.earlier import list_changed
 from .engine.store.frames import OUTCOMES
+from .engine.store.model_hints import list_model_hints
 from .engine.store.shown_examples import check_made_alike, choose_examples
 from .engine.tables.metric_matrix import build_layers
 from .engine.tables.table import By, Table
@@ -54,6 +73,8 @@ from .memory import keep_freed_memory
 from .placing import FREE, WIDTH, Asking, place_models, read_baseline
 from .scoring import Placement, Ranking
 from .scoring.adaptive import BATCH
+
+_MOST = 2**31 - 1  # of a whole number
 
 __all__ = [
     "Evaluation",
@@ -94,23 +115,31 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         labels: ground truth, shape (N,).
         threat_model: or its norm and radius by keyword.
         norm: "linf", "l2", "l1", "l0", "unrestricted"; None: as `choose_threat_model` has it; the result says which.
-        epsilon: the radius; None: the customary one, if the attack needs one.
-        target: "second-likely", "least-likely", "random" or a class number as text; empty: untargeted.
+        epsilon: the radius, a number or a fraction such as "8/255"; None: the customary one, if the attack needs one.
+        target: "second-likely", "least-likely", "random" or a class number; empty: untargeted.
         surrogate: attack this module instead, which is known in full, and judge the examples on the model, which the
             attack never asks (`knowledge` is "transfer"); several: the mean of their logits. Targets are the
             surrogate's, too.
-        **parameters: canonical ones: steps, step_size, restarts, max_queries ...; `seed` too; `fitted`, what
-            `fit_attack` returned; `draws` and `eot`, of a model that draws random numbers (`Classifier(random=True)`).
+        **parameters: canonical ones: steps, step_size (a number, or "2.5 epsilon / steps"), restarts, max_queries ...;
+            what is not given stays at the library's default. `seed` too; `fitted`, what `fit_attack` returned; `draws`
+            and `eot`, of a model that draws random numbers (`Classifier(random=True)`).
+
+    Returns:
+        The result. Its `notes` say what was chosen where nobody said it, how the model's outputs were read, and
+        whether the steps can reach the edge of the ball.
 
     Raises:
         DavylampError: as `davylamp.adapters.run_attack`.
     """
     keep_freed_memory()
-    row = row_of(attack)
-    (inputs, rounded), labels = _images(inputs), _labels(labels)
+    row, epsilon, target = row_of(attack), read_radius(epsilon), read_target(target)
+    (inputs, rounded), seed = _images(inputs), read_seed(parameters.get("seed", 0))
+    labels = read_labels(labels, len(inputs))
     rules = _rules(threat_model, [row], inputs, norm, epsilon, target)
+    parameters = resolve_step(parameters, rules.epsilon)
     asked = AttackChoice(row.name, norm, epsilon, target, defaults=True)  # type: ignore[arg-type]
-    notes = _notes([row], threat_model or asked, rules, rounded)
+    notes = _notes([row], rules if threat_model is not None else asked, rules, rounded)
+    notes += _warnings([row], rules, parameters, parameters.get("eot"))
     with ExitStack() as stack:
         classifier, asked_model = stack.enter_context(borrowed(model)), None
         before = traffic_of(classifier)
@@ -118,19 +147,16 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
             asked_model = ensemble_of([stack.enter_context(borrowed(each)) for each in _modules(surrogate)])
         if rules.targeted and "targets" not in parameters:
             logits = clean_logits(asked_model or classifier, inputs, labels)
-            rule, drawn = target or "second-likely", parameters.get("seed", 0)
-            goal = targets_for(asked_model or classifier, logits, labels.to(logits.device), rule, drawn)
+            rule = target or "second-likely"
+            goal = targets_for(asked_model or classifier, logits, labels.to(logits.device), rule, seed)
             parameters |= {"targets": goal, **({} if asked_model else {"logits": logits})}
         if asked_model is None:
             result = run_row(row, classifier, inputs, labels, rules, **parameters)
         else:
             result = run_transfer(row, classifier, asked_model, inputs, labels, rules, **parameters)
         asked_of_servers = traffic_of(classifier) - before
-        said = [
-            *_learned_from(row, result),
-            classifier.precision_note,
-            asked_of_servers.line,
-        ]
+        read = [*_read_as(classifier, result), *([asked_model.output_note] if asked_model else [])]
+        said = [*_learned_from(row, result), *read, asked_of_servers.line]
         return replace(result, notes=(*notes, *filter(None, said)))
 
 
@@ -163,9 +189,11 @@ def fit_attack(
     """
     keep_freed_memory()
     row, images = row_of(attack), _images(inputs)[0]
-    rules = _rules(None, [row], images, norm, epsilon, "" if target is None else str(target))
+    goal = None if target is None else read_whole(target, "target as a class number", 0, 2**31 - 1)
+    rules = _rules(None, [row], images, norm, read_radius(epsilon), read_target(goal))
+    labels = read_labels(labels, len(images))
     with borrowed(model) as classifier:
-        return fit_row(row, classifier, images, _labels(labels), rules, target=target, **parameters)
+        return fit_row(row, classifier, images, labels, rules, target=goal, **parameters)
 
 
 def compare(  # noqa: PLR0913 - as run_attack
@@ -205,22 +233,30 @@ def compare(  # noqa: PLR0913 - as run_attack
         seed: random seed.
         draws: answers that each example is judged by, of a model that draws random numbers; None: 20.
         eot: answers of such a model whose mean the attack sees; None: 1.
-        **parameters: canonical ones, for every implementation.
+        **parameters: canonical ones, for every implementation; what is not given is the attack's matched one, with
+            `defaults` each library's.
+
+    Returns:
+        The comparison. Its `notes` are as those of `run_attack`'s result.
 
     Raises:
         DavylampError: as `davylamp.engine.compare`.
     """
     keep_freed_memory()
+    epsilon, target, seed = read_radius(epsilon), read_target(target), read_seed(seed)
     rows = _rows(attack, libraries, repaired=repaired, norm=norm)
-    (inputs, rounded), labels = _images(inputs), _labels(labels)
+    inputs, rounded = _images(inputs)
+    labels = read_labels(labels, len(inputs))
     rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
     if isinstance(attack, str) and is_search(attack) and threat_model is None and epsilon is None:
         rules = replace(rules, epsilon=None)  # it knows how far to look
-    for other in beside:
+    others: list[Any] = [beside] if callable(beside) else read_list(beside, "attacks to compare with")
+    for other in others:
         rows += search_rows(other, rules.norm) if is_search(other) else [row_of(other)]
     name = attack if isinstance(attack, str) else rows[0].attack
     asked = AttackChoice(name, norm, epsilon, target, parameters, defaults=defaults)  # type: ignore[arg-type]
-    notes = _notes(rows, threat_model or asked, rules, rounded)
+    notes = _notes(rows, rules if threat_model is not None else asked, rules, rounded)
+    notes += _warnings(rows, rules, parameters if defaults else matched_parameters(name, rules, parameters), eot)
     with borrowed(model) as classifier:
         before = traffic_of(classifier)
         comparison = compare_rows(
@@ -238,7 +274,8 @@ def compare(  # noqa: PLR0913 - as run_attack
             eot=eot,
         )
         asked_of_servers = traffic_of(classifier) - before
-        said = [classifier.precision_note, asked_of_servers.line]
+        result = next((row.result for row in comparison.rows if row.result is not None), None)
+        said = [*_read_as(classifier, result), asked_of_servers.line]
         return replace(comparison, notes=(*notes, *filter(None, said)))
 
 
@@ -293,7 +330,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     attacks: Any = "pgd",
     out: str | Path = "results",
     norm: str | None = None,
-    epsilon: float | None = None,
+    epsilon: float | str | Sequence[float | str] | None = None,
     target: str = "",
     parameters: Mapping[str, Any] | None = None,
     names: Iterable[str] | None = None,
@@ -312,9 +349,9 @@ def evaluate(  # noqa: PLR0913 - as run_attack
             attacks themselves, and `AttackChoice`s.
         out: the results folder.
         norm: of the attacks that are no `AttackChoice`, as for `run_attack`.
-        epsilon: see there.
+        epsilon: see there; of several radii each attack is run with each.
         target: see there.
-        parameters: canonical ones, for the same attacks.
+        parameters: canonical ones, for the same attacks, on top of the matched ones; also as keywords: `steps=5`.
         names: of the images, N of them.
         workers: processes on this machine.
         part: "3/64": only this share of the work, as a job of an array does it; "": all.
@@ -330,11 +367,11 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     from .engine.run.choose import choose_executor
 
     keep_freed_memory()
-    chosen_part = read_part(part) if part else None
-    several = [attacks] if isinstance(attacks, (str, AttackChoice)) or callable(attacks) else list(attacks)
-    choices = tuple(_choice(attack, norm, epsilon, target, parameters or {}) for attack in several)
-    pixels, rounded = (None, "") if inputs is None else _images(inputs)
-    images = None if pixels is None else _data(pixels, _labels(labels), names)
+    part = read_text(part, 'a part as text, such as "3/64"')
+    chosen_part, workers = read_part(part) if part else None, read_whole(workers, "workers from 1", 1, _MOST)
+    settings, parameters = _split_settings(settings, read_table(parameters, "parameters by name"))
+    choices = _choices(attacks, norm, read_radii(epsilon), read_target(target), parameters)
+    images, rounded = _given_images(inputs, labels, names)
     with ExitStack() as stack:
         given, settings = _given_models(models, stack, settings)
         seen, settings = _fit_data(settings)
@@ -343,13 +380,11 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         settings["surrogate"] = tuple(made_on)
         if images is not None:
             settings.setdefault("data", "given")
-        for name in settings:
-            if name not in (known := [field.name for field in fields(Config) if field.name != "attacks"]):
-                raise UnknownName("setting", name, known, meant="measures" if name in ("metric", "metrics") else "")
         config = Config(attacks=choices, **{name: _tuple(value) for name, value in settings.items()})
         stack.enter_context(attacks_apart(config.isolation))
         check_one_norm(choices, config.libraries, repaired=config.repaired)
-        store = ResultsStore(out)
+        check_device(config.device)
+        store = ResultsStore(read_path(out, "out as a folder"))
         transport = config.transport(store.folder / ANSWERS, count_processes(workers, chosen_part))
         rest = {"surrogates": lent, "fit_data": seen, "transport": transport}
         plan = make_plan(config, models=given, data=images, **rest)
@@ -357,9 +392,10 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         executor = choose_executor("local", workers=workers, device=config.device)
         notes = [chosen_line(plan.config, plan.cells, {"models", *settings}), rounded]
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]
+        notes += [*list_unreachable(plan.cells), *list_repeated_draws(plan.cells)]
         notes += [*list_changed(store, plan.subjects), *plan.notes]
         summary = evaluate_plan(plan, store, executor=executor)
-        notes.append(summary.traffic.line)
+        notes += [*list_model_hints(store, plan.subjects), summary.traffic.line]
         return Evaluation(out, summary, tuple(filter(None, notes)))
 
 
@@ -402,7 +438,7 @@ def challenge(  # noqa: PLR0913 - as run_attack
         DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
     """
     keep_freed_memory()
-    images = data if inputs is None else _data(_images(inputs)[0], _labels(labels), None)
+    images = _given_images(inputs, labels, None)[0] or data
     with ExitStack() as stack:
 
         def lend(given: Any, name: str) -> Any:
@@ -474,7 +510,7 @@ def place(  # noqa: PLR0913 - as run_attack
     keep_freed_memory()
     asking = Asking(adaptive, width, batch, seed)
     baseline = read_baseline(against, adaptive=adaptive)
-    images = None if inputs is None else _data(_images(inputs)[0], _labels(labels), names)
+    images = _given_images(inputs, labels, names)[0]
     with ExitStack() as stack:
         given, settings = _given_models(models, stack, settings)
         for name in settings:
@@ -698,7 +734,7 @@ def _rank_metrics(
 
 def _rows(attack: Any, libraries: Iterable[str], *, repaired: bool, norm: str | None = None) -> list[Implementation]:
     """The rows that are meant, of these libraries (empty: of all); a mistyped library is named."""
-    wanted = [libraries] if isinstance(libraries, str) else list(libraries)
+    wanted = read_list(libraries, "libraries as names", str)
     for name in wanted:
         find_library(name)
     if is_search(attack):
@@ -735,6 +771,8 @@ def _rules(
     target: str,
 ) -> ThreatModel:
     """The threat model that was given, or that of the keywords: one of them says it, not both."""
+    if threat_model is not None and not isinstance(threat_model, ThreatModel):
+        raise wrong_type("a ThreatModel, or norm and epsilon by keyword", threat_model)
     if threat_model is None:
         size = inputs[0].numel()
         return choose_threat_model(rows[0].attack, rows, size, norm=norm, epsilon=epsilon, targeted=bool(target))
@@ -743,6 +781,50 @@ def _rules(
     if target and not threat_model.targeted:
         raise InvalidInput(f"expected a targeted threat model with target={target!r}, got an untargeted one")
     return threat_model
+
+
+def _warnings(rows: Sequence[Implementation], rules: ThreatModel, parameters: Mapping[str, Any], eot: Any) -> tuple:
+    """Which row cannot reach the edge of the ball, and which averages draws twice, as the command line says it."""
+    single = [row for row in rows if not isinstance(row, SearchRow)]
+    lines = [warn_unreachable(row, rules, parameters) for row in single]
+    lines += [warn_repeated_draws(row, rules.norm, parameters, eot) for row in single if type(eot) is int]
+    return tuple(filter(None, lines))
+
+
+def _read_as(classifier: Classifier, result: AttackResult | None) -> list[str]:
+    """How the model was loaded and its outputs read, and why it may get nothing right."""
+    hint = None if result is None else explain_accuracy(result.logits, result.labels)
+    return [*classifier.loading_notes, classifier.output_note, classifier.precision_note, hint or ""]
+
+
+def _split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a config, and the parameters with those that were given as keywords beside them.
+
+    Raises:
+        UnknownName: for what is neither.
+        InvalidInput: for a parameter that is given twice.
+    """
+    known = [field.name for field in fields(Config) if field.name != "attacks"]
+    for name in settings:
+        if name in known:
+            continue
+        if name not in PARAMETERS:
+            meant = "measures" if name in ("metric", "metrics") else FOREIGN.get(name, "")
+            raise UnknownName("setting", name, [*known, *PARAMETERS], meant=meant)
+        if name in parameters:
+            raise InvalidInput(f"expected {name} as a keyword or among the parameters, got both")
+    rest = {name: value for name, value in settings.items() if name in known}
+    return rest, {**parameters, **{name: value for name, value in settings.items() if name not in known}}
+
+
+def _choices(
+    attacks: Any, norm: str | None, radii: Sequence[Any], target: str, parameters: Mapping[str, Any]
+) -> tuple[AttackChoice, ...]:
+    """Every attack with every radius."""
+    alone = isinstance(attacks, AttackChoice) or callable(attacks)
+    several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
+    pairs = [(attack, radius) for attack in several for radius in radii]
+    return tuple(_choice(attack, norm, radius, target, parameters) for attack, radius in pairs)
 
 
 def _choice(
@@ -769,8 +851,13 @@ def _learned_from(row: Implementation, result: AttackResult) -> tuple[str, ...]:
     return ("fitted on what it is scored on (fit_attack learns from other images)",) if flattered else ()
 
 
-def _modules(surrogate: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
-    return [surrogate] if isinstance(surrogate, nn.Module) else list(surrogate)
+def _modules(surrogate: Any) -> list[Any]:
+    """One model or several, as `borrowed` or `load_model` is to check them."""
+    if isinstance(surrogate, Mapping):
+        return list(surrogate.values())
+    if isinstance(surrogate, (nn.Module, str)) or not isinstance(surrogate, Iterable):
+        return [surrogate]
+    return list(surrogate)
 
 
 def _surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
@@ -778,7 +865,7 @@ def _surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
     if isinstance(surrogate, Mapping):
         return dict(surrogate)
     named: dict[str, nn.Module | None] = {}
-    for each in [surrogate] if isinstance(surrogate, (str, nn.Module)) else surrogate:
+    for each in [] if surrogate is None else _modules(surrogate):
         name = each if isinstance(each, str) else type(each).__name__
         while name in named and not isinstance(each, str):
             name = f"{name}'"
@@ -791,19 +878,32 @@ def _fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
     given = settings.get("fit_data", "")
     if isinstance(given, str):
         return None, settings
-    inputs, labels = given
-    return _data(_images(inputs)[0], _labels(labels), None), {**settings, "fit_data": "given to fit on"}
+    return _pair(given, "fit_data"), {**settings, "fit_data": "given to fit on"}
 
 
 def _labelled(pair: Any) -> str | Data:
     """A name, or images and labels that were handed over."""
-    if isinstance(pair, (str, Data)):
-        return pair
+    return pair if isinstance(pair, (str, Data)) else _pair(pair, "data")
+
+
+def _pair(pair: Any, name: str) -> Data:
+    """Images and labels that were handed over."""
     try:
         inputs, labels = pair
     except (TypeError, ValueError):
-        raise InvalidInput(f"expected data as a name, or images and labels, got {type(pair).__name__}") from None
-    return _data(_images(inputs)[0], _labels(labels), None)
+        raise InvalidInput(f"expected {name} as a name, or images and labels, got {type(pair).__name__}") from None
+    images = _images(inputs)[0]
+    return _data(images, read_labels(labels, len(images)), None)
+
+
+def _given_images(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
+    """Images with their labels and names, and what to say if they are rounded; None where none were handed over."""
+    if inputs is None:
+        if labels is not None:
+            raise InvalidInput("expected images with labels, got labels alone")
+        return None, ""
+    images, rounded = _images(inputs)
+    return _data(images, read_labels(labels, len(images)), names), rounded
 
 
 def _images(inputs: Any) -> tuple[Tensor, str]:
@@ -822,12 +922,9 @@ def _images(inputs: Any) -> tuple[Tensor, str]:
     return images, "" if exact else "images rounded from float64 to float32"
 
 
-def _labels(labels: Any) -> Tensor:
-    return labels if isinstance(labels, Tensor) else torch.from_numpy(np.asarray(labels))
-
-
 def _data(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
-    texts = [str(place) for place in range(len(inputs))] if names is None else list(names)
+    given = None if names is None else read_list(names, "names of the images")
+    texts = [str(place) for place in range(len(inputs))] if given is None else given
     if len(texts) != len(inputs):
         raise InvalidInput(f"expected {len(inputs)} names, got {len(texts)}")
     return Data(inputs, labels.long(), texts)

@@ -8,10 +8,29 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, UnknownName
+from .arguments import read_radius, wrong_type
 
 Norm = Literal["linf", "l2", "l1", "l0", "unrestricted"]
 NORMS: tuple[Norm, ...] = get_args(Norm)
+_BY_NUMBER: Mapping[Any, Norm] = {math.inf: "linf", 2: "l2", 1: "l1", 0: "l0"}  # as NumPy and torch call them
+
+
+def check_norm(norm: Any) -> None:
+    """Refuse what is no norm.
+
+    Raises:
+        UnknownName: for a text that is none.
+        WrongType: for anything else; of a number with the name of the norm that it may mean.
+    """
+    if isinstance(norm, str):
+        if norm not in NORMS:
+            raise UnknownName("norm", norm, NORMS)
+        return
+    error = wrong_type(f"a norm of {', '.join(NORMS)}", norm)
+    if type(norm) in (int, float) and norm in _BY_NUMBER:
+        error.args = (f"{error}; did you mean {_BY_NUMBER[norm]!r}?",)
+    raise error
 
 
 @dataclass(frozen=True)
@@ -21,7 +40,8 @@ class ThreatModel:
     Args:
         norm: "linf", "l2", "l1" (on pixels in [0, 1]), "l0" (number of changed components, C x H x W in all), or
             "unrestricted" (rotation, blur: no ball bounds the change).
-        epsilon: the radius of the ball in that norm; None: no radius, the attack looks for the smallest change.
+        epsilon: the radius of the ball in that norm, a number or a fraction such as "8/255"; None: no radius, the
+            attack looks for the smallest change.
         targeted: the attack succeeds only if the image is taken for its target class.
 
     Raises:
@@ -35,6 +55,7 @@ class ThreatModel:
     def __post_init__(self) -> None:
         if self.norm not in NORMS:
             raise InvalidInput(f"expected a norm of {', '.join(NORMS)}, got {self.norm!r}")
+        object.__setattr__(self, "epsilon", read_radius(self.epsilon))
         if self.epsilon is None:
             return
         if self.norm == "unrestricted":

@@ -393,15 +393,8 @@ def _say_radii(store: Any, plan: Any) -> None:
 
 def _say_hints(store: Any, plan: Any) -> None:
     """Print how a model's output was read, where there was a choice, and why it may get nothing right."""
-    from ..adapters.models.outputs import explain_accuracy
-    from ..engine.store.given_outputs import output_lines
-    from ..engine.store.outcomes import clean_predictions
+    from ..engine.store.model_hints import list_model_hints
     from ..report.text.console import print_error
 
-    keys = {subject.key for subject, _ in plan.subjects if store.path("clean", subject.key).is_file()}
-    for line in output_lines(store.read("clean", key).meta for key in sorted(keys)):
+    for line in list_model_hints(store, plan.subjects):
         print_error(f"- {line}")
-    for subject, _ in plan.subjects:
-        predictions = clean_predictions(store, subject)
-        if predictions is not None and (hint := explain_accuracy(*predictions)):
-            print_error(f"- {subject.model}: {hint}")

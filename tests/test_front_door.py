@@ -110,8 +110,8 @@ def test_the_numbers_are_those_of_the_parts(digits):
 
 def test_a_radius_without_a_norm_is_one_of_linf_at_every_door_and_said_so(digits, run, tmp_path):
     case = (digits.module, digits.inputs, digits.labels)
-    result = davylamp.run_attack("foolbox:pgd", *case, epsilon=8 / 255, steps=1)
-    comparison = davylamp.compare("pgd", *case, epsilon=8 / 255, steps=1, step_size=0.01, random_start=False)
+    result = davylamp.run_attack("foolbox:pgd", *case, epsilon=8 / 255, steps=1, step_size=8 / 255)
+    comparison = davylamp.compare("pgd", *case, epsilon=8 / 255, steps=1, step_size=8 / 255, random_start=False)
     evaluation = davylamp.evaluate(*case, attacks="foolbox:pgd", epsilon=8 / 255, parameters={"steps": 1}, out=tmp_path)
     for threat_model in (result.threat_model, comparison.threat_model):
         assert threat_model == ThreatModel("linf", 8 / 255)

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from ...errors import InvalidInput, UnknownName, Unsupported
+from ...errors import InvalidInput, Unsupported
 from ..attack import Implementation
 from ..libraries.user.row import stated_epsilon
-from ..threat_model import NORMS, Norm, ThreatModel
+from ..threat_model import NORMS, Norm, ThreatModel, check_norm
 from ..words import radius_text
 from .lookup import IMPLEMENTATIONS, attack_of
 
@@ -38,8 +38,8 @@ def choose_threat_model(
         Unsupported: if no row has it.
         InvalidInput: if epsilon does not fit the norm, or none follows from it.
     """
-    if norm is not None and norm not in NORMS:
-        raise UnknownName("norm", norm, NORMS)
+    if norm is not None:
+        check_norm(norm)
     shipped = [row for row in rows if not row.variant] or rows
     have: list[Norm] = [candidate for candidate in NORMS if any(candidate in row.classes for row in shipped)]
     if norm is not None and norm not in have:

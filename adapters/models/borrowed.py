@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from ...errors import WrongType
 from .classifier import Classifier
 from .restoring import restored
 
@@ -19,10 +20,11 @@ def borrowed(model: nn.Module) -> Iterator[Classifier]:
         model: returns logits for images in [0, 1].
 
     Raises:
-        TypeError: if it is no module.
+        WrongType: if it is no module.
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"expected a model as a torch.nn.Module, got {type(model).__name__}")
+        name = "; load_model gives the one of a name" if isinstance(model, str) else ""
+        raise WrongType(f"expected a model as a torch.nn.Module, got {type(model).__name__}{name}")
     with restored(model):
         classifier = model if isinstance(model, Classifier) else Classifier(model)
         with classifier.frozen():

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ...errors import InvalidInput, ModelFailed
+from ...errors import InvalidInput, ModelFailed, Unavailable, WrongType
+from ..arguments import read_channels, read_whole
 from ..switches import full_float32
-from ..user_code import user_code
+from ..user_code import one_line, user_code
 from .answers import Answers, Outputs
 from .images import check_images, check_labels
 from .outputs import check_logits, explain_failure, may_be_of_images, of_one_logit, take_logits
@@ -51,8 +52,10 @@ class Classifier(nn.Module):
         gradients: False: nothing can be differentiated through it; its attribute `gradients` can say so, too.
 
     Raises:
-        InvalidInput: if only one of `mean` and `std` is given, or a std is not positive.
-        TypeError: if `model` is not a module.
+        InvalidInput: if only one of `mean` and `std` is given, they are no numbers or not as many, or a std is not
+            positive.
+        WrongType: if `model` is not a module.
+        Unavailable: if torch cannot compute on the device.
     """
 
     mean: Tensor | None
@@ -87,11 +90,10 @@ class Classifier(nn.Module):
     ):
         super().__init__()
         if not isinstance(model, nn.Module):
-            raise TypeError(f"expected a torch.nn.Module, got {type(model).__name__}")
-        if (mean is None) != (std is None):
-            raise InvalidInput("expected mean and std together, got only one of them")
-        if std is not None and min(std) <= 0:
-            raise InvalidInput(f"expected every std > 0, got {list(std)}")
+            raise WrongType(f"expected a torch.nn.Module, got {type(model).__name__}")
+        mean, std = _normalisation(mean, std)
+        if num_classes is not None:
+            num_classes = read_whole(num_classes, "num_classes as a whole number from 1", 1, 2**31 - 1)
         state_modes(model)
         self.handed_over_training = model.training
         self.known_as: dict[str, str] = {}  # digest of the model with folded layers: of the model before
@@ -114,7 +116,14 @@ class Classifier(nn.Module):
         # torchattacks asks the first parameter for the device; the same tensor remembers the dtype to cast to.
         self.anchor = nn.Parameter(torch.zeros((), dtype=reference.dtype, device=place), requires_grad=False)
         if device is not None:
+            self._move(device)
+
+    def _move(self, device: str | torch.device) -> None:
+        try:
             self.to(device)
+        except (RuntimeError, AssertionError, ImportError, TypeError) as error:
+            wanted = "expected a device that torch can use here"
+            raise Unavailable(f"{wanted}, got {str(device)!r} ({one_line(error)})") from error
 
     @property
     def channels(self) -> int | None:
@@ -320,6 +329,20 @@ class Classifier(nn.Module):
         if not torch.isfinite(logits).all():
             raise InvalidInput("expected finite logits, got NaN or infinity on the clean images")
         self.answers.check(logits)
+
+
+def _normalisation(mean: Any, std: Any) -> tuple[list[float] | None, list[float] | None]:
+    """Both as numbers, one for each channel, or neither."""
+    if (mean is None) != (std is None):
+        raise InvalidInput("expected mean and std together, got only one of them")
+    if mean is None:
+        return None, None
+    mean, std = read_channels("mean", mean), read_channels("std", std)
+    if len(mean) != len(std):
+        raise InvalidInput(f"expected mean and std of as many channels, got {len(mean)} and {len(std)}")
+    if min(std) <= 0:
+        raise InvalidInput(f"expected every std > 0, got {std}")
+    return mean, std
 
 
 def _per_channel(values: Sequence[float] | None, dtype: torch.dtype, device: torch.device) -> Tensor | None:

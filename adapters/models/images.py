@@ -3,16 +3,18 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import InvalidInput
+from ...errors import InvalidInput, WrongType
+from ..arguments import wrong_type
 
 
 def check_images(inputs: Any) -> None:
-    """Raise InvalidInput or TypeError unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
+    """Raise InvalidInput unless `inputs` are images in [0, 1] of shape (N, C, H, W)."""
     if not isinstance(inputs, Tensor):
-        raise TypeError(f"expected images as a torch.Tensor, got {type(inputs).__name__}")
+        raise WrongType(f"expected images as a torch.Tensor, got {type(inputs).__name__}")
     if inputs.ndim == 4 and not len(inputs):
         raise InvalidInput("expected images of shape (N, C, H, W), at least one, got none")
     if inputs.ndim != 4 or 0 in inputs.shape:
@@ -30,14 +32,38 @@ def check_images(inputs: Any) -> None:
 
 
 def check_labels(labels: Any, count: int, num_classes: int) -> None:
-    """Raise InvalidInput or TypeError unless `labels` are `count` class indices below `num_classes`."""
-    if not isinstance(labels, Tensor):
-        raise TypeError(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
-    if labels.shape != (count,):
-        raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}")
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise InvalidInput(f"expected integer labels, got {labels.dtype}")
+    """Raise InvalidInput unless `labels` are `count` class indices below `num_classes`."""
+    check_form_of_labels(labels, count)
     if count and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
         raise InvalidInput(
             f"expected labels from 0 to {num_classes - 1}, got values from {int(labels.min())} to {int(labels.max())}"
         )
+
+
+def check_form_of_labels(labels: Any, count: int) -> None:
+    """The same where nobody knows the number of classes yet."""
+    if not isinstance(labels, Tensor):
+        raise WrongType(f"expected labels as a torch.Tensor, got {type(labels).__name__}")
+    if labels.shape != (count,):
+        raise InvalidInput(f"expected labels of shape ({count},), got {tuple(labels.shape)}")
+    if labels.is_floating_point() or labels.dtype == torch.bool:
+        raise InvalidInput(f"expected integer labels, got {labels.dtype}")
+
+
+def read_labels(labels: Any, count: int) -> Tensor:
+    """The labels of `count` images, a tensor, an array or a list, as a tensor.
+
+    Raises:
+        InvalidInput: unless there is a class number for each image; a WrongType for what is no array of numbers.
+    """
+    if not isinstance(labels, Tensor):
+        try:
+            array = np.asarray(labels)
+        except (TypeError, ValueError):  # lists of several lengths
+            array = np.asarray(None)
+        if array.dtype.kind not in "biuf":
+            got = str(array.flat[0]) if array.dtype.kind == "U" and array.size else labels
+            raise wrong_type(f"labels as class numbers, a tensor or an array of shape ({count},)", got)
+        labels = torch.from_numpy(array)
+    check_form_of_labels(labels, count)
+    return labels

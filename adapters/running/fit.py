@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...errors import AttackFailed, InvalidInput, ModelFailed, Unsupported
+from ..arguments import read_seed, wrong_type
 from ..attack import Implementation
 from ..catalogue.lookup import check_settings, load_apply, load_class, load_context, load_fit, row_of
 from ..models.classifier import Classifier
@@ -106,7 +107,7 @@ def fit_attack(
         InvalidInput: if an argument has a wrong value, or the classifier gets no image right.
         AttackFailed: if the library crashed; its error is the cause.
     """
-    row = row_of(implementation)
+    row, seed = row_of(implementation), read_seed(seed)
     if not row.fit:
         raise Unsupported(f"{row.name} attacks each image by itself: it has nothing to fit")
     settings = check_settings(row, threat_model, parameters, None)
@@ -220,6 +221,8 @@ def check_fitted(
 
     An image of the class that all others are led to may have any target: it cannot be led there.
     """
+    if not isinstance(fitted, Fitted):
+        raise wrong_type("fitted as what fit_attack returned", fitted)
     if fitted.implementation != row.name or fitted.threat_model != threat_model:
         raise InvalidInput(
             f"expected {row.name} under {threat_model}, got what {fitted.implementation} learned under "

@@ -1,12 +1,14 @@
 """The one verb: run an implementation on a classifier and judge what comes back."""
 
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...errors import AttackDied, AttackFailed, InvalidInput, ModelDied, ModelFailed, Unsupported
+from ..arguments import read_seed, wrong_type
 from ..attack import Implementation
 from ..catalogue.lookup import attack_of, check_settings, load_class, row_of
 from ..models.classifier import Classifier
@@ -109,9 +111,10 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
         parameters = {**fitted.parameters, **parameters}
     settings = check_settings(row, threat_model, parameters, radii)
     load_class(row, threat_model.norm)
-    if not 0 <= seed < 2**32:
-        raise InvalidInput(f"expected a seed from 0 to 2**32 - 1, got {seed}")
+    seed = read_seed(seed)
     check_images(inputs)
+    if logits is not None and not (isinstance(logits, Tensor) and logits.ndim == 2):
+        raise wrong_type("logits as a tensor of shape (N, K)", logits)
     threat_model.check_radius(inputs[0].numel())
     inputs = inputs.detach().float()
     renew(classifier)
@@ -123,9 +126,7 @@ def run_attack(  # noqa: PLR0913 - the one verb: the five nouns by position, the
             check_access(row, classifier, inputs, norm=threat_model.norm, aimed=targets is not None)
             check_precision(precision_of(row, settings), classifier, row)
         targets = _check_targets(threat_model, labels, targets, logits.shape[1])
-        places = _check_whole(
-            "first", first if isinstance(first, Tensor) else torch.arange(len(labels), device="cpu") + first, labels
-        )
+        places = _check_whole("first", _places(first, len(labels)), labels)
         spent = _check_whole("spent", torch.zeros_like(labels) if spent is None else spent, labels)
         if logits.shape[1] < row.min_classes:
             raise Unsupported(f"{row.name} needs at least {row.min_classes} classes, got {logits.shape[1]}")
@@ -280,13 +281,22 @@ def _check_targets(threat_model: ThreatModel, labels: Tensor, targets: Tensor | 
 
 
 def _check_flags(attacked: Tensor, labels: Tensor) -> Tensor:
+    if not isinstance(attacked, Tensor):
+        raise wrong_type(f"attacked as a tensor of {len(labels)} flags", attacked)
     if attacked.shape != labels.shape or attacked.dtype != torch.bool:
         raise InvalidInput(f"expected attacked as {len(labels)} flags, got {attacked.dtype} of {tuple(attacked.shape)}")
     return attacked.to(labels.device)
 
 
-def _check_whole(name: str, values: Tensor, labels: Tensor) -> Tensor:
+def _places(first: Any, count: int) -> Any:
+    """The place of every image in the whole data set, from that of the first."""
+    return torch.arange(count, device="cpu") + int(first) if isinstance(first, Integral) else first
+
+
+def _check_whole(name: str, values: Any, labels: Tensor) -> Tensor:
     """The values on the device of the labels; InvalidInput unless there is a whole number >= 0 for every image."""
+    if not isinstance(values, Tensor):
+        raise wrong_type(f"{name} as a tensor of {len(labels)} whole numbers", values)
     if values.shape != labels.shape or values.is_floating_point() or bool((values < 0).any()):
         got = f"{values.dtype} of shape {tuple(values.shape)} with {int((values < 0).sum())} below 0"
         raise InvalidInput(f"expected {name} as {len(labels)} whole numbers >= 0, got {got}")

@@ -56,8 +56,9 @@ class AttackChoice:
             "best": by davylamp's choice of them; "at-saturation(...)": at the radius where
             its success stops growing; or a user's attack itself, see `as_implementation`.
         norm: None: the one that most libraries have.
-        epsilon: None: the customary one, for attacks that need one. Without a norm it is one of linf, for a
-            fixed-budget attack that has linf, if it is at most 1; or of the only norm that there is.
+        epsilon: a number or a fraction such as "8/255". None: the customary one, for attacks that need one. Without a
+            norm it is one of linf, for a fixed-budget attack that has linf, if it is at most 1; or of the only norm
+            that there is.
         target: "", or "second-likely", "least-likely", "random", or a class number.
         parameters: canonical parameters, on top of the attack's matched ones.
         grid: for "best(...)": parameter -> values to try.
@@ -84,6 +85,8 @@ class AttackChoice:
         if not isinstance(self.attack, str) and callable(self.attack):
             row = row_of(self.attack)
             _store(self, {"attack": row.name, "row": row})
+        if isinstance(self.epsilon, str):
+            _store(self, {"epsilon": _prefixed("epsilon", parse_number, self.epsilon, "a radius")})
         if self.attack == "best":
             _store(self, {"attack": f"best({AUTO})"})
         _store(self, check_record(AttackChoice, vars(self)))

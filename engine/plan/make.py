@@ -15,10 +15,10 @@ from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
 from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.identity.digest import ModelIdentity, digest_data, identify_model
+from ...adapters.models.images import check_labels
 from ...adapters.models.remote.traffic import Traffic, note_shape, remote_parts, take_traffic
 from ...adapters.models.remote.transport import Transport, check_token
 from ...adapters.models.room.isolating import NOT_ISOLATED
-from ...adapters.running.access import look
 from ...adapters.running.fit import check_one_target
 from ...adapters.running.judge import RULES
 from ...adapters.running.targets import class_of
@@ -285,8 +285,22 @@ def _identify(classifier: Classifier, name: str, data: Data) -> tuple[ModelIdent
     note_shape(classifier, data.inputs.shape)
     identity = identify_model(classifier, name)  # before it is asked: that may count in it
     with suppress(ModelFailed):  # the cells will say how
-        look(classifier, data.inputs[:1].to(classifier.device))
+        _look(classifier, data)
     return identity, take_traffic(classifier)
+
+
+def _look(classifier: Classifier, data: Data) -> None:
+    """Ask about one image what nobody said of a model's answers; InvalidInput for labels that are none of its classes.
+
+    Args:
+        classifier: the model.
+        data: its images.
+    """
+    classes = classifier.num_classes
+    if classes is None or classifier.outputs is None:
+        classes = classifier.predict_logits(data.inputs[:1].to(classifier.device)).shape[1]
+    if not classifier.answers.has_spare:  # which stands for labels that nobody knew of
+        check_labels(data.labels, len(data.labels), classes)
 
 
 def drawn_of(config: Config, classifier: Classifier, surrogate: bool | None) -> dict[str, int]:

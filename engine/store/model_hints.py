@@ -1,0 +1,27 @@
+"""How the outputs of evaluated models were read, where there was a choice, and why one may get nothing right."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...adapters.models.outputs import explain_accuracy
+from ..cell import ModelOnData
+from .given_outputs import output_lines
+from .outcomes import clean_predictions
+from .store import ResultsStore
+
+
+def list_model_hints(store: ResultsStore, subjects: Iterable[tuple[ModelOnData, Any]]) -> list[str]:
+    """A line for each, once the predictions on the clean images are there.
+
+    Args:
+        store: results.
+        subjects: of a plan.
+    """
+    known = [subject for subject, _ in subjects]
+    keys = {subject.key for subject in known if store.path("clean", subject.key).is_file()}
+    lines = list(output_lines(store.read("clean", key).meta for key in sorted(keys)))
+    for subject in known:
+        predictions = clean_predictions(store, subject)
+        if predictions is not None and (hint := explain_accuracy(*predictions)):
+            lines.append(f"{subject.model}: {hint}")
+    return lines
