@@ -200,3 +200,11 @@ def test_a_precision_that_cannot_be_had_leaves_a_cell_out_before_anything_runs(d
     plan = make_plan(Config(attacks=(choice, usual)), models={"net": digits.classifier}, data=data)
     assert [cell.parameters.get("precision") for cell in plan.cells] == [None]
     assert [reason for reason in plan.failed.values() if why in reason] == [*plan.failed.values()] != []
+
+
+def test_images_that_repeat_are_said(digits):
+    twice = Data(digits.inputs[:3].repeat(2, 1, 1, 1), digits.labels[:3].repeat(2), list("abcdef"))
+    config = Config(attacks=(AttackChoice("foolbox:pgd", "linf", 0.1),))
+    plan = make_plan(config, models={"one": digits.classifier, "two": digits.classifier}, data=twice)
+    said = "3 of 6 images are the same as an earlier one, and intervals count them as others"
+    assert [note for note in plan.notes if "same as" in note] == [said]

@@ -1,0 +1,24 @@
+"""Which images repeat, against NumPy's `unique`."""
+
+import numpy as np
+import torch
+
+from davylamp.adapters.data.repeated import find_first, note_repeated
+
+
+def test_first_places_are_those_of_unique_rows():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand(50, 3, 8, 8, generator=generator)[torch.randint(50, (200,), generator=generator)]
+    inputs[7, 2, 7, 6] += 0.001  # between the pixels that are looked at
+    _, first, inverse = np.unique(inputs.flatten(1).numpy(), axis=0, return_index=True, return_inverse=True)
+    assert find_first(inputs) == first[inverse.ravel()].tolist()
+    assert find_first(inputs.half()[:1]) == [0]
+
+
+def test_the_line_counts_them_and_what_contradicts_itself():
+    inputs, labels = torch.rand(6, 1, 4, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    assert note_repeated(inputs, labels) == []
+    inputs[[3, 5]] = inputs[[0, 1]]
+    assert note_repeated(inputs, labels) == [
+        "2 of 6 images are the same as an earlier one, and intervals count them as others; 1 of them have another label"
+    ]
