@@ -1,50 +1,75 @@
 """The models under each threat model, the most robust first, and whether the first place is one."""
 
 import math
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 
 from ...adapters.words import threat_text
 from ...engine.statistics.paired_tests import mcnemar
 from ...engine.statistics.verdict import SIGNIFICANT, judge_rates
-from ...engine.store.outcomes import Clean, Outcomes
+from ...engine.store.outcomes import Outcomes
 from ...engine.tables.groups import Group, group_cells
-from ...intervals import share_interval
+from .common_attacks import Common, common_attacks
+from .image_outcomes import Kept, is_random, median_kept, right_of, share_kept, smallest_changes, withstood
+
+_MET = 3  # attacks, and models, that a line names
 
 
 class ModelPlace(NamedTuple):
-    """A model under a threat model: value and ends of its interval, accuracy when clean, and what tells it apart.
+    """A model under a threat model: what is left of it, its accuracy when clean, and what tells it apart.
 
-    `value` is the share of all images that no attack fools, or the median of the smallest changes; `p` that of the
-    paired test against the first, NaN for itself and where the images are others; `apart` whether it is told from it.
+    `random` is whether its shares are of draws. `p` is that of the paired test against the first, NaN for itself and
+    where none can be made; `pairs` how many images that rests on, None if the two saw other images; `apart` whether it
+    is told from the first.
     """
 
     model: str
-    value: float
-    low: float
-    high: float
-    images: int
+    kept: Kept
     clean: float
+    random: bool
     p: float
+    pairs: int | None
     apart: bool
 
 
 class Standing(NamedTuple):
-    """All models under one threat model, the most robust first; none if all are at chance.
+    """All models under one threat model, the most robust first; none, and `why`, if there is no order.
 
-    `attacks` is how many settings of attacks count, `even` whether they are the same for all; `norm` is that of the
-    distances, or "" where values are shares; `equivalent` whether the first two shares are, by the rule of verdicts.
+    `attacks` is how many settings of attacks count: those that all have met; `left` names the others, each with the
+    models that it has no result on. `tied` is how many models share the first place; `norm` is that of the distances,
+    or "" where values are shares; `equivalent` whether the first two shares are, by the rule of verdicts.
     """
 
     threat: str
     places: tuple[ModelPlace, ...]
+    why: str
     attacks: int
-    even: bool
+    left: dict[str, list[str]]
+    tied: int
     norm: str
+    targeted: bool
     equivalent: bool
+
+    @property
+    def under(self) -> str:
+        """The attacks that count: "every attack", "the 2 attacks that ran on both"."""
+        if not self.left:
+            return "every attack"
+        one, models = self.attacks == 1, len(self.places)
+        attacks = f"the {self.attacks} attack{'' if one else 's'} that"
+        if models == 1:
+            return f"{attacks} {'has' if one else 'have'} a result"
+        return f"{attacks} ran on {'both' if models == 2 else f'all {models} models'}"
+
+
+class _Model(NamedTuple):
+    """A model that competes; `compared` is what a paired test compares, (n,), NaN where an image is undecided."""
+
+    group: Group
+    kept: Kept
+    compared: np.ndarray
 
 
 def list_standings(outcomes: Outcomes, guessing: Collection[str]) -> list[Standing]:
@@ -68,82 +93,100 @@ def threat_of(group: Group) -> str:
     return threat_text(group.parts[0][0].cell.threat_model) + setting
 
 
-def robust_to_all(group: Group) -> np.ndarray:
-    """Images that every attack of a row leaves robust, (n,) bool."""
-    return np.logical_and.reduce([outcome.columns["robust"] for part in group.parts for outcome in part])
-
-
-def smallest_changes(group: Group) -> np.ndarray:
-    """The distance of the nearest example that any attack of a row has, (n,): 0 where the model is wrong when clean.
-
-    Infinite where no attack succeeds; NaN where none does and a result broke a rule, so that nothing is known.
-    """
-    nearest = np.full(len(group.parts[0][0].columns["attacked"]), math.inf)
-    for outcome in (outcome for part in group.parts for outcome in part):
-        columns = outcome.columns
-        nearest = np.fmin(nearest, np.where(columns["success"], columns["distance"], math.inf))
-        nearest[~columns["attacked"]] = 0.0
-    broke = np.logical_or.reduce([outcome.columns["violated"] for part in group.parts for outcome in part])
-    return np.where(np.isinf(nearest) & broke, math.nan, nearest)
-
-
-def median_with_ends(values: np.ndarray) -> tuple[float, float, float]:
-    """Median of what is known and the ends of its 95 % interval, by order statistics; infinite values count."""
-    known = np.sort(values[~np.isnan(values)])
-    if not len(known):
-        return math.nan, math.nan, math.nan
-    middle = (known[(len(known) - 1) // 2], known[len(known) // 2])
-    median = middle[0] if middle[0] == middle[1] else float(np.mean(middle))
-    outside = int(scipy.stats.binom.ppf(0.025, len(known), 0.5))
-    if scipy.stats.binom.cdf(outside - 1, len(known), 0.5) > 0.025 or outside < 1:  # so few that no order says it
-        return float(median), math.nan, math.nan
-    return float(median), float(known[outside - 1]), float(known[len(known) - outside])
-
-
 def _stand(threat: str, groups: Sequence[Group], guessing: Collection[str], outcomes: Outcomes) -> Standing:
-    bounded = groups[0].parts[0][0].cell.threat_model.epsilon is not None
-    norm = "" if bounded else groups[0].parts[0][0].cell.threat_model.norm
-    values = robust_to_all if bounded else smallest_changes
-    sound = [(group, values(group)) for group in groups if group.parts[0][0].cell.subject.key not in guessing]
+    rules = groups[0].parts[0][0].cell.threat_model
+    norm = "" if rules.epsilon is not None else rules.norm
+    sound = [group for group in groups if group.parts[0][0].cell.subject.key not in guessing]
+    nothing = Standing(threat, (), "", 0, {}, 0, norm, rules.targeted, equivalent=False)
     if not sound:
-        return Standing(threat, (), max(len(group.parts) for group in groups), True, norm, False)
-    key = np.mean if bounded else (lambda changes: median_with_ends(changes)[0])
-    order = sorted(sound, key=lambda each: -float(np.nan_to_num(key(each[1]), nan=-1)))
-    tests = [math.nan, *(_test(order[0], other) for other in order[1:])]
-    known = [p for p in tests if not math.isnan(p)]
+        return nothing._replace(why="every model with a result is at chance when clean: there is no first place")
+    common = common_attacks(sound, outcomes)
+    if not common.groups:
+        return nothing._replace(why=_why_apart(common), left=common.left)
+    models = [_compete(group, norm) for group in common.groups]
+    order = sorted(models, key=_height(norm), reverse=True)
+    tied = sum(_height(norm)(each) == _height(norm)(order[0]) for each in order)
+    tests = _tests(order, tied)
+    known = [p for p, _ in tests if not math.isnan(p)]
     # The winner against each rival at the full level if all of them are told apart (Gutmann and Maymin 1987).
     level = SIGNIFICANT if known and max(known) < SIGNIFICANT else SIGNIFICANT / max(1, len(known))
-    places = tuple(_place(*each, outcomes, p=p, apart=p < level) for each, p in zip(order, tests, strict=True))
-    attacks = {frozenset(outcome.cell.title for part in group.parts for outcome in part) for group, _ in order}
-    alike = len(order) == 2 and bounded and not math.isnan(tests[1])
-    equivalent = alike and judge_rates(("a", "b"), order[0][1], order[1][1]).verdict == "equivalent"
-    most = max(len(group.parts) for group in groups)
-    return Standing(threat, places, most, len(attacks) < 2, norm, equivalent)
+    places = [_place(each, outcomes)._replace(p=p, pairs=n) for each, (p, n) in zip(order, tests, strict=True)]
+    return nothing._replace(
+        places=tuple(place._replace(apart=place.p < level) for place in places),
+        attacks=common.attacks,
+        left=common.left,
+        tied=tied,
+        equivalent=len(order) == 2 and not norm and not math.isnan(tests[1][0]) and _are_equivalent(*order),
+    )
 
 
-def _place(group: Group, values: np.ndarray, outcomes: Outcomes, *, p: float, apart: bool) -> ModelPlace:
+def _compete(group: Group, norm: str) -> _Model:
+    if norm:
+        return _Model(group, median_kept(group), smallest_changes(group))
+    return _Model(group, share_kept(group), withstood(group))
+
+
+def _height(norm: str) -> Callable[[_Model], tuple[float, float]]:
+    """What models are ordered by: the share, or the median, and of infinite ones how many images withstand; rounded."""
+
+    def height(model: _Model) -> tuple[float, float]:
+        value, kept = model.kept.value, model.kept
+        if math.isnan(value):
+            return -1.0, 0.0
+        unfooled = kept.unfooled / (kept.images - kept.undecided) if norm and math.isinf(value) else 0.0
+        return float(f"{value:.9g}"), unfooled
+
+    return height
+
+
+def _tests(order: Sequence[_Model], tied: int) -> list[tuple[float, int | None]]:
+    """For each model the p-value against the first, and the images it rests on; against all that share its place."""
+    tests: list[tuple[float, int | None]] = [(math.nan, None)]
+    tests += [_test(order[0], other, sided=False) for other in order[1:tied]]
+    for other in order[tied:]:
+        against = [_test(first, other, sided=True) for first in order[:tied]]
+        known = [test for test in against if not math.isnan(test[0])]
+        tests.append(max(known) if known else against[0])
+    return tests
+
+
+def _test(first: _Model, other: _Model, *, sided: bool) -> tuple[float, int | None]:
+    """Exact McNemar test of two shares, sign test of two distances: p-value and number of pairs.
+
+    Images that are undecided on either are left out. NaN without pairs, and None if they saw other images. If it is
+    `sided`, 1 where the other is ahead on more of the images than the first, which has the larger share or median.
+    """
+    if first.group.parts[0][0].cell.subject.data_digest != other.group.parts[0][0].cell.subject.data_digest:
+        return math.nan, None
+    known = ~np.isnan(first.compared) & ~np.isnan(other.compared)
+    if not known.any():
+        return math.nan, 0
+    more, less = (first.compared > other.compared)[known], (first.compared < other.compared)[known]
+    return 1.0 if sided and less.sum() > more.sum() else mcnemar(more, less), int(known.sum())
+
+
+def _are_equivalent(first: _Model, other: _Model) -> bool:
+    known = ~np.isnan(first.compared) & ~np.isnan(other.compared)
+    flags: Any = [each.compared[known] == 1 for each in (first, other)]
+    return judge_rates(("a", "b"), *flags).verdict == "equivalent"
+
+
+def _place(model: _Model, outcomes: Outcomes) -> ModelPlace:
+    group = model.group
     clean = outcomes.clean.get(group.parts[0][0].cell.subject.key)
-    bounded = values.dtype == bool
-    shown = (float(values.mean()), *share_interval(int(values.sum()), len(values))) if bounded else None
-    accuracy = math.nan if clean is None else float(right_of(clean).mean())
-    return ModelPlace(group.labels["model"], *(shown or median_with_ends(values)), len(values), accuracy, p, apart)
+    right = None if clean is None else clean.columns["CA"] if "CA" in clean.columns else right_of(clean)
+    accuracy = math.nan if right is None else float(np.mean(right))
+    return ModelPlace(group.labels["model"], model.kept, accuracy, is_random(group), math.nan, None, apart=False)
 
 
-def right_of(clean: Clean) -> np.ndarray:
-    """Images that a model gets right when clean, (n,) bool."""
-    return clean.columns["predicted"] == clean.columns["label"]
+def _why_apart(common: Common) -> str:
+    """Why models that met no attack in common have no order."""
+    met = [f"{model}: {_some(attacks)}" for model, attacks in common.met.items()]
+    more = f"; and {len(met) - _MET} more" if len(met) > _MET else ""
+    which = "both" if len(met) == 2 else f"all {len(met)} models"
+    return f"no attack has a result on {which}, so there is no test and no rank ({'; '.join(met[:_MET])}{more})"
 
 
-def _test(first: tuple[Group, np.ndarray], other: tuple[Group, np.ndarray]) -> float:
-    """Exact McNemar test of two shares, sign test of two distances: p-value; NaN if they saw other images."""
-    if not _same_images(first[0], other[0]):
-        return math.nan
-    if first[1].dtype == bool:
-        return mcnemar(first[1], other[1])
-    known = ~np.isnan(first[1]) & ~np.isnan(other[1])
-    more, less = (first[1] > other[1])[known], (first[1] < other[1])[known]
-    return mcnemar(more, less) if more.sum() > less.sum() else 1.0  # the larger median may be smaller on most images
-
-
-def _same_images(first: Group, other: Group) -> bool:
-    return first.parts[0][0].cell.subject.data_digest == other.parts[0][0].cell.subject.data_digest
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MET} more" if len(names) > _MET else ""
+    return ", ".join(names[:_MET]) + more

@@ -1,4 +1,7 @@
-"""Which attack is the strongest of those that ran under one threat model, and whether a test says so."""
+"""Which attack is the strongest of those that ran under one threat model, and whether a test says so.
+
+An attack fools an image if the model is wrong on its example; a targeted one if the model sees the target there.
+"""
 
 import math
 from collections import Counter
@@ -8,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...engine.statistics.paired_tests import least_decisive, mcnemar
-from ...engine.statistics.shares import clustered_interval
+from ...engine.statistics.shares import Share, clustered_interval
 from ...engine.statistics.verdict import SIGNIFICANT
 from ...engine.store.outcomes import Outcomes
 from ...engine.tables.groups import Group, group_cells
@@ -23,8 +26,10 @@ _Success = dict[tuple[str, str], np.ndarray]
 class Contender(NamedTuple):
     """An attack under a threat model: share of the attacked images that it fools, and what it did to each of them.
 
-    `fooled` is (images,) by digest of the data and key of the subject: 1, 0, a mean over seeds, NaN where an image was
-    not attacked or the result broke a rule.
+    `share` and the ends of its interval are those of the tables' MR, or TAS if it is targeted: a violation fools
+    nothing, and the upper end is that of counting it as fooled. `violations` counts them over all seeds. `fooled` is
+    (images,) by digest of the data and key of the subject: 1, 0, a share of draws, a mean over seeds, NaN where an
+    image was not attacked or the result broke a rule.
     """
 
     name: str
@@ -32,6 +37,7 @@ class Contender(NamedTuple):
     low: float
     high: float
     attacked: int
+    violations: int
     fooled: _Success
 
 
@@ -58,80 +64,145 @@ def rank_attacks(groups: Sequence[Group]) -> list[Contender]:
     )
 
 
-def test_against(first: Contender, other: Contender) -> float:
-    """Exact sign test over the images: on which does the first of two that met the same models fool more of them?"""
+def sign_test(first: Contender, other: Contender, *, sided: bool) -> float:
+    """Exact sign test over the images: on which does the first of two that met the same models fool more of them?
+
+    What either of them did not attack, or broke a rule on, is left out. If it is `sided`, 1 where the other fools more
+    on more of the images than the first, which has the larger share.
+    """
     wins = losses = 0
     for data in {data for data, _ in first.fooled}:
         differences = [first.fooled[key] - other.fooled[key] for key in first.fooled if key[0] == data]
-        balance = np.nansum(differences, axis=0)  # what one of them did not attack says nothing
+        balance = np.nansum(differences, axis=0)
         wins, losses = wins + int((balance > 0).sum()), losses + int((balance < 0).sum())
+    if sided and losses > wins:
+        return 1.0
     more = np.repeat([True, False], [wins, losses])
     return mcnemar(more, ~more)
 
 
 def _judge(threat: str, groups: Sequence[Group]) -> Said:
-    first, *rest = rank_attacks(groups)
+    order = rank_attacks(groups)
+    targeted = groups[0].parts[0][0].cell.threat_model.targeted
+    first, broken = order[0], sum(each.violations for each in order)
     if math.isnan(first.share):
         return Said(f"{threat}: no image was attacked.")
     if first.share == 0:
-        return Said(f"{threat}: no attack fools any of the {first.attacked} images that were attacked.", link="trust")
-    models = len(first.fooled)
-    size = f"{first.attacked} attacked images" + (f" of {models} models" if models > 1 else "")
-    text = (
-        f"fools {percent_text(first.share)} of {size} (95 % interval {percent_range(first.low, first.high)}); {threat}."
-    )
-    left = len(groups) - 1 - len(rest)
+        does = "drives any of the {} attacked images to the target" if targeted else "fools any of the {} {}"
+        said = f"no attack {does.format(first.attacked, 'images that were attacked')}"
+        return Said(f"{threat}: {said}{f'; {_broke(broken)}' if broken else ''}.", link="trust")
+    tied = [each for each in order if _is_equal(each.share, first.share)]
+    left = len(groups) - len(order)
     fewer = f" {left} run on other models {'is' if left == 1 else 'are'} left out." if left else ""
-    if not rest:
-        return Said(
-            text, lead=first.name, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard"
-        )
+    lead, text = _name_first(tied, alone=len(tied) == len(order), targeted=targeted)
+    text = f"{text}; {threat}{', ranked by how often the target is reached' if targeted else ''}."
+    if len(order) == 1:
+        return Said(text, lead=lead, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard")
     images = sum({data: len(values) for (data, _), values in first.fooled.items()}.values())
-    proof = _compare(rest, [test_against(first, other) for other in rest], images)
-    return Said(text, lead=first.name, proof=f"{proof}.{fewer}", link="leaderboard")
+    proof = f"{_compare(tied, order[len(tied) :], images)}.{_broken_others(order[len(tied) :])}{fewer}"
+    return Said(text, lead=lead, proof=proof, link="leaderboard")
 
 
-def _compare(rest: Sequence[Contender], tests: Sequence[float], images: int) -> str:
-    largest, level = max(tests), SIGNIFICANT / len(rest)
-    if largest < SIGNIFICANT:
+def _name_first(tied: Sequence[Contender], *, alone: bool, targeted: bool) -> tuple[str, str]:
+    """The first, or all that share its place, and what they do."""
+    first, models = tied[0], len(tied[0].fooled)
+    size = f"{first.attacked} attacked images" if len({each.attacked for each in tied}) == 1 else "its attacked images"
+    size += f" of {models} models" if models > 1 else ""
+    broken = {each.violations for each in tied}
+    known = f"95 % interval {percent_range(first.low, first.high)}; {_broke(first.violations)}"
+    if len(broken) > 1:
+        known = f"results that broke a rule count as not fooled: {_broken(tied)}"
+    elif broken == {0}:
+        known = f"95 % interval {percent_range(first.low, first.high)}"
+    share = percent_text(first.share)
+    does = f"drives {share} of {size} to the target" if targeted else f"fools {share} of {size}"
+    if len(tied) == 1:
+        return first.name, f"{does} ({known})"
+    names = [each.name for each in tied]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    lead = f"{', '.join(names[:_NAMED])}{more}" if more else f"{', '.join(names[:-1])} and {names[-1]}"
+    return lead, f"tie{'' if alone else ' for the first place'}: each {does} ({known})"
+
+
+def _compare(tied: Sequence[Contender], rest: Sequence[Contender], images: int) -> str:
+    """Whether those behind are told from all that share the first place; or whether these are from one another."""
+    within = [sign_test(tied[0], each, sided=False) for each in tied[1:]]
+    tests = [max(sign_test(first, other, sided=True) for first in tied) for other in rest]
+    largest, level = max([*within, *tests]), SIGNIFICANT / len([*within, *tests])
+    least = least_decisive(level)
+    few = f"; {images} images are too few for a significant difference: at least {least} are needed"
+    few = few if images < least else ""
+    if not rest:
+        differ = "Not significantly different" if min(within) >= level else "Significantly different on single images"
+        return f"{differ}: {'' if len(within) == 1 else 'least '}sign test p = {min(within):.2g}{few}"
+    if largest < SIGNIFICANT or (within and max(tests) < level):
         if len(rest) == 1:
-            return f"More than {rest[0].name} ({percent_text(rest[0].share)}): sign test p = {largest:.2g}"
-        return f"More than each of the {len(rest)} others: largest sign test p = {largest:.2g}"
+            return f"More than {rest[0].name} ({percent_text(rest[0].share)}): sign test p = {max(tests):.2g}"
+        return f"More than each of the {len(rest)} others: largest sign test p = {max(tests):.2g}"
     close = [other for other, p in zip(rest, tests, strict=True) if p >= level]
     names = ", ".join(f"{other.name} ({percent_text(other.share)})" for other in close[:_NAMED])
     more = f" and {len(close) - _NAMED} more" if len(close) > _NAMED else ""
-    least = least_decisive(level)
-    test = f"sign test p = {largest:.2g}" if len(rest) == 1 else "sign tests, Bonferroni"
-    few = (
-        f"; {images} images are too few for a significant difference: at least {least} are needed"
-        if images < least
-        else ""
-    )
+    test = f"sign test p = {largest:.2g}" if len(tests) == 1 and not within else "sign tests, Bonferroni"
     return f"Not significantly different from {names}{more}: {test}{few}"
+
+
+def _is_equal(share: float, other: float) -> bool:
+    return math.isclose(share, other, rel_tol=1e-9)
+
+
+def _broke(count: int) -> str:
+    """What became of results that broke a rule."""
+    return f"{count} result{'' if count == 1 else 's'} broke a rule and count{'s' if count == 1 else ''} as not fooled"
+
+
+def _broken(contenders: Sequence[Contender]) -> str:
+    parts = [f"{each.name} {each.violations}" for each in contenders if each.violations]
+    return ", ".join(parts[:_NAMED]) + (f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else "")
+
+
+def _broken_others(rest: Sequence[Contender]) -> str:
+    """A sentence on the violations of those behind the first."""
+    broken = _broken(rest)
+    return f" Results that broke a rule count as not fooled, and are left out of the tests: {broken}." if broken else ""
 
 
 def _contender(group: Group) -> Contender:
     fooled: _Success = {}
     for repeats in group.parts:
-        values = [_fooled(outcome.columns) for outcome in repeats]
         subject = repeats[0].cell.subject
+        values = [_fooled(outcome.columns, math.nan) for outcome in repeats]
         fooled[subject.data_digest, subject.key] = np.mean(values, axis=0)
-    digests = list(dict.fromkeys(data for data, _ in fooled))
-    blocks = [np.stack([fooled[key] for key in fooled if key[0] == data], axis=1) for data in digests]
-    whole = np.full((sum(map(len, blocks)), sum(each.shape[1] for each in blocks)), math.nan)
-    row = column = 0
-    for values in blocks:
-        whole[row : row + len(values), column : column + values.shape[1]] = values
-        row, column = row + values.shape[0], column + values.shape[1]
-    share = clustered_interval(whole)
+    every = [outcome for repeats in group.parts for outcome in repeats]
+    attacked = int(sum(np.logical_or.reduce([each.columns["attacked"] for each in part]).sum() for part in group.parts))
+    violations = int(sum((each.columns["attacked"] & each.columns["violated"]).sum() for each in every))
+    low, high = _share(group, 0), _share(group, 1)
     setting = f" ({group.labels['setting']})" if group.labels["setting"] else ""
-    attacked = int((~np.isnan(whole)).sum())
     name = f"{group.labels['implementation']}{setting}"
-    return Contender(name, float(share.value), float(share.low), float(share.high), attacked, fooled)
+    return Contender(name, float(low.value), float(low.low), float(high.high), attacked, violations, fooled)
 
 
-def _fooled(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    return np.where(columns["attacked"] & ~columns["violated"], columns["success"].astype(float), math.nan)
+def _share(group: Group, violated: float) -> Share:
+    """Mean over the models of the mean over their seeds, with what a violation counts as."""
+    columns: list[tuple[str, np.ndarray]] = []
+    weights = []
+    for repeats in group.parts:
+        columns += [(each.cell.subject.data_digest, _fooled(each.columns, violated)) for each in repeats]
+        weights += [1 / len(repeats)] * len(repeats)
+    rows: dict[str, int] = {}  # of each set of images the first
+    total = 0
+    for data, values in columns:
+        if data not in rows:
+            rows[data], total = total, total + len(values)
+    whole = np.full((total, len(columns)), math.nan)
+    for place, (data, values) in enumerate(columns):
+        whole[rows[data] : rows[data] + len(values), place] = values
+    return clustered_interval(whole, weights)
+
+
+def _fooled(columns: Mapping[str, np.ndarray], violated: float) -> np.ndarray:
+    """How much of each image is fooled, (n,): 0, 1 or a share of draws; NaN where it was not attacked."""
+    share = columns["draws_fooled"] if "draws_fooled" in columns else columns["success"].astype(float)
+    return np.where(columns["attacked"], np.where(columns["violated"], violated, share), math.nan)
 
 
 def _ball_of(group: Group) -> str:

@@ -35,6 +35,11 @@ def present_symbols(folder: Folder) -> list[str]:
 def write_leaderboard(pairs: Table) -> Section:
     """The heat map, from the table by pairs."""
     title, lead = "Leaderboard", "Every attack on every model. Choose a metric; press a heading to sort by it."
+    if any(row.labels["targeted"] for row in pairs.rows):
+        lead += (
+            " Under targeted attacks MR counts every misclassification, TAS the targets that are reached, and RA what "
+            "is right when clean and not driven to the target."
+        )
     models = list(dict.fromkeys(row.labels["model"] for row in pairs.rows))
     by_attack: dict[str, dict[str, TableRow]] = {}
     for row in pairs.rows:

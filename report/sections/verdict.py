@@ -62,7 +62,7 @@ def write_verdict(folder: Folder, table: Table, pairs: Sequence[PairVerdict], ch
     blocks: list[Any] = [Beside((Questions((first,)),), tuple(figures[:1])), rest]
     if figures[1:]:
         blocks.append(Fold(f"The other threat models ({len(figures) - 1})", tuple(figures[1:])))
-    blocks.append(_table(table, group_cells(outcomes, "models")))
+    blocks.append(_table(table, group_cells(outcomes, "models"), standings))
     return Section("verdict", "In short", _counts(folder), tuple(blocks))
 
 
@@ -70,40 +70,54 @@ def draw_standing(standing: Standing, place: int) -> Bars:
     """The models of a threat model with their intervals, the most robust first, and what they are when clean."""
     top = 1.0 if not standing.norm else _top(standing.places)
     bars = tuple(_bar(each, standing, top) for each in standing.places)
-    legend = [("bar", "robust to every attack, with its 95 % interval")]
-    what = f"Images that no attack fools: {standing.threat}"
     ticks = tuple((share, percent_text(share)) for share in (0.0, 0.5, 1.0))
     if standing.norm:
         legend = [("bar", "median over all images, with its 95 % interval")]
-        what = f"Change that fools a model: {standing.threat}"
+        what = "Change that drives a model to the target" if standing.targeted else "Change that fools a model"
         ticks = tuple((share, radius_text(standing.norm, float(f"{share * top:.2g}"))) for share in (0.0, 0.5, 1.0))
-    elif any(bar.mark is not None for bar in bars):
-        legend.append(("mark", "clean accuracy"))
+    else:
+        kept = (
+            f"not driven to the target under {standing.under}" if standing.targeted else f"robust to {standing.under}"
+        )
+        legend = [("bar", f"right when clean and {kept}, with its 95 % interval")]
+        what = f"Images that no attack {'drives to the target' if standing.targeted else 'fools'}"
+        if any(bar.mark is not None for bar in bars):
+            legend.append(("mark", "clean accuracy"))
+    if any(each.kept.undecided for each in standing.places):
+        text = "of the decided images; the interval is from all undecided ones fooled to none of them"
+        legend[0] = ("bar", f"{legend[0][1]}: {text}")
     if any(bar.faint for bar in bars):
-        legend.append(("faint", "significantly different from the first (paired test)"))
+        legend.append(("faint", f"significantly different from the first{' ones' * (standing.tied > 1)} (paired test)"))
     shown = len(bars) if len(bars) <= _ALL else _FEW
-    return Bars(f"standing-{place}", what, bars, ticks, tuple(legend), shown)
+    under = f", under {standing.under}" if standing.left else ""
+    return Bars(f"standing-{place}", f"{what}: {standing.threat}{under}", bars, ticks, tuple(legend), shown)
 
 
 def _bar(place: ModelPlace, standing: Standing, top: float) -> Bar:
-    norm, ends = standing.norm, None if math.isnan(place.low) else (place.low, place.high)
+    norm, kept = standing.norm, place.kept
+    ends = None if math.isnan(kept.low) else (kept.low, kept.high)
+    undecided = f", {kept.undecided} undecided" if kept.undecided else ""
     if norm:
-        text = "not found" if math.isinf(place.value) else radius_text(norm, float(f"{place.value:.3g}"))
-        said = text if ends is None else f"{text}, 95 % interval {ends[0]:.3g} to {ends[1]:.3g}"
+        text = "not found" if math.isinf(kept.value) else radius_text(norm, float(f"{kept.value:.3g}"))
+        bare = ends is None or math.isinf(ends[0])
+        said = text if bare else f"{text}, 95 % interval {kept.low:.3g} to {kept.high:.3g}"
+        said += undecided
     else:
-        text = f"{percent_text(place.value)} ({percent_range(place.low, place.high)})"
-        said = f"{text}, clean {percent_text(place.clean)}"
-    title = f"{place.model}: {said}; n = {place.images}"
+        text = f"{percent_text(kept.value)} ({percent_range(kept.low, kept.high)})"
+        said = f"{text}{undecided}, clean {percent_text(place.clean)}"
+        said += f"; {percent_text(kept.least)} to {percent_text(kept.most)} of all images" if kept.undecided else ""
+    title = f"{place.model}: {said}; n = {kept.images}"
     if not math.isnan(place.p):
         title += f"; against the first p = {place.p:.2g}"
     low, high = (None, None) if ends is None else (min(ends[0] / top, 1.0), min(ends[1] / top, 1.0))
     mark = None if norm or math.isnan(place.clean) else place.clean
-    return Bar(place.model, min(place.value / top, 1.0), low, high, text, mark, place.apart, title)
+    value = 0.0 if math.isnan(kept.value) else min(kept.value / top, 1.0)
+    return Bar(place.model, value, low, high, text + undecided, mark, place.apart, title)
 
 
 def _top(places: Sequence[ModelPlace]) -> float:
     """End of an axis of distances: two digits above the largest that is known."""
-    known = [each for place in places for each in (place.value, place.high) if math.isfinite(each)]
+    known = [each for place in places for each in (place.kept.value, place.kept.high) if math.isfinite(each)]
     return float(f"{1.05 * max(known, default=1.0):.2g}") or 1.0
 
 
@@ -114,7 +128,7 @@ def _first(lines: Sequence[Said]) -> tuple[Said, ...]:
 
 def _counts(folder: Folder) -> str:
     done = folder.outcomes.done
-    attacks = len({outcome.cell.row.attack for outcome in done})
+    attacks = len({outcome.cell.row.canonical_name for outcome in done})
     states = Counter(state.status for state in folder.states.values())
     images = " and ".join(map(str, sorted({outcome.cell.subject.images for outcome in done})))
     data = ", ".join(dict.fromkeys(outcome.cell.subject.data for outcome in done))
@@ -129,7 +143,7 @@ def _counts(folder: Folder) -> str:
     return " \N{MIDDLE DOT} ".join(parts)
 
 
-def _table(table: Table, groups: Sequence[Group]) -> PageTable:
+def _table(table: Table, groups: Sequence[Group], standings: Sequence[Standing]) -> PageTable:
     bounded = [row for row in table.rows if row.labels["cells"] and not math.isnan(row.labels["epsilon"])]
     bounded.sort(key=lambda row: (_threat_of(groups, row.labels), -row.metrics["RA_worst"].value))
     rows = [
@@ -148,19 +162,22 @@ def _table(table: Table, groups: Sequence[Group]) -> PageTable:
         "model",
         "threat model",
         Column("clean accuracy", "CA: share of the images that are correct without an attack"),
-        Column("worst-case robust accuracy", "share of all images that are correct and robust to every attack"),
+        Column(
+            "worst-case robust accuracy",
+            "share of all images that are correct and robust to every attack; under targeted attacks: correct, and not "
+            "driven to the target",
+        ),
         Column("attacks", "settings of attacks that count for the worst case"),
         Column("failed", "cells without a result: they prove nothing and are not counted"),
         Column("violations", "examples that broke a rule: neither fooled nor robust, so they lower robust accuracy"),
     )
-    return make_table(
-        "verdict-table",
-        "Clean and worst-case robust accuracy",
-        columns,
-        rows,
-        note="95 % intervals of shares, by Clopper and Pearson. More attacks can only lower worst-case accuracy. "
-        "Attacks without a radius are in Curves.",
-    )
+    note = "95 % intervals of shares, by Clopper and Pearson. More attacks can only lower worst-case accuracy. "
+    note += "Attacks without a radius are in Curves."
+    if any(place.kept.undecided for each in standings if not each.norm for place in each.places):
+        note += " Undecided images count as not robust here: the lower of the two bounds that the first answer names."
+    if any(each.left for each in standings if not each.norm):
+        note += " Every attack with a result counts here, those too that another model lacks: compare models above."
+    return make_table("verdict-table", "Clean and worst-case robust accuracy", columns, rows, note=note)
 
 
 def _threat_of(groups: Sequence[Group], labels: Any) -> str:
