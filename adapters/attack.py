@@ -46,7 +46,7 @@ class Implementation:
     """One library's version of an attack: a row of the catalogue, called `library:attack` or `library:attack@variant`.
 
     Args:
-        attack: name of the canonical attack.
+        attack: name of the canonical attack; of a user's attack what its code calls it.
         library: name of its record, `Library.name`; or the file that a user's attack is from.
         classes: norm -> "module:Class". A leading dot means a module of the library record's package.
         params: canonical parameter -> the library's word. `seed`, `num_classes` and `starting_points` are
@@ -87,6 +87,7 @@ class Implementation:
         more: parameters of this row alone, outside the common vocabulary.
         says_norm: whether the norms are known; otherwise the user has to name one.
         assumed: what was taken for granted of a user's attack, a sentence each.
+        canonical: the canonical attack that a user's is, as its author says; empty: none but itself.
     """
 
     attack: str
@@ -121,6 +122,7 @@ class Implementation:
     more: Mapping[str, Parameter] = field(default_factory=dict)
     says_norm: bool = True
     assumed: tuple[str, ...] = ()
+    canonical: str = ""
 
     @property
     def name(self) -> str:
@@ -131,6 +133,11 @@ class Implementation:
     def is_users(self) -> bool:
         """Whether it is a user's attack, from a file or handed over, and of no library's record."""
         return self.library == "user" or self.library.endswith(".py")
+
+    @property
+    def canonical_name(self) -> str:
+        """The canonical attack, whichever library runs it; a user's that is not said to be one is known by itself."""
+        return self.canonical or (self.name if self.is_users else self.attack)
 
     @property
     def status(self) -> Status:

@@ -176,6 +176,7 @@ class Cell:
             return {}
         facts = {"library": row.library, "attack": attack.name, "title": attack.title, "source": attack.source}
         facts |= {"kind": attack.kind, "knowledge": attack.knowledge, "variant": row.variant}
+        facts |= {"canonical": row.canonical} if row.canonical else {}
         return {**facts, "norms": list(row.classes), "random": list(row.random), "universal": row.universal}
 
     @property
@@ -254,7 +255,8 @@ class Cell:
         """What it is whichever library runs it: "pgd", "best(pgd)", "pgd via demo:digits"."""
         searches = {"best": self.is_best, _AT_SATURATION[:-1]: self.is_saturated, WORST_CASE[:-1]: self.is_worst_case}
         search = next((name for name, is_it in searches.items() if is_it), "")
-        return (f"{search}({self.row.attack})" if search else self.row.attack) + self.via + self.learned_from
+        name = self.row.canonical_name
+        return (f"{search}({name})" if search else name) + self.via + self.learned_from
 
     @property
     def fit_spec(self) -> dict[str, Any]:
@@ -338,21 +340,21 @@ class Cell:
 
 def is_single_step(cell: Cell) -> bool:
     """Whether the attack makes one step only."""
-    return cell.row.attack in SINGLE_STEP or cell.parameters.get("steps") == 1
+    return cell.row.canonical_name in SINGLE_STEP or cell.parameters.get("steps") == 1
 
 
 def is_iterated(cell: Cell) -> bool:
     """Whether it is a white-box attack that has to do at least as well as one step and as any black box."""
     if cell.is_worst_case:  # what it comes to is that of its attacks, whatever they are
         return False
-    return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.attack not in _OTHER_GOALS
+    return cell.knowledge == "white-box" and not is_single_step(cell) and cell.row.canonical_name not in _OTHER_GOALS
 
 
 def _stand_in(name: str, about: Any) -> Implementation | None:
     """A row for an attack that is not here, from what a record says of it; None if that is too little."""
     if not isinstance(about, Mapping) or not {"attack", "library", "kind", "knowledge"} <= set(about):
         return None
-    texts = {key: about.get(key, "") for key in ("attack", "library", "title", "source", "variant")}
+    texts = {key: about.get(key, "") for key in ("attack", "library", "title", "source", "variant", "canonical")}
     lists = {key: about.get(key, []) for key in ("norms", "random")}
     known = about["kind"] in get_args(Kind) and about["knowledge"] in get_args(Knowledge)
     if not known or any(not isinstance(text, str) for text in texts.values()):
@@ -368,6 +370,7 @@ def _stand_in(name: str, about: Any) -> Implementation | None:
         universal=about.get("universal") is True,
         broken="it is not in the catalogue here; its record describes it",
         described=Attack(texts["attack"], texts["title"], about["kind"], about["knowledge"], texts["source"]),
+        canonical=texts["canonical"],
     )
     return row if name == (row.attack if is_portfolio(name) else row.name) else None
 

@@ -53,7 +53,7 @@ def find_implementation(name: str) -> Implementation:
     if name in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[name]
     if is_file_name(name):
-        return implementation_from_file(name)
+        return _with_known_attack(implementation_from_file(name))
     if not colon:
         find_attack(name)
         raise UnknownName("implementation", name, (row.name for row in implementations_of(name)))
@@ -64,9 +64,16 @@ def find_implementation(name: str) -> Implementation:
 
 def row_of(attack: Any) -> Implementation:
     """The row that is meant: a row, the name of one, or a user's attack (see `as_implementation`)."""
-    if isinstance(attack, Implementation):
-        return attack
-    return find_implementation(attack) if isinstance(attack, str) else as_implementation(attack)
+    if isinstance(attack, str):
+        return find_implementation(attack)
+    return _with_known_attack(attack if isinstance(attack, Implementation) else as_implementation(attack))
+
+
+def _with_known_attack(row: Implementation) -> Implementation:
+    """The row itself; UnknownName if a user's says that it is an attack that the catalogue does not have."""
+    if row.canonical and row.canonical not in ATTACKS:
+        raise UnknownName(f"canonical attack of {row.name}", row.canonical, ATTACKS)
+    return row
 
 
 def attack_of(row: Implementation) -> Attack:

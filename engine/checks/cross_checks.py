@@ -106,7 +106,7 @@ def library_checks(outcomes: Outcomes) -> Iterator[Check]:
             yield _disagreement(subject, pairs)
         elif len(_others(cell)) > 1:
             detail = f"only {cell.attack} was run"
-            advice = f"run the attack by its name alone ({cell.row.attack}): every library that has it"
+            advice = f"run the attack by its name alone ({cell.row.canonical_name}): every library that has it"
             yield make_check("libraries", "unknown", subject, cell.key, detail, advice=advice)
 
 
@@ -237,7 +237,7 @@ def _has_ball(cell: Cell) -> bool:
 
 def _others(cell: Cell) -> set[str]:
     """The libraries that have this attack under its norm."""
-    name = cell.row.attack
+    name = cell.row.canonical_name
     return {
         row.library for row in IMPLEMENTATIONS.values() if row.attack == name and cell.threat_model.norm in row.classes
     }

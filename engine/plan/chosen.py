@@ -49,7 +49,7 @@ def chosen_of_cell(config: Config, cell: Cell) -> dict[str, Any]:
     if choice is None:
         return {}
     threat = cell.threat_model
-    chosen = chosen_of(choice, cell.row.attack, threat, only_targeted=cell.row.targeted == "only")
+    chosen = chosen_of(choice, _chosen_as(cell)[0], threat, only_targeted=cell.row.targeted == "only")
     if "epsilon" in chosen and threat.epsilon in (
         preset_radius(config.preset, threat.norm, size) for size in (1, 1 << 40)
     ):
@@ -114,6 +114,12 @@ def _search_of(attack: str) -> str:
     return attack.partition("(")[0] if attack != strip_best(attack) else ""
 
 
+def _chosen_as(cell: Cell) -> tuple[str, str]:
+    """The names that a cell's attack may be chosen by: of the attack and of the row; a user's has one alone."""
+    row = cell.row
+    return (row.name, row.name) if row.is_users else (row.attack, row.name)
+
+
 def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
     """Whether a cell may come from a choice."""
     name = strip_best(choice.attack)
@@ -125,7 +131,7 @@ def _may_come_from(choice: AttackChoice, cell: Cell) -> bool:
         name = ",".join(names)
     return (
         _search_of(choice.attack) == _search_of(cell.attack)
-        and name in (cell.row.attack, cell.row.name)
+        and name in _chosen_as(cell)
         and (bool(cell.surrogate) or not choice.surrogate)
         and choice.norm in (None, threat.norm)
         and (choice.epsilon is None or choice.epsilon == threat.epsilon)

@@ -129,7 +129,7 @@ def _of_cell(state: CellState) -> Iterator[Used]:
     for row in _rows_of(state):
         library = LIBRARIES.get(row.library)
         version = str(versions.get(library.distribution, "")) if library else ""
-        yield Used("attack", row.attack, attack_of(row).source)
+        yield Used("attack", row.canonical_name, attack_of(row).source)
         if not row.is_users:
             yield Used("library", row.library, "", version)
     for model in (cell.subject.model, *(each.model for each in cell.surrogate)):

@@ -263,7 +263,7 @@ def _defaults(bundles: Sequence[list[Outcome]], about: Mapping[tuple[str, str], 
     for bundle in bundles:
         for item in bundle:
             norm = item.cell.threat_model.norm
-            key = (f"{about[item.cell.attack, norm].title}, {norm}", item.cell.row.attack)
+            key = (f"{about[item.cell.attack, norm].title}, {norm}", item.cell.row.canonical_name)
             by_attack.setdefault(key, {})[item.cell.row.library] = about[item.cell.attack, norm].defaults
     libraries = sorted({library for item in by_attack.values() for library in item})
     rows = []

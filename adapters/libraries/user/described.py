@@ -26,7 +26,7 @@ _CHOICES: Mapping[str, tuple[Any, ...]] = {
     "alone": (True, False),
     "says_norm": (True, False),
 }
-_TEXTS = ("title", "source", "digest")
+_TEXTS = ("title", "source", "digest", "canonical")
 _LISTS = ("norms", "random", "assumed", "reasons")
 _MAPPINGS = ("params", "more", "defaults")
 _MOST = 200  # entries of a list or a mapping
@@ -79,6 +79,7 @@ def describe_row(row: Implementation, epsilon: float | None, defaults: Mapping[s
         "alone": row.alone,
         "says_norm": row.says_norm,
         "form": given.form,
+        "canonical": row.canonical,
         "digest": given.identity.digest,
         "reasons": list(given.identity.reasons),
         "norms": list(row.classes),
@@ -128,6 +129,7 @@ def row_described(facts: Any, name: str, path: Path, isolation: Isolation) -> Im
         more=more,
         says_norm=facts["says_norm"],
         assumed=lists["assumed"],
+        canonical=texts["canonical"],
     )
 
 

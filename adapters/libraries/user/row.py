@@ -52,7 +52,7 @@ def as_implementation(thing: Any, *, name: str = "", **said: Any) -> Implementat
         name: of the attack; empty: that of the function or class.
         **said: `norm` or `norms`, `kind` ("fixed-budget", "minimum-norm"), `knowledge` ("white-box", "score-based",
             "decision-based"), `targeted`, `random` (sources of randomness), `failure`, `order`, `alone`, `title`,
-            `source`; see `Implementation`.
+            `source`, `canonical` (the attack of the catalogue that it is, "pgd"); see `Implementation`.
 
     Raises:
         InvalidInput: if it is no attack, or a word is not known or has a wrong value.
@@ -154,12 +154,13 @@ def _row(given: Given, library: str, name: str, said: Mapping[str, Any]) -> Impl
         more=words.more,
         says_norm=known,
         assumed=tuple(assumed),
+        canonical=says.get("canonical", ""),
     )
 
 
 def _stated(given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
     """What keywords and attributes say, each checked."""
-    texts = ("norm", "norms", "random", "title", "source")
+    texts = ("norm", "norms", "random", "title", "source", "canonical")
     for word in said:
         if word not in (*_SAYS, *texts):
             raise InvalidInput(f"expected one of {', '.join((*_SAYS, *texts))} for {given.where}, got {word}")
@@ -175,6 +176,8 @@ def _stated(given: Given, said: Mapping[str, Any]) -> dict[str, Any]:
             _norm(norm, given) for norm in (tuple(norms) if isinstance(norms, (list, tuple)) else (norms,))
         )
         stated.pop("norm", None)
+    if not isinstance(stated.get("canonical", ""), str):
+        raise InvalidInput(f"expected canonical of {given.where} as the name of an attack, got {stated['canonical']!r}")
     if isinstance(stated.get("random"), str):
         stated["random"] = (stated["random"],)
     return stated

@@ -266,6 +266,9 @@ def asks_behind_the_count(model, inputs, labels, epsilon):
     return inputs
 
 
+by_gradient.canonical = "pgd"
+
+
 def is_no_attack():
     return None
 '''
@@ -360,6 +363,7 @@ def test_the_row_is_the_same(file):
         assert apart == here
         assert (apart.described, apart.more) == (here.described, here.more)
         assert apart.given.identity == here.given.identity
+    assert find_implementation(f"{file}:by_gradient").canonical_name == "pgd"
 
 
 def test_what_cannot_be_loaded_is_said_as_here(file):

@@ -15,9 +15,14 @@ from torch.nn.functional import cross_entropy
 from davylamp.adapters import Classifier, ThreatModel, as_implementation, find_implementation, run_attack
 from davylamp.adapters.catalogue.customary import choose_threat_model
 from davylamp.adapters.catalogue.lookup import accepted, library_defaults
+from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import identify_code
 from davylamp.engine import AttackChoice, Config, ResultsStore, best_effort, compare, evaluate, load, make_plan
+from davylamp.engine.checks.check_folder import check_folder
+from davylamp.engine.plan.chosen import chosen_of_cell
+from davylamp.engine.store.frames import list_cells
 from davylamp.errors import AttackFailed, InvalidInput, Unavailable, UnknownName, Unsupported
+from davylamp.report.citations.usage import used_in
 
 with warnings.catch_warnings():  # what the libraries' own imports have to say is not the user's business
     warnings.simplefilter("ignore")
@@ -332,8 +337,6 @@ def test_an_edit_of_the_code_runs_the_cell_again_and_the_folder_stays_readable(f
     store, models = ResultsStore(file.parent / "results"), {"net": digits.classifier}
 
     def again():
-        from davylamp.adapters.data.datasets import Data
-
         images = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
         return evaluate(make_plan(config, models=models, data=images), store)
 
@@ -350,9 +353,47 @@ def test_an_edit_of_the_code_runs_the_cell_again_and_the_folder_stays_readable(f
     assert table.attrs["unknown"] == {}
 
 
-def test_objects_take_part_in_an_evaluation(digits, tmp_path):
-    from davylamp.adapters.data.datasets import Data
+def test_functions_of_one_name_are_attacks_of_their_own_unless_they_say_which_they_are(file, digits):
+    """Two files' `pgd` were one attack, and one with PGD: ranked together, said to disagree, and cited as it."""
+    weak = "def pgd(model, inputs, labels, epsilon):\n    model(inputs)\n    return (inputs + epsilon).clamp(0, 1)\n"
+    for name, more in (("m1", ""), ("m2", "# another\n"), ("m3", "pgd.canonical = 'pgd'\n")):
+        (file.parent / f"{name}.py").write_text(f"{weak}pgd.norm = 'linf'\n{more}")
+    undeclared = ("m1.py:pgd", "m2.py:pgd", "best(m1.py:pgd)")
+    attacks = [AttackChoice(name, "linf", None if "best" in name else 0.05) for name in undeclared]
+    store, images = ResultsStore(file.parent / "results"), Data(digits.inputs, digits.labels, [*map(str, range(16))])
 
+    def attacks_after(*more):
+        plan = make_plan(Config(attacks=(*attacks, *more)), models={"net": digits.classifier}, data=images)
+        mine = [cell for cell in plan.cells if cell.attack in undeclared]
+        assert not any("parameters" in chosen_of_cell(plan.config, cell) for cell in mine)
+        evaluate(plan, store)
+        return set(load(store.folder)["attack"])
+
+    assert attacks_after() == set(undeclared)
+    assert {each.name for each in used_in(store.folder) if each.kind == "attack"} == {"m1.py:pgd", "m2.py:pgd"}
+    library = AttackChoice("foolbox:pgd", "linf", 0.05)
+    assert attacks_after(library, AttackChoice("m3.py:pgd", "linf", 0.05)) == {*undeclared, "pgd"}
+    for path in file.parent.glob("m*.py"):
+        path.unlink()
+    states = {state.cell.attack: state.cell.attack_title for state in list_cells(store.folder)}
+    assert states == {**dict(zip(undeclared, undeclared, strict=True)), "foolbox:pgd": "pgd", "m3.py:pgd": "pgd"}
+    compared = [check.subject for check in check_folder(store.folder) if check.name == "libraries"]
+    assert compared == ["pgd (linf 0.05) on net"]
+
+
+def test_the_canonical_attack_has_to_be_in_the_catalogue(digits):
+    assert (as_implementation(fgsm).canonical_name, find_implementation("foolbox:pgd").canonical_name) == (
+        "user:fgsm",
+        "pgd",
+    )
+    assert as_implementation(fgsm, canonical="pgd").canonical_name == "pgd"
+    with pytest.raises(UnknownName, match="unknown canonical attack of user:fgsm 'pdg'; did you mean"):
+        run_attack(as_implementation(fgsm, canonical="pdg"), digits.classifier, digits.inputs, digits.labels, LINF)
+    with pytest.raises(InvalidInput, match="expected canonical of user:fgsm as the name of an attack, got 3"):
+        as_implementation(fgsm, canonical=3)
+
+
+def test_objects_take_part_in_an_evaluation(digits, tmp_path):
     images = Data(digits.inputs, digits.labels, [str(i) for i in range(16)])
     config = Config(attacks=(AttackChoice(wobble, "linf", 0.05, parameters={"beta": 0.75}),), limit=4)
     plan = make_plan(config, models={"net": digits.classifier}, data=images)
