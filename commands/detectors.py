@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,14 +130,14 @@ def train_beside(  # noqa: PLR0913, PLR0917 - one argument per option
     if as_json:
         print(json.dumps({"file": str(out), **trained.card}, indent=2))  # noqa: T201 - the product
         return
-    counts = trained.card["trained_on"]
+    counts, file = trained.card["trained_on"], shlex.quote(str(out))
     lines = [
         f"{out}: {row.full_name} beside {model}, learned from {counts['clean']} clean and {counts['adversarial']} "
         f"adversarial images; its line is drawn on {trained.card['calibrated_on']} other clean ones",
-        f"- davylamp detect FOLDER --detector {out}: on examples of other images, kept by --keep-images",
+        f"- davylamp detect FOLDER --detector {file}: on examples of other images, kept by --keep-images",
     ]
     for line in lines:
-        make_console().print(line, highlight=False, markup=False)
+        make_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def detect_examples(  # noqa: PLR0913, PLR0917 - one argument per option

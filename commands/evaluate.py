@@ -1,6 +1,7 @@
 """The commands about whole evaluations: run one, see how it stands."""
 
 import json
+import shlex
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -336,7 +337,9 @@ def _say_next(summary: Any, plan: Any, store: Any, out: Path) -> None:
     from ..report.text.console import make_console
 
     if plan.part is not None and not _is_whole(plan, store):
-        make_console().print(f"next, when every part is done: davylamp status {out}; davylamp table {out}")
+        folder = shlex.quote(str(out))
+        text = f"next, when every part is done: davylamp status {folder}; davylamp table {folder}"
+        make_console().print(text, highlight=False, markup=False, soft_wrap=True)
     elif len(summary.failed) < len(plan.cells):
         say_result(plan, store, out)
 

@@ -1,6 +1,7 @@
 """The commands between davylamp and others: results handed on as one file, other programs' results and formats."""
 
 import json
+import shlex
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -157,7 +158,8 @@ def _import_attackbench(path: Path, out: Path, model: str | None, data: str | No
     if any(each.crashed for each in done):
         text = "crashed: the attack raised or never asked the model: no result, not one that fooled nothing"
         console.print(f"- {text}", highlight=False, markup=False)
-    console.print(f"- `davylamp table {out} --references` sets them beside ours", highlight=False, markup=False)
+    text = f"`davylamp table {shlex.quote(str(out))} --references` sets them beside ours"
+    console.print(f"- {text}", highlight=False, markup=False, soft_wrap=True)
     for line in refused:
         print_error(f"- refused: {line}")
 
@@ -174,10 +176,9 @@ def _import_robustbench(path: Path, out: Path, *, as_json: bool) -> None:
         print(json.dumps({"imported": boards, "refused": done.refused}, indent=2))  # noqa: T201
         return
     print_table(f"RobustBench, published rows in {out}", columns, [list(line) for line in lines])
-    text = (
-        f"not judged by davylamp, no answers to single images: `davylamp table {out} --published` sets them beside ours"
-    )
-    make_console().print(f"- {text}", highlight=False, markup=False)
+    beside = f"`davylamp table {shlex.quote(str(out))} --published` sets them beside ours"
+    text = f"not judged by davylamp, no answers to single images: {beside}"
+    make_console().print(f"- {text}", highlight=False, markup=False, soft_wrap=True)
     for line in done.refused:
         print_error(f"- refused: {line}")
 

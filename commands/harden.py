@@ -1,6 +1,7 @@
 """The command that trains a model to be robust."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -109,8 +110,7 @@ def _print_card(card: dict[str, Any], out: Path) -> None:
     lines += [f"- {when}: {describe_measured(card[when])}" for when in ("before", "after")]
     attack = card["after"]["attack"]
     lines.append(f"- PGD is {attack}" if attack else "- no library with PGD is installed: robustness was not measured")
-    lines.append(
-        f"- one attack is no proof; davylamp evaluate --models {out} --attacks best --epsilon ... tries several"
-    )
+    again = f"davylamp evaluate --models {shlex.quote(str(out))} --attacks best --epsilon ..."
+    lines.append(f"- one attack is no proof; {again} tries several")
     for line in lines:
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

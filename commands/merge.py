@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import InvalidInput
 from .options import Json
 
 Results = Annotated[Path, typer.Argument(help="a results folder of `davylamp evaluate`, or BUNDLE.zip")]
@@ -21,13 +22,16 @@ def open_sources(context: typer.Context, sources: Sequence[Path]) -> Path:
 
 
 def open_named(
-    context: typer.Context, results: Path, against: str | None
+    context: typer.Context, results: Sequence[Path], against: str | None
 ) -> tuple[Path, str | None, Callable[[str], str]]:
-    """The folders to read where bundles were given, and a title's text with what was given in place of them."""
+    """The folder to read where bundles or several were given, and a title's text with what was given in its place."""
     from ..engine.sharing.opening import is_bundle
 
-    folder = open_sources(context, [results]) if is_bundle(results) else results
-    names = {str(folder): str(results)}
+    tables = [str(path) for path in results if path.suffix == ".csv"]
+    if tables and len(results) > 1:
+        raise InvalidInput(f"expected one CSV table, or results folders, got {len(results)} with {tables[0]}")
+    folder = open_sources(context, results) if len(results) > 1 or is_bundle(results[0]) else results[0]
+    names = {str(folder): " + ".join(map(str, results))}
     if against is not None and is_bundle(against):
         names[str(place := open_sources(context, [Path(against)]))] = against
         against = str(place)

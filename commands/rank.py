@@ -141,9 +141,10 @@ class Ranked:
 def rank_subjects(  # noqa: C901, PLR0913, PLR0917 - one argument per option
     context: typer.Context,
     results: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            help="a results folder, BUNDLE.zip, or a CSV table of CANARY's metrics with names in the first column"
+            help="results folders or BUNDLE.zip, several are read as one; or a CSV table of CANARY's metrics with "
+            "names in the first column"
         ),
     ],
     against: Annotated[

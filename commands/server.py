@@ -1,6 +1,7 @@
 """The commands of a server that does work: more workers, users, and the verbs for whoever uses it from elsewhere."""
 
 import json
+import shlex
 import sys
 import threading
 from pathlib import Path
@@ -38,7 +39,7 @@ def start_server(
     def started(address: str, admin: bool) -> None:
         console.print(f"{address}   (stop with Ctrl-C)", highlight=False)
         if not admin:
-            print_error(f"- nobody is an admin yet: davylamp users add NAME {folder} --admin")
+            print_error(f"- nobody is an admin yet: davylamp users add NAME {shlex.quote(str(folder))} --admin")
         if trust:
             print_error("- Python files of users run unprotected (--trust)")
 
@@ -211,7 +212,7 @@ def fetch(
     path, target = path.format(text), out or Path(f"{kind}-{text}{ending}")
     check_place(target)
     ServerClient(server).save(path, target)
-    checked = f"; davylamp verify {target} checks its signature" if kind == "task" else ""
+    checked = f"; davylamp verify {shlex.quote(str(target))} checks its signature" if kind == "task" else ""
     _say(f"{target}: {target.stat().st_size} bytes{checked}")
 
 

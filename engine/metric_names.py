@@ -55,16 +55,21 @@ def resolve_symbols(names: Sequence[str], others: Iterable[str] = ()) -> tuple[s
     return tuple(dict.fromkeys(chosen))
 
 
-def find_metrics(name: str) -> tuple[str, ...]:
+def find_metrics(name: str, others: Iterable[str] = ()) -> tuple[str, ...]:
     """The symbols that one name means.
+
+    Args:
+        name: symbol, alias or title, in any case.
+        others: symbols beside the metrics, as RA and l2.
 
     Raises:
         UnknownName: if it means nothing.
     """
-    symbols = symbols_named(name)
+    others = tuple(others)
+    symbols = symbols_named(name) or tuple(each for each in others if each.casefold() == name.strip().casefold())
     if not symbols:
-        raise unknown_metric(name)
-    return symbols
+        raise unknown_metric(name, others)
+    return tuple(symbols)
 
 
 def unknown_metric(name: str, others: Iterable[str] = ()) -> UnknownName:

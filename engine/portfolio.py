@@ -60,7 +60,7 @@ def portfolio_row(names: Sequence[str]) -> Implementation:
         if ":" not in name or set(name) & set("()"):
             raise InvalidInput(f"expected best(...) of several attacks as LIBRARY:NAME each, got {name!r}")
         if is_file_name(name):
-            raise Unsupported(f"{name} is searched alone: best({name})")
+            raise Unsupported(_alone(name))
     if len(set(names)) < len(names):
         raise InvalidInput(f"expected different attacks in best(...), got {', '.join(names)}")
     rows = [find_implementation(name) for name in names]
@@ -85,6 +85,17 @@ def portfolio_row(names: Sequence[str]) -> Implementation:
         findings=tuple(dict.fromkeys(finding for row in rows for finding in row.findings)),
         described=Attack(joined, title, "minimum-norm", knowledge, "davylamp"),
     )
+
+
+def _alone(name: str) -> str:
+    """How a user's attack can be run, which does not search together with others."""
+    refused = f"{name}: expected attacks of libraries in best(A,B), got one of a file"
+    row = find_implementation(name)
+    if row.universal:
+        return f"{refused}; it makes one perturbation for all images: run it without best(...)"
+    if attack_of(row).kind == "minimum-norm":
+        return f"{refused}; it looks for the smallest change by itself: run it without best(...)"
+    return f"{refused}; search it alone: best({name})"
 
 
 def rows_in(row: Implementation) -> list[Implementation]:

@@ -17,8 +17,10 @@ def test_the_list_has_every_metric_and_fits_eighty_columns(run):
     code, out, err = run("metrics")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
-    assert [line.split()[0] for line in out.splitlines()[:-1] if line[0] != " "] == list(METRICS)
     words = " ".join(out.split())
+    assert f"Tables also have {', '.join(MEASUREMENTS)}. `davylamp metrics NAME`" in words
+    listed = out[: out.index("Tables also have")].splitlines()
+    assert [line.split()[0] for line in listed if line[0] != " "] == list(METRICS)
     for record in METRICS.values():
         assert record.meaning in words
         assert f"; {record.range}, {record.unit}" in words
@@ -37,6 +39,15 @@ def test_one_metric_whole_by_any_name(run, name):
     ):
         assert text in " ".join(out.split())
     assert "valid: images with F(x) = y" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("symbol", MEASUREMENTS)
+def test_what_tables_have_beside_the_metrics_is_known_too(run, symbol):
+    code, out, _ = run("metrics", symbol.lower())
+    assert code == 0
+    assert out.startswith(f"{symbol}\n")
+    assert f"{MEASUREMENTS[symbol]} shown by davylamp table FOLDER --metric {symbol}" in " ".join(out.split())
+    assert json.loads(run("metrics", symbol, "--json")[1])[0]["meaning"] == MEASUREMENTS[symbol]
 
 
 def test_as_json_a_family_is_its_metrics(run):
