@@ -13,6 +13,7 @@ from ...adapters import Classifier, Implementation, ThreatModel, attack_of
 from ...adapters.catalogue.lookup import LIBRARIES, accepts, check_parameter_names, check_support, find_library
 from ...adapters.catalogue.step_size import resolve_step
 from ...adapters.data.datasets import Data
+from ...adapters.data.repeated import note_repeated
 from ...adapters.libraries.user.apart import attacks_apart
 from ...adapters.models.identity.digest import ModelIdentity, digest_data, identify_model
 from ...adapters.models.images import check_labels
@@ -209,6 +210,7 @@ def make_plan(
             loaded = bench.data(images, classifier)
             if id(loaded) not in digests:
                 digests[id(loaded)] = (loaded, digest_data(loaded.inputs, loaded.labels))
+                notes += note_repeated(loaded.inputs, loaded.labels)
             identity, spent = _identify(classifier, name, loaded)
             traffic += spent
             chosen = tuple(loaded.names) if config.images else ()
