@@ -12,7 +12,7 @@ from ...adapters.result import allowed_radius, measured_norm
 from ...adapters.words import radius_text, threat_text
 from ..cell import Cell, is_iterated, is_single_step
 from ..statistics.paired_tests import least_decisive, mcnemar
-from ..statistics.verdict import SIGNIFICANT
+from ..statistics.verdict import SIGNIFICANT, level_of
 from ..store.outcomes import Outcome, Outcomes, side_of
 from .indicators import NEARER, NET_DISAGREEMENT, SEED_FAIL, SEED_WARN, Check, State, make_check, pick
 
@@ -174,7 +174,8 @@ def _growth(group: Sequence[Outcome]) -> Check:
 
 def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
     """The pair that differs most decides; Bonferroni over the pairs; violations of either are left out."""
-    comparisons, least = [], least_decisive(SIGNIFICANT / len(pairs))
+    comparisons, level = [], level_of(len(pairs))
+    least = least_decisive(level)
     for a, b in pairs:
         attacked = a.columns["attacked"] & ~side_of(a).violated & ~side_of(b).violated
         first, second = reach(a, a.cell), reach(b, a.cell)
@@ -183,7 +184,7 @@ def _disagreement(subject: str, pairs: list[tuple[Outcome, Outcome]]) -> Check:
         ordered = (a, b) if ahead.sum() >= behind.sum() else (b, a)
         comparisons.append((mcnemar(ahead, behind), -net, ordered, ahead | behind, int(attacked.sum())))
     p, net, (strong, weak), apart, compared = min(comparisons, key=lambda item: item[:2])
-    state: State = "fail" if p * len(pairs) < SIGNIFICANT else "warn" if -net > NET_DISAGREEMENT else "pass"
+    state: State = "fail" if p < level else "warn" if -net > NET_DISAGREEMENT else "pass"
     kind = "fooled" if weak.cell.threat_model.epsilon is not None else "fooled, or nearer,"
     detail = f"{int(apart.sum())} of {compared} images are {kind} by one of "
     detail += f"{strong.cell.attack} and {weak.cell.attack} only (p = {p:.2g}, {len(pairs)} pairs)"

@@ -198,8 +198,7 @@ def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices
             run = partial(run_search if search else run_attack, row, classifier, inputs, labels, threat_model)  # type: ignore[arg-type]
             values = parameters_of_search(row, given, defaults=defaults) if search else shared
             lines.append(_line(row, threat_model.norm, inputs, values, partial(run, **given_to_all)))
-    pairs = tuple(judge_pair(a, b) for a, b in combinations(lines, 2))
-    return Comparison(attack, threat_model, shared, seed, tuple(lines), pairs)
+    return Comparison(attack, threat_model, shared, seed, tuple(lines), judge_pairs(lines))
 
 
 def _implementations_of(attack: Any) -> list[Implementation]:
@@ -237,8 +236,14 @@ def shared_parameters(attack: str, given: Mapping[str, Any], *, defaults: bool) 
     return {**(ATTACKS[name].matched if name in ATTACKS and not defaults else {}), **given}
 
 
-def judge_pair(a: Row, b: Row) -> Pair:
-    """Compare two rows image by image, by the rule of `judge`."""
+def judge_pairs(rows: Sequence[Row]) -> tuple[Pair, ...]:
+    """The verdict on every pair of rows, corrected for the number of those that both have a result."""
+    tested = len(list(combinations([row for row in rows if row.result is not None], 2)))
+    return tuple(judge_pair(a, b, tested) for a, b in combinations(rows, 2))
+
+
+def judge_pair(a: Row, b: Row, pairs: int = 1) -> Pair:
+    """Compare two rows image by image, by the rule of `judge`, as one of so many pairs."""
     names = a.implementation.name, b.implementation.name
     if a.result is None or b.result is None:
         broken = " and ".join(row.implementation.name for row in (a, b) if row.error and not row.excused)
@@ -248,7 +253,7 @@ def judge_pair(a: Row, b: Row) -> Pair:
     sides = _side(a.implementation.name, a.result), _side(b.implementation.name, b.result)
     moved = ((a.result.distances.linf > 0) | (b.result.distances.linf > 0)).cpu().numpy()
     minimum_norm = all(attack_of(each.implementation).kind == "minimum-norm" for each in (a, b))
-    judgement = judge(*sides, minimum_norm=minimum_norm, same=gap <= SAME_IMAGE, moved=moved)
+    judgement = judge(*sides, minimum_norm=minimum_norm, same=gap <= SAME_IMAGE, moved=moved, pairs=pairs)
     attacked = sides[0].attacked
     return Pair(*names, judgement, float(gap[attacked].max()) if attacked.any() else 0.0)
 

@@ -30,7 +30,9 @@ RULE = (
     "identical: on every image compared no pixel differs by more than 1e-6 (in records, where no pixels are kept: no "
     "distance and no prediction differs), and at least one was moved. "
     "weaker: exact McNemar test on success or, for attacks that look for the smallest change, Wilcoxon's test on the "
-    "distances where both succeed; 5 %, Bonferroni. "
+    "distances where both succeed. All pairs that are judged together make such a mistake in 5 % of all cases at most "
+    "(Bonferroni): p-values are shown as computed, and one counts below 5 % divided by the number of these pairs, and "
+    "by 2 where a pair has both tests. "
     "equivalent: success rates at most 5 points apart (90 % interval of the paired difference: two one-sided tests at "
     "5 %; it takes 59 images at least) and, for the smallest change, the median ratio of distances within 5 % of 1. "
     "no difference found: neither. undecided: too few images for any outcome to be significant. "
@@ -98,6 +100,8 @@ class Judgement:
         ratio: median of the first's distance over the second's where both succeed, with its 90 % interval.
         detectable: the least number of images in favour of one that would have been significant.
         needed: images that some outcome needs to be significant.
+        pairs: that are judged together.
+        tests: of this pair.
         reason: why there is no comparison; else empty.
     """
 
@@ -113,6 +117,8 @@ class Judgement:
     ratio: Interval = UNKNOWN
     detectable: int = 0
     needed: int = 0
+    pairs: int = 1
+    tests: int = 1
     reason: str = ""
 
     @property
@@ -123,6 +129,19 @@ class Judgement:
         if self.verdict == "undecided" and not self.reason:
             return f"undecided: {self.needed - self.images} more images needed"
         return self.verdict
+
+    @property
+    def level(self) -> float:
+        """What a p-value must be below to count."""
+        return level_of(self.pairs * self.tests)
+
+    @property
+    def correction(self) -> str:
+        """Below what a p-value counts, and why, in words: the p-values themselves are as computed."""
+        parts = [f"{self.pairs} pairs"] * (self.pairs > 1) + [f"{self.tests} tests each"] * (self.tests > 1)
+        if not parts:
+            return f"{SIGNIFICANT}"
+        return f"{SIGNIFICANT} / {self.pairs * self.tests} = {self.level:.2g} (Bonferroni: {', '.join(parts)})"
 
     @property
     def is_able(self) -> bool:
@@ -142,7 +161,14 @@ class Judgement:
         return f"with {self.images} images, only differences of at least {self.detectable} images can be detected"
 
 
-def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.ndarray | None = None) -> Judgement:
+def level_of(tests: int) -> float:
+    """The level of each of so many tests that are looked at together: 5 % for all, by Bonferroni's correction."""
+    return SIGNIFICANT / max(1, tests)
+
+
+def judge(
+    a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.ndarray | None = None, pairs: int = 1
+) -> Judgement:
     """Compare two implementations image by image, by `RULE`.
 
     Args:
@@ -151,6 +177,7 @@ def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.n
         minimum_norm: they look for the smallest change: distances count too, with each of two tests at half the level.
         same: images that both returned alike, (n,) bool.
         moved: images that one of them changed, (n,) bool; None: all. Two that return the clean image agree in nothing.
+        pairs: how many are judged together, this one with them: at most 5 % of all such sets err in any of their pairs.
     """
     both = a.attacked & b.attacked
     paired = both & ~a.violated & ~b.violated
@@ -159,7 +186,7 @@ def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.n
     hit = first & second
     near, far = a.distance[paired][hit], b.distance[paired][hit]
     only_a, only_b, images = int((first & ~second).sum()), int((second & ~first).sum()), int(paired.sum())
-    least = least_decisive(SIGNIFICANT / tests)
+    least = least_decisive(level_of(pairs * tests))
     broken = " and ".join(side.name for side in (a, b) if side.is_broken)
     numbers = Judgement(
         "no difference found",
@@ -173,6 +200,8 @@ def judge(a: Side, b: Side, *, minimum_norm: bool, same: np.ndarray, moved: np.n
         ratio=median_interval(near, far),
         detectable=least,
         needed=least,
+        pairs=pairs,
+        tests=tests,
         reason="" if images else _why_nothing(a, b),
     )
     verdict, weaker = _decide(numbers, (a.name, b.name), minimum_norm, signed_rank_sum(near, far))
@@ -205,10 +234,9 @@ def not_compared(broken: str, reason: str) -> Judgement:
 
 def _decide(numbers: Judgement, names: tuple[str, str], minimum_norm: bool, ranks: float) -> tuple[Verdict, str]:
     """What the tests say; `ranks`: the sum of signed ranks of the distances, positive if the first's are larger."""
-    tests = 2 if minimum_norm else 1
-    if numbers.p_success * tests < SIGNIFICANT:
+    if numbers.p_success < numbers.level:
         return "weaker", names[0] if numbers.only_a < numbers.only_b else names[1]
-    if minimum_norm and numbers.p_distance * tests < SIGNIFICANT:
+    if minimum_norm and numbers.p_distance < numbers.level:
         return "weaker", names[0] if ranks > 0 else names[1]
     if numbers.images < numbers.needed:
         return "undecided", ""

@@ -41,8 +41,9 @@ class PairVerdict(NamedTuple):
 
 
 def judge_all(done: Sequence[Outcome], about: Mapping[tuple[str, str], About]) -> list[PairVerdict]:
-    """Every pair of implementations of one attack under the same conditions."""
-    return [judge_cells(a, b, about) for bundle in shared_attacks(done) for a, b in combinations(bundle, 2)]
+    """Every pair of implementations of one attack under the same conditions, corrected for all of them together."""
+    pairs = [pair for bundle in shared_attacks(done) for pair in combinations(bundle, 2)]
+    return [judge_cells(a, b, about, len(pairs)) for a, b in pairs]
 
 
 def write_agreement(folder: Folder, pairs: Sequence[PairVerdict], about: Mapping[tuple[str, str], About]) -> Section:
@@ -89,13 +90,13 @@ def _difference(pair: PairVerdict) -> str:
     if judgement.verdict == "broken":
         complaint = "; ".join(side.complaint for side in (side_of(pair.a), side_of(pair.b)) if side.is_broken)
         return f"{judgement.weaker} is broken ({complaint}) on {where}."
-    better = b.title if judgement.weaker == a.title else a.title
-    if judgement.p_distance < judgement.p_success:
-        numbers = f"larger changes where both succeed, Wilcoxon p = {judgement.p_distance:.2g}"
+    better, level = b.title if judgement.weaker == a.title else a.title, judgement.correction
+    if judgement.p_success >= judgement.level:
+        numbers = f"larger changes where both succeed, Wilcoxon p = {judgement.p_distance:.2g}, below {level}"
     else:
         most, least = sorted((judgement.only_a, judgement.only_b), reverse=True)
         numbers = f"{most} images are fooled only by the other, {least} only by it, "
-        numbers += f"exact McNemar p = {judgement.p_success:.2g}"
+        numbers += f"exact McNemar p = {judgement.p_success:.2g}, below {level}"
     return f"{judgement.weaker} is weaker than {better} on {where}: {numbers}; n = {judgement.images}."
 
 
@@ -126,12 +127,12 @@ def shared_attacks(done: Sequence[Outcome]) -> Iterator[list[Outcome]]:
                 yield list(by_name.values())
 
 
-def judge_cells(a: Outcome, b: Outcome, about: Mapping[tuple[str, str], About]) -> PairVerdict:
-    """The verdict on two cells, from records."""
+def judge_cells(a: Outcome, b: Outcome, about: Mapping[tuple[str, str], About], pairs: int = 1) -> PairVerdict:
+    """The verdict on two cells, from records, as one of so many pairs."""
     sides = side_of(a), side_of(b)
     minimum_norm = about[a.cell.attack, a.cell.threat_model.norm].kind == "minimum-norm"
     moved = (a.columns["linf"] > 0) | (b.columns["linf"] > 0)
-    judgement = judge(*sides, minimum_norm=minimum_norm, same=_same_numbers(a, b), moved=moved)
+    judgement = judge(*sides, minimum_norm=minimum_norm, same=_same_numbers(a, b), moved=moved, pairs=pairs)
     paired = sides[0].attacked & sides[1].attacked & ~sides[0].violated & ~sides[1].violated
     agreeing = float((sides[0].success == sides[1].success)[paired].mean()) if paired.any() else math.nan
     return PairVerdict(a, b, judgement, agreeing)
@@ -163,7 +164,8 @@ def _note(pairs: Sequence[PairVerdict]) -> str:
     """The rule, and what these numbers of images can show."""
     power = sorted({pair.judgement.power for pair in pairs}, key=lambda text: (len(text), text))
     more = f"; and {len(power) - _SAID} other numbers of images" if len(power) > _SAID else ""
-    return f"{RULE} Here: {'; '.join(power[:_SAID])}{more}."
+    level = " or ".join(dict.fromkeys(pair.judgement.correction for pair in pairs))
+    return f"{RULE} Here: p counts below {level}; {'; '.join(power[:_SAID])}{more}."
 
 
 def _verdicts(pairs: Sequence[PairVerdict]) -> Entry:
@@ -172,7 +174,7 @@ def _verdicts(pairs: Sequence[PairVerdict]) -> Entry:
         return Entry("-")
     verdict = worst.judgement
     tests = f"p success {verdict.p_success:.2g}, p distance {verdict.p_distance:.2g}"
-    title = f"{tests}, agree on {worst.agreeing:.0%}; {verdict.power}"
+    title = f"{tests} (below {verdict.correction} it counts), agree on {worst.agreeing:.0%}; {verdict.power}"
     return Entry(verdict.text, verdict.text, kind=_STATE[verdict.verdict], title=title)
 
 
@@ -241,13 +243,15 @@ def _pairs_table(folder: Folder, pairs: Sequence[PairVerdict]) -> PageTable:
         )
         for pair in pairs
     ]
+    levels = " or ".join(dict.fromkeys(pair.judgement.correction for pair in pairs))
     columns = (
         "model", "a", "b", "threat model", "verdict", "weaker or broken", Column("n", "images compared"),
         Column("left out", "attacked images on which one of the two broke a rule"),
         Column("agree on", "share of the images compared on which both succeed or both fail"),
         Column("only a", "images that only a fools"), Column("only b", "images that only b fools"),
         Column("difference", "success rate of a less that of b, with its 90 % interval"),
-        Column("p success", "exact McNemar test"), Column("p distance", "Wilcoxon's test where both succeed"),
+        Column("p success", f"exact McNemar test, as computed; it counts below {levels}"),
+        Column("p distance", "Wilcoxon's test where both succeed, as computed; it counts for smallest changes only"),
     )  # fmt: skip
     return make_table("agreement-images", "Pairs, image by image", columns, rows)
 

@@ -13,7 +13,7 @@ from ... import __version__
 from ...adapters.words import threat_text
 from ...engine.cell import Cell
 from ...engine.statistics.paired_tests import least_decisive, mcnemar, wilcoxon
-from ...engine.statistics.verdict import SIGNIFICANT
+from ...engine.statistics.verdict import level_of
 from ...engine.store.frames import CellState
 from ...engine.store.outcomes import Outcome, Outcomes, read_outcomes, side_of
 from ...errors import Unavailable
@@ -66,7 +66,7 @@ def find_changes(a: Outcomes, b: Outcomes) -> list[Change]:
     old = {_identity(outcome.cell): outcome for outcome in a.done}
     both = [(old[_identity(outcome.cell)], outcome) for outcome in b.done if _identity(outcome.cell) in old]
     changes = [_compare(first, second) for first, second in both]
-    return [_decide(change, SIGNIFICANT / _count_tests(changes)) for change in changes]
+    return [_decide(change, level_of(_count_tests(changes))) for change in changes]
 
 
 def _count_tests(changes: Sequence[Change]) -> int:
@@ -93,7 +93,7 @@ def list_differences(a: str | Path, b: str | Path) -> list[Section]:
         raise Unavailable(f"expected finished cells that both {a} and {b} have, found none: nothing can be paired")
     counts = Counter(change.verdict for change in changes)
     summary = f"{len(changes)} cells: " + ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
-    least = least_decisive(SIGNIFICANT / _count_tests(changes))
+    least = least_decisive(level_of(_count_tests(changes)))
     facts = Facts((("first folder", str(a)), ("second folder", str(b)), ("page made by", f"davylamp {__version__}")))
     rule = (
         "Paired by image: exact McNemar test on robustness, Wilcoxon's test on the distances where both attacks "

@@ -10,7 +10,7 @@ from davylamp.adapters import AttackResult, Classifier, ThreatModel, find_implem
 from davylamp.adapters.running.judge import distances_of
 from davylamp.adapters.running.targets import choose_targets
 from davylamp.engine import Row, choose_threat_model, compare, default_epsilon
-from davylamp.engine.comparison.compare import judge_pair, matched_parameters, measure
+from davylamp.engine.comparison.compare import judge_pair, judge_pairs, matched_parameters, measure
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
 
 CLEAN = torch.full((20, 1, 2, 2), 0.5)
@@ -70,6 +70,18 @@ def test_distance_decides_for_minimum_norm_attacks_only():
     pair = judge_pair(make_row("art:pgd", [1] * 20, farther), make_row("foolbox:pgd", [1] * 20, changes))
     assert pair.verdict == "no difference found"
     assert pair.judgement.p_distance < 0.001
+
+
+def test_each_pair_is_corrected_for_those_that_are_judged_with_it():
+    """Seven images that only one fools: p = 2 / 2^7 = 0.0156 counts of one pair, and of the three of three rows."""
+    rows = [make_row(f"{name}:pgd", [1] * 13 + [0] * 7, [0.2] * 20) for name in ("foolbox", "torchattacks")]
+    strong = make_row("art:pgd", [1] * 20, [0.1] * 20)
+    failed = Row(find_implementation("cleverhans:pgd"), error="crashed")
+    assert [pair.verdict for pair in judge_pairs([strong, rows[0], failed])] == ["weaker", "broken", "broken"]
+    assert [pair.verdict for pair in judge_pairs([strong, *rows])] == ["weaker", "weaker", "identical"]
+    more = judge_pairs([strong, *rows, make_row("torchattack:pgd", [1] * 20, [0.3] * 20)])
+    assert {pair.verdict for pair in more} == {"identical", "no difference found"}
+    assert {pair.judgement.level for pair in more} == {0.05 / 6}
 
 
 def test_a_difference_in_means_alone_decides_nothing():

@@ -1,5 +1,6 @@
 """The rule of the verdicts, on outcomes made by hand; the size of its tests is computed, not believed."""
 
+import itertools
 import math
 
 import numpy as np
@@ -25,10 +26,10 @@ def side(name, success, distance=None, violations=None):
     return Side(name, np.ones(count, bool), success, distance, tuple(violations or [()] * count))
 
 
-def verdict(first, second, *, minimum_norm=False, same=False, near=None, far=None, **violations):
+def verdict(first, second, *, minimum_norm=False, same=False, near=None, far=None, pairs=1, **violations):
     a = side("a", first, near, violations.get("a"))
     b = side("b", second, far, violations.get("b"))
-    return judge(a, b, minimum_norm=minimum_norm, same=np.full(len(first), same))
+    return judge(a, b, minimum_norm=minimum_norm, same=np.full(len(first), same), pairs=pairs)
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
@@ -48,6 +49,34 @@ def test_the_least_number_of_images_is_the_exact_one():
         assert mcnemar([1] * (least - 1), [0] * (least - 1)) * tests >= 0.05
         assert verdict([1] * least, [0] * least, minimum_norm=tests == 2).verdict == "weaker"
         assert verdict([1] * (least - 1), [0] * (least - 1), minimum_norm=tests == 2).verdict == "undecided"
+
+
+def test_all_pairs_of_a_comparison_together_err_in_a_twentieth_of_all_cases_at_most():
+    """Eight attacks that fool each of 40 images with the same chance: no pair differs, and SciPy counts the errors."""
+    repeats, pairs, generator = 150, list(itertools.combinations(range(8), 2)), np.random.default_rng(1)
+    wrong, uncorrected = 0, 0
+    for _ in range(repeats):
+        hits = generator.random((8, 40)) < 0.5
+        alone = [verdict(hits[a], hits[b]) for a, b in pairs]
+        together = [verdict(hits[a], hits[b], pairs=len(pairs)) for a, b in pairs]
+        smallest = min(each.p_success for each in together)
+        assert any(each.verdict == "weaker" for each in together) == (smallest < 0.05 / 28)
+        uncorrected += any(each.verdict == "weaker" for each in alone)
+        wrong += smallest < 0.05 / 28
+    assert stats.binomtest(uncorrected, repeats, 0.05, "greater").pvalue < 1e-6
+    assert stats.binomtest(wrong, repeats, 0.05, "greater").pvalue > 0.01
+
+
+def test_what_is_needed_and_said_follows_the_number_of_pairs():
+    for minimum_norm, tests in ((False, 1), (True, 2)):
+        least = least_decisive(0.05 / 6 / tests)
+        told = verdict([1] * least, [0] * least, minimum_norm=minimum_norm, pairs=6)
+        assert (told.verdict, told.needed, told.detectable) == ("weaker", least, least)
+        assert told.level == pytest.approx(0.05 / 6 / tests)
+        assert told.correction.startswith(f"0.05 / {6 * tests} = ")
+        fewer = verdict([1] * (least - 1), [0] * (least - 1), minimum_norm=minimum_norm, pairs=6)
+        assert fewer.text == "undecided: 1 more images needed"
+    assert verdict([1] * 6, [0] * 6).correction == "0.05"
 
 
 def test_no_difference_is_not_equivalence():

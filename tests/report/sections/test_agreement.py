@@ -2,11 +2,33 @@
 
 from types import SimpleNamespace
 
-from davylamp.report.sections.agreement import _note
+import pytest
+from scipy.stats import binomtest
+
+from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.tables.implementation_notes import about_cells
+from davylamp.report.sections.agreement import _note, judge_all
 
 
 def test_the_powers_named_do_not_depend_on_the_seed_of_hashes():
     powers = [f"with {images} images" for images in range(880, 920)]
-    pairs = [SimpleNamespace(judgement=SimpleNamespace(power=power)) for power in reversed(powers)]
+    pairs = [SimpleNamespace(judgement=SimpleNamespace(power=power, correction="0.05")) for power in reversed(powers)]
     said = _note(pairs)  # pyright: ignore[reportArgumentType]
-    assert said.endswith("Here: with 880 images; with 881 images; and 38 other numbers of images.")
+    assert said.endswith("Here: p counts below 0.05; with 880 images; with 881 images; and 38 other numbers of images.")
+
+
+def test_every_pair_is_corrected_for_all_that_the_section_shows(folder):
+    """Recomputed from the records with SciPy: 5 % over all pairs of the page, half of it for each of two tests."""
+    outcomes = read_outcomes(folder)
+    judged = judge_all(outcomes.done, about_cells(each.cell for each in outcomes.done))
+    assert len(judged) > 4
+    for pair in judged:
+        tests = 2 if pair.a.cell.row.attack == "deepfool" else 1
+        assert pair.judgement.level == 0.05 / (len(judged) * tests)
+        kept = pair.a.columns["attacked"] & ~pair.a.columns["violated"] & ~pair.b.columns["violated"]
+        first, second = (each.columns["success"][kept] for each in (pair.a, pair.b))
+        only = int((first & ~second).sum()), int((second & ~first).sum())
+        p = binomtest(only[0], sum(only)).pvalue if sum(only) else 1.0
+        assert pair.judgement.p_success == pytest.approx(p)
+        if tests == 1 and pair.judgement.verdict != "broken":
+            assert (pair.judgement.verdict == "weaker") == (p * len(judged) < 0.05)
