@@ -150,7 +150,19 @@ def print_curves(curves: Curves, console: Console | None = None) -> None:
         title = f"Accuracy against {what} ({curves.unit[norm]})"
         order = [*names[2:], *columns[len(names) :]]
         print_table(title, columns, rows, console, keys=2, order=order, rest="stack", common=names)
-    print_notes([*_legend([] if curves.against == "queries" else ["D_half", "OPT"]), *curves.notes], console)
+    legend = _legend([] if curves.against == "queries" else ["D_half", "OPT"])
+    print_notes([*legend, *curves.notes, *_extrapolated(curves)], console)
+
+
+def _extrapolated(curves: Curves) -> list[str]:
+    """A note on half distortions that lie beyond what was measured."""
+    beyond = [
+        f"{curve.labels['implementation']} on {curve.labels['model']}"
+        for curve in curves.curves
+        if math.isfinite(curve.half_distortion.value) and not math.isfinite(curve.empirical_half)
+    ]
+    what = "D_half is extrapolated by the fit where no half of the images was fooled"
+    return [f"{what} (half at - or inf): {'; '.join(dict.fromkeys(beyond))}"] if beyond else []
 
 
 def curves_json(curves: Curves) -> str:
@@ -170,7 +182,9 @@ def curves_json(curves: Curves) -> str:
         }
         for curve in curves.curves
     ]
-    return json.dumps({"against": curves.against, "curves": documents, "notes": list(curves.notes)}, indent=2)
+    return json.dumps(
+        {"against": curves.against, "curves": documents, "notes": [*curves.notes, *_extrapolated(curves)]}, indent=2
+    )
 
 
 def _sums(curve: Curve) -> dict[str, Estimate]:

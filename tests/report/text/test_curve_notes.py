@@ -1,0 +1,29 @@
+"""What is said beside the numbers that sum a curve up."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from davylamp.engine.statistics.bootstrap import Estimate
+from davylamp.engine.tables.budget_curves import Curves
+from davylamp.engine.tables.curve_points import Curve
+from davylamp.report.text.console import make_console
+from davylamp.report.text.tables import curves_json, print_curves
+
+
+@pytest.mark.parametrize(("reached", "noted"), [(3.0, False), (math.inf, True), (math.nan, True)])
+def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(reached, noted):
+    labels = {"model": "net", "implementation": "foolbox:ddn", "norm": "l2", "epsilon": math.nan, "targeted": False}
+    labels |= {"setting": "", "images": 10, "violations": 0}
+    steps = np.array([0.0, 1.0])
+    half = Estimate(6.6, 4.0, 9.0, 10)
+    curve = Curve(labels, "distances", steps, 1 - steps / 10, steps, steps, 10, half, 0.96, reached)
+    curves = Curves("epsilon", {"l2": "l2"}, {"l2": (0.0, 1.0)}, (curve,), ())
+    what = "D_half is extrapolated by the fit where no half of the images was fooled"
+    assert json.loads(curves_json(curves))["notes"] == [f"{what} (half at - or inf): foolbox:ddn on net"] * noted
+    console = make_console()
+    with console.capture() as seen:
+        print_curves(curves, console)
+    assert ("extrapolated by the fit" in " ".join(seen.get().split())) == noted
