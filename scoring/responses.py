@@ -589,7 +589,10 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
         libraries = rows.groupby("attack", sort=False, observed=True)["library"].unique()
         several = [f"{attack} ({', '.join(sorted(names))})" for attack, names in libraries.items() if len(names) > 1]
         if several and per == "attack":
-            notes.append(f"an attack counts once, the strongest of its libraries on each image: {'; '.join(several)}")
+            often = f"once{_for_each(rows)}"
+            notes.append(
+                f"an attack counts {often}, the strongest of its libraries on each image: {'; '.join(several)}"
+            )
             if subjects == "attacks" and len(several) < len(libraries):
                 notes.append("attacks that ran in more libraries had more tries at each image")
         elif several:
@@ -602,6 +605,14 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
     if mixed:
         notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
     return notes
+
+
+def _for_each(rows: Any) -> str:
+    """What an attack counts again for: " for each radius and seed"; empty where it ran under one of each."""
+    words = {"norm": "norm", "epsilon": "radius", "seed": "seed"}
+    counts = {name: rows.groupby("attack", observed=True)[name].nunique() for name in words if name in rows}
+    again = [words[name] for name, count in counts.items() if count.max() > 1]
+    return f" for each {' and '.join(again)}" if again else ""
 
 
 def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:

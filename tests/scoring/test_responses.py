@@ -182,6 +182,10 @@ def test_an_attack_counts_once_the_strongest_library_on_each_image():
     once = {"x x pgd linf 0": 0, "y x pgd linf 0": 1, "z x pgd linf 0": 1}
     assert as_dict(responses) == {(model, item): value for model in "ab" for item, value in once.items()}
     assert "an attack counts once, the strongest of its libraries on each image: pgd (art, foolbox)" in responses.notes
+    two = pd.concat([attempts(*rows).assign(epsilon=size, seed=seed) for size in (0.1, 0.2) for seed in (0, 1)])
+    often = build_responses(two, "models")
+    assert len(often.items) == 4 * len(once)
+    assert any(note.startswith("an attack counts once for each radius and seed, the strongest") for note in often.notes)
     attacks = build_responses(attempts(*rows), "attacks")
     assert attacks.subjects == ("pgd",)
     assert as_dict(attacks) == {
