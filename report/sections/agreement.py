@@ -195,7 +195,8 @@ def _row(folder: Folder, outcome: Outcome, about: Mapping[tuple[str, str], About
     columns, cell = outcome.columns, outcome.cell
     attacked, success = columns["attacked"], columns["success"]
     count, fooled = int(attacked.sum()), int(success.sum())
-    share, (low, high) = fooled / count if count else float("nan"), share_interval(fooled, count)
+    total = float(_fooled_of(columns).sum())
+    share, (low, high) = total / count if count else float("nan"), share_interval(total, count)
     distances, findings = columns["distance"][success], about[cell.attack, cell.threat_model.norm].findings
     return (
         folder.model(outcome),
@@ -210,6 +211,13 @@ def _row(folder: Folder, outcome: Outcome, about: Mapping[tuple[str, str], About
         _violations(outcome),
         Entry(", ".join(findings), title="; ".join(findings.values())),
     )
+
+
+def _fooled_of(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """How much of each image is fooled, (n,): 0 or 1, or of a random model the share of its draws, as in the tables."""
+    if "draws_fooled" not in columns:
+        return columns["success"].astype(float)
+    return np.where(columns["attacked"] & ~columns["violated"], columns["draws_fooled"], 0.0)
 
 
 def _violations(outcome: Outcome) -> Entry:

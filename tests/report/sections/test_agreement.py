@@ -2,12 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.implementation_notes import about_cells
-from davylamp.report.sections.agreement import _note, judge_all
+from davylamp.report.sections.agreement import _fooled_of, _note, judge_all
 
 
 def test_the_powers_named_do_not_depend_on_the_seed_of_hashes():
@@ -32,3 +33,11 @@ def test_every_pair_is_corrected_for_all_that_the_section_shows(folder):
         assert pair.judgement.p_success == pytest.approx(p)
         if tests == 1 and pair.judgement.verdict != "broken":
             assert (pair.judgement.verdict == "weaker") == (p * len(judged) < 0.05)
+
+
+def test_the_rate_of_a_random_model_is_that_of_its_draws():
+    flags = {name: np.array([each == "1" for each in values]) for name, values in (
+        ("attacked", "1110"), ("violated", "0010"), ("success", "1000"))}  # fmt: skip
+    assert _fooled_of(flags).tolist() == [1, 0, 0, 0]
+    shares = flags | {"draws_fooled": np.array([0.7, 0.4, 0.9, 0.9])}
+    assert _fooled_of(shares).tolist() == [0.7, 0.4, 0, 0]
