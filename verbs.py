@@ -46,7 +46,7 @@ from .adapters.running.draws import clean_logits
 from .adapters.running.fit import Fitted
 from .adapters.running.fit import fit_attack as fit_row
 from .adapters.running.surrogate import run_transfer
-from .adapters.running.targets import targets_for
+from .adapters.running.targets import note_moved, targets_for
 from .engine import AttackChoice, Comparison, Config, ResultsStore, build_table, load, make_plan
 from .engine import compare as compare_rows
 from .engine import evaluate as evaluate_plan
@@ -149,6 +149,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
             logits = clean_logits(asked_model or classifier, inputs, labels)
             rule = target or "second-likely"
             goal = targets_for(asked_model or classifier, logits, labels.to(logits.device), rule, seed)
+            notes += tuple(note_moved([rule], labels))
             parameters |= {"targets": goal, **({} if asked_model else {"logits": logits})}
         if asked_model is None:
             result = run_row(row, classifier, inputs, labels, rules, **parameters)
@@ -275,7 +276,8 @@ def compare(  # noqa: PLR0913 - as run_attack
         )
         asked_of_servers = traffic_of(classifier) - before
         result = next((row.result for row in comparison.rows if row.result is not None), None)
-        said = [*_read_as(classifier, result), asked_of_servers.line]
+        moved = note_moved([target], labels) if rules.targeted and target else []
+        said = [*moved, *_read_as(classifier, result), asked_of_servers.line]
         return replace(comparison, notes=(*notes, *filter(None, said)))
 
 

@@ -61,9 +61,8 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     rows.sort(key=lambda row: -row.metrics["RA_worst"].value)
     lines = [_model_line(row, pairs.rows) for row in rows[:SHOWN]]
     if len(rows) > SHOWN:
-        lines.append(
-            f"{len(rows) - SHOWN} more models with lower values: `davylamp table {store.folder.name} --by models`"
-        )
+        more = f"davylamp table {quote(str(store.folder))} --by models"
+        lines.append(f"{len(rows) - SHOWN} more models with lower values: `{more}`")
     checks = check_folder(outcomes, models=sorted(names & _models(outcomes)))
     failing = Counter(check.title for check in checks if check.state == "fail")
     said = ", ".join(f"{title} ({count})" if count > 1 else title for title, count in failing.items())

@@ -148,7 +148,7 @@ def test_the_attack_of_the_page_is_fgsm(tmp_path, monkeypatch, digits):
 
 def _example(name):
     examples = {"norm": "l2", "knowledge": "score-based", "kind": "minimum-norm", "targeted": "only", "random": ()}
-    return {**examples, "failure": "last", "order": "kept", "title": "Mine", "source": "me"}[name]
+    return {**examples, "failure": "last", "order": "kept", "title": "Mine", "source": "me", "canonical": "pgd"}[name]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """The rules by which a targeted attack gets its target classes."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -57,6 +59,24 @@ def targets_for(classifier: Classifier, logits: Tensor, labels: Tensor, rule: st
     if why := why_no_targets(classifier, rule):
         raise Unsupported(why)
     return choose_targets(class_logits(classifier, logits), labels, rule, seed)
+
+
+def note_moved(rules: Iterable[str], labels: Tensor) -> list[str]:
+    """A line for each rule that is one class, if images of that class get the next one for a target.
+
+    Args:
+        rules: "random", "3".
+        labels: of all images, shape (N,).
+    """
+    lines = []
+    for rule in dict.fromkeys(rules):
+        aim = class_of(rule)
+        count = 0 if aim is None else int((labels == aim).sum())
+        if count:
+            lines.append(
+                f"target {aim}: {count} of {len(labels)} images are of that class, and aim at the class after it"
+            )
+    return lines
 
 
 def choose_targets(logits: Tensor, labels: Tensor, rule: str, seed: int) -> Tensor:

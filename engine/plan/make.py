@@ -22,7 +22,7 @@ from ...adapters.models.remote.transport import Transport, check_token
 from ...adapters.models.room.isolating import NOT_ISOLATED
 from ...adapters.running.fit import check_one_target
 from ...adapters.running.judge import RULES
-from ...adapters.running.targets import class_of
+from ...adapters.running.targets import class_of, note_moved
 from ...adapters.user_file import is_file_name
 from ...errors import InvalidInput, MissingLibrary, ModelFailed, Unavailable, Unsupported
 from ..attack.at_saturation import check_saturation
@@ -213,9 +213,8 @@ def make_plan(
                 notes += note_repeated(loaded.inputs, loaded.labels)
             identity, spent = _identify(classifier, name, loaded)
             traffic += spent
-            chosen = tuple(loaded.names) if config.images else ()
-            digest, count = digests[id(loaded)][1], len(loaded.labels)
-            subject = ModelOnData(name, identity.digest, config.data, digest, count, chosen)
+            about = digests[id(loaded)][1], len(loaded.labels), tuple(loaded.names) if config.images else ()
+            subject = ModelOnData(name, identity.digest, config.data, *about)
             usable, useless = check_surrogates(config, loaded_surrogates, subject, classifier, loaded)
             fitted_on = None if fit is None else _describe_fit_data(fit.load(classifier, loaded), fit)
         except (ModelFailed, Unavailable, MissingLibrary, Unsupported, InvalidInput) as error:
@@ -231,14 +230,16 @@ def make_plan(
         notes += [*classifier.loading_notes, *note_hierarchies(config, classifier)]
         if name in spared:
             continue
-        measured = replace(config, measures=seal_groups(config, classifier))
         refused |= useless
+        measured = replace(config, measures=seal_groups(config, classifier))
         of_model: list[tuple[int, Cell]] = []
         for names, each in usable.items():
             asked = _cells(measured, subject, loaded.inputs[0].numel(), refused, {names: each}, fitted_on)
-            drawn = drawn_of(config, classifier, each.is_random)
             answered = answerable(asked, classifier, each.classifier, loaded, refused=lacking)
-            of_model += [(place, replace(cell, **drawn)) for place, cell in answered]
+            of_model += [
+                (place, replace(cell, **drawn_of(config, classifier, each.is_random))) for place, cell in answered
+            ]
+        notes += note_moved((cell.target for _, cell in of_model), loaded.labels)
         cells += arrange(config, of_model)
     unique = left_of({cell.key: cell for _, cell in cells}, lacking)
     vague = {each.identities: each.unknown for each in loaded_surrogates.values()}

@@ -179,8 +179,8 @@ def draw_optimality(counts: np.ndarray, distances: np.ndarray, best: np.ndarray)
     with np.errstate(invalid="ignore", divide="ignore"):  # of a replicate without an image
         area, least = sums[np.arange(len(sums)), 3 + place] / images, least / images
         optimality = 1 - (area - least) / (right / images * ends[place] - least)
-    whole = np.round(optimality) + 0.0  # not -0; sums round otherwise on each kind of processor
-    return np.where(np.abs(optimality - whole) < _ROUNDING, whole, optimality)
+        whole = np.round(optimality) + 0.0  # not -0; sums round otherwise on each kind of processor
+        return np.where(np.abs(optimality - whole) < _ROUNDING, whole, optimality)
 
 
 def _largest_drawn(counts: np.ndarray, values: np.ndarray) -> np.ndarray:

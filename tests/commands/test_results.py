@@ -124,7 +124,7 @@ def test_plain_output(world, run):
     assert out.splitlines()[0] == "Effect: mean over models; value [95 % interval] (images of all cells)"
     assert {"Cost", "Distortion"} <= {line.partition(":")[0] for line in out.splitlines()}
     code, out, _ = run("table", world[0], "--by", "models", "--bootstrap", "0")
-    assert out.splitlines()[0] == "Capability: mean over attacks; value (images)"
+    assert out.splitlines()[0] == "Capability: mean over attacks; value (images of all cells)"
     assert "RA_worst" in out
 
 

@@ -11,7 +11,7 @@ from davylamp.adapters.running.judge import distances_of
 from davylamp.engine.attack import turns
 from davylamp.engine.attack.best_of import best_of
 from davylamp.engine.portfolio import default_names
-from davylamp.errors import AttackFailed, InvalidInput, ModelDied, UnknownName, Unsupported
+from davylamp.errors import AttackFailed, InvalidInput, ModelDied, Unavailable, UnknownName, Unsupported
 
 PAIR = ("adv-lib:fmn", "foolbox:pgd")
 LINF = ThreatModel("linf")
@@ -423,7 +423,7 @@ def test_progress_adds_up_to_the_images(digits):
         (("adv-lib:fmn", "pgd"), {}, InvalidInput, "LIBRARY:NAME"),
         (("adv-lib:fmn", "art:nothing"), {}, UnknownName, "nothing"),
         (("adv-lib:fmn", "art:uap"), {}, Unsupported, "one perturbation for all images"),
-        (("adv-lib:fmn", "my.py:attack"), {}, Unsupported, "searched alone"),
+        (("adv-lib:fmn", "my.py:attack"), {}, Unavailable, "expected a Python file"),
         (("adv-lib:sigma-zero", "foolbox:pgd"), {}, Unsupported, "no norm in common"),
         (("adv-lib:ddn", "foolbox:pgd"), {}, Unsupported, "does not have norm linf"),
         (PAIR, {"overshoot": 0.1}, Unsupported, "none of adv-lib:fmn,foolbox:pgd has parameter overshoot"),

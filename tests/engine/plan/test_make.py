@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import davylamp
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import digest_data, digest_model
@@ -208,3 +209,19 @@ def test_images_that_repeat_are_said(digits):
     plan = make_plan(config, models={"one": digits.classifier, "two": digits.classifier}, data=twice)
     said = "3 of 6 images are the same as an earlier one, and intervals count them as others"
     assert [note for note in plan.notes if "same as" in note] == [said]
+
+
+def test_images_of_the_class_that_is_aimed_at_are_said(digits):
+    aim = int(digits.labels[0])
+    data = Data(digits.inputs, digits.labels, [str(place) for place in range(16)])
+    choices = [AttackChoice("foolbox:pgd", "linf", 0.1, target=target) for target in (str(aim), "random")]
+    plan = make_plan(Config(attacks=tuple(choices)), models={"net": digits.classifier}, data=data)
+    count = int((digits.labels == aim).sum())
+    said = f"target {aim}: {count} of 16 images are of that class, and aim at the class after it"
+    assert [note for note in plan.notes if "aim at" in note] == [said]
+    case, settings = digits, {"norm": "linf", "epsilon": 0.1, "target": aim, "steps": 2}
+    result = davylamp.run_attack("foolbox:pgd", case.classifier, case.inputs, case.labels, **settings)
+    compared = davylamp.compare("pgd", case.classifier, case.inputs, case.labels, libraries=["foolbox"], **settings)
+    assert said in result.notes
+    assert said in compared.notes
+    assert set(result.targets[digits.labels == aim].tolist()) == {(aim + 1) % 10}

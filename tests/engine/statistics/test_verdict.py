@@ -70,10 +70,10 @@ def test_all_pairs_of_a_comparison_together_err_in_a_twentieth_of_all_cases_at_m
 def test_what_is_needed_and_said_follows_the_number_of_pairs():
     for minimum_norm, tests in ((False, 1), (True, 2)):
         least = least_decisive(0.05 / 6 / tests)
-        told = verdict([1] * least, [0] * least, minimum_norm=minimum_norm, pairs=6)
-        assert (told.verdict, told.needed, told.detectable) == ("weaker", least, least)
-        assert told.level == pytest.approx(0.05 / 6 / tests)
-        assert told.correction.startswith(f"0.05 / {6 * tests} = ")
+        judgement = verdict([1] * least, [0] * least, minimum_norm=minimum_norm, pairs=6)
+        assert (judgement.verdict, judgement.needed, judgement.detectable) == ("weaker", least, least)
+        assert judgement.level == pytest.approx(0.05 / 6 / tests)
+        assert judgement.correction.startswith(f"0.05 / {6 * tests} = ")
         fewer = verdict([1] * (least - 1), [0] * (least - 1), minimum_norm=minimum_norm, pairs=6)
         assert fewer.text == "undecided: 1 more images needed"
     assert verdict([1] * 6, [0] * 6).correction == "0.05"
