@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from ...intervals import share_interval
-from ..statistics.bootstrap import FEWEST, resample
+from ..statistics.bootstrap import FEWEST, resample, tail_of
 
 REPLICATES = 1000
 
@@ -66,7 +66,8 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
         seed: random seed of the draws.
 
     Returns:
-        No interval (NaN) for fewer than 5 fooled images, nor where every pair agrees: a resample knows of no other.
+        Its interval is the expanded percentile one for as many images as are fooled (`tail_of`). None (NaN) for fewer
+        than 5 of them, nor where every pair agrees: a resample knows of no other.
     """
     value = area_under_curve(clean, adversarial[fooled])
     if fooled.sum() < FEWEST or value in (0.0, 1.0):
@@ -78,5 +79,6 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
     sums = np.einsum("rm,mn,rn->r", weights, above, counts, optimize=True)
     totals = weights.sum(1) * counts.sum(1)
     areas = sums[totals > 0] / totals[totals > 0]
-    low, high = np.quantile(areas, (0.025, 0.975))
+    tail = tail_of(int(fooled.sum()))
+    low, high = np.quantile(areas, (tail, 1 - tail))
     return Area(value, float(low), float(high))

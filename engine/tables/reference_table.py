@@ -47,7 +47,7 @@ def build_references(
     The envelope is the least distance of each image over all imported rows of the model and norm. `READINGS` say what
     the symbols are. Images that no imported row covers are left out everywhere, and of each row those that it knows
     nothing of (violations, crashes). Repeats with other seeds are averaged. Intervals are 95 %: of shares as in
-    `build_table`, all others percentile bootstrap intervals over the images.
+    `build_table`, all others expanded percentile bootstrap intervals over the images.
 
     Args:
         folder: a results folder, or what was read of it.

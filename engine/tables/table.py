@@ -101,8 +101,8 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
     as robust). A row is the mean of cell values, as CANARY has it: of attacks over the models, of models over the
     attacks of one threat model; repeats with other seeds are averaged first. With `pooled` it is the mean over the
     images of all its cells instead; metrics that are no mean over images stay means over cells. Intervals are 95 %:
-    those of shares (`is_share`) from `clustered_interval`, all others percentile bootstrap intervals over images: each
-    replicate draws the same images for every cell.
+    those of shares (`is_share`) from `clustered_interval`, all others expanded percentile bootstrap intervals over
+    images: each replicate draws the same images for every cell.
 
     Rows never mix threat models, parameters or data: what tells two rows apart beyond their labels is in `setting`.
     Labels, by attacks: `implementation`, `knowledge`, `norm`, `epsilon`, `targeted`, `setting`, `models`; by models:

@@ -105,7 +105,7 @@ def reproduction_latex(result: Mapping[str, Any], style: LatexStyle) -> str:
             f"{escape(result['source'])}: ours beside theirs{labels}.",
             f"{result['images']} images of {data}; budget: {escape(result['budget'])}.",
         ],
-        interval=r"95\,\% interval over images (Clopper--Pearson for shares, percentile bootstrap for the rest)",
+        interval=r"95\,\% interval over images (Clopper--Pearson for shares, else expanded percentile bootstrap)",
         made=made_now(set(), style),
         decimals={2: 3},
     )

@@ -18,6 +18,7 @@ from davylamp.engine.statistics.bootstrap import (
     draw_optimality,
     interval,
     resample,
+    tail_of,
 )
 
 INF = math.inf
@@ -57,6 +58,26 @@ def test_the_interval_covers_the_truth():
         estimate = interval(draw_means(resample(120, 400, trial), values[:, None])[0].ratio, 120)
         hits += estimate.low <= 0.4 <= estimate.high
     assert 0.90 < hits / 300 < 0.98
+
+
+def test_the_tails_are_those_of_students_interval():
+    """Of normal replicates with the spread that resampling sees, the ends are those of the t interval."""
+    for n in (2, 5, 10, 40, 1000):
+        seen = np.sqrt((n - 1) / n)  # of a standard deviation that is 1 with n - 1 below it
+        assert stats.norm.ppf(tail_of(n)) * seen == pytest.approx(stats.t.ppf(0.025, n - 1), rel=1e-9)
+    assert tail_of(0) == tail_of(1) == 0.025
+    assert tail_of(10**6) == pytest.approx(0.025, abs=1e-6)
+
+
+@pytest.mark.parametrize("n", [5, 10])
+def test_an_interval_of_few_images_covers_the_mean(n):
+    """Plain percentiles cover 85 % with 5 images, 90 % with 10."""
+    generator, hits = np.random.default_rng(n), 0
+    for trial in range(400):
+        draws = draw_means(resample(n, 1000, trial), generator.normal(size=(n, 1)))[0].ratio
+        estimate = interval(draws, n)
+        hits += estimate.low <= 0 <= estimate.high
+    assert stats.binomtest(hits, 400, 0.92, "less").pvalue > 0.01
 
 
 def test_means_are_over_the_defined_values():
