@@ -16,7 +16,7 @@ from ..statistics.shares import Share, clustered_interval, whole_shares
 from ..store.outcomes import Outcome, details
 from ..store.references import UNJUDGED, Reference
 from .groups import Group, differing
-from .symbols import rivals
+from .symbols import rivals, robust_of
 
 _NONE = Estimate(math.nan, math.nan, math.nan, 0)
 _LABELS = ("model", "implementation", "norm", "epsilon", "targeted", "setting", "images", "violations")
@@ -263,11 +263,14 @@ def _reference_optimality(run: Run, weights: np.ndarray, envelopes: Mapping[tupl
 
 
 def draw_points(points: Points, counts: Counts) -> Curve:
-    """The accuracy at 0 and at each budget: the share of images that are right when clean and shown to be robust."""
+    """The accuracy at 0 and at each budget: the share of images that are right when clean and shown to be robust.
+
+    Of a random model an image is robust in the share of its draws, as in tables, right when clean by their majority.
+    """
     first = points.runs[0][1][0].columns
     right = [first["attacked"][:, None]]
     for _, repeats in points.runs:
-        right.append(np.stack([outcome.columns["robust"] for outcome in repeats], axis=1))
+        right.append(np.stack([robust_of(outcome) for outcome in repeats], axis=1))
     budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
     shares = _stacked([clustered_interval(each) for each in right])
     return _curve(points.labels, "points", budgets, shares, len(right[0]), banded=len(counts(len(right[0]))) > 1)

@@ -102,7 +102,16 @@ def build_defence(
         )
         for labels, draws, shares, _ in every
     )
-    return Table("defence", _LABELS, tuple(kept), lines, tuple(outcomes.notes))
+    return Table("defence", _LABELS, tuple(kept), lines, (*outcomes.notes, *_how_judged(outcomes, (original, *names))))
+
+
+def _how_judged(outcomes: Outcomes, names: Sequence[str]) -> list[str]:
+    """A line where a random model is among those of these names: other tables have the shares of its draws."""
+    known = model_names(outcomes)
+    drawn = {known[each.cell.subject.key] for each in outcomes.done if "draws_fooled" in each.columns}
+    said = ", ".join(name for name in dict.fromkeys(names) if name in drawn)
+    line = f"{said}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
+    return [line] if said else []
 
 
 def _lines_of(

@@ -259,10 +259,8 @@ def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str]) -> l
     counting = [symbol for symbol in symbols if symbol in _COUNT_VIOLATIONS]
     if not counting or not any(group.labels["violations"] for group in groups):
         return []
-    return [
-        f"violations prove nothing about their images: {', '.join(counting)} count them as 0, the upper ends of their "
-        "intervals as 1"
-    ]
+    named = ", ".join(counting)
+    return [f"violations prove nothing: they count as 0 in {named}, and as 1 in the upper ends of the intervals"]
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:

@@ -11,6 +11,7 @@ from davylamp.engine import AttackChoice, Config, ResultsStore, evaluate, make_p
 from davylamp.engine.statistics.paired_tests import difference_interval
 from davylamp.engine.statistics.shares import clustered_interval
 from davylamp.engine.store.outcomes import read_outcomes
+from davylamp.engine.tables.budget_curves import build_curves
 from davylamp.engine.tables.defence_table import build_defence
 from davylamp.engine.tables.table import build_table
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
@@ -240,7 +241,7 @@ def test_intervals_reach_to_what_violations_may_hide(writer):
     worst = table.rows[0].metrics["RA_worst"]
     assert worst[:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(15, 20)[1]))
     assert table.notes == (
-        "violations prove nothing about their images: RA_worst count them as 0, the upper ends of their intervals as 1",
+        "violations prove nothing: they count as 0 in RA_worst, and as 1 in the upper ends of the intervals",
     )
 
 
@@ -456,6 +457,24 @@ def test_a_defence_against_the_metrics(writer, case):
     assert math.isnan(before["MRV"].value)
     assert "AMDV" not in table.symbols  # distances were not measured
     assert under["CAV"].value == pytest.approx(under["CRR"].value - under["CSR"].value)
+
+
+def test_a_random_defence_has_one_robust_accuracy_and_a_line_on_what_goes_by_majority(writer, case):
+    write_two(writer, case)
+    labels, _, other, _, other_adv = case
+    right, shares = other.argmax(1) == labels, torch.linspace(0.1, 0.9, 40).double()
+    drawn = {"draws_fooled": torch.where(right, shares, 0.0), "success": right & (shares > 0.5)}
+    defended = writer.clean("b+noise", other, labels)
+    writer.cell(defended, "foolbox:pgd", other, other_adv, labels, **drawn)
+    folder = writer.store.folder
+    (row,) = (row for row in build_table(folder, by="pairs", metrics=["RA"]).rows if row.labels["model"] == "b+noise")
+    expected = float((1 - shares)[right].sum()) / 40
+    (curve,) = (curve for curve in build_curves(folder).curves if curve.labels["model"] == "b+noise")
+    assert row.metrics["RA"].value == pytest.approx(expected)
+    assert (curve.accuracy[1], curve.low[1], curve.high[1]) == pytest.approx(row.metrics["RA"][:3])
+    said = "b+noise: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
+    assert said in build_defence(folder, "a", "b+noise").notes
+    assert not any("majority" in note for note in build_defence(folder, "a", "b").notes)
 
 
 def test_a_defence_that_changes_nothing_has_intervals_all_the_same(writer, case):
