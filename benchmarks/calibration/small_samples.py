@@ -30,7 +30,7 @@ NUMBERS: dict[str, tuple[Callable[[np.random.Generator, int], np.ndarray], float
 PAGE = Path(__file__).with_name("SMALL_SAMPLES.md")
 
 
-class Coverage(NamedTuple):
+class CoveredCase(NamedTuple):
     """How often what is printed covers, and plain percentiles, of the repeats with an interval."""
 
     title: str
@@ -39,7 +39,7 @@ class Coverage(NamedTuple):
     repeats: int
 
 
-def cover_means(name: str, n: int, repeats: int) -> Coverage:
+def cover_means(name: str, n: int, repeats: int) -> CoveredCase:
     """Means of n numbers."""
     draw, truth = NUMBERS[name]
     generator, printed, plain = np.random.default_rng((n, len(name))), 0, 0
@@ -48,10 +48,10 @@ def cover_means(name: str, n: int, repeats: int) -> Coverage:
         estimate, (low, high) = interval(drawn, n), bands(drawn[:, None])
         printed += estimate.low <= truth <= estimate.high
         plain += low[0] <= truth <= high[0]
-    return Coverage(f"mean, {name}, n = {n}", int(printed), int(plain), repeats)
+    return CoveredCase(f"mean, {name}, n = {n}", int(printed), int(plain), repeats)
 
 
-def cover_areas(images: int, fooled: int, shift: float, repeats: int) -> Coverage:
+def cover_areas(images: int, fooled: int, shift: float, repeats: int) -> CoveredCase:
     """Areas under the ROC curve of normal scores, those of examples shifted."""
     generator, chosen = np.random.default_rng((images, fooled)), np.arange(images) < fooled
     truth = float(norm.cdf(shift / math.sqrt(2)))
@@ -69,16 +69,16 @@ def cover_areas(images: int, fooled: int, shift: float, repeats: int) -> Coverag
         ]
         low, high = np.nanquantile(areas, (0.025, 0.975))
         plain += low <= truth <= high
-    return Coverage(f"area {truth:.3f}, {fooled} of {images} images fooled", printed, plain, shown)
+    return CoveredCase(f"area {truth:.3f}, {fooled} of {images} images fooled", printed, plain, shown)
 
 
-def measure(repeats: int) -> list[Coverage]:
+def measure(repeats: int) -> list[CoveredCase]:
     """Every case."""
     means = [cover_means(name, n, repeats) for name in NUMBERS for n in SIZES]
     return means + [cover_areas(*case, max(2, repeats // 5)) for case in DETECTORS]
 
 
-def page_of(lines: list[Coverage]) -> str:
+def page_of(lines: list[CoveredCase]) -> str:
     """The table as Markdown."""
     rows = [
         f"| {line.title} | {line.printed / max(line.repeats, 1):.3f} | {line.plain / max(line.repeats, 1):.3f} | "
@@ -93,7 +93,7 @@ def page_of(lines: list[Coverage]) -> str:
     return "\n".join(["# Intervals that rest on few images", "", about, "", *head, *rows, ""])
 
 
-def _ends(line: Coverage) -> str:
+def _ends(line: CoveredCase) -> str:
     ends = binomtest(line.printed, max(line.repeats, 1)).proportion_ci()
     return f"{ends.low:.3f} to {ends.high:.3f}"
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy import stats
 from torch import nn
 
 import davylamp
@@ -145,16 +146,18 @@ def test_alexnets_means_over_five_severities_are_no_baseline_of_two(folder, by):
 
 def test_the_interval_draws_images(models, images, folder):
     counts = resample(12, 200, 3).astype(float)
+    tail = stats.norm.cdf(stats.t.ppf(0.025, 11) * np.sqrt(12 / 11))  # expanded percentiles
+    first, last = int(np.ceil(200 * tail)) - 1, int(np.ceil(200 * (1 - tail))) - 1
     wrong = np.array([[errors(models["first"], images, each, level) for level in LEVELS] for each in NAMES])
     drawn = np.sort((counts @ wrong.reshape(-1, 12).T / 12).reshape(-1, 3, 2).sum(2).mean(1)[1:])
     table = build_corruptions(folder, bootstrap=200, seed=3)
     estimate = next(row for row in table.rows if row.labels["model"] == "first").metrics["mCE"]
-    assert (estimate.low, estimate.high) == pytest.approx((drawn[4], drawn[194]))
+    assert (estimate.low, estimate.high) == pytest.approx((drawn[first], drawn[last]))
     clean = (models["first"].predict_logits(images.inputs).argmax(1) != images.labels).double().numpy()
     rates = (counts @ wrong.reshape(-1, 12).T / 12).reshape(-1, 3, 2)
     rises = np.sort((rates - (counts @ clean / 12)[:, None, None]).sum(2).mean(1)[1:])
     relative = next(row for row in table.rows if row.labels["model"] == "first").metrics["RmCE"]
-    assert (relative.low, relative.high) == pytest.approx((rises[4], rises[194]))
+    assert (relative.low, relative.high) == pytest.approx((rises[first], rises[last]))
     assert np.isnan(build_corruptions(folder, bootstrap=0).rows[0].metrics["mCE"].low)
 
 
