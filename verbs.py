@@ -396,6 +396,7 @@ def evaluate(  # noqa: PLR0913 - as run_attack
         notes += [f"{name}: {model.precision_note}" for name, model in (given or {}).items() if model.precision_note]
         notes += [*list_unreachable(plan.cells), *list_repeated_draws(plan.cells)]
         notes += [*list_changed(store, plan.subjects), *plan.notes]
+        notes += [f"left out: {name}: {reason}" for name, reason in plan.failed.items()]
         summary = evaluate_plan(plan, store, executor=executor)
         notes += [*list_model_hints(store, plan.subjects), summary.traffic.line]
         return Evaluation(out, summary, tuple(filter(None, notes)))

@@ -119,6 +119,8 @@ def read_radius(value: Any) -> Any:
 
 def read_radii(value: Any) -> list[Any]:
     """One radius or several, as `read_radius` has each; InvalidInput for an empty list."""
+    if len(getattr(value, "shape", ())) == 1 and hasattr(value, "tolist"):  # an array or a tensor of several
+        value = value.tolist()
     several = list(value) if isinstance(value, (list, tuple)) else [value]
     if not several:
         raise InvalidInput("expected epsilon as one radius or several, got an empty list")

@@ -118,8 +118,10 @@ def _model_line(row: Any, pairs: Any) -> str:
 
 def _undecided(pairs: Any) -> str:
     """Of which attacks some results prove nothing, and how many."""
-    broken = {pair.labels["implementation"]: pair.labels["violations"] for pair in pairs if pair.labels["violations"]}
-    return "".join(f"; {count} results of {name} prove nothing" for name, count in broken.items())
+    broken: Counter[str] = Counter()
+    for pair in pairs:
+        broken[pair.labels["implementation"]] += pair.labels["violations"]
+    return "".join(f"; {count} results of {name} prove nothing" for name, count in broken.items() if count)
 
 
 def _runs(pair: Any) -> str:

@@ -249,7 +249,8 @@ class Classifier(nn.Module):
         count, name = len(inputs), f"the model {self.name}"
         with self.surroundings, user_code(name):
             output = self.model(inputs)
-        output, taken = take_logits(output, name, count, self.num_classes or self.answers.classes)
+        classes, of_labels = self.num_classes or self.answers.classes, self.outputs == "labels"
+        output, taken = take_logits(output, name, count, classes, labels=of_labels)
         if self.answers.kind is None:
             self.answers.see(output, lambda: self._ask_about_noise(inputs))
         logits = self.answers.read(output, count, self.num_classes, name)

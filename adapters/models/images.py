@@ -64,6 +64,6 @@ def read_labels(labels: Any, count: int) -> Tensor:
         if array.dtype.kind not in "biuf":
             got = str(array.flat[0]) if array.dtype.kind == "U" and array.size else labels
             raise wrong_type(f"labels as class numbers, a tensor or an array of shape ({count},)", got)
-        labels = torch.from_numpy(array)
+        labels = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("=")))  # also of other byte orders
     check_form_of_labels(labels, count)
     return labels

@@ -17,7 +17,9 @@ _BATCHES = (2, 16)  # images that a model is asked about which fails on one
 _SECONDS = 2.0  # that a model which fails is asked what it wants instead
 
 
-def take_logits(output: Any, name: str, count: int, classes: int | None = None) -> tuple[Tensor, str]:
+def take_logits(
+    output: Any, name: str, count: int, classes: int | None = None, *, labels: bool = False
+) -> tuple[Tensor, str]:
     """The logits in a model's output, and how they were chosen ("" for a plain tensor).
 
     `.logits` of a dataclass, a named tuple or a ModelOutput; `["logits"]` (or `out`, `output`) of a dict, or its only
@@ -28,6 +30,7 @@ def take_logits(output: Any, name: str, count: int, classes: int | None = None) 
         name: of the model, for messages.
         count: how many images it was asked about.
         classes: how many it has, where that is known.
+        labels: it is said to give labels: the first tensor of a tuple.
 
     Raises:
         ModelFailed: if there is no tensor to take, or more than one without a name.
@@ -46,7 +49,7 @@ def take_logits(output: Any, name: str, count: int, classes: int | None = None) 
     if not tensors:
         got = f"{kind} of {', '.join(type(part).__name__ for part in parts)}" if parts else kind
         raise ModelFailed(f"{name}: expected logits of shape (N, classes) as a tensor, got {got}")
-    taken = _place_of_logits(tensors, kind, name, count, classes)
+    taken = next(iter(tensors)) if labels else _place_of_logits(tensors, kind, name, count, classes)
     which = "first tensor" if taken == next(iter(tensors)) else "tensor of shape (N, classes)"
     shapes = ", ".join(str(tuple(part.shape)) for place, part in tensors.items() if place != taken)
     others = f" (left out: {shapes})" if shapes else ""
@@ -69,7 +72,19 @@ def _place_of_logits(tensors: dict[int, Tensor], kind: str, name: str, count: in
             f"{', '.join(map(str, shapes))}; return the logits alone, by a wrapper with model(x)[{likely[-1]}] or "
             f"whichever they are{known}"
         )
-    return (fitting if len(likely) > 1 else [*likely, *tensors])[0]
+    taken = (fitting if len(likely) > 1 else [*likely, *tensors])[0]
+    before = next((each for place, each in tensors.items() if place < taken and _may_be_one_logit(each, count)), None)
+    if before is not None and tensors[taken].shape[1] != classes:
+        raise ModelFailed(
+            f"{name}: expected one tensor that could be the logits, got a {kind} with {tuple(before.shape)} before "
+            f"{tuple(tensors[taken].shape)}; return the logits alone ({of_one_logit(before)}), or give the module the "
+            "attribute num_classes"
+        )
+    return taken
+
+
+def _may_be_one_logit(output: Tensor, count: int) -> bool:
+    return output.is_floating_point() and tuple(output.shape) in ((count,), (count, 1))
 
 
 def _from_mapping(output: Mapping[Any, Any], kind: str, name: str) -> tuple[Tensor, str]:

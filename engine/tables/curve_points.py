@@ -198,7 +198,9 @@ def draw_run(
             half.append(draw_half_distortion(drawn, falls[kept], fits[-1].value))
             optimality.append(draw_optimality(drawn, outcome.columns["distance"][kept], nearest))
     lasting = [_lasting(falls, kept) for falls, kept in zip(run.falls, proven, strict=True)]
-    curve = _step_curve(run.labels, grid, lasting, banded=len(weights) > 1)
+    able = [np.where(kept | (falls == 0), falls, math.inf) for falls, kept in zip(run.falls, proven, strict=True)]
+    hidden = able if not all(kept.all() for kept in proven) else ()
+    curve = _step_curve(run.labels, grid, lasting, banded=len(weights) > 1, able=hidden)
     tensors = [torch.tensor(falls[kept]) for falls, kept in zip(run.falls, proven, strict=True) if kept.any()]
     if not tensors:
         return curve
@@ -267,13 +269,15 @@ def draw_points(points: Points, counts: Counts) -> Curve:
 
     Of a random model an image is robust in the share of its draws, as in tables, right when clean by their majority.
     """
-    first = points.runs[0][1][0].columns
-    right = [first["attacked"][:, None]]
+    right = points.runs[0][1][0].columns["attacked"]
+    shares = [clustered_interval(right[:, None])]
     for _, repeats in points.runs:
-        right.append(np.stack([robust_of(outcome) for outcome in repeats], axis=1))
+        share = clustered_interval(np.stack([robust_of(outcome) for outcome in repeats], axis=1))
+        able = np.stack([np.where(each.columns["violated"], 1, robust_of(each)) for each in repeats], axis=1)
+        shares.append(share._replace(high=clustered_interval(able).high))  # a violation may hide either
     budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
-    shares = _stacked([clustered_interval(each) for each in right])
-    return _curve(points.labels, "points", budgets, shares, len(right[0]), banded=len(counts(len(right[0]))) > 1)
+    banded = len(counts(len(right))) > 1
+    return _curve(points.labels, "points", budgets, _stacked(shares), len(right), banded=banded)
 
 
 def round_budgets(top: float, *, log: bool) -> tuple[float, ...]:
@@ -298,14 +302,27 @@ def _lasting(falls: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.where(known, falls, np.minimum(falls, np.finfo(float).tiny))
 
 
-def _step_curve(labels: dict[str, Any], budgets: np.ndarray, lasting: Sequence[np.ndarray], *, banded: bool) -> Curve:
-    """A curve from the budget that each image is right below, (n,) for each repeat."""
+def _step_curve(
+    labels: dict[str, Any],
+    budgets: np.ndarray,
+    lasting: Sequence[np.ndarray],
+    *,
+    banded: bool,
+    able: Sequence[np.ndarray] = (),
+) -> Curve:
+    """A curve from the budget that each image is right below, (n,) for each repeat; `able`: the most it may be."""
+    share = _right_at(budgets, lasting)
+    if able:
+        share = share._replace(high=_right_at(budgets, able).high)
+    return _curve(labels, "distances", budgets, share, len(lasting[0]), banded=banded)
+
+
+def _right_at(budgets: np.ndarray, lasting: Sequence[np.ndarray]) -> Share:
+    """The share of the images that are right at each budget."""
     if len(lasting) == 1:
         ordered, images = np.sort(lasting[0]), len(lasting[0])
-        share = whole_shares(images - np.searchsorted(ordered, budgets, side="right"), images)
-    else:
-        share = _stacked([clustered_interval(np.stack(lasting, 1) > budget) for budget in budgets])
-    return _curve(labels, "distances", budgets, share, len(lasting[0]), banded=banded)
+        return whole_shares(images - np.searchsorted(ordered, budgets, side="right"), images)
+    return _stacked([clustered_interval(np.stack(lasting, 1) > budget) for budget in budgets])
 
 
 def _stacked(shares: Sequence[Share]) -> Share:

@@ -163,7 +163,12 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
         lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
     uneven = uneven_rows(groups, mixed=mixed) if by == "models" else []
-    notes = outcomes.notes + uneven + _why_empty(outcomes, symbols) + _what_violations_count(groups, symbols)
+    notes = (
+        outcomes.notes
+        + uneven
+        + _why_empty(outcomes, symbols)
+        + _what_violations_count(groups, symbols, intervals=bool(drawn.bootstrap))
+    )
     notes += _why_no_interval(lines) if drawn.bootstrap else []
     return Table(by, tuple(groups[0].labels), symbols, tuple(lines), tuple(notes))
 
@@ -254,13 +259,13 @@ def _worst(parts: list[list[Outcome]], undecided: float = 0) -> np.ndarray:
     return np.minimum.reduce([np.where(each.columns["violated"], undecided, robust_of(each)) for each in every])
 
 
-def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str]) -> list[str]:
+def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, intervals: bool) -> list[str]:
     """A line on what violations count as, where there are any and a metric is about them."""
     counting = [symbol for symbol in symbols if symbol in _COUNT_VIOLATIONS]
     if not counting or not any(group.labels["violations"] for group in groups):
         return []
-    named = ", ".join(counting)
-    return [f"violations prove nothing: they count as 0 in {named}, and as 1 in the upper ends of the intervals"]
+    ends = ", and as 1 in the upper ends of the intervals" if intervals else ""
+    return [f"violations prove nothing: they count as 0 in {', '.join(counting)}{ends}"]
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ...engine.checks.check_folder import Check
+from ...engine.store.frames import list_left_out
 from ...engine.store.outcomes import Outcomes
 from ...intervals import share_interval
 from .blocks import Said
@@ -14,6 +15,8 @@ FEW = 0.1  # half the interval of a share of one half: with more images it is na
 def list_missing(outcomes: Outcomes, checks: Sequence[Check]) -> tuple[Said, ...]:
     """A sentence for each thing that a reader of a finished evaluation would expect and that is not there."""
     lines = [Said(line, "warn", "provenance") for line in write_caveats(outcomes)]
+    left_out = list_left_out(outcomes.store.folder)
+    lines += [Said(f"Left out: {name}: {reason}.", "warn", "provenance") for name, reason in left_out.items()]
     lines += [Said(line, "warn") for line in _few_images(outcomes)]
     unknown = [check for check in checks if check.state == "unknown"]
     not_run = sum("--run" in check.advice or check.detail == "not run yet" for check in unknown)
@@ -22,7 +25,7 @@ def list_missing(outcomes: Outcomes, checks: Sequence[Check]) -> tuple[Said, ...
         text = f"{not_run} of {len(checks)} checks were not run: `davylamp check FOLDER --run`." if not_run else ""
         text += f" {rest} {'more' if not_run else f'of {len(checks)} checks'} cannot be decided from these records."
         lines.append(Said(text.strip() if rest else text, "unknown", "trust"))
-    if not (outcomes.failed or outcomes.running or outcomes.waiting or outcomes.damaged):
+    if not (left_out or outcomes.failed or outcomes.running or outcomes.waiting or outcomes.damaged):
         lines.insert(0, Said(f"No cell is missing: all {len(outcomes.done)} have a result.", "pass"))
     return tuple(lines)
 

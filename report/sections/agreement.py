@@ -196,7 +196,8 @@ def _row(folder: Folder, outcome: Outcome, about: Mapping[tuple[str, str], About
     attacked, success = columns["attacked"], columns["success"]
     count, fooled = int(attacked.sum()), int(success.sum())
     total = float(_fooled_of(columns).sum())
-    share, (low, high) = total / count if count else float("nan"), share_interval(total, count)
+    share, hidden = total / count if count else float("nan"), int((attacked & columns["violated"] & ~success).sum())
+    low, high = share_interval(total, count)[0], share_interval(total + hidden, count)[1]  # as in tables
     distances, findings = columns["distance"][success], about[cell.attack, cell.threat_model.norm].findings
     return (
         folder.model(outcome),

@@ -84,7 +84,7 @@ def draw_standing(standing: Standing, place: int) -> Bars:
         if any(bar.mark is not None for bar in bars):
             legend.append(("mark", "clean accuracy"))
     if any(each.kept.undecided for each in standing.places):
-        text = "of the decided images; the interval reaches to all or none of the others fooled"
+        text = "of the decided images; the interval reaches to all or none of the undecided fooled"
         legend[0] = ("bar", f"{legend[0][1]}: {text}")
     if any(bar.faint for bar in bars):
         legend.append(("faint", f"significantly different from the first{' ones' * (standing.tied > 1)} (paired test)"))

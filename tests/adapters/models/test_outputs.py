@@ -69,7 +69,6 @@ def score(inputs):
             lambda z: (z[:, :, None, None], z, z.sum(), [z]),
             "took the tensor of shape (N, classes) of the tuple that the model m returns (left out: (3, 5, 1, 1), ())",
         ),
-        (lambda z: (z[:, :1], z), "took the tensor of shape (N, classes) of the tuple"),
         (lambda z: (z.argmax(1), z), "took the tensor of shape (N, classes) of the tuple"),
         (lambda z: {"logits": z, "loss": z.sum()}, "took the entry 'logits' of the dict"),
         (lambda z: {"out": z, "aux": z * 0}, "took the entry 'out' of the dict"),
@@ -106,6 +105,19 @@ def test_of_two_tensors_that_could_be_logits_none_is_guessed(wrap, words):
         model(lambda x: wrap(score(x))).check(IMAGES)
     assert words in str(caught.value)
     assert ("num_classes" in str(caught.value)) == ("(3, 20)" in words)
+
+
+@pytest.mark.parametrize("one", [lambda z: z[:, :1], lambda z: z[:, 0]])
+def test_one_logit_before_features_is_not_passed_over(one):
+    """A model of two classes that gives (logit, features); with num_classes the logits behind a value are meant."""
+    with pytest.raises(ModelFailed, match=r"before \(3, 5\); return the logits alone \(of one logit z return torch"):
+        model(lambda x: (one(score(x)), score(x))).check(IMAGES)
+    assert torch.equal(model(lambda x: (one(score(x)), score(x)), num_classes=5).check(IMAGES), score(IMAGES))
+
+
+def test_said_labels_are_the_first_tensor():
+    said = model(lambda x: (score(x).argmax(1), score(x).flip(1)), outputs="labels", num_classes=5)
+    assert torch.equal(said.check(IMAGES).argmax(1), score(IMAGES).argmax(1))
 
 
 def test_of_two_tensors_that_of_so_many_classes_is_taken():

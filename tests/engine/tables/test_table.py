@@ -236,9 +236,13 @@ def test_intervals_reach_to_what_violations_may_hide(writer):
     (row,) = build_table(writer.store.folder, by="pairs", metrics=["MR", "RA"]).rows
     assert row.metrics["MR"][:3] == pytest.approx((0.05, share_interval(1, 20)[0], share_interval(9, 20)[1]))
     assert row.metrics["RA"][:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(19, 20)[1]))
+    (curve,) = build_curves(writer.store.folder).curves
+    assert (curve.accuracy[1], curve.low[1], curve.high[1]) == pytest.approx(row.metrics["RA"][:3])
     attack("art:pgd", places >= 16)  # which fools 4 of those that prove nothing under the first
     table = build_table(writer.store.folder, by="models", metrics=["RA_worst"])
     worst = table.rows[0].metrics["RA_worst"]
+    bare = build_table(writer.store.folder, by="models", metrics=["RA_worst"], bootstrap=0)
+    assert bare.notes == ("violations prove nothing: they count as 0 in RA_worst",)
     assert worst[:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(15, 20)[1]))
     assert table.notes == (
         "violations prove nothing: they count as 0 in RA_worst, and as 1 in the upper ends of the intervals",
