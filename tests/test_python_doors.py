@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,6 +10,7 @@ from torch import nn
 import davylamp
 from davylamp.adapters import Classifier, ThreatModel
 from davylamp.errors import DavylampError, InvalidInput, UnknownName, WrongType
+from davylamp.report.page.build import build_report
 
 SEVEN = 7
 BAD = (
@@ -219,3 +221,35 @@ def test_why_a_model_may_get_nothing_right_is_said(small):
     net, images, labels = small
     result = davylamp.run_attack("foolbox:fgsm", net, images, (labels + 1) % 5, norm="linf", epsilon=0.1)
     assert any("0 of 4 images are classified correctly" in note for note in result.notes)
+
+
+def test_a_model_that_is_left_out_is_said(small, tmp_path):
+    """Labels of four classes fit one of two models; the page does not call the folder complete."""
+    model, images, labels = small
+    wider = nn.Sequential(nn.Flatten(), nn.Linear(images[0].numel(), 9))
+    labels = torch.full_like(labels, 8)
+    done = davylamp.evaluate(
+        {"few": model, "many": wider}, images, labels, attacks="foolbox:fgsm", norm="linf", epsilon=0.1, out=tmp_path
+    )
+    said = [note for note in done.notes if note.startswith("left out: few: expected labels")]
+    assert len(said) == 1
+    page = build_report(tmp_path)
+    assert "No cell is missing" not in page
+    assert "Left out: few: expected labels" in page
+
+
+@pytest.mark.parametrize("change", [lambda y: y.numpy()[::-1].copy()[::-1], lambda y: y.numpy().astype(">i8")])
+def test_labels_of_any_layout_are_taken(small, change):
+    model, images, labels = small
+    plain = davylamp.run_attack("foolbox:fgsm", model, images, labels, norm="linf", epsilon=0.1)
+    other = davylamp.run_attack("foolbox:fgsm", model, images, change(labels), norm="linf", epsilon=0.1)
+    assert torch.equal(plain.adv_inputs, other.adv_inputs)
+
+
+def test_radii_may_be_an_array(small, tmp_path):
+    model, images, labels = small
+    for place, radii in enumerate((np.array([0.1, 0.2]), torch.tensor([0.1, 0.2], dtype=torch.double))):
+        done = davylamp.evaluate(
+            model, images, labels, attacks="foolbox:fgsm", norm="linf", epsilon=radii, out=tmp_path / str(place)
+        )
+        assert sorted(davylamp.load(done.folder)["epsilon"].unique()) == [0.1, 0.2]

@@ -40,6 +40,8 @@ def test_the_last_lines_count_what_the_records_have(writer):
     cells.append(attack("art:square", places < 0, violated=places > 14))
     line, *_ = lines_of(writer, *cells)
     assert "(worst case; 5 results of art:square prove nothing)" in line
+    attack("art:square", places < 0, violated=places > 16, parameters={"max_queries": 5})
+    assert "8 results of art:square prove nothing)" in lines_of(writer, *cells)[0]
     low, high = share_interval(7, 20)[0], share_interval(12, 20)[1]  # 15 to 19 of 20 by nothing: these may be robust
     assert f"robust accuracy 0.35{KEPT}[{low:.2f},{KEPT}{high:.2f}]" in line
 
