@@ -95,7 +95,7 @@ def threat_of(group: Group) -> str:
 
 def _stand(threat: str, groups: Sequence[Group], guessing: Collection[str], outcomes: Outcomes) -> Standing:
     rules = groups[0].parts[0][0].cell.threat_model
-    norm = "" if rules.epsilon is not None else rules.norm
+    norm = "" if rules.epsilon is not None or rules.norm == "unrestricted" else rules.norm
     sound = [group for group in groups if group.parts[0][0].cell.subject.key not in guessing]
     nothing = Standing(threat, (), "", 0, {}, 0, norm, rules.targeted, equivalent=False)
     if not sound:

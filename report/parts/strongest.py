@@ -81,6 +81,15 @@ def sign_test(first: Contender, other: Contender, *, sided: bool) -> float:
     return mcnemar(more, ~more)
 
 
+def count_compared(first: Contender, other: Contender) -> int:
+    """Images that both attacked by the rules, on any model."""
+    count = 0
+    for data in {data for data, _ in first.fooled}:
+        known = [~np.isnan(first.fooled[key] - other.fooled[key]) for key in first.fooled if key[0] == data]
+        count += int(np.logical_or.reduce(known).sum())
+    return count
+
+
 def _judge(threat: str, groups: Sequence[Group]) -> Said:
     order = rank_attacks(groups)
     targeted = groups[0].parts[0][0].cell.threat_model.targeted
@@ -98,8 +107,7 @@ def _judge(threat: str, groups: Sequence[Group]) -> Said:
     text = f"{text}; {threat}{', ranked by how often the target is reached' if targeted else ''}."
     if len(order) == 1:
         return Said(text, lead=lead, proof=f"No other attack was run on the same models.{fewer}", link="leaderboard")
-    images = sum({data: len(values) for (data, _), values in first.fooled.items()}.values())
-    proof = f"{_compare(tied, order[len(tied) :], images)}.{_broken_others(order[len(tied) :])}{fewer}"
+    proof = f"{_compare(tied, order[len(tied) :])}.{_broken_others(order[len(tied) :])}{fewer}"
     return Said(text, lead=lead, proof=proof, link="leaderboard")
 
 
@@ -124,8 +132,21 @@ def _name_first(tied: Sequence[Contender], *, alone: bool, targeted: bool) -> tu
     return lead, f"tie{'' if alone else ' for the first place'}: each {does} ({known})"
 
 
-def _compare(tied: Sequence[Contender], rest: Sequence[Contender], images: int) -> str:
+def _compare(tied: Sequence[Contender], rest: Sequence[Contender]) -> str:
+    """What tests say of those that share an image with the first, and of which no image says anything."""
+    first, others = tied[0], [*tied[1:], *rest]
+    apart = [each.name for each in others if not count_compared(first, each)]
+    more = f" and {len(apart) - _NAMED} more" if len(apart) > _NAMED else ""
+    lacking = f"No image is decided both under {first.name} and under {', '.join(apart[:_NAMED])}{more}: no test"
+    if len(apart) == len(others):
+        return lacking
+    tested = [[each for each in those if each.name not in apart] for those in (tied, rest)]
+    return _test(*tested) + (f". {lacking}" if apart else "")
+
+
+def _test(tied: Sequence[Contender], rest: Sequence[Contender]) -> str:
     """Whether those behind are told from all that share the first place; or whether these are from one another."""
+    images = min(count_compared(tied[0], each) for each in (*tied[1:], *rest))
     within = [sign_test(tied[0], each, sided=False) for each in tied[1:]]
     tests = [max(sign_test(first, other, sided=True) for first in tied) for other in rest]
     largest, level = max([*within, *tests]), SIGNIFICANT / len([*within, *tests])

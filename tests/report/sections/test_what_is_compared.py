@@ -359,3 +359,14 @@ def test_a_targeted_search_is_said_to_reach_its_target(tmp_path):
     (standing,), (line,) = answers(folder(tmp_path, *done))
     assert line.startswith("B needs the largest change to the target over its 20 images: median 1.75")
     assert draw_standing(standing, 0).caption.startswith("Change that drives a model to the target")
+
+
+def test_where_no_image_or_few_are_decided_under_both_attacks_that_is_said(tmp_path):
+    pgd, fgsm = (cell("a", name) for name in ("foolbox:pgd", "torchattacks:fgsm"))
+    nothing = folder(tmp_path / "0", outcome(pgd, ALL), outcome(fgsm, NONE, violated=ALL))
+    (said,) = judge_strongest(nothing)
+    assert "No image is decided both under foolbox:pgd and under torchattacks:fgsm: no test." in said.proof
+    assert "p =" not in said.proof
+    few = folder(tmp_path / "1", outcome(pgd, ALL), outcome(fgsm, NONE, violated=~first(4)))
+    (said,) = judge_strongest(few)
+    assert "sign test p = 0.12; 4 images are too few for a significant difference: at least 6 are needed" in said.proof
