@@ -5,14 +5,12 @@ Those that attack let the process keep freed memory (`keep_freed_memory`): witho
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, overload
 
-import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor, nn
 
 from .adapters import AttackResult, Classifier, Implementation, ThreatModel, implementations_of
@@ -32,16 +30,15 @@ from .adapters.arguments import (
 from .adapters.catalogue.customary import choose_threat_model
 from .adapters.catalogue.lookup import ATTACKS, find_library, row_of
 from .adapters.catalogue.step_size import resolve_step
-from .adapters.data.datasets import Data, corrupt, load_data
+from .adapters.data.datasets import corrupt, load_data
 from .adapters.libraries.user.apart import attacks_apart
 from .adapters.models.borrowed import borrowed
 from .adapters.models.ensemble import ensemble_of
-from .adapters.models.images import check_images, read_labels
+from .adapters.models.images import read_labels
 from .adapters.models.outputs import explain_accuracy
 from .adapters.models.remote.kept_answers import FILE as ANSWERS
 from .adapters.models.remote.traffic import traffic_of
 from .adapters.models.zoo.load import check_device, load_model
-from .adapters.parameters import FOREIGN, PARAMETERS
 from .adapters.running.draws import clean_logits
 from .adapters.running.fit import Fitted
 from .adapters.running.fit import fit_attack as fit_row
@@ -69,6 +66,17 @@ from .engine.training.harden import Hardened
 from .engine.training.harden import harden as harden_classifier
 from .engine.training.prepare import base_name, prepare_training
 from .errors import InvalidInput, UnknownName
+from .handed_over import (
+    lend_models,
+    list_choices,
+    list_modules,
+    name_surrogates,
+    split_settings,
+    take_data,
+    take_fit_data,
+    take_images,
+    take_labelled,
+)
 from .memory import keep_freed_memory
 from .placing import FREE, WIDTH, Asking, place_models, read_baseline
 from .scoring import Placement, Ranking
@@ -101,7 +109,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     threat_model: ThreatModel | None = None,
     *,
     norm: str | None = None,
-    epsilon: float | None = None,
+    epsilon: float | str | None = None,
     target: str = "",
     surrogate: nn.Module | Iterable[nn.Module] | None = None,
     **parameters: Any,
@@ -133,7 +141,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     """
     keep_freed_memory()
     row, epsilon, target = row_of(attack), read_radius(epsilon), read_target(target)
-    (inputs, rounded), seed = _images(inputs), read_seed(parameters.get("seed", 0))
+    (inputs, rounded), seed = take_images(inputs), read_seed(parameters.get("seed", 0))
     labels = read_labels(labels, len(inputs))
     rules = _rules(threat_model, [row], inputs, norm, epsilon, target)
     parameters = resolve_step(parameters, rules.epsilon)
@@ -144,7 +152,7 @@ def run_attack(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         classifier, asked_model = stack.enter_context(borrowed(model)), None
         before = traffic_of(classifier)
         if surrogate is not None:
-            asked_model = ensemble_of([stack.enter_context(borrowed(each)) for each in _modules(surrogate)])
+            asked_model = ensemble_of([stack.enter_context(borrowed(each)) for each in list_modules(surrogate)])
         if rules.targeted and "targets" not in parameters:
             logits = clean_logits(asked_model or classifier, inputs, labels)
             rule = target or "second-likely"
@@ -168,7 +176,7 @@ def fit_attack(
     labels: Any,
     *,
     norm: str | None = None,
-    epsilon: float | None = None,
+    epsilon: float | str | None = None,
     target: int | None = None,
     **parameters: Any,
 ) -> Fitted:
@@ -189,8 +197,8 @@ def fit_attack(
         DavylampError: as `davylamp.adapters.running.fit.fit_attack`.
     """
     keep_freed_memory()
-    row, images = row_of(attack), _images(inputs)[0]
-    goal = None if target is None else read_whole(target, "target as a class number", 0, 2**31 - 1)
+    row, images = row_of(attack), take_images(inputs)[0]
+    goal = None if target is None else read_whole(target, "target as a class number", 0, _MOST)
     rules = _rules(None, [row], images, norm, read_radius(epsilon), read_target(goal))
     labels = read_labels(labels, len(images))
     with borrowed(model) as classifier:
@@ -205,7 +213,7 @@ def compare(  # noqa: PLR0913 - as run_attack
     threat_model: ThreatModel | None = None,
     *,
     norm: str | None = None,
-    epsilon: float | None = None,
+    epsilon: float | str | None = None,
     target: str = "",
     libraries: Iterable[str] = (),
     beside: Iterable[Any] = (),
@@ -246,7 +254,7 @@ def compare(  # noqa: PLR0913 - as run_attack
     keep_freed_memory()
     epsilon, target, seed = read_radius(epsilon), read_target(target), read_seed(seed)
     rows = _rows(attack, libraries, repaired=repaired, norm=norm)
-    inputs, rounded = _images(inputs)
+    inputs, rounded = take_images(inputs)
     labels = read_labels(labels, len(inputs))
     rules = _rules(threat_model, rows, inputs, norm, epsilon, target)
     if isinstance(attack, str) and is_search(attack) and threat_model is None and epsilon is None:
@@ -371,13 +379,13 @@ def evaluate(  # noqa: PLR0913 - as run_attack
     keep_freed_memory()
     part = read_text(part, 'a part as text, such as "3/64"')
     chosen_part, workers = read_part(part) if part else None, read_whole(workers, "workers from 1", 1, _MOST)
-    settings, parameters = _split_settings(settings, read_table(parameters, "parameters by name"))
-    choices = _choices(attacks, norm, read_radii(epsilon), read_target(target), parameters)
-    images, rounded = _given_images(inputs, labels, names)
+    settings, parameters = split_settings(settings, read_table(parameters, "parameters by name"))
+    choices = list_choices(attacks, norm, read_radii(epsilon), read_target(target), parameters)
+    images, rounded = take_data(inputs, labels, names)
     with ExitStack() as stack:
-        given, settings = _given_models(models, stack, settings)
-        seen, settings = _fit_data(settings)
-        made_on = _surrogates(surrogate)
+        given, settings = lend_models(models, stack, settings)
+        seen, settings = take_fit_data(settings)
+        made_on = name_surrogates(surrogate)
         lent = {name: stack.enter_context(borrowed(model)) for name, model in made_on.items() if model is not None}
         settings["surrogate"] = tuple(made_on)
         if images is not None:
@@ -412,7 +420,7 @@ def challenge(  # noqa: PLR0913 - as run_attack
     surrogates: Mapping[str, nn.Module] | Iterable[str] = (),
     out: str | Path = "challenge",
     norm: str = "linf",
-    epsilon: float | None = None,
+    epsilon: float | str | None = None,
     limit: int | None = None,
     quick: bool = False,
     effort: Mapping[str, int] | None = None,
@@ -430,7 +438,7 @@ def challenge(  # noqa: PLR0913 - as run_attack
         surrogates: other models that examples are made on, by name, or names.
         out: the results folder; `davylamp.report(out)` has a section of it.
         norm: "linf" or "l2".
-        epsilon: the radius; None: the customary one.
+        epsilon: the radius, a number or a fraction such as "8/255"; None: the customary one.
         limit: only this many images.
         quick: a first look: 10 images, 10 steps.
         effort: steps, candidates, queries, eot, draws in place of the defaults.
@@ -441,7 +449,7 @@ def challenge(  # noqa: PLR0913 - as run_attack
         DavylampError: as `davylamp.engine.challenge.challenge.challenge`.
     """
     keep_freed_memory()
-    images = _given_images(inputs, labels, None)[0] or data
+    images = take_data(inputs, labels, None)[0] or data
     with ExitStack() as stack:
 
         def lend(given: Any, name: str) -> Any:
@@ -460,7 +468,7 @@ def challenge(  # noqa: PLR0913 - as run_attack
             surrogates=several,
             out=out,
             norm=norm,
-            epsilon=epsilon,
+            epsilon=read_radius(epsilon),
             limit=limit,
             quick=quick,
             effort=effort,
@@ -513,9 +521,9 @@ def place(  # noqa: PLR0913 - as run_attack
     keep_freed_memory()
     asking = Asking(adaptive, width, batch, seed)
     baseline = read_baseline(against, adaptive=adaptive)
-    images = _given_images(inputs, labels, names)[0]
+    images = take_data(inputs, labels, names)[0]
     with ExitStack() as stack:
-        given, settings = _given_models(models, stack, settings)
+        given, settings = lend_models(models, stack, settings)
         for name in settings:
             if name not in (known := ("models", *FREE)):
                 raise UnknownName("setting", name, known)
@@ -523,20 +531,6 @@ def place(  # noqa: PLR0913 - as run_attack
         executor, store = choose_executor("local", workers=workers, device=config.device), ResultsStore(out)
         run = partial(evaluate_plan, store=store, executor=executor)
         return place_models(baseline, store, config, asking, models=given, data=images, run=run)
-
-
-def _given_models(
-    models: Any, stack: ExitStack, settings: dict[str, Any]
-) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
-    """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names."""
-    if isinstance(models, nn.Module):
-        models = {type(models).__name__: models}
-    if not isinstance(models, Mapping):
-        return None, {**settings, "models": _model_names(models)}
-    given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
-    devices = {str(classifier.device) for classifier in given.values()}
-    # A model on a GPU is evaluated there.
-    return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings
 
 
 def harden(  # noqa: PLR0913 - the nouns by position, the choices by keyword
@@ -548,7 +542,7 @@ def harden(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     held_out: float = 0.1,
     limit: int | None = None,
     norm: str = "linf",
-    epsilon: float | None = None,
+    epsilon: float | str | None = None,
     seed: int = 0,
     device: str = "cpu",
     out: str | Path | None = None,
@@ -566,7 +560,7 @@ def harden(  # noqa: PLR0913 - the nouns by position, the choices by keyword
         held_out: that share, inside (0, 1).
         limit: of the data, the first ones.
         norm: "linf" or "l2".
-        epsilon: radius; None: the customary one.
+        epsilon: radius, a number or a fraction such as "8/255"; None: the customary one.
         seed: random seed.
         device: where a model given by its name computes.
         out: file of weights, "NAME.pt", and beside it its card; a killed call goes on from its state there.
@@ -585,8 +579,8 @@ def harden(  # noqa: PLR0913 - the nouns by position, the choices by keyword
             classifier, base = load_model(model, device, fold=False), base_name(model)
         else:
             classifier, base = stack.enter_context(borrowed(model)), ""
-        images, apart = _labelled(data), None if validation is None else _labelled(validation)
-        asked = (method, norm, epsilon, parameters)
+        images, apart = take_labelled(data), None if validation is None else take_labelled(validation)
+        asked = (method, norm, read_radius(epsilon), parameters)
         more = {"seed": seed, "mixed_precision": mixed_precision, "fresh": fresh}
         prepared = prepare_training(classifier, images, apart, asked, held_out=held_out, limit=limit, **more)
         return harden_classifier(classifier, *prepared[:3], base=base, out=out)
@@ -786,7 +780,9 @@ def _rules(
     return threat_model
 
 
-def _warnings(rows: Sequence[Implementation], rules: ThreatModel, parameters: Mapping[str, Any], eot: Any) -> tuple:
+def _warnings(
+    rows: Sequence[Implementation], rules: ThreatModel, parameters: Mapping[str, Any], eot: Any
+) -> tuple[str, ...]:
     """Which row cannot reach the edge of the ball, and which averages draws twice, as the command line says it."""
     single = [row for row in rows if not isinstance(row, SearchRow)]
     lines = [warn_unreachable(row, rules, parameters) for row in single]
@@ -800,137 +796,10 @@ def _read_as(classifier: Classifier, result: AttackResult | None) -> list[str]:
     return [*classifier.loading_notes, classifier.output_note, classifier.precision_note, hint or ""]
 
 
-def _split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a config, and the parameters with those that were given as keywords beside them.
-
-    Raises:
-        UnknownName: for what is neither.
-        InvalidInput: for a parameter that is given twice.
-    """
-    known = [field.name for field in fields(Config) if field.name != "attacks"]
-    for name in settings:
-        if name in known:
-            continue
-        if name not in PARAMETERS:
-            meant = "measures" if name in ("metric", "metrics") else FOREIGN.get(name, "")
-            raise UnknownName("setting", name, [*known, *PARAMETERS], meant=meant)
-        if name in parameters:
-            raise InvalidInput(f"expected {name} as a keyword or among the parameters, got both")
-    rest = {name: value for name, value in settings.items() if name in known}
-    return rest, {**parameters, **{name: value for name, value in settings.items() if name not in known}}
-
-
-def _choices(
-    attacks: Any, norm: str | None, radii: Sequence[Any], target: str, parameters: Mapping[str, Any]
-) -> tuple[AttackChoice, ...]:
-    """Every attack with every radius."""
-    alone = isinstance(attacks, AttackChoice) or callable(attacks)
-    several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
-    pairs = [(attack, radius) for attack in several for radius in radii]
-    return tuple(_choice(attack, norm, radius, target, parameters) for attack, radius in pairs)
-
-
-def _choice(
-    attack: Any, norm: str | None, epsilon: float | None, target: str, parameters: Mapping[str, Any]
-) -> AttackChoice:
-    if isinstance(attack, AttackChoice):
-        if norm is not None or epsilon is not None or target or parameters:
-            raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
-        return attack
-    return AttackChoice(attack, norm, epsilon, target, dict(parameters))  # type: ignore[arg-type]
-
-
-def _model_names(models: Any) -> tuple[str, ...]:
-    names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
-    if not names or not all(isinstance(name, str) for name in names):
-        got = type(models).__name__ if not names else type(next(n for n in names if not isinstance(n, str))).__name__
-        raise InvalidInput(f"expected modules by name as {{name: module}}, one module, or names of models, got {got}")
-    return names
-
-
 def _learned_from(row: Implementation, result: AttackResult) -> tuple[str, ...]:
     """That what was learned is scored on the images that it was learned from; nothing of an attack that is not so."""
     flattered = row.universal and not row.data_free and result.fitted is None
     return ("fitted on what it is scored on (fit_attack learns from other images)",) if flattered else ()
-
-
-def _modules(surrogate: Any) -> list[Any]:
-    """One model or several, as `borrowed` or `load_model` is to check them."""
-    if isinstance(surrogate, Mapping):
-        return list(surrogate.values())
-    if isinstance(surrogate, (nn.Module, str)) or not isinstance(surrogate, Iterable):
-        return [surrogate]
-    return list(surrogate)
-
-
-def _surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
-    """What examples are made on, by name; None where it is loaded by that name."""
-    if isinstance(surrogate, Mapping):
-        return dict(surrogate)
-    named: dict[str, nn.Module | None] = {}
-    for each in [] if surrogate is None else _modules(surrogate):
-        name = each if isinstance(each, str) else type(each).__name__
-        while name in named and not isinstance(each, str):
-            name = f"{name}'"
-        named[name] = None if isinstance(each, str) else each
-    return named
-
-
-def _fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
-    """Images and labels that were handed over to fit on, and the settings with a name for them."""
-    given = settings.get("fit_data", "")
-    if isinstance(given, str):
-        return None, settings
-    return _pair(given, "fit_data"), {**settings, "fit_data": "given to fit on"}
-
-
-def _labelled(pair: Any) -> str | Data:
-    """A name, or images and labels that were handed over."""
-    return pair if isinstance(pair, (str, Data)) else _pair(pair, "data")
-
-
-def _pair(pair: Any, name: str) -> Data:
-    """Images and labels that were handed over."""
-    try:
-        inputs, labels = pair
-    except (TypeError, ValueError):
-        raise InvalidInput(f"expected {name} as a name, or images and labels, got {type(pair).__name__}") from None
-    images = _images(inputs)[0]
-    return _data(images, read_labels(labels, len(images)), None)
-
-
-def _given_images(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
-    """Images with their labels and names, and what to say if they are rounded; None where none were handed over."""
-    if inputs is None:
-        if labels is not None:
-            raise InvalidInput("expected images with labels, got labels alone")
-        return None, ""
-    images, rounded = _images(inputs)
-    return _data(images, read_labels(labels, len(images)), names), rounded
-
-
-def _images(inputs: Any) -> tuple[Tensor, str]:
-    """The images in float32, and what to say if that rounds them.
-
-    Arrays and lists are taken, wrong ones refused with what was expected.
-    """
-    try:
-        tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
-    except (TypeError, ValueError):  # what is no array of numbers, such as images of several sizes
-        got = type(inputs).__name__
-        raise InvalidInput(f"expected images as a tensor or an array of shape (N, C, H, W), got {got}") from None
-    check_images(tensor)
-    images = tensor.float()
-    exact = tensor.dtype != torch.float64 or bool((images.double() == tensor).all())
-    return images, "" if exact else "images rounded from float64 to float32"
-
-
-def _data(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
-    given = None if names is None else read_list(names, "names of the images")
-    texts = [str(place) for place in range(len(inputs))] if given is None else given
-    if len(texts) != len(inputs):
-        raise InvalidInput(f"expected {len(inputs)} names, got {len(texts)}")
-    return Data(inputs, labels.long(), texts)
 
 
 def _tuple(value: Any) -> Any:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import InvalidInput, WrongType
 from .parameters import parse_number
@@ -98,7 +98,7 @@ def read_channels(name: str, values: Any) -> list[float]:
     return numbers
 
 
-def read_radius(value: Any) -> Any:
+def read_radius(value: Any) -> float | None:
     """A radius as a number, which stays as it is: of the text "8/255" what it is; None: no radius.
 
     Raises:
@@ -108,7 +108,7 @@ def read_radius(value: Any) -> Any:
     if isinstance(value, str):
         return parse_number(value, "epsilon")
     if value is None or (isinstance(value, Real) and not isinstance(value, bool)):
-        return value
+        return cast("float | None", value)  # a whole number stays one
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a tensor or an array of one number
         return value.item()
     error = wrong_type("epsilon as a number or a fraction such as '8/255'", value)

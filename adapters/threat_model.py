@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -51,6 +51,10 @@ class ThreatModel:
     norm: Norm
     epsilon: float | None = None
     targeted: bool = False
+
+    if TYPE_CHECKING:  # what may be given is more than what the attribute is
+
+        def __init__(self, norm: Norm, epsilon: float | str | None = None, targeted: bool = False) -> None: ...
 
     def __post_init__(self) -> None:
         if self.norm not in NORMS:

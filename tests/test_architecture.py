@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "server": {"adapters", "scoring", "engine", "report", "errors", "intervals", "memory"},
     "testing": {"adapters", "errors"},
     "placing": {"adapters", "scoring", "engine", "errors"},
-    "verbs": {"metrics", "adapters", "scoring", "engine", "report", "placing", "errors", "memory"},
+    "handed_over": {"adapters", "engine", "errors"},
+    "verbs": {"metrics", "adapters", "scoring", "engine", "report", "placing", "handed_over", "errors", "memory"},
     "cli": {"commands", "errors", "memory"},
 }
 # A room is a folder of a part; "" holds the modules that lie at the root of the part. What a room may import:

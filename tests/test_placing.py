@@ -12,6 +12,7 @@ from torch import nn
 import davylamp
 from davylamp.engine import AttackChoice, ResultsStore, evaluate
 from davylamp.errors import InvalidInput, Unavailable, UnknownName
+from davylamp.handed_over import make_data
 from davylamp.placing import Asking, place_models, read_baseline
 from davylamp.scoring import place_results
 
@@ -102,7 +103,7 @@ def test_a_second_call_runs_nothing_and_a_lost_batch_is_run_again(digits, baseli
     placed, folder = chosen
     store, base = ResultsStore(folder), read_baseline(baseline, adaptive=True)
     classifiers = {"new": davylamp.Classifier(newcomer["new"])}
-    data = davylamp.verbs._data(digits.inputs, digits.labels, None)
+    data = make_data(digits.inputs, digits.labels, None)
     done = []
 
     def run(plan):

@@ -120,11 +120,11 @@ def test_a_classifier_names_what_is_wrong(small):
         with pytest.raises(kind, match=words):
             Classifier(small[0], **keywords)
     with pytest.raises(WrongType, match=r"torch\.nn\.Module, got NoneType"):
-        Classifier(None)  # type: ignore[arg-type]
+        Classifier(None)
 
 
 def test_a_radius_may_be_a_fraction_as_text(small, tmp_path):
-    assert ThreatModel("linf", "8/255") == ThreatModel("linf", 8 / 255)  # type: ignore[arg-type]
+    assert ThreatModel("linf", "8/255") == ThreatModel("linf", 8 / 255)
     case = (*small, None)
     assert davylamp.run_attack("foolbox:fgsm", *case, epsilon="8/255").threat_model.epsilon == 8 / 255
     assert davylamp.compare("foolbox:fgsm", *case, epsilon="8/255").threat_model.epsilon == 8 / 255
@@ -132,6 +132,11 @@ def test_a_radius_may_be_a_fraction_as_text(small, tmp_path):
     assert choice == davylamp.AttackChoice("foolbox:fgsm", "linf", 8 / 255)
     frame = davylamp.evaluate(*small, attacks=[choice], out=tmp_path).to_frame()
     assert set(frame["epsilon"]) == {8 / 255}
+    net, images, labels = small
+    trained = davylamp.harden(net, (images, labels), validation=(images.flip(3), labels), epsilon="8/255", epochs=1)
+    assert trained.card["settings"]["epsilon"] == 8 / 255
+    with pytest.raises(InvalidInput, match="expected epsilon as a number or a fraction"):
+        davylamp.challenge(*small, original=net, epsilon="eight", out=tmp_path / "no")
 
 
 def test_several_radii_are_a_cell_each(small, tmp_path):

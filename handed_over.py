@@ -1,0 +1,162 @@
+"""What a script hands to the verbs - images, labels, models, attacks, settings - as the engine takes it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .adapters import Classifier
+from .adapters.arguments import read_list
+from .adapters.data.datasets import Data
+from .adapters.models.borrowed import borrowed
+from .adapters.models.images import check_images, read_labels
+from .adapters.parameters import FOREIGN, PARAMETERS
+from .engine import AttackChoice, Config
+from .errors import InvalidInput, UnknownName
+
+
+def take_images(inputs: Any) -> tuple[Tensor, str]:
+    """The images in float32, and what to say if that rounds them.
+
+    Raises:
+        InvalidInput: for what is no tensor, array or list of images in [0, 1], shape (N, C, H, W).
+    """
+    try:
+        tensor = inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.ascontiguousarray(inputs))
+    except (TypeError, ValueError):  # what is no array of numbers, such as images of several sizes
+        got = type(inputs).__name__
+        raise InvalidInput(f"expected images as a tensor or an array of shape (N, C, H, W), got {got}") from None
+    check_images(tensor)
+    images = tensor.float()
+    exact = tensor.dtype != torch.float64 or bool((images.double() == tensor).all())
+    return images, "" if exact else "images rounded from float64 to float32"
+
+
+def make_data(inputs: Tensor, labels: Tensor, names: Iterable[str] | None) -> Data:
+    """Labelled images by name; without names by their places. InvalidInput for more or fewer names."""
+    given = None if names is None else read_list(names, "names of the images")
+    texts = [str(place) for place in range(len(inputs))] if given is None else given
+    if len(texts) != len(inputs):
+        raise InvalidInput(f"expected {len(inputs)} names, got {len(texts)}")
+    return Data(inputs, labels.long(), texts)
+
+
+def take_data(inputs: Any, labels: Any, names: Any) -> tuple[Data | None, str]:
+    """Images with their labels and names, and what to say if they are rounded; None where none were handed over."""
+    if inputs is None:
+        if labels is not None:
+            raise InvalidInput("expected images with labels, got labels alone")
+        return None, ""
+    images, rounded = take_images(inputs)
+    return make_data(images, read_labels(labels, len(images)), names), rounded
+
+
+def _pair(pair: Any, name: str) -> Data:
+    """Images and labels that were handed over."""
+    try:
+        inputs, labels = pair
+    except (TypeError, ValueError):
+        raise InvalidInput(f"expected {name} as a name, or images and labels, got {type(pair).__name__}") from None
+    images = take_images(inputs)[0]
+    return make_data(images, read_labels(labels, len(images)), None)
+
+
+def take_labelled(pair: Any) -> str | Data:
+    """A name, or images and labels that were handed over."""
+    return pair if isinstance(pair, (str, Data)) else _pair(pair, "data")
+
+
+def take_fit_data(settings: dict[str, Any]) -> tuple[Data | None, dict[str, Any]]:
+    """Images and labels that were handed over to fit on, and the settings with a name for them."""
+    given = settings.get("fit_data", "")
+    if isinstance(given, str):
+        return None, settings
+    return _pair(given, "fit_data"), {**settings, "fit_data": "given to fit on"}
+
+
+def lend_models(
+    models: Any, stack: ExitStack, settings: dict[str, Any]
+) -> tuple[dict[str, Classifier] | None, dict[str, Any]]:
+    """Classifiers of modules by name, borrowed as long as the stack is open, or the setting `models` of names."""
+    if isinstance(models, nn.Module):
+        models = {type(models).__name__: models}
+    if not isinstance(models, Mapping):
+        return None, {**settings, "models": _model_names(models)}
+    given = {name: stack.enter_context(borrowed(model)) for name, model in models.items()}
+    devices = {str(classifier.device) for classifier in given.values()}
+    # A model on a GPU is evaluated there.
+    return given, {"device": next(iter(devices)), **settings} if len(devices) == 1 else settings
+
+
+def _model_names(models: Any) -> tuple[str, ...]:
+    names = (models,) if isinstance(models, str) else tuple(models) if isinstance(models, Iterable) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        got = type(models).__name__ if not names else type(next(n for n in names if not isinstance(n, str))).__name__
+        raise InvalidInput(f"expected modules by name as {{name: module}}, one module, or names of models, got {got}")
+    return names
+
+
+def list_modules(surrogate: Any) -> list[Any]:
+    """One model or several, as `borrowed` or `load_model` is to check them."""
+    if isinstance(surrogate, Mapping):
+        return list(surrogate.values())
+    if isinstance(surrogate, (nn.Module, str)) or not isinstance(surrogate, Iterable):
+        return [surrogate]
+    return list(surrogate)
+
+
+def name_surrogates(surrogate: Any) -> dict[str, nn.Module | None]:
+    """What examples are made on, by name; None where it is loaded by that name."""
+    if isinstance(surrogate, Mapping):
+        return dict(surrogate)
+    named: dict[str, nn.Module | None] = {}
+    for each in [] if surrogate is None else list_modules(surrogate):
+        name = each if isinstance(each, str) else type(each).__name__
+        while name in named and not isinstance(each, str):
+            name = f"{name}'"
+        named[name] = None if isinstance(each, str) else each
+    return named
+
+
+def list_choices(
+    attacks: Any, norm: str | None, radii: Sequence[Any], target: str, parameters: Mapping[str, Any]
+) -> tuple[AttackChoice, ...]:
+    """Every attack with every radius."""
+    alone = isinstance(attacks, AttackChoice) or callable(attacks)
+    several = [attacks] if alone else read_list(attacks, "attacks as names, functions or AttackChoices")
+    pairs = [(attack, radius) for attack in several for radius in radii]
+    return tuple(_choice(attack, norm, radius, target, parameters) for attack, radius in pairs)
+
+
+def _choice(
+    attack: Any, norm: str | None, epsilon: float | None, target: str, parameters: Mapping[str, Any]
+) -> AttackChoice:
+    if isinstance(attack, AttackChoice):
+        if norm is not None or epsilon is not None or target or parameters:
+            raise InvalidInput("expected norm, epsilon, target and parameters inside an AttackChoice, got some beside")
+        return attack
+    return AttackChoice(attack, norm, epsilon, target, dict(parameters))  # type: ignore[arg-type]
+
+
+def split_settings(settings: Mapping[str, Any], parameters: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of a config, and the parameters with those that were given as keywords beside them.
+
+    Raises:
+        UnknownName: for what is neither.
+        InvalidInput: for a parameter that is given twice.
+    """
+    known = [field.name for field in fields(Config) if field.name != "attacks"]
+    for name in settings:
+        if name in known:
+            continue
+        if name not in PARAMETERS:
+            meant = "measures" if name in ("metric", "metrics") else FOREIGN.get(name, "")
+            raise UnknownName("setting", name, [*known, *PARAMETERS], meant=meant)
+        if name in parameters:
+            raise InvalidInput(f"expected {name} as a keyword or among the parameters, got both")
+    rest = {name: value for name, value in settings.items() if name in known}
+    return rest, {**parameters, **{name: value for name, value in settings.items() if name not in known}}
