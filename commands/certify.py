@@ -58,12 +58,12 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
     lines = certified_accuracy(certificates, images.labels, radii or tuple(sigma * step for step in range(5)))
     columns = (images.names, images.labels.tolist(), *(values.tolist() for values in certificates))
     rows: list[dict[str, Any]] = [
-        dict(zip(("image", "label", "predicted", "radius", "chance", "silent"), row, strict=True))
+        dict(zip(("image", "label", "predicted", "radius", "chance", "not_finite"), row, strict=True))
         for row in zip(*columns, strict=True)
     ]
     for row in rows:
         row["predicted"] = None if row["predicted"] < 0 else row["predicted"]
-    _say_silent(rows, first + draws)
+    _say_not_finite(rows, first + draws)
     settings = {"model": model, "data": data, "sigma": sigma, "first": first, "draws": draws, "alpha": alpha}
     if form == "latex":
         from ..report.text.latex_documents import certified_latex
@@ -99,14 +99,14 @@ def _print(settings: dict[str, Any], rows: list[dict[str, Any]], lines: list[Any
     print_table("Certified accuracy", ("l2 radius", "accuracy", "95 % interval", "n"), table, console)
 
 
-def _say_silent(rows: list[dict[str, Any]], draws: int) -> None:
+def _say_not_finite(rows: list[dict[str, Any]], draws: int) -> None:
     """A line about the draws that the model had no finite answer for."""
     from ..report.text.console import print_error
 
-    of = [row for row in rows if row["silent"]]
+    of = [row for row in rows if row["not_finite"]]
     if of:
-        silent = sum(row["silent"] for row in of)
+        count = sum(row["not_finite"] for row in of)
         print_error(
-            f"- {silent} of {draws * len(rows)} draws have logits that are NaN or infinite, of {len(of)} of "
+            f"- {count} of {draws * len(rows)} draws have logits that are NaN or infinite, of {len(of)} of "
             f"{len(rows)} images: they stand for no class and stay among the draws"
         )

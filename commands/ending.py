@@ -3,21 +3,30 @@
 from collections import Counter
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 NORMS = ("linf", "l2", "l1", "l0")
 _ALIKE = ("model", "norm", "epsilon", "targeted")
-# Of untargeted and targeted attacks: the rate, what a model keeps, and what became of the other images.
-_WORDS = {
-    False: ("MR", "robust accuracy", "fooled any of {} images", "fooled", "fooled"),
-    True: (
-        "TAS",
-        "right and not driven to the target",
-        "drove any of {} images to the target",
-        "driven to the target",
-        "drove",
-    ),
-}
+
+
+class _Phrases(NamedTuple):
+    """The metric of an attack's success, and how a line says what a model keeps and what became of the other images."""
+
+    rate: str
+    kept: str
+    none: str  # of so many images
+    most: str
+    also: str  # other attacks, as many
+
+
+_UNTARGETED = _Phrases("MR", "robust accuracy", "no attack fooled any of {} images", "most fooled by", "fooled as many")
+_TARGETED = _Phrases(
+    "TAS",
+    "right and not driven to the target",
+    "no attack drove any of {} images to the target",
+    "most driven to the target by",
+    "drove as many",
+)
 SHOWN = 5  # models
 MANY = 400  # cells; reading more of them again would keep the user waiting
 
@@ -56,7 +65,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
         return []
     models = build_table(outcomes, by="models", metrics=["RA_worst"], bootstrap=1)
     rows = [row for row in models.rows if row.labels["model"] in names and row.labels["cells"]]
-    rates = sorted({_WORDS[row.labels["targeted"]][0] for row in rows})
+    rates = sorted({_phrases(row).rate for row in rows})
     pairs = build_table(outcomes, by="pairs", metrics=[*rates, *NORMS], bootstrap=1)
     rows.sort(key=lambda row: -row.metrics["RA_worst"].value)
     lines = [_model_line(row, pairs.rows) for row in rows[:SHOWN]]
@@ -94,26 +103,28 @@ def _model_line(row: Any, pairs: Any) -> str:
 
     labels, worst = row.labels, row.metrics["RA_worst"]
     has_radius = labels["norm"] == "unrestricted" or labels["epsilon"] == labels["epsilon"]
-    rate, kept, did_any, was, did = _WORDS[labels["targeted"]]
+    phrases = _phrases(row)
     alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
-    rivals = [pair for pair in alike if pair.metrics[rate].n]
+    rivals = [pair for pair in alike if pair.metrics[phrases.rate].n]
     rivals = [each for each in rivals if not each.labels["implementation"].startswith(WORST_CASE)] or rivals
     line = f"{labels['model']}, {labels_text(labels)}: "
     if has_radius:
-        line += f"{kept} {_kept(worst)} on {worst.n} images (worst case{_undecided(alike)}); "
+        line += f"{phrases.kept} {_kept(worst)} on {worst.n} images (worst case{_undecided(alike)}); "
     if not rivals:
         return f"{line}no attack has a result"
     norm = labels["norm"] if labels["norm"] in NORMS else ""
-    best = min(rivals, key=lambda pair: (-pair.metrics[rate].value, pair.metrics[norm].value if norm else 0.0))
-    fooled, distance = best.metrics[rate], best.metrics[norm] if norm else None
+    best = min(rivals, key=lambda pair: (-pair.metrics[phrases.rate].value, pair.metrics[norm].value if norm else 0.0))
+    fooled, distance = best.metrics[phrases.rate], best.metrics[norm] if norm else None
     of = f"{fooled.n}{_runs(best)}"
     if fooled.value == 0:
-        return f"{line}no attack {did_any.format(of)}"
-    line += f"most {was} by {best.labels['implementation']}: {_kept(fooled)} of {of}"
+        return f"{line}{phrases.none.format(of)}"
+    line += f"{phrases.most} {best.labels['implementation']}: {_kept(fooled)} of {of}"
     if not has_radius and distance is not None and distance.n:
         line += f", mean {norm} distance {distance.value:.3g}"
-    equal = sum(pair.metrics[rate].value == fooled.value for pair in rivals) - 1
-    return f"{line} ({_more(equal, did)} as many)" if equal and has_radius else line
+    equal = sum(pair.metrics[phrases.rate].value == fooled.value for pair in rivals) - 1
+    if equal and has_radius:
+        line += f" ({'another' if equal == 1 else f'{equal} others'} {phrases.also})"
+    return line
 
 
 def _undecided(pairs: Any) -> str:
@@ -129,8 +140,8 @@ def _runs(pair: Any) -> str:
     return f" in {pair.labels['cells']} runs" if pair.labels["cells"] > 1 else ""
 
 
-def _more(count: int, did: str) -> str:
-    return f"another {did}" if count == 1 else f"{count} others {did}"
+def _phrases(row: Any) -> _Phrases:
+    return _TARGETED if row.labels["targeted"] else _UNTARGETED
 
 
 def _kept(estimate: Any) -> str:

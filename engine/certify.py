@@ -21,14 +21,14 @@ ABSTAIN = -1
 class Certificates(NamedTuple):
     """Of each image, (N,) arrays: the class of the smoothed model, -1 where it abstains, and the l2 radius around it.
 
-    `chance` is the lower bound, at confidence 1 - alpha, of the chance that a noisy image gets that class; `silent`
+    `chance` is the lower bound, at confidence 1 - alpha, of the chance that a noisy image gets that class; `not_finite`
     counts the draws of either kind whose logits are not finite: they are draws of no class.
     """
 
     predicted: np.ndarray
     radius: np.ndarray
     chance: np.ndarray
-    silent: np.ndarray
+    not_finite: np.ndarray
 
 
 class Certified(NamedTuple):
@@ -75,7 +75,7 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
         got = f"sigma {sigma}, {first} and {draws}, alpha {alpha}"
         raise InvalidInput(f"expected sigma > 0, at least one draw of each kind, 0 < alpha < 1/2, got {got}")
     predicted, chance = np.full(len(inputs), ABSTAIN), np.zeros(len(inputs))
-    silent = np.zeros(len(inputs), int)
+    not_finite = np.zeros(len(inputs), int)
     with classifier.frozen():
         for place, image in enumerate(inputs):
             with seeded(call_seed(seed, place, 1)):
@@ -83,14 +83,14 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
                 counted = _count(classifier, image, sigma, draws)
             likeliest = int(chosen_by.argmax())
             hits = int(counted[likeliest])
-            silent[place] = first + draws - chosen_by.sum() - counted.sum()
+            not_finite[place] = first + draws - chosen_by.sum() - counted.sum()
             chance[place] = least_chance(hits, draws, alpha)
             if chance[place] > 0.5:
                 predicted[place] = likeliest
             if progress is not None:
                 progress(1)
     radius = np.where(predicted != ABSTAIN, sigma * scipy.stats.norm.ppf(chance), 0.0)
-    return Certificates(predicted, radius, chance, silent)
+    return Certificates(predicted, radius, chance, not_finite)
 
 
 def least_chance(hits: int, draws: int, alpha: float) -> float:

@@ -273,7 +273,7 @@ def draw_points(points: Points, counts: Counts) -> Curve:
     shares = [clustered_interval(right[:, None])]
     for _, repeats in points.runs:
         share = clustered_interval(np.stack([robust_of(outcome) for outcome in repeats], axis=1))
-        able = np.stack([np.where(each.columns["violated"], 1, robust_of(each)) for each in repeats], axis=1)
+        able = np.stack([robust_of(outcome, violated=1) for outcome in repeats], axis=1)
         shares.append(share._replace(high=clustered_interval(able).high))  # a violation may hide either
     budgets = np.array([0.0, *(budget for budget, _ in points.runs)])
     banded = len(counts(len(right))) > 1

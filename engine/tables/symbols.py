@@ -224,12 +224,26 @@ def column_of(outcome: Outcome, outcomes: Outcomes, symbol: str) -> np.ndarray:
     return np.full(images, np.nan) if column is None or column.dtype == object else column.astype(float)
 
 
-def robust_of(outcome: Outcome) -> np.ndarray:
-    """How much of each image is robust, (n,): 0 or 1, or of a random model the share of its draws."""
+def robust_of(outcome: Outcome, violated: float = 0.0) -> np.ndarray:
+    """How much of each image is robust, (n,): 0 or 1, or of a random model the share of its draws.
+
+    Args:
+        outcome: the cell.
+        violated: what an image counts as whose result broke a rule, which says nothing of it.
+    """
     columns = outcome.columns
-    if "draws_fooled" not in columns:
-        return columns["robust"].astype(float)
-    return np.where(columns["attacked"] & ~columns["violated"], 1 - columns["draws_fooled"], 0.0)
+    if "draws_fooled" in columns:
+        robust = np.where(columns["attacked"], 1 - columns["draws_fooled"], 0.0)
+    else:
+        robust = columns["robust"].astype(float)
+    return np.where(columns["attacked"] & columns["violated"], violated, robust)
+
+
+def fooled_of(outcome: Outcome, violated: float = 0.0) -> np.ndarray:
+    """How much of each attacked image is fooled, (n,), in the same sense; NaN where an image was not attacked."""
+    columns = outcome.columns
+    fooled = columns["draws_fooled"] if "draws_fooled" in columns else columns["success"].astype(float)
+    return np.where(columns["attacked"], np.where(columns["violated"], violated, fooled), np.nan)
 
 
 def _draw_clean(

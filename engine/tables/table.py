@@ -256,7 +256,7 @@ def _shares_of(group: Group, outcomes: Outcomes, symbol: str, undecided: float =
 def _worst(parts: list[list[Outcome]], undecided: float = 0) -> np.ndarray:
     """How much of each image every attack of a row leaves robust, in every repeat, (n,): 0 or 1, or shares of draws."""
     every = [outcome for part in parts for outcome in part]
-    return np.minimum.reduce([np.where(each.columns["violated"], undecided, robust_of(each)) for each in every])
+    return np.minimum.reduce([robust_of(each, undecided) for each in every])
 
 
 def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, intervals: bool) -> list[str]:

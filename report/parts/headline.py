@@ -12,12 +12,11 @@ from ...engine.tables.groups import model_names
 from ...intervals import share_interval
 from .blocks import Said
 from .image_outcomes import Kept, right_of
+from .listing import listed
 from .percent import percent_range, percent_text
 from .standings import ModelPlace, Standing, list_standings
 
 _DIFFERENT = "Significantly different from"
-_REASONS = 3  # that are shown of failed cells
-_NAMED = 3  # models that a sentence names
 
 
 def write_caveats(outcomes: Outcomes) -> list[str]:
@@ -31,10 +30,9 @@ def write_caveats(outcomes: Outcomes) -> list[str]:
         lines.append(f"{_many(len(outcomes.damaged), 'damaged file')} left out; evaluate again.")
     if failed:
         reasons = Counter(f"{cell.title} on {names[cell.subject.key]}: {why}" for cell, why in outcomes.failed)
-        more = f"; and {len(reasons) - _REASONS} more" if len(reasons) > _REASONS else ""
-        examples = "; ".join(list(reasons)[:_REASONS])
+        examples = listed(list(reasons), between="; ")
         verb = "is" if failed == 1 else "are"
-        lines.append(f"{_many(failed, 'cell')} failed and {verb} not counted ({examples}{more}).")
+        lines.append(f"{_many(failed, 'cell')} failed and {verb} not counted ({examples}).")
     finished = {outcome.cell.subject.key for outcome in outcomes.done}
     for key in dict.fromkeys(cell.subject.key for cell, _ in outcomes.failed):
         if key not in finished:
@@ -75,7 +73,7 @@ def _judge_first(standing: Standing, others: int) -> Said:
         return Said(f"{standing.threat}: {why}.")
     leaders, rest = standing.places[: standing.tied], standing.places[standing.tied :]
     if len(leaders) > 1:
-        lead = _listed([place.model for place in leaders], last=" and ")
+        lead = listed([place.model for place in leaders], last=" and ")
         verb = f"tie{' for the first place' if rest else ''}: each "
     else:
         shared = any(not place.apart and not math.isnan(place.p) for place in rest)
@@ -206,8 +204,8 @@ def _write_left(standing: Standing) -> list[str]:
     """A sentence on the attacks that do not count, as not all of the models have a result of them."""
     if not standing.left:
         return []
-    parts = [f"{attack} (no result on {_listed(models)})" for attack, models in standing.left.items()]
-    return [f"Left out: {_listed(parts)}."]
+    parts = [f"{attack} (no result on {listed(models)})" for attack, models in standing.left.items()]
+    return [f"Left out: {listed(parts)}."]
 
 
 def _why_untested(places: Sequence[ModelPlace]) -> str:
@@ -248,14 +246,7 @@ def _power(images: int, level: float) -> str:
 
 
 def _names(places: Sequence[ModelPlace]) -> str:
-    return _listed([place.model for place in places])
-
-
-def _listed(names: Sequence[str], *, last: str = ", ") -> str:
-    """The first few names; `last` stands before the last of them if they are all."""
-    if len(names) > _NAMED:
-        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
-    return last.join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    return listed([place.model for place in places])
 
 
 def _all_models(outcomes: Outcomes) -> set[tuple[str, str]]:

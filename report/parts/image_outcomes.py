@@ -56,8 +56,8 @@ def robust_bounds(group: Group) -> tuple[np.ndarray, np.ndarray]:
     They differ where a result broke a rule and no other attack fools the image: such a result proves nothing.
     """
     every = _every(group)
-    low = np.minimum.reduce([robust_of(each) for each in every])
-    return low, np.minimum.reduce([np.where(_violated(each), 1.0, robust_of(each)) for each in every])
+    low, high = (np.minimum.reduce([robust_of(each, violated) for each in every]) for violated in (0, 1))
+    return low, high
 
 
 def withstood(group: Group) -> np.ndarray:

@@ -13,8 +13,7 @@ from ...engine.store.outcomes import Outcomes
 from ...engine.tables.groups import Group, group_cells
 from .common_attacks import Common, common_attacks
 from .image_outcomes import Kept, is_random, median_kept, right_of, share_kept, smallest_changes, withstood
-
-_MET = 3  # attacks, and models, that a line names
+from .listing import listed
 
 
 class ModelPlace(NamedTuple):
@@ -181,12 +180,6 @@ def _place(model: _Model, outcomes: Outcomes) -> ModelPlace:
 
 def _why_apart(common: Common) -> str:
     """Why models that met no attack in common have no order."""
-    met = [f"{model}: {_some(attacks)}" for model, attacks in common.met.items()]
-    more = f"; and {len(met) - _MET} more" if len(met) > _MET else ""
+    met = [f"{model}: {listed(attacks)}" for model, attacks in common.met.items()]
     which = "both" if len(met) == 2 else f"all {len(met)} models"
-    return f"no attack has a result on {which}, so there is no test and no rank ({'; '.join(met[:_MET])}{more})"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MET} more" if len(names) > _MET else ""
-    return ", ".join(names[:_MET]) + more
+    return f"no attack has a result on {which}, so there is no test and no rank ({listed(met, between='; ')})"

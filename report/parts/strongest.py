@@ -5,7 +5,7 @@ An attack fools an image if the model is wrong on its example; a targeted one if
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +15,12 @@ from ...engine.statistics.shares import Share, clustered_interval
 from ...engine.statistics.verdict import SIGNIFICANT
 from ...engine.store.outcomes import Outcomes
 from ...engine.tables.groups import Group, group_cells
+from ...engine.tables.symbols import fooled_of
 from .blocks import Said
+from .listing import listed
 from .percent import percent_range, percent_text
 from .standings import threat_of
 
-_NAMED = 3  # attacks that a sentence names
 _Success = dict[tuple[str, str], np.ndarray]
 
 
@@ -127,17 +128,14 @@ def _name_first(tied: Sequence[Contender], *, alone: bool, targeted: bool) -> tu
     if len(tied) == 1:
         return first.name, f"{does} ({known})"
     names = [each.name for each in tied]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    lead = f"{', '.join(names[:_NAMED])}{more}" if more else f"{', '.join(names[:-1])} and {names[-1]}"
-    return lead, f"tie{'' if alone else ' for the first place'}: each {does} ({known})"
+    return listed(names, last=" and "), f"tie{'' if alone else ' for the first place'}: each {does} ({known})"
 
 
 def _compare(tied: Sequence[Contender], rest: Sequence[Contender]) -> str:
     """What tests say of those that share an image with the first, and of which no image says anything."""
     first, others = tied[0], [*tied[1:], *rest]
     apart = [each.name for each in others if not count_compared(first, each)]
-    more = f" and {len(apart) - _NAMED} more" if len(apart) > _NAMED else ""
-    lacking = f"No image is decided both under {first.name} and under {', '.join(apart[:_NAMED])}{more}: no test"
+    lacking = f"No image is decided both under {first.name} and under {listed(apart)}: no test"
     if len(apart) == len(others):
         return lacking
     tested = [[each for each in those if each.name not in apart] for those in (tied, rest)]
@@ -161,10 +159,9 @@ def _test(tied: Sequence[Contender], rest: Sequence[Contender]) -> str:
             return f"More than {rest[0].name} ({percent_text(rest[0].share)}): sign test p = {max(tests):.2g}"
         return f"More than each of the {len(rest)} others: largest sign test p = {max(tests):.2g}"
     close = [other for other, p in zip(rest, tests, strict=True) if p >= level]
-    names = ", ".join(f"{other.name} ({percent_text(other.share)})" for other in close[:_NAMED])
-    more = f" and {len(close) - _NAMED} more" if len(close) > _NAMED else ""
+    names = listed([f"{other.name} ({percent_text(other.share)})" for other in close])
     test = f"sign test p = {largest:.2g}" if len(tests) == 1 and not within else "sign tests, Bonferroni"
-    return f"Not significantly different from {names}{more}: {test}{few}"
+    return f"Not significantly different from {names}: {test}{few}"
 
 
 def _is_equal(share: float, other: float) -> bool:
@@ -177,8 +174,7 @@ def _broke(count: int) -> str:
 
 
 def _broken(contenders: Sequence[Contender]) -> str:
-    parts = [f"{each.name} {each.violations}" for each in contenders if each.violations]
-    return ", ".join(parts[:_NAMED]) + (f" and {len(parts) - _NAMED} more" if len(parts) > _NAMED else "")
+    return listed([f"{each.name} {each.violations}" for each in contenders if each.violations])
 
 
 def _broken_others(rest: Sequence[Contender]) -> str:
@@ -191,7 +187,7 @@ def _contender(group: Group) -> Contender:
     fooled: _Success = {}
     for repeats in group.parts:
         subject = repeats[0].cell.subject
-        values = [_fooled(outcome.columns, math.nan) for outcome in repeats]
+        values = [fooled_of(outcome, math.nan) for outcome in repeats]
         fooled[subject.data_digest, subject.key] = np.mean(values, axis=0)
     every = [outcome for repeats in group.parts for outcome in repeats]
     attacked = int(sum(np.logical_or.reduce([each.columns["attacked"] for each in part]).sum() for part in group.parts))
@@ -207,7 +203,7 @@ def _share(group: Group, violated: float) -> Share:
     columns: list[tuple[str, np.ndarray]] = []
     weights = []
     for repeats in group.parts:
-        columns += [(each.cell.subject.data_digest, _fooled(each.columns, violated)) for each in repeats]
+        columns += [(each.cell.subject.data_digest, fooled_of(each, violated)) for each in repeats]
         weights += [1 / len(repeats)] * len(repeats)
     rows: dict[str, int] = {}  # of each set of images the first
     total = 0
@@ -218,12 +214,6 @@ def _share(group: Group, violated: float) -> Share:
     for place, (data, values) in enumerate(columns):
         whole[rows[data] : rows[data] + len(values), place] = values
     return clustered_interval(whole, weights)
-
-
-def _fooled(columns: Mapping[str, np.ndarray], violated: float) -> np.ndarray:
-    """How much of each image is fooled, (n,): 0, 1 or a share of draws; NaN where it was not attacked."""
-    share = columns["draws_fooled"] if "draws_fooled" in columns else columns["success"].astype(float)
-    return np.where(columns["attacked"], np.where(columns["violated"], violated, share), math.nan)
 
 
 def _ball_of(group: Group) -> str:

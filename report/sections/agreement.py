@@ -14,6 +14,7 @@ from ...engine.statistics.paired_tests import Interval
 from ...engine.statistics.verdict import RULE, Judgement, Verdict, judge
 from ...engine.store.outcomes import Outcome, side_of
 from ...engine.tables.implementation_notes import About
+from ...engine.tables.symbols import fooled_of
 from ...intervals import share_interval
 from ..parts.blocks import Column, Entry, Fold, PageTable, Said, Section, Text, make_table, plain
 from ..parts.reading import Folder
@@ -195,9 +196,9 @@ def _row(folder: Folder, outcome: Outcome, about: Mapping[tuple[str, str], About
     columns, cell = outcome.columns, outcome.cell
     attacked, success = columns["attacked"], columns["success"]
     count, fooled = int(attacked.sum()), int(success.sum())
-    total = float(_fooled_of(columns).sum())
-    share, hidden = total / count if count else float("nan"), int((attacked & columns["violated"] & ~success).sum())
-    low, high = share_interval(total, count)[0], share_interval(total + hidden, count)[1]  # as in tables
+    total, most = (float(np.nansum(fooled_of(outcome, violated))) for violated in (0, 1))
+    share = total / count if count else float("nan")
+    low, high = share_interval(total, count)[0], share_interval(most, count)[1]  # as in tables
     distances, findings = columns["distance"][success], about[cell.attack, cell.threat_model.norm].findings
     return (
         folder.model(outcome),
@@ -212,13 +213,6 @@ def _row(folder: Folder, outcome: Outcome, about: Mapping[tuple[str, str], About
         _violations(outcome),
         Entry(", ".join(findings), title="; ".join(findings.values())),
     )
-
-
-def _fooled_of(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """How much of each image is fooled, (n,): 0 or 1, or of a random model the share of its draws, as in the tables."""
-    if "draws_fooled" not in columns:
-        return columns["success"].astype(float)
-    return np.where(columns["attacked"] & ~columns["violated"], columns["draws_fooled"], 0.0)
 
 
 def _violations(outcome: Outcome) -> Entry:

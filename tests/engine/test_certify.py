@@ -112,7 +112,7 @@ def test_the_command(run, tmp_path):
     assert code == 0, err
     document = json.loads(out)
     assert [line["n"] for line in document["certified_accuracy"]] == [3, 3]
-    assert {"image", "label", "predicted", "radius", "chance", "silent"} == set(document["images"][0])
+    assert {"image", "label", "predicted", "radius", "chance", "not_finite"} == set(document["images"][0])
     code, out, _ = run("certify", "net.py:build+smoothing:sigma=0.1", *options)
     assert (code, "certified l2 radius" in out) == (0, True)
     (tmp_path / "void.py").write_text(
@@ -152,12 +152,12 @@ def test_a_draw_that_is_not_finite_is_of_no_class_and_stays_among_the_draws():
     images = torch.full((2, 1, 2, 2), 0.5)
     never = certify(Classifier(NaNBeyond(-1e9), num_classes=2), images, sigma=SIGMA, first=10, draws=100)
     assert never.predicted.tolist() == [ABSTAIN] * 2
-    assert (never.radius.tolist(), never.silent.tolist()) == ([0.0, 0.0], [110, 110])
+    assert (never.radius.tolist(), never.not_finite.tolist()) == ([0.0, 0.0], [110, 110])
     # the mean of four pixels has the standard deviation sigma / 2: 84.13 % of the answers are finite
     made = certify(Classifier(NaNBeyond(0.5 + SIGMA / 2), num_classes=2), images, sigma=SIGMA, first=1000, draws=4000)
     share = scipy.stats.norm.cdf(1)
     assert made.predicted.tolist() == [1, 1]
-    assert made.silent == pytest.approx(5000 * (1 - share), abs=4 * (5000 * share * (1 - share)) ** 0.5)
+    assert made.not_finite == pytest.approx(5000 * (1 - share), abs=4 * (5000 * share * (1 - share)) ** 0.5)
     expected = scipy.stats.beta.ppf(0.001, 4000 * share, 4000 * (1 - share) + 1)
     assert made.chance == pytest.approx(expected, abs=4 * (share * (1 - share) / 4000) ** 0.5)
     assert (made.radius < SIGMA).all()  # that of a share of 84.13 %

@@ -8,7 +8,8 @@ from scipy.stats import binomtest
 
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.implementation_notes import about_cells
-from davylamp.report.sections.agreement import _fooled_of, _note, judge_all
+from davylamp.engine.tables.symbols import fooled_of
+from davylamp.report.sections.agreement import _note, judge_all
 
 
 def test_the_powers_named_do_not_depend_on_the_seed_of_hashes():
@@ -38,6 +39,7 @@ def test_every_pair_is_corrected_for_all_that_the_section_shows(folder):
 def test_the_rate_of_a_random_model_is_that_of_its_draws():
     flags = {name: np.array([each == "1" for each in values]) for name, values in (
         ("attacked", "1110"), ("violated", "0010"), ("success", "1000"))}  # fmt: skip
-    assert _fooled_of(flags).tolist() == [1, 0, 0, 0]
+    np.testing.assert_array_equal(fooled_of(SimpleNamespace(columns=flags)), [1, 0, 0, np.nan])
+    np.testing.assert_array_equal(fooled_of(SimpleNamespace(columns=flags), violated=1), [1, 0, 1, np.nan])
     shares = flags | {"draws_fooled": np.array([0.7, 0.4, 0.9, 0.9])}
-    assert _fooled_of(shares).tolist() == [0.7, 0.4, 0, 0]
+    np.testing.assert_array_equal(fooled_of(SimpleNamespace(columns=shares)), [0.7, 0.4, 0, np.nan])
