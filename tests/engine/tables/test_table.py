@@ -249,6 +249,25 @@ def test_intervals_reach_to_what_violations_may_hide(writer):
     )
 
 
+def test_bands_of_a_curve_reach_to_what_violations_may_hide(writer):
+    """20 images: 5 fall at 0.1, 5 at 0.3, 6 violated, of which nothing is known above 0."""
+    labels, clean = torch.zeros(20, dtype=torch.int64), torch.tensor([[5.0, 0]]).repeat(20, 1)
+    places = torch.arange(20)
+    fooled = torch.where((places < 10)[:, None], clean.flip(1), clean)
+    spec = {"sizes": torch.where(places < 5, 0.1, 0.3).double(), "violated": places >= 14}
+    for seed in (0, 1):
+        subject = writer.clean("a", clean, labels)
+        writer.cell(subject, "foolbox:ddn", clean, fooled, labels, norm="l2", epsilon=None, seed=seed, **spec)
+        (curve,) = build_curves(writer.store.folder).curves
+        ends = {
+            float(budget): (curve.accuracy[place], curve.low[place], curve.high[place])
+            for place, budget in enumerate(curve.budgets)
+        }
+        between = max(budget for budget in ends if 0.1 < budget < 0.3)
+        assert ends[0.0] == pytest.approx((1, *share_interval(20, 20)))
+        assert ends[between] == pytest.approx((9 / 20, share_interval(9, 20)[0], share_interval(15, 20)[1]))
+
+
 def test_a_row_of_models_says_what_its_means_lack(writer, case):
     labels, clean, _, adv, _ = case
     a, b = write_two(writer, case)

@@ -1,5 +1,6 @@
 """What the page says of pairs of implementations is the same whatever order the process has for a set of texts."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ from scipy.stats import binomtest
 from davylamp.engine.store.outcomes import read_outcomes
 from davylamp.engine.tables.implementation_notes import about_cells
 from davylamp.engine.tables.symbols import fooled_of
-from davylamp.report.sections.agreement import _note, judge_all
+from davylamp.report.sections.agreement import _note, _row, judge_all
 
 
 def test_the_powers_named_do_not_depend_on_the_seed_of_hashes():
@@ -43,3 +44,15 @@ def test_the_rate_of_a_random_model_is_that_of_its_draws():
     np.testing.assert_array_equal(fooled_of(SimpleNamespace(columns=flags), violated=1), [1, 0, 1, np.nan])
     shares = flags | {"draws_fooled": np.array([0.7, 0.4, 0.9, 0.9])}
     np.testing.assert_array_equal(fooled_of(SimpleNamespace(columns=shares)), [0.7, 0.4, 0, np.nan])
+
+
+def test_the_interval_beside_a_rate_reaches_to_what_violations_may_hide(folder):
+    """40 images, 3 fooled, 6 violated: from 3 to 9 are fooled, as in tables."""
+    known, places = read_outcomes(folder).done[0], np.arange(40)
+    flags = {"attacked": places >= 0, "success": places < 3, "violated": places >= 34}
+    columns = {name: known.columns[name] for name in known.columns} | flags
+    outcome = replace(known, columns=columns)
+    about = about_cells([outcome.cell])
+    rate = _row(SimpleNamespace(model=lambda _: "a"), outcome, about)[4]
+    low, high = binomtest(3, 40).proportion_ci(), binomtest(9, 40).proportion_ci()
+    assert (rate.value, rate.low, rate.high) == pytest.approx((3 / 40, low.low, high.high))

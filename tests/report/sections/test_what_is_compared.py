@@ -370,3 +370,15 @@ def test_where_no_image_or_few_are_decided_under_both_attacks_that_is_said(tmp_p
     few = folder(tmp_path / "1", outcome(pgd, ALL), outcome(fgsm, NONE, violated=~first(4)))
     (said,) = judge_strongest(few)
     assert "sign test p = 0.12; 4 images are too few for a significant difference: at least 6 are needed" in said.proof
+
+
+def test_unrestricted_attacks_rank_models_by_what_they_fool_not_by_how_far_they_went(tmp_path):
+    blur = ThreatModel("unrestricted")
+    far, near = np.full(IMAGES, 9.0), np.full(IMAGES, 1.0)
+    done = [
+        outcome(cell("a", "foolbox:blur", blur), ALL, distance=far),
+        outcome(cell("b", "foolbox:blur", blur), first(4), distance=near),
+    ]
+    (standing,), (said,) = answers(folder(tmp_path, *done))
+    assert [(place.model, place.kept.value) for place in standing.places] == [("b", 1 - 4 / IMAGES), ("a", 0)]
+    assert "change" not in said
