@@ -258,3 +258,9 @@ def test_radii_may_be_an_array(small, tmp_path):
             model, images, labels, attacks="foolbox:fgsm", norm="linf", epsilon=radii, out=tmp_path / str(place)
         )
         assert sorted(davylamp.load(done.folder)["epsilon"].unique()) == [0.1, 0.2]
+
+
+@pytest.mark.parametrize("verb", ["run_attack", "compare"])
+def test_a_file_without_its_function_is_told_what_to_say(verb, small):
+    with pytest.raises(InvalidInput, match=r"FILE.py:FUNCTION, got 'att.py': say att.py:FUNCTION"):
+        getattr(davylamp, verb)("att.py", *small, epsilon=0.1)

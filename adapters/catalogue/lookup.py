@@ -36,7 +36,14 @@ UNIVERSAL = ("max_queries", "batch_size", "precision")
 
 
 def find_attack(name: str) -> Attack:
-    """The canonical attack of that name; UnknownName with close matches otherwise."""
+    """The canonical attack of that name.
+
+    Raises:
+        UnknownName: if there is none; with close matches.
+        InvalidInput: for a file without the function in it.
+    """
+    if name.endswith(".py"):
+        raise InvalidInput(f"expected an attack of a file as FILE.py:FUNCTION, got {name!r}: say {name}:FUNCTION")
     if name not in ATTACKS:
         raise UnknownName("attack", name, ATTACKS)
     return ATTACKS[name]
@@ -47,7 +54,7 @@ def find_implementation(name: str) -> Implementation:
 
     Raises:
         UnknownName: if there is none; with close matches.
-        Unavailable, ModelFailed, InvalidInput: if a user's file cannot be read, fails, or holds no attack.
+        Unavailable, ModelFailed, InvalidInput: if a user's file cannot be read, fails, holds no attack, or comes alone.
     """
     library, colon, attack = name.partition(":")
     if name in IMPLEMENTATIONS:

@@ -40,6 +40,18 @@ def why_no_targets(classifier: Classifier, rule: str) -> str:
     return ""
 
 
+def why_no_class(classifier: Classifier, rule: str, image: Tensor) -> str:
+    """Why a rule that is one class cannot be aimed at, by what the model gives of an image, (1, C, H, W); "" if it can.
+
+    The model is asked for such a rule only.
+    """
+    aim = class_of(rule)
+    if aim is None:
+        return ""
+    classes = class_logits(classifier, classifier.predict_logits(image)).shape[1]
+    return f"expected a target class from 0 to {classes - 1}, got {aim}" if aim >= classes else ""
+
+
 def check_aim(classifier: Classifier, threat_model: ThreatModel) -> None:
     """Raise Unsupported for an untargeted attack on a model with a detector: to be detected would be a success."""
     if classifier.detects and not threat_model.targeted:

@@ -9,12 +9,13 @@ from ...adapters import Classifier, find_implementation
 from ...adapters.data.datasets import Data
 from ...adapters.running.access import has_gradients, look, why_no_access, why_no_layers
 from ...adapters.running.precision import why_not_in
-from ...adapters.running.targets import why_no_targets
+from ...adapters.running.targets import why_no_class, why_no_targets
 from ...errors import ModelFailed, Unsupported
 from ..cell import Cell, strip_best
 from ..portfolio import split_names
 
 _NAMED = 3  # attacks that are named of those that are refused for one reason
+_GIVES = "the model gives"  # in reasons that another kind of attack does not meet
 
 
 def answerable(
@@ -50,13 +51,15 @@ def answerable(
 
 
 def left_of(cells: dict[str, Cell], refused: dict[str, str]) -> dict[str, Cell]:
-    """The cells, by key; Unsupported if none is left because models do not give what the attacks ask for."""
+    """The cells, by key; Unsupported if none is left, as models do not give or cannot do what the attacks ask for."""
     if refused and not cells:
         names: dict[str, list[str]] = {}
         for name, why in refused.items():
             names.setdefault(why, []).append(name)
         lines = (f"{', '.join(each[:_NAMED])}{', ...' * (len(each) > _NAMED)}: {why}" for why, each in names.items())
-        raise Unsupported(f"{'; '.join(lines)}; davylamp attacks lists decision-based and score-based ones")
+        needs_less = all(_GIVES in why for why in names)
+        advice = "; davylamp attacks lists decision-based and score-based ones" if needs_less else ""
+        raise Unsupported(f"{'; '.join(lines)}{advice}")
     return cells
 
 
@@ -67,8 +70,10 @@ def _why_not(cell: Cell, classifier: Classifier, surrogate: Classifier | None, i
     aimed = cell.threat_model.targeted
     try:
         look(learner, image.to(learner.device))
-        if aimed and (why := why_no_targets(learner, cell.target)):
-            return why
+        if aimed:
+            why = why_no_targets(learner, cell.target)
+            if why := why or why_no_class(learner, cell.target, image.to(learner.device)):
+                return why
         if cell.fitted_on is not None and not has_gradients(learner, image.to(learner.device)):
             return "learns by gradients, and the model gives none"
         for row in rows:

@@ -34,8 +34,6 @@ def rows_of(choice: AttackChoice, libraries: Sequence[str] = (), *, repaired: bo
     if set(name) & set("()"):
         wanted = "NAME, LIBRARY:NAME or best(...) or at-saturation(...) of one"
         raise InvalidInput(f"expected an attack as {wanted}, got {choice.attack!r}")
-    if name.endswith(".py") and not choice.row:
-        raise InvalidInput(f"expected an attack of a file as FILE.py:FUNCTION, got {name!r}: say {name}:FUNCTION")
     rows = [choice.row] if choice.row else [find_implementation(name)] if ":" in name else implementations_of(name)
     chosen = [row for row in rows if not libraries or row.library in libraries or row.given is not None]
     if not chosen:

@@ -225,3 +225,13 @@ def test_images_of_the_class_that_is_aimed_at_are_said(digits):
     assert said in result.notes
     assert said in compared.notes
     assert set(result.targets[digits.labels == aim].tolist()) == {(aim + 1) % 10}
+
+
+def test_a_class_that_a_model_does_not_have_is_refused_before_anything_runs(digits):
+    data = Data(digits.inputs[:3], digits.labels[:3], ["a", "b", "c"])
+    aims = [AttackChoice("foolbox:pgd", "linf", 0.1, target=target) for target in ("12", "random")]
+    plan = make_plan(Config(attacks=tuple(aims)), models={"net": digits.classifier}, data=data)
+    assert [cell.target for cell in plan.cells] == ["random"]
+    assert [*plan.failed.values()] == ["expected a target class from 0 to 9, got 12"]
+    with pytest.raises(Unsupported, match=r"from 0 to 9, got 12$"):  # and no advice on other kinds of attacks
+        make_plan(Config(attacks=tuple(aims[:1])), models={"net": digits.classifier}, data=data)
