@@ -323,7 +323,10 @@ class Evaluation:
         return Path(path)
 
     def __repr__(self) -> str:
-        done = "" if self.summary is None else f": {self.summary.done} cells run, {self.summary.kept} kept"
+        count = 0 if self.summary is None else self.summary.done
+        done = (
+            "" if self.summary is None else f": {count} cell{'' if count == 1 else 's'} run, {self.summary.kept} kept"
+        )
         failed = f", {len(self.summary.failed)} failed" if self.summary and self.summary.failed else ""
         failed += "".join(f"; {note}" for note in self.notes)
         return f"Evaluation in {self.folder}{done}{failed}; .table(), .to_frame(), .rank(), .report(path)"

@@ -268,6 +268,7 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     from ..adapters.models.outputs import explain_accuracy
     from ..adapters.models.remote.traffic import traffic_of
     from ..adapters.models.room.isolated import describe_isolated
+    from ..adapters.running.targets import note_moved
     from ..report.text.console import print_error
 
     result = next((row.result for row in comparison.rows if row.result is not None), None)
@@ -277,7 +278,8 @@ def _say_hints(classifier: Any, comparison: Any, config: Any) -> None:
     apart = describe_isolated(config.isolation, config.models)
     apart += classifier.loading_notes
     asked = traffic_of(classifier).line
-    said = (*apart, classifier.output_note, classifier.precision_note, passed, drawn, hint, asked)
+    moved = [] if result is None else note_moved([choice.target for choice in config.attacks], result.labels)
+    said = (*apart, *moved, classifier.output_note, classifier.precision_note, passed, drawn, hint, asked)
     for line in said:
         if line:
             print_error(f"- {line}")

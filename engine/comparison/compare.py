@@ -89,12 +89,17 @@ class Comparison:
     notes: tuple[str, ...] = ()  # what was chosen or rounded where nobody said it
 
     @property
+    def rate(self) -> str:
+        """The metric of success, as the rows have it: "MR", or "TAS" of targeted attacks."""
+        return rate_of(self.threat_model)
+
+    @property
     def minimum_norm(self) -> bool:
         """Whether the attack looks for the smallest change, so that verdicts are about distances too."""
         return attack_of(self.rows[0].implementation).kind == "minimum-norm"
 
     def __repr__(self) -> str:
-        rates = [f"{row.implementation.name}: {_rate_text(row)}" for row in self.rows]
+        rates = [f"{row.implementation.name}: {_rate_text(row, self.rate)}" for row in self.rows]
         verdicts = [f"{pair.a} and {pair.b}: {pair.verdict}" for pair in self.pairs]
         head = "; ".join((f"Comparison: {self.attack}, {threat_text(self.threat_model)}", *self.notes))
         return "\n".join([head, *rates, *verdicts])
@@ -109,23 +114,29 @@ class Comparison:
         """One line for each implementation: `implementation`, what `measure` gives, `findings` and `error`.
 
         `MR_low` and `MR_high` are the ends of the 95 % interval of `MR`; where there is no result, numbers are missing.
+        Of targeted attacks it is `TAS`, `TAS_low` and `TAS_high`.
         """
         lines = []
         for row in self.rows:
             numbers = {name: value for name, value in row.metrics.items() if not isinstance(value, (tuple, dict))}
-            low, high = row.metrics.get("MR_interval", (math.nan, math.nan))
+            low, high = row.metrics.get(f"{self.rate}_interval", (math.nan, math.nan))
             remarks = {"findings": " ".join(row.findings), "error": row.error}
             name = {"implementation": row.implementation.name}
-            lines.append({**name, **numbers, "MR_low": low, "MR_high": high, **remarks})
+            lines.append({**name, **numbers, f"{self.rate}_low": low, f"{self.rate}_high": high, **remarks})
         return pd.DataFrame(lines)
 
 
-def _rate_text(row: Row) -> str:
+def rate_of(threat_model: ThreatModel) -> str:
+    """The metric of an attack's success: misclassification, or of a targeted one that the target is predicted."""
+    return "TAS" if threat_model.targeted else "MR"
+
+
+def _rate_text(row: Row, rate: str) -> str:
     if not row.metrics:
         return f"no result ({row.error})"
-    low, high = row.metrics["MR_interval"]
+    low, high = row.metrics[f"{rate}_interval"]
     violations = f", {row.metrics['violations']} violations" if row.metrics["violations"] else ""
-    return f"MR {row.metrics['MR']:.3g} [{low:.3g}, {high:.3g}] of {row.metrics['images']} images{violations}"
+    return f"{rate} {row.metrics[rate]:.3g} [{low:.3g}, {high:.3g}] of {row.metrics['images']} images{violations}"
 
 
 def compare(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
@@ -268,19 +279,21 @@ def _side(name: str, result: AttackResult) -> Side:
 def measure(result: AttackResult, inputs: Tensor) -> dict[str, Any]:
     """The numbers of one row, from a result and the clean images, shape (N, C, H, W).
 
-    Rates are over all attacked images: a violation lowers the share that is fooled and the share that is robust.
+    Rates are over all attacked images: a violation lowers the share that is fooled and the share that is robust. The
+    upper end of the interval of the share that is fooled (`rate_of`) is that of counting violations as fooled.
     Distances are over the successes; NaN where nothing counts.
     """
     attacked, success = result.attacked, result.success
     count, fooled, total = int(attacked.sum()), int(success.sum()), float(result.fooled_share.sum())
+    rate, hidden = rate_of(result.threat_model), int(result.violated.sum())
     clean, adv = inputs.float(), result.adv_inputs
     broken = [set(kinds) for kinds, hit in zip(result.violations, attacked.tolist(), strict=True) if hit and kinds]
     grid = (quantise(clean) == quantise(adv)).flatten(1).all(1)
     numbers: dict[str, Any] = {
         "images": count,
-        "MR": total / count if count else math.nan,
-        "MR_interval": share_interval(total, count),
-        "MR_8bit": int(result.success_8bit.sum()) / count if count else math.nan,
+        rate: total / count if count else math.nan,
+        f"{rate}_interval": (share_interval(total, count)[0], share_interval(total + hidden, count)[1]),
+        f"{rate}_8bit": int(result.success_8bit.sum()) / count if count else math.nan,
         "robust": float(result.robust_share.sum()) / count if count else math.nan,
         "AMD": float(maximum_distortion(clean, adv, success)),
         "AED": float(euclidean_distortion(clean, adv, success)),

@@ -118,7 +118,9 @@ def build_curves(
             curves.append(draw_reference(reference, model, setting, grid, counts, scale))
         notes += _limits(runs)
     unit = {name: _unit(name, queries=queries, grey=grey) for name in shown}
-    return Curves(against, unit, shown, tuple(curves), (*_violations(curves), *notes, *outcomes.notes))
+    return Curves(
+        against, unit, shown, tuple(curves), (*_targeted(curves), *_violations(curves), *notes, *outcomes.notes)
+    )
 
 
 def _round(top: float, norm: str, against: Against, groups: Sequence[Group]) -> list[float]:
@@ -165,11 +167,17 @@ def _imported(
     ]
 
 
+def _targeted(curves: Sequence[Curve]) -> list[str]:
+    """A line where some curve is of a targeted attack, which leaves an image alone that it only makes wrong."""
+    line = "of targeted attacks accuracy is the share of images that are right when clean and not driven to the target"
+    return [line] if any(curve.labels["targeted"] for curve in curves) else []
+
+
 def _violations(curves: Sequence[Curve]) -> list[str]:
     """A line for each curve with images that are neither fooled nor robust."""
     return [
         f"{curve.labels['implementation']} on {curve.labels['model']}: {curve.labels['violations']} violations "
-        "count neither as fooled nor as robust: they lower the accuracy at every budget above 0"
+        "count neither as fooled nor as robust: they lower the accuracy at every budget above 0, not its upper ends"
         for curve in curves
         if curve.labels["violations"] and curve.judged
     ]

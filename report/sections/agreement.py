@@ -183,7 +183,7 @@ def _rows_table(folder: Folder, bundles: Sequence[list[Outcome]], about: Mapping
     rows = [_row(folder, outcome, about) for bundle in bundles for outcome in bundle]
     columns = (
         "model", "implementation", "threat model", Column("n", "images attacked"),
-        Column("MR", "share of them that are fooled, with its 95 % interval (Clopper and Pearson)"),
+        Column("success", "share of them that are fooled (MR) or taken for their target (TAS), with its 95 % interval"),
         Column("8-bit", "the same after rounding"),
         Column("median distance", "in the norm of the threat model, over the successes"),
         Column("forwards", "median per image"), Column("backwards", "median per image"), "s/image", "violations",

@@ -15,12 +15,12 @@ from ...engine.statistics.paired_tests import least_equivalent
 from ...engine.statistics.verdict import DISTANCE_MARGIN, MARGIN, Judgement
 from .console import format_cell, make_console, print_table, to_csv
 
-_ROW_COLUMNS = (
-    "implementation", "n", "MR", "95 % interval", "8-bit", "l0", "l1", "l2 median", "l2 mean", "linf median",
+_ROW_COLUMNS = (  # behind the rate
+    "95 % interval", "8-bit", "l0", "l1", "l2 median", "l2 mean", "linf median",
     "forwards", "forwards max", "backwards", "backwards max", "s/image", "violations", "known findings",
 )  # fmt: skip
-_NUMBERS = (
-    "images", "MR", "MR_interval", "MR_8bit", "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
+_NUMBERS = (  # behind those of the rate
+    "robust", "AMD", "AED", "l0_median", "l0_mean", "l1_median", "l1_mean",
     "l2_median", "l2_mean", "linf_median", "linf_mean", "forwards_median", "forwards_max", "backwards_median",
     "backwards_max", "seconds_per_image", "below_grey_level", "violations", "violation_kinds",
 )  # fmt: skip
@@ -43,7 +43,7 @@ def comparison_document(
         "data": data,
         "seed": comparison.seed,
         "chosen": dict(chosen or {}),
-        "rows": [_row_document(row) for row in comparison.rows],
+        "rows": [_row_document(row, comparison.rate) for row in comparison.rows],
         "pairs": [_pair_document(pair) for pair in comparison.pairs],
     }
     return _without_nan(document)
@@ -56,10 +56,10 @@ def comparison_json(comparison: Comparison, model: str, data: str, chosen: Mappi
 
 def comparison_csv(comparison: Comparison) -> str:
     """One line per implementation, every number in full precision."""
-    columns = ["library", "implementation", *_NUMBERS, "error"]
+    columns = ["library", "implementation", *_numbers(comparison.rate), "error"]
     lines = []
     for row in comparison.rows:
-        document = _row_document(row)
+        document = _row_document(row, comparison.rate)
         lines.append([_flat(document[name]) for name in columns])
     return to_csv(columns, lines)
 
@@ -68,10 +68,11 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
     """Print the rows, the verdicts and what a reader must know about either."""
     console = console or make_console()
     broken = any(row.metrics.get("violations", 1) for row in comparison.rows)
-    norm = comparison.threat_model.norm
-    order = ["n", "MR", "95 % interval", *(["violations"] if broken else [])]
+    norm, rate = comparison.threat_model.norm, comparison.rate
+    order = ["n", rate, "95 % interval", *(["violations"] if broken else [])]
     order += [f"{norm} median", "forwards", "backwards", "s/image", "8-bit", "l2 median", "linf median", "violations"]
-    print_table(title, _ROW_COLUMNS, [_row_cells(row) for row in comparison.rows], console, order=order)
+    cells = [_row_cells(row, rate) for row in comparison.rows]
+    print_table(title, ("implementation", "n", rate, *_ROW_COLUMNS), cells, console, order=order)
     chosen = format_cell(dict(comparison.parameters)) or "each library's own parameters"
     console.print(
         f"{threat_text(comparison.threat_model)}; {chosen}; seed {comparison.seed}",
@@ -84,10 +85,12 @@ def print_comparison(comparison: Comparison, title: str, console: Console | None
         print_table("", columns, [_pair_cells(pair) for pair in comparison.pairs], console, keys=2)
         for line in verdict_notes(comparison):
             console.print(line, highlight=False, markup=False)
-    legend = (
-        "MR: misclassification ratio, the share of the n images that were fooled; forwards, backwards: median passes"
-    )
-    console.print(f"{legend} of an image; a - b: difference of MR (`davylamp metrics NAME`)", highlight=False)
+    meaning = {
+        "MR": "misclassification ratio, the share of the n images that were fooled",
+        "TAS": "targeted attack success, the share of the n images that were taken for their target",
+    }
+    legend = f"{rate}: {meaning[rate]}; forwards, backwards: median passes of an image"
+    console.print(f"{legend}; a - b: difference of {rate} (`davylamp metrics NAME`)", highlight=False)
 
 
 def verdict_notes(comparison: Comparison) -> list[str]:
@@ -169,17 +172,17 @@ def _saturation_text(result: SaturatedResult) -> str:
     return f"its success stops growing at {norm} {reached}; passes are of all {len(result.saturation.budgets)} radii"
 
 
-def _row_cells(row: Row) -> list[Any]:
+def _row_cells(row: Row, rate: str) -> list[Any]:
     numbers = row.metrics
     if not numbers:
-        return [row.implementation.name, "-", "failed", *["-"] * (len(_ROW_COLUMNS) - 5), "-", ""]
-    low, high = numbers["MR_interval"]
+        return [row.implementation.name, "-", "failed", *["-"] * (len(_ROW_COLUMNS) - 1), ""]
+    low, high = numbers[f"{rate}_interval"]
     return [
         row.implementation.name,
         numbers["images"],
-        numbers["MR"],
+        numbers[rate],
         f"{low:.2f} - {high:.2f}" if not math.isnan(low) else "-",
-        numbers["MR_8bit"],
+        numbers[f"{rate}_8bit"],
         *(numbers[name] for name in ("l0_median", "l1_median", "l2_median", "l2_mean", "linf_median")),
         *(numbers[name] for name in ("forwards_median", "forwards_max", "backwards_median", "backwards_max")),
         numbers["seconds_per_image"],
@@ -196,8 +199,12 @@ def _pair_cells(pair: Pair) -> list[Any]:
     return [pair.a, pair.b, judgement.text, *numbers]
 
 
-def _row_document(row: Row) -> dict[str, Any]:
-    numbers = {name: row.metrics.get(name) for name in _NUMBERS}
+def _numbers(rate: str) -> tuple[str, ...]:
+    return ("images", rate, f"{rate}_interval", f"{rate}_8bit", *_NUMBERS)
+
+
+def _row_document(row: Row, rate: str) -> dict[str, Any]:
+    numbers = {name: row.metrics.get(name) for name in _numbers(rate)}
     return {
         "library": row.implementation.library,
         "implementation": row.implementation.name,

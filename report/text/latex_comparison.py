@@ -13,7 +13,7 @@ _NO_TEST = "it says nothing of whether others differ from it"
 
 def comparison_latex(comparison: Comparison, model: str, data: str, style: LatexStyle) -> str:
     """Two tables: what each library's version came to, and the verdict on each pair."""
-    done = [row for row in comparison.rows if row.metrics]
+    done, rate = [row for row in comparison.rows if row.metrics], comparison.rate
     rows: list[list[Cell]] = []
     for row in comparison.rows:
         numbers = row.metrics
@@ -21,19 +21,19 @@ def comparison_latex(comparison: Comparison, model: str, data: str, style: Latex
         if not numbers:
             rows.append([name, None, None, None, None, None, None, None])
             continue
-        low, high = numbers["MR_interval"]
-        share = Estimate(numbers["MR"], low, high, numbers["images"])
+        low, high = numbers[f"{rate}_interval"]
+        share = Estimate(numbers[rate], low, high, numbers["images"])
         costs = [float(numbers[each]) for each in ("forwards_median", "backwards_median", "seconds_per_image")]
         norm = comparison.threat_model.norm
         distance = float(numbers.get(f"{norm}_median", math.nan)) if norm in NORMS else math.nan
-        rows.append([name, share, float(numbers["MR_8bit"]), distance, *costs, int(numbers["violations"])])
+        rows.append([name, share, float(numbers[f"{rate}_8bit"]), distance, *costs, int(numbers["violations"])])
     norm = NORMS.get(comparison.threat_model.norm, "distance")
     best = highest([math.nan if r[1] is None else r[1].value for r in rows if isinstance(r[1], Estimate | None)], 3)
     latex = LatexTable(
         name=f"compare-{label_word(comparison.attack)}",
         columns=(
             "implementation",
-            "MR",
+            rate,
             "8-bit",
             Tex(f"{norm} median"),
             "forwards",
@@ -44,7 +44,7 @@ def comparison_latex(comparison: Comparison, model: str, data: str, style: Latex
         rows=rows,
         caption=[
             _about_comparison(comparison, model, data, style),
-            "MR: share of the attacked images that are fooled.",
+            f"{rate}: share of the attacked images that are {'fooled' if rate == 'MR' else 'taken for their target'}.",
         ],
         interval=_CLOPPER,
         best=frozenset((place, 1) for place in best),

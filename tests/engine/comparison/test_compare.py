@@ -12,6 +12,8 @@ from davylamp.adapters.running.targets import choose_targets
 from davylamp.engine import Row, choose_threat_model, compare, default_epsilon
 from davylamp.engine.comparison.compare import judge_pair, judge_pairs, matched_parameters, measure
 from davylamp.errors import InvalidInput, UnknownName, Unsupported
+from davylamp.intervals import share_interval
+from davylamp.report.text.comparison import comparison_csv, comparison_json
 
 CLEAN = torch.full((20, 1, 2, 2), 0.5)
 
@@ -273,3 +275,31 @@ def test_a_radius_is_taken_in_the_only_norm_of_a_fixed_budget_attack_or_in_the_o
     assert choose_threat_model("fgsm", fgsm, 3072, epsilon=0.1) == ThreatModel("linf", 0.1)
     assert choose_threat_model("pgd", pgd, 3072, norm="l2", epsilon=0.1) == ThreatModel("l2", 0.1)
     assert choose_threat_model("deepfool", deepfool, 3072, norm="linf", epsilon=0.1) == ThreatModel("linf", 0.1)
+
+
+def test_success_at_a_target_is_not_called_misclassification(digits):
+    """One PGD aims at a class; it counts where that class is predicted, which fewer images are than are wrong."""
+    case, rules = digits.first(12), ThreatModel("linf", 0.15, targeted=True)
+    rows = implementations_of("pgd")
+    chosen = [row for row in rows if row.name in ("foolbox:pgd", "torchattacks:pgd")]
+    arguments = "pgd", case.classifier, case.inputs, case.labels, rules
+    comparison = compare(*arguments, rows=chosen, target="least-likely", parameters={"steps": 5})
+    for row in comparison.rows:
+        reached = row.result.adv_logits.argmax(1) == row.result.targets
+        assert row.metrics["TAS"] == pytest.approx(float(reached[row.result.attacked].double().mean()))
+        assert "MR" not in row.metrics
+    frame = comparison.to_frame()
+    assert {"TAS", "TAS_low", "TAS_high"} <= set(frame)
+    assert "foolbox:pgd: TAS " in repr(comparison)
+    assert "MR" not in comparison_json(comparison, "m", "d")
+    columns = comparison_csv(comparison).splitlines()[0].split(",")
+    assert columns[2:6] == ["images", "TAS", "TAS_interval", "TAS_8bit"]
+
+
+def test_the_interval_of_a_rate_reaches_to_what_violations_may_hide():
+    """10 images, 2 fooled, 4 that prove nothing."""
+    kinds = [("nan",)] * 4 + [()] * 6
+    row = make_row("foolbox:pgd", [False] * 8 + [True] * 2, [0.1] * 10, violations=kinds)
+    numbers = measure(row.result, CLEAN[:10])
+    low, high = share_interval(2, 10)[0], share_interval(6, 10)[1]
+    assert (numbers["MR"], *numbers["MR_interval"]) == pytest.approx((0.2, low, high))

@@ -155,6 +155,13 @@ def test_optimality_is_against_attacks_of_the_same_kind_only(writer, subject):
     assert [curve.optimality.value for curve in curves] == pytest.approx([1] * 4)
 
 
+def test_of_targeted_attacks_a_line_says_what_accuracy_is(writer, subject):
+    writer.cell(subject, "foolbox:pgd", CLEAN, fool(0.5), LABELS)
+    assert not any("targeted" in note for note in build_curves(writer.store.folder).notes)
+    writer.cell(subject, "foolbox:pgd", CLEAN, fool(0.5), LABELS, target="random")
+    assert [note for note in build_curves(writer.store.folder).notes if "driven to the target" in note]
+
+
 def test_only_one_norm_or_model(writer, subject):
     writer.cell(subject, "foolbox:ddn", CLEAN, fool(1), LABELS, sizes=sizes(0), **SMALLEST)
     other = writer.clean("b", CLEAN, LABELS)
