@@ -66,8 +66,8 @@ def area_of_images(clean: np.ndarray, adversarial: np.ndarray, fooled: np.ndarra
         seed: random seed of the draws.
 
     Returns:
-        Its interval is the expanded percentile one for as many images as are fooled (`tail_of`). None (NaN) for fewer
-        than 5 of them, nor where every pair agrees: a resample knows of no other.
+        The area and its expanded percentile interval, for as many images as are fooled (`tail_of`). No interval (NaN)
+        for fewer than 5 of them, nor where every pair agrees: a resample knows of no other.
     """
     value = area_under_curve(clean, adversarial[fooled])
     if fooled.sum() < FEWEST or value in (0.0, 1.0):
