@@ -122,8 +122,10 @@ def test_metrics_alone(small, run):
     assert 0 <= names["summarise"](names["values"]).mean <= 1
 
 
-def test_coming_from_another_library():
+@pytest.mark.filterwarnings("ignore:Please import:DeprecationWarning")  # by ART, where it is imported first
+def test_coming_from_another_library(monkeypatch):
     """Both sides of each pair give the same images."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # Foolbox would move the model
     text = (DOCS / "coming-from.md").read_text(encoding="utf-8")
     sections = re.findall(r"^## From (\w+)\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
     model, data = davylamp.load_model("demo:mnist-lenet5").model, davylamp.load_data("demo:mnist", limit=5)

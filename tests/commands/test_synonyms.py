@@ -51,7 +51,8 @@ def parsed(command, *words):
 )
 def test_an_option_has_every_name_that_it_has_somewhere(command, words, name, value):
     given = parsed(command, *words)[name]
-    assert getattr(given, "value", given) == value
+    given = getattr(given, "value", given)
+    assert (list(given) if isinstance(given, tuple) else given) == value  # Typer below 0.29 has tuples
 
 
 # Names that one thing also has elsewhere, with the commands in which they mean another thing.

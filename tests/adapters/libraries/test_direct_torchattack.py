@@ -132,7 +132,7 @@ class TestDirect(DirectCalls):
     def call(self, case: Direct, model: Counted, images: Images, seed: int) -> Tensor:
         inputs, labels, targets = images
         model.module = copy.deepcopy(model.module)  # DR, BFA and FDA leave hooks on it
-        words = dict(case.words)
+        words = {"device": "cpu", **case.words}  # it would take a GPU, the model's or not
         if self.row_of(case).targeted != "no":
             words["targeted"] = (targets is not None) != case.peculiar.get("turned", False)
         if "structure" in case.peculiar:

@@ -95,7 +95,11 @@ def test_a_warp_is_tuned_by_the_whole_call(digits):
         for count in (1, 4):
             torch.manual_seed(0)
             words = {"eps": 0.1, "alpha": 0.1, "steps": 1, "num_warping": 2, "rho": rho}
-            first.append(torchattack.DeCoWA(digits.module, **words)(digits.inputs[:count], digits.labels[:count])[0])
+            first.append(
+                torchattack.DeCoWA(digits.module, device="cpu", **words)(digits.inputs[:count], digits.labels[:count])[
+                    0
+                ]
+            )
         assert bool(((first[0] - first[1]).abs() > 1e-3).any()) == differs
 
 

@@ -94,7 +94,7 @@ def test_fmn_crosses_the_boundary(digits, linear, norm):
     """short-of-the-boundary: on a linear model and, in l1, on a network."""
     case, words = (linear, {"steps": 60}) if norm == "l2" else (digits, {"steps": 100})
     shipped, repaired = (attack(name, case, ThreatModel(norm), **words) for name in ("fmn", "fmn@repaired"))
-    assert not shipped.success.all()
+    assert norm == "l2" or not shipped.success.all()  # on a linear model the processor's rounding decides: see below
     assert repaired.success.all()
     both = shipped.success
     torch.testing.assert_close(repaired.distance[both], shipped.distance[both], rtol=0.02, atol=0)
@@ -102,16 +102,16 @@ def test_fmn_crosses_the_boundary(digits, linear, norm):
         torch.testing.assert_close(repaired.distance, linear.least["l2"].double(), rtol=2e-3, atol=0)
 
 
-def test_fmn_leaves_a_tie_in_linf():
+@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
+def test_fmn_leaves_a_tie(norm):
     """short-of-the-boundary, exact in binary: it comes to where both logits are 0, and the way from there is 0 long."""
-    halves = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
     with torch.no_grad():
-        halves[1].weight[0], halves[1].weight[1] = 0, 1
-        halves[1].bias[0], halves[1].bias[1] = 0, -6
+        network[1].weight.zero_()[1, 0] = 1
+        network[1].bias[0], network[1].bias[1] = 0, -0.5
     images, labels = torch.full((1, 3, 2, 2), 0.25), torch.tensor([0])
-    classifier = Classifier(halves)
     for name, successful in (("adv-lib:fmn", False), ("adv-lib:fmn@repaired", True)):
-        result = run_attack(name, classifier, images, labels, ThreatModel("linf"), steps=100)
+        result = run_attack(name, Classifier(network), images, labels, ThreatModel(norm), steps=100)
         assert result.success.item() is successful
     assert 0.25 < result.distance.item() <= 0.25 * 1.002
 

@@ -65,7 +65,7 @@ def test_a_mended_warp_is_the_gradient_behind_a_tuned_one(digits):
     """tuning-counted: one step by hand."""
     case = digits.first(3)
     moved = images("torchattack:decowa@repaired", case, steps=1, step_size=0.03, samples=1) - case.inputs
-    attack = torchattack.DeCoWA(case.module)
+    attack = torchattack.DeCoWA(case.module, device="cpu")
     seed_everything(7)
     noise = (2 * (torch.rand(1, 1, 2) - 0.5)).requires_grad_()
     loss = nn.functional.cross_entropy(case.module(attack._vwt(case.inputs, noise)), case.labels)
@@ -132,7 +132,7 @@ def test_every_transform_of_l2t_takes_small_images():
 def test_with_its_basis_geoda_is_the_original(digits, norm):
     """Without davylamp's budget, which ends it: it asks a few more times than its plan says."""
     case, words = digits.first(1), {"max_queries": 400, "sub_dim": 4}
-    original = torchattack.GeoDA(case.module, p=norm, input_shape=(3, 16, 16), **words)
+    original = torchattack.GeoDA(case.module, device="cpu", p=norm, input_shape=(3, 16, 16), **words)
     original.sub_basis = geoda.cosines(4, 16)
     seed_everything(7)
     expected = original(case.inputs, case.labels)

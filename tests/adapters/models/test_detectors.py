@@ -205,9 +205,10 @@ def test_a_gpu_gives_the_scores_of_a_cpu(world, name, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     before, stored = trained(world, name, tmp_path, **GIVEN.get(name, {}))
     there = Classifier(deepcopy(world.classifier.model), num_classes=10, name="digits", device="cuda")
-    scores = stored.beside(there, stored.model_digest).score(world.images[:6].cuda())
+    images = world.images[:6] * 0.93 + 0.02  # not seen in training: ranks of those are ties that a rounding breaks
+    scores = stored.beside(there, stored.model_digest).score(images.cuda())
     assert scores.device.type == "cpu"
-    torch.testing.assert_close(scores, before.score(world.images[:6]), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(scores, before.score(images), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", DETECTORS)
