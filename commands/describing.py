@@ -73,7 +73,6 @@ def _described(name: str, parameter: inspect.Parameter, *, grouped: bool) -> ins
         info.help = f"{info.help} ({', '.join(choices)})"
     elif choices:
         info.help, info.show_choices = f"{info.help} ({', '.join(choices)})", False
-        info.metavar = info.metavar or name  # Typer below 0.29 would call it by its choices
     elif info.autocompletion is None:
         info.autocompletion = completer_of(name)
     return parameter.replace(annotation=Annotated[kind, info])
