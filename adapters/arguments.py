@@ -85,8 +85,14 @@ def read_path(value: Any, wanted: str) -> Path:
 
 
 def read_channels(name: str, values: Any) -> list[float]:
-    """A finite number for each channel; InvalidInput otherwise, which is a WrongType where there are no numbers."""
+    """A finite number for each channel; InvalidInput otherwise, which is a WrongType where there are no numbers.
+
+    A tensor or an array may have the shape by which it is subtracted from images, (1, C, 1, 1) or (C, 1, 1).
+    """
     wanted = f"{name} as a list of one number for each channel"
+    shape = getattr(values, "shape", ())
+    if len(shape) > 1 and sum(size != 1 for size in shape) <= 1:
+        values = values.reshape(-1)
     try:
         if isinstance(values, (str, bytes, Mapping)):
             raise TypeError

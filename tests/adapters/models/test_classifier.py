@@ -209,3 +209,19 @@ def test_half_a_normalisation_is_refused():
         Classifier(make_net(), mean=[0.5] * 3)
     with pytest.raises(InvalidInput, match="every std > 0"):
         Classifier(make_net(), mean=[0.5] * 3, std=[0.5, 0.0, 0.5])
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1, 1), (1, 3, 1, 1)])
+def test_a_normalisation_may_have_the_shape_by_which_it_is_subtracted(shape):
+    mean, std = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.5, 0.6, 0.7])
+    listed, shaped = (
+        Classifier(nn.Flatten(), mean=mean_, std=std_, num_classes=12)
+        for mean_, std_ in ((mean.tolist(), std.tolist()), (mean.view(shape), std.view(shape)))
+    )
+    images = torch.rand(2, 3, 2, 2)
+    assert torch.equal(listed(images), shaped(images))
+
+
+def test_a_normalisation_of_each_pixel_is_refused():
+    with pytest.raises(InvalidInput, match="one number for each channel"):
+        Classifier(make_net(), mean=torch.zeros(3, 2, 2), std=torch.ones(3, 2, 2))
