@@ -34,15 +34,19 @@ def certify_smoothed(  # noqa: PLR0913, PLR0917 - one argument per option
 ) -> None:
     """Certify a model behind randomized smoothing (Cohen et al. 2019): prediction and l2 radius of each image."""
     from ..adapters.data.datasets import load_data_for
+    from ..adapters.models.images import check_labels
     from ..adapters.parameters import parse_number
-    from ..engine.certify import certified_accuracy, certify, split_smoothed
+    from ..engine.certify import certified_accuracy, certify, check_radii, count_classes, split_smoothed
 
     form, style = one_format({"latex": as_latex, "json": as_json}), latex_style(latex_words)
     view.check(form)
     name, sigma = split_smoothed(seen.of(model))
     radii = tuple(parse_number(text, "radius") for text in split_list("--radius", radius) or [])
+    check_radii(radii)
     classifier = loading_from(how, [name]).load(name, device)
     images = load_data_for(classifier, data, limit)
+    classes = count_classes(classifier, images.inputs.to(classifier.device))
+    check_labels(images.labels, len(images.labels), classes)
     with show_progress(len(images.labels)) as progress:
         certificates = certify(
             classifier,

@@ -133,5 +133,9 @@ def _print(title: str, norm: str, lines: list[dict[str, Any]], failed: dict[str,
         if line["epsilon"] is None:
             why = "nothing was fooled" if not any(line["ratios"]) else "it still grows at the largest radius"
             console.print(f"- {line['implementation']}: no budget: {why}", highlight=False, markup=False)
+        counts = zip(line["budgets"], line["violations"], strict=True)
+        if where := ", ".join(f"{count} at {radius_text(norm, budget)}" for budget, count in counts if count):
+            note = f"results that prove nothing count as not fooled: {where}"
+            console.print(f"- {line['implementation']}: {note}", highlight=False, markup=False)
     for name, reason in failed.items():
         console.print(f"- left out: {name}: {reason}", highlight=False, markup=False)

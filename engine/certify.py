@@ -1,6 +1,6 @@
 """The certificate of randomized smoothing (Cohen et al. 2019): the radius within which a prediction provably stays."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..adapters import Classifier
-from ..adapters.models.classifier import PASS_SIZE
+from ..adapters.models.classifier import PASS_SIZE, check_several
 from ..adapters.models.defences.names import is_defence, read_defence
 from ..adapters.running.seeding import call_seed, seeded
 from ..errors import InvalidInput
@@ -69,13 +69,15 @@ def certify(  # noqa: PLR0913 - the names of the paper's algorithm by keyword
         progress: called with 1 after each image.
 
     Raises:
-        InvalidInput: if a number is out of range.
+        InvalidInput: if a number is out of range, or the classifier has one class.
     """
     if not (sigma > 0 and first >= 1 and draws >= 1 and 0 < alpha < 0.5):
         got = f"sigma {sigma}, {first} and {draws}, alpha {alpha}"
         raise InvalidInput(f"expected sigma > 0, at least one draw of each kind, 0 < alpha < 1/2, got {got}")
     predicted, chance = np.full(len(inputs), ABSTAIN), np.zeros(len(inputs))
     not_finite = np.zeros(len(inputs), int)
+    if len(inputs):
+        count_classes(classifier, inputs)
     with classifier.frozen():
         for place, image in enumerate(inputs):
             with seeded(call_seed(seed, place, 1)):
@@ -105,13 +107,31 @@ def certified_accuracy(certificates: Certificates, labels: Tensor, radii: tuple[
         certificates: of the images.
         labels: ground truth, shape (N,).
         radii: l2, on pixels in [0, 1].
+
+    Raises:
+        InvalidInput: if a radius is negative or not finite.
     """
+    check_radii(radii)
     right = certificates.predicted == labels.cpu().numpy()
     lines = []
     for radius in radii:
         held = int((right & (certificates.radius >= radius)).sum())
         lines.append(Certified(radius, held / len(right), *share_interval(held, len(right)), len(right)))
     return lines
+
+
+def count_classes(classifier: Classifier, inputs: Tensor) -> int:
+    """How many classes the classifier answers with; InvalidInput if it is one."""
+    logits = classifier.predict_logits(inputs[:1])
+    check_several(logits)
+    return logits.shape[1]
+
+
+def check_radii(radii: Sequence[float]) -> None:
+    """Raise InvalidInput for a radius that no image is certified at."""
+    for radius in radii:
+        if not 0 <= radius < float("inf"):
+            raise InvalidInput(f"expected every radius >= 0, got {radius:g}")
 
 
 def split_smoothed(model: str) -> tuple[str, float]:

@@ -322,14 +322,19 @@ class Classifier(nn.Module):
 
     def _check_outputs(self, logits: Tensor, count: int) -> None:
         check_logits(logits, count, self.num_classes, f"the model {self.name}")
-        if logits.shape[1] < 2:
-            raise InvalidInput(
-                f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}"
-                f"{f'; {of_one_logit(logits)}' if logits.shape[1] else ''}"
-            )
+        check_several(logits)
         if not torch.isfinite(logits).all():
             raise InvalidInput("expected finite logits, got NaN or infinity on the clean images")
         self.answers.check(logits)
+
+
+def check_several(logits: Tensor) -> None:
+    """Raise InvalidInput if logits, shape (N, K), are of fewer than two classes."""
+    if logits.shape[1] < 2:
+        raise InvalidInput(
+            f"expected a classifier with at least 2 classes, got outputs of shape {tuple(logits.shape)}"
+            f"{f'; {of_one_logit(logits)}' if logits.shape[1] else ''}"
+        )
 
 
 def _normalisation(mean: Any, std: Any) -> tuple[list[float] | None, list[float] | None]:

@@ -80,6 +80,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     known: dict[str, Any] = {"targets": targets, "seed": seed, "first": first, "logits": logits}
     kept: dict[float, AttackResult] = {}
     ratios: dict[float, float] = {}
+    violated: dict[float, int] = {}
     spent: list[Tensor] = []
     failed: dict[float, str] = {}
 
@@ -96,6 +97,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         spent = [before + cost for before, cost in zip(spent, costs, strict=True)] if spent else costs
         share = int(result.success.sum()) / max(1, int(result.attacked.sum()))
         ratios = dict(sorted({**ratios, radius: share}.items()))
+        violated[radius] = int(result.violated.sum())
         kept = {each: one for each, one in {**kept, radius: result}.items() if each in _near(ratios)}
 
     for number, radius in enumerate(radii):
@@ -115,7 +117,8 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     radius = _near(ratios)[0] if seen else last
     chosen = kept[radius]
     attacked = int(chosen.attacked.sum())
-    saturation = Saturation(radius if seen else None, (*ratios,), (*ratios.values(),), THRESHOLD, attacked)
+    found, violations = radius if seen else None, tuple(violated[each] for each in ratios)
+    saturation = Saturation(found, (*ratios,), (*ratios.values(),), THRESHOLD, attacked, violations)
     names = {"implementation": f"at-saturation({row.name})", "threat_model": threat_model, "parameters": parameters}
     whole = {**vars(chosen), **dict(zip(_SPENT, spent, strict=True)), **names}
     return SaturatedResult(**whole, saturation=saturation, radius=radius, failed=failed)

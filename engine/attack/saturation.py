@@ -23,7 +23,8 @@ _ROUNDING = 1e-9  # of the difference of two ratios
 class Saturation(NamedTuple):
     """Where the ratio stops growing, None if it was not seen to; the budgets, ascending, and the ratio at each.
 
-    `attacked` is the number of images that the ratios are of.
+    `attacked` is the number of images that the ratios are of; `violations` how many results at each budget prove
+    nothing: they count as not fooled.
     """
 
     epsilon: float | None
@@ -31,6 +32,7 @@ class Saturation(NamedTuple):
     ratios: tuple[float, ...]
     threshold: float
     attacked: int
+    violations: tuple[int, ...] = ()
 
 
 def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, the choices by keyword
@@ -88,14 +90,16 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     balls = [ThreatModel(norm, budget, targets is not None) for budget in chosen]
     settings = [check_support(row, ball, resolve_step(parameters, ball.epsilon)) for ball in balls]
     shared: dict[str, Any] = {"targets": targets, "seed": seed, "progress": progress}
-    ratios, attacked = [], 0
+    ratios, violations, attacked = [], [], 0
     for ball, values in zip(balls, settings, strict=True):
         result = run_attack(row, classifier, inputs, labels, ball, **shared, **values)
         if not result.attacked.any():
             raise InvalidInput("expected at least one image that the classifier gets right, got none")
         attacked = int(result.attacked.sum())
         ratios.append(int(result.success.sum()) / attacked)
-    return Saturation(_saturation(chosen, ratios, threshold), tuple(chosen), tuple(ratios), threshold, attacked)
+        violations.append(int(result.violated.sum()))
+    found = _saturation(chosen, ratios, threshold)
+    return Saturation(found, tuple(chosen), tuple(ratios), threshold, attacked, tuple(violations))
 
 
 def _saturation(budgets: Sequence[float], ratios: Sequence[float], threshold: float) -> float | None:

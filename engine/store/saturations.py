@@ -34,6 +34,7 @@ def describe_saturation(result: Saturated) -> dict[str, Any]:
         "seen": search.epsilon is not None,
         "radii": list(search.budgets),
         "shares": list(search.ratios),
+        "violations": list(search.violations),
         "threshold": search.threshold,
         "attacked": search.attacked,
         "failed": [[radius, why] for radius, why in result.failed.items()],
@@ -56,6 +57,8 @@ def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
     else:
         why = f"{share}, and {most} at most: the smallest within {search['threshold']:.0%} of that"
     searched = ", ".join(radius_text(norm, each) for each in shares)
+    if nothing := sum(search.get("violations", ())):
+        searched += f"; {nothing} results at these radii prove nothing and count as not fooled"
     if lost := search.get("failed"):
         searched += f"; it crashed at {', '.join(radius_text(norm, each) for each, _ in lost)}: {lost[0][1]}"
     return f"{cell.title} on {cell.subject.model}: {norm} {radius_text(norm, radius)}: {why} (run at {searched})"

@@ -31,7 +31,14 @@ from .symbols import (
     robust_of,
 )
 
-_COUNT_VIOLATIONS = ("MR", "TAS", "RA", "RA_worst")  # as 0: neither attack nor model is given credit for one
+_COUNT_VIOLATIONS = (
+    "MR",
+    "TAS",
+    "RA",
+    "RA_worst",
+    "AAW",
+    "AAB",
+)  # as 0: neither attack nor model is given credit for one
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What a trained model can do on images that it was not trained on, and how it came about."""
 
 import platform
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,12 +25,12 @@ _PREFERRED = ("foolbox:pgd", "torchattacks:pgd", "art:pgd")
 def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings) -> dict[str, Any]:
     """Accuracy on clean images, and under a library's PGD of 20 steps with the training's norm and radius.
 
-    An image counts as right under PGD if it is so clean and the attack keeps the rules and fails; one where what came
-    back proves nothing is counted apart.
+    An image counts as right under PGD if it is so clean and the attack keeps the rules and fails. Where what came back
+    proves nothing it is not, and the upper end of the interval is that of counting it as right.
 
     Returns:
         "clean" and, where a library is installed that has PGD in this norm, "pgd": right, n, accuracy and its 95 %
-        interval; "attack" says which.
+        interval; "attack" says which, "violations" how many results prove nothing, "kinds" of which kinds they are.
     """
     logits = classifier.check(data.inputs, data.labels)
     right = logits.argmax(1) == data.labels
@@ -46,7 +47,15 @@ def measure_model(classifier: Classifier, data: Data, settings: TrainingSettings
     except DavylampError as error:
         return {**measured, "attack": f"{row}: failed: {error}", "pgd": None}
     attack = f"{row}, {settings.norm} {settings.epsilon:.6g}, {STEPS} steps of {size:.4g}, seed {settings.seed}"
-    return {**measured, "attack": attack, "pgd": _share(result.robust), "violations": int(result.violated.sum())}
+    violated = int(result.violated.sum())
+    kinds = dict(Counter(kind for each in result.violations for kind in each))
+    return {
+        **measured,
+        "attack": attack,
+        "pgd": _share(result.robust, undecided=violated),
+        "violations": violated,
+        "kinds": kinds,
+    }
 
 
 def make_versions() -> dict[str, str]:
@@ -59,6 +68,9 @@ def describe_measured(measured: Mapping[str, Any]) -> str:
     parts = [_line("clean accuracy", measured["clean"])]
     if measured["pgd"]:
         parts.append(_line("under PGD", measured["pgd"]))
+    if violated := measured.get("violations"):
+        kinds = ", ".join(f"{kind} {count}" for kind, count in measured.get("kinds", {}).items())
+        parts.append(f"{violated} of PGD's results prove nothing{f' ({kinds})' * bool(kinds)} and count as not robust")
     return ", ".join(parts)
 
 
@@ -67,9 +79,10 @@ def _line(name: str, share: Mapping[str, Any]) -> str:
     return f"{name} {share['accuracy']:.1%} ({share['right']} of {share['n']}, 95 % interval {low:.1%} to {high:.1%})"
 
 
-def _share(right: Tensor) -> dict[str, Any]:
+def _share(right: Tensor, undecided: int = 0) -> dict[str, Any]:
     count, n = int(right.sum()), len(right)
-    return {"right": count, "n": n, "accuracy": count / n, "interval": list(share_interval(count, n))}
+    ends = [share_interval(count, n)[0], share_interval(count + undecided, n)[1]]
+    return {"right": count, "n": n, "accuracy": count / n, "interval": ends}
 
 
 def _installed_pgd(norm: str) -> str | None:

@@ -127,6 +127,7 @@ def saturation_latex(
     }
     n = min(int(line["attacked"]) for line in lines)
     low, high = share_interval(n // 2, n)
+    nothing = sum(sum(line.get("violations", ())) for line in lines)
     latex = LatexTable(
         name=f"saturation-{label_word(attack)}",
         columns=("implementation", Tex("$n$"), *(radius_tex(norm, budget) for budget in budgets)),
@@ -136,6 +137,7 @@ def saturation_latex(
             f"fooled at each radius of {NORMS.get(norm, escape(norm))}.",
             rf"With {n} images the 95\,\% interval (Clopper--Pearson) of a share of {n // 2 / n:.2f} is "
             f"{low:.2f} to {high:.2f}.",
+            *[f"{nothing} results prove nothing and count as not fooled."] * bool(nothing),
         ],
         best=frozenset(best),
         rule="Bold: the smallest radius that loses nothing against the best one; no test of a difference.",

@@ -126,6 +126,16 @@ def test_the_command(run, tmp_path):
         code, _, err = run("certify", wrong, *options)
         assert (code, "expected MODEL+smoothing:sigma=0.25, which has a certificate, got" in err) == (1, True)
     assert run("certify", "net.py:build+smoothing", *options, "--alpha", "0.7")[0] == 1
+    code, _, err = run("certify", "net.py:build+smoothing", *options, "--radius", "-1")
+    assert (code, "expected every radius >= 0, got -1" in err) == (1, True)
+    (tmp_path / "one.py").write_text(
+        "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 1))\n"
+    )
+    code, _, err = run("certify", "one.py:build+smoothing", *options)
+    assert (code, "expected a classifier with at least 2 classes" in err) == (1, True)
+    np.savez(tmp_path / "far.npz", inputs=np.full((2, 3, 32, 32), 0.5, np.float32), labels=np.array([3, 12]))
+    code, _, err = run("certify", "net.py:build+smoothing", "--data", "npz:far.npz")
+    assert (code, "expected labels from 0 to 9" in err) == (1, True)
 
 
 def test_what_is_no_smoothed_model():

@@ -80,7 +80,7 @@ def line_at(calibration: Tensor, rate: float) -> float:
     if not 0 <= rate < 1:
         raise InvalidInput(f"expected a rate of false alarms in [0, 1), got {rate}")
     ordered = calibration.sort(descending=True).values
-    return float(ordered[math.floor(rate * len(ordered) + 1e-9)])
+    return float(ordered[min(math.floor(rate * len(ordered) + 1e-9), len(ordered) - 1)])
 
 
 def make_scorer(row: Detector, classifier: Classifier, parameters: Mapping[str, Any]) -> Scorer:

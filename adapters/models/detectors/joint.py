@@ -47,7 +47,7 @@ def add_detector(classifier: Classifier, text: str, source: str, name: str) -> C
         raise InvalidInput(f"expected fpr=0.05 or another rate in [0, 1), got {rate!r}") from None
     scorer = trained.beside(classifier, digest_model(classifier, source))
     sizes = {word: getattr(classifier, word) for word in ("resize", "crop", "interpolation")}
-    joint = Classifier(_Joint(classifier, scorer, line), name=name, **sizes)
+    joint = Classifier(_Joint(classifier, scorer, line), name=name, random=classifier.random, **sizes)
     joint.detects = True
     return joint
 

@@ -242,6 +242,7 @@ def test_the_line_leaves_at_most_the_rate_above_it(world, tmp_path):
         assert int((scores > line).sum()) <= rate * len(scores)
         lower = scores[scores < line].max()
         assert int((scores > lower).sum()) > rate * len(scores)
+    assert stored.threshold(1 - 1e-12) == scores.min()
     with pytest.raises(InvalidInput, match="rate of false alarms"):
         stored.threshold(1.0)
 
@@ -261,6 +262,13 @@ def test_the_last_class_of_the_joint_model_wins_where_the_detector_speaks(world,
     assert torch.equal(logits.argmax(1) == 10, score > stored.threshold(0.1))
     assert model.detects
     assert digest_model(model) != digest_model(world.classifier)
+
+
+def test_with_a_detector_a_random_model_stays_random(world, tmp_path):
+    trained(world, "art:binary-input", tmp_path, **QUICK)
+    for is_random in (False, True):
+        inner = Classifier(world.classifier.model, num_classes=10, name="digits", random=is_random)
+        assert add_detector(inner, f"detector:{tmp_path / 'd.pt'}", "", "joint").random is is_random
 
 
 def test_an_attack_on_the_joint_model_counts_only_what_is_not_detected(world, joint):

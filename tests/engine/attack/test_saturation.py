@@ -57,6 +57,28 @@ def test_the_command_says_what_the_function_finds(run, digits, tmp_path):
     assert (code, "expected a norm that fgsm has, got l0" in err) == (1, True)
 
 
+def test_results_that_prove_nothing_are_named(run, digits, tmp_path):
+    """Logits so large that the gradient of the softmax is zero."""
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Large(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.net = torch.load('net.pt', weights_only=False)\n\n"
+        "    def forward(self, inputs):\n        return self.net(inputs) * 1e4\n\n\n"
+        "def build():\n    return Large()\n"
+    )
+    torch.save(digits.module, tmp_path / "net.pt")
+    np.savez(tmp_path / "images.npz", inputs=digits.inputs.numpy(), labels=digits.labels.numpy())
+    where = ("--model", "net.py:build", "--data", "npz:images.npz", "--norm", "linf", "--budget", "0.05,0.1")
+    code, out, err = run("saturation", "foolbox:fgsm", *where, "--json")
+    assert code == 0, err
+    (row,) = json.loads(out)["rows"]
+    fooled = [round(ratio * row["attacked"]) for ratio in row["ratios"]]
+    assert all(0 < violated <= 16 - hits for violated, hits in zip(row["violations"], fooled, strict=True))
+    code, out, _ = run("saturation", "foolbox:fgsm", *where)
+    assert f"results that prove nothing count as not fooled: {row['violations'][0]} at 0.05" in " ".join(out.split())
+    code, out, _ = run("saturation", "foolbox:fgsm", *where, "--latex")
+    assert f"{sum(row['violations'])} results prove nothing and count as not fooled." in " ".join(out.split())
+
+
 def test_a_ratio_that_still_grows_has_no_saturating_budget(linear):
     least = linear.least["linf"].sort().values.tolist()
     budgets = [value * 1.05 for value in least[:3]]

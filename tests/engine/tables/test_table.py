@@ -232,10 +232,13 @@ def test_intervals_reach_to_what_violations_may_hide(writer):
     def attack(name, fooled, **spec):
         writer.cell(subject, name, clean, torch.where(fooled[:, None], clean.flip(1), clean), labels, **spec)
 
-    attack("foolbox:pgd", places == 0, violated=places >= 12)
+    kept = ((places > 0) & (places < 12)).double()
+    attack("foolbox:pgd", places == 0, violated=places >= 12, AAW=kept)
     (row,) = build_table(writer.store.folder, by="pairs", metrics=["MR", "RA"]).rows
     assert row.metrics["MR"][:3] == pytest.approx((0.05, share_interval(1, 20)[0], share_interval(9, 20)[1]))
     assert row.metrics["RA"][:3] == pytest.approx((0.55, share_interval(11, 20)[0], share_interval(19, 20)[1]))
+    (white,) = build_table(writer.store.folder, by="models", metrics=["AAW"]).rows
+    assert white.metrics["AAW"] == row.metrics["RA"]
     (curve,) = build_curves(writer.store.folder).curves
     assert (curve.accuracy[1], curve.low[1], curve.high[1]) == pytest.approx(row.metrics["RA"][:3])
     attack("art:pgd", places >= 16)  # which fools 4 of those that prove nothing under the first

@@ -14,8 +14,11 @@ from davylamp.adapters.data.datasets import Data
 from davylamp.adapters.models.identity.digest import digest_model
 from davylamp.adapters.models.zoo.load import load_model
 from davylamp.adapters.models.zoo.weights_file import read_weights
+from davylamp.engine.training.card import describe_measured, measure_model
 from davylamp.engine.training.held_out import check_apart, digest_image, split_data
+from davylamp.engine.training.methods import make_settings
 from davylamp.errors import InvalidInput, Unavailable, UnknownName, Unsupported
+from davylamp.intervals import share_interval
 
 FACTORY = """
 import torch
@@ -36,6 +39,17 @@ def empty():
     return nn.Flatten()
 """
 QUICK = {"epochs": 1, "epsilon": 0.1}
+
+
+class Large(nn.Module):
+    """The logits of a network, 10 000 times as large."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs):
+        return self.network(inputs) * 1e4
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +113,16 @@ def test_the_card_says_what_made_it_and_counts_right(digits, few):
     assert low <= card["after"]["clean"]["accuracy"] <= high
     assert low > 0.5
     assert json.loads(json.dumps(card)) == card
+
+
+def test_results_that_prove_nothing_widen_the_interval_and_are_named(digits, few):
+    """Logits so large that the gradient of the softmax is zero."""
+    settings = make_settings("pgd", "linf", 0.1, {"epochs": 1})
+    measured = measure_model(Classifier(Large(digits.module), num_classes=10), few, settings)
+    share, violated, n = measured["pgd"], measured["violations"], len(few.labels)
+    assert violated == measured["kinds"]["no-gradient"] > 0
+    assert share["interval"] == [share_interval(share["right"], n)[0], share_interval(share["right"] + violated, n)[1]]
+    assert f"{violated} of PGD's results prove nothing (no-gradient {violated})" in describe_measured(measured)
 
 
 def test_the_model_that_was_given_stays_as_it_is(digits, few):
