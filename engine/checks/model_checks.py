@@ -139,6 +139,9 @@ def _judge_transport(probe: Mapping[str, Any]) -> _Judged:
     )
     if changes:
         return _Judged("warn", f"images are changed on their way ({', '.join(changes)}): {moved}")
+    blind = [name for name, (_, by_other) in probe["moved"].items() if by_other == 0]
+    if blind:
+        return _Judged("unknown", f"answers are too coarse to tell ({', '.join(blind)}): {moved}")
     return _Judged("pass", f"{probe['images']} images reach the model as they are: {moved}")
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 IMAGES = 4
+OF_LABELS = 64  # where each answer is a label, which tells so much less of a model than scores do
 AGREEING = 1e-2  # relative to the spread of the answers: what another batch or machine may change
 _STEP = 0.05  # of the spread: what is smaller is rounded away
 _READINGS = 4  # numbers that are read off each answer
@@ -20,7 +21,7 @@ class Fingerprint(NamedTuple):
 
     Args:
         digest: 20 hexadecimal digits of a hash over what is left of them after rounding.
-        answers: float64, shape (IMAGES, K); of labels, K is 1.
+        answers: float64, shape (IMAGES, K), or of labels (OF_LABELS, 1).
         steady: whether the same image was answered alike twice.
     """
 
@@ -31,7 +32,7 @@ class Fingerprint(NamedTuple):
 
 @torch.no_grad()
 def fingerprint(model: nn.Module, shape: tuple[int, int, int]) -> Fingerprint:
-    """Ask a model about the fixed images, and about two of them again: 6 images.
+    """Ask a model about the fixed images, and about two of them again: 6 images, or 66 where it gives labels.
 
     Args:
         model: takes images in [0, 1] of shape (N, C, H, W); returns scores (N, K), or labels (N,).
@@ -39,7 +40,31 @@ def fingerprint(model: nn.Module, shape: tuple[int, int, int]) -> Fingerprint:
     """
     images = probe_images(shape)
     answers, again = _numbers(model(images)), _numbers(model(images[list(_AGAIN)]))
-    return Fingerprint(digest_answers(answers), answers, agree(again, answers[list(_AGAIN)]))
+    steady = agree(again, answers[list(_AGAIN)])
+    if answers.shape[1] == 1:
+        answers = np.concatenate([answers, _numbers(model(further_images(shape)))])
+    return Fingerprint(digest_answers(answers), answers, steady)
+
+
+def further_images(shape: tuple[int, int, int]) -> Tensor:
+    """What else a model that gives labels is asked about, shape (OF_LABELS - IMAGES, C, H, W), equal everywhere.
+
+    Patches of noise of many sizes, in grey levels, in black and white, and in the middle of a dark image: labels of
+    these differ more than those of the other four.
+    """
+    channels, height, width = shape
+    rows, columns = np.mgrid[0:height, 0:width]
+    planes = np.arange(channels)[:, None, None]
+    middle = (np.abs(rows - height / 2) < height / 3) & (np.abs(columns - width / 2) < width / 3)
+    images = []
+    for number in range(OF_LABELS - IMAGES):
+        size = max(1, round(max(height, width) / (2, 3, 4, 5, 7, 9, 13, 20)[number % 8]))
+        place = (rows // size) * 73856093 ^ (columns // size) * 19349663 ^ (number + 1) * 2654435761
+        grey = ((place ^ planes * 83492791 * (number % 2)) // 7) % 251 / 250
+        if number % 3:
+            grey = (grey > 0.5).astype(float)
+        images.append(np.broadcast_to(grey * middle if number % 4 > 1 else grey, shape))
+    return torch.from_numpy(np.round(np.stack(images) * 255) / 255).float()
 
 
 def probe_images(shape: tuple[int, int, int]) -> Tensor:

@@ -9,7 +9,7 @@ from davylamp.adapters.data.datasets import load_data_for
 from davylamp.adapters.models.remote.traffic import traffic_of
 from davylamp.adapters.models.remote.transport import Transport
 from davylamp.adapters.models.zoo.load import load_model
-from davylamp.errors import Unsupported
+from davylamp.errors import ModelFailed, Unsupported
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,9 @@ def test_small_images_of_the_models_size_stay_as_they_are(side, resize, serve, t
     Image.fromarray(noise.numpy()).save(tmp_path / "cat" / "one.png")
     if side == 16:
         assert torch.equal(load_data_for(remote, f"imagefolder:{tmp_path}").inputs[0] * 255, noise.permute(2, 0, 1))
+
+
+def test_several_labels_of_each_image_are_no_scores(serve):
+    server = serve(faults=['{"labels": [[3, 5, 1]]}'] * 3)
+    with pytest.raises(ModelFailed, match=r"labels of shape \(1, 3\), which are several for each image"):
+        load_model(server.json_url)(torch.rand(1, 3, 16, 16))

@@ -8,7 +8,13 @@ import torch
 from torch import nn
 
 from davylamp.adapters.models.identity.digest import identify_model
-from davylamp.adapters.models.identity.fingerprint import agree, digest_answers, fingerprint, probe_images
+from davylamp.adapters.models.identity.fingerprint import (
+    agree,
+    digest_answers,
+    fingerprint,
+    further_images,
+    probe_images,
+)
 from davylamp.adapters.models.remote.kept_answers import KeptAnswers
 from davylamp.adapters.models.remote.traffic import Traffic, asked_afresh, read_traffic, traffic_of
 from davylamp.adapters.models.remote.transport import Transport
@@ -46,6 +52,22 @@ def test_rounding_does_not_change_a_fingerprint_and_another_model_does(digits):
     changed = fingerprint(other, (3, 16, 16))
     assert changed.digest != digest_answers(answers)
     assert not agree(changed.answers, answers)
+
+
+def test_labels_are_asked_of_more_images():
+    """Two models that label the first four alike, and one of the others otherwise."""
+    images = torch.cat([probe_images((1, 8, 8)), further_images((1, 8, 8))])
+    assert torch.equal((images * 255).round() / 255, images)
+    assert len({image.numpy().tobytes() for image in images}) > 55
+    means = images.mean((1, 2, 3))
+    limits = means[:4].max(), means.max()
+    assert limits[0] < limits[1] - 1e-3
+    above = [lambda x, limit=limit: (x.mean((1, 2, 3)) > limit - 1e-4).long() + 3 for limit in (limits[1], 2.0)]
+    one, other = (fingerprint(each, (1, 8, 8)) for each in above)  # type: ignore[arg-type] - all that it calls
+    assert np.array_equal(one.answers[:4], other.answers[:4])
+    assert one.answers.shape == (64, 1)
+    assert one.digest != other.digest
+    assert not agree(one.answers, other.answers)
 
 
 def test_an_identity_is_that_of_the_answers_and_the_metadata(digits, serve):
@@ -119,6 +141,18 @@ def test_what_happens_to_images_on_their_way_is_seen(change, named, digits, serv
     assert named in checks["transport"].detail
     assert checks["deterministic"].state == "pass"
     assert checks["gradients"].state == "unknown"
+
+
+def test_answers_that_never_move_are_no_proof_of_how_images_arrive(digits, serve):
+    server = serve(kind="labels")
+    server.change = lambda images: _as_jpeg(images, 75)
+    remote = load_model(server.url)
+    logits = remote.check(digits.inputs, digits.labels)
+    probes = probe_model(remote, digits.inputs, digits.labels, logits)
+    (found,) = (each for each in model_checks("m", probes, [], "") if each.name == "transport")
+    assert any(by_other == 0 for _, by_other in probes["transport"]["moved"].values())
+    assert found.state == "unknown"
+    assert "answers are too coarse to tell" in found.detail
 
 
 def test_an_answer_that_differs_later_is_an_unstable_prediction(digits, serve):
