@@ -59,6 +59,7 @@ DEFAULTS: Mapping[By, tuple[str, ...]] = {
     "pairs": ("MR", "TAS", "RA", "seconds", "QNC_F", "QNC_B", "AMD", "AED"),
 }  # fmt: skip
 OF_CLEAN = ("CA", "CC", "CF")
+OF_DISTANCES = ("D_half", "OPT")  # of all distances of a cell together: what broke a rule is left out of them
 _SHARES = ("MR", "TAS", "RA", "RA_worst", "CA", "AAB", "AAW", "R8", "OTR")
 _SPECIAL = ("CTC", "D_half", "OPT", "RA_worst")
 
@@ -266,16 +267,20 @@ def _draw_special(
     best: Mapping[tuple[object, ...], np.ndarray],
 ) -> Draws | None:
     """The metrics that are no mean over images."""
-    columns, n = outcome.columns, len(outcome.columns["label"])
-    if symbol == "D_half" and outcome.is_minimum:
-        return draws_of(draw_half_distortion(counts, columns["distance"]), n)
     if base_of(symbol) in COVERAGES:
         return draws_of(
             np.append(_coverage(outcome, symbol), np.full(len(counts) - 1, np.nan)), int(outcome.usable.sum())
         )
-    if symbol == "OPT":
-        return draws_of(draw_optimality(counts, columns["distance"], best[rivals(outcome)]), n)
-    return None
+    if symbol != "OPT" and not (symbol == "D_half" and outcome.is_minimum):
+        return None
+    proven = ~outcome.columns["violated"]  # the others say nothing: neither how far they are nor that none is nearer
+    if not proven.any():
+        return draws_of(np.full(len(counts), np.nan), 0)
+    weights = counts if proven.all() else counts[:, proven]
+    distances, n = outcome.columns["distance"][proven], int(proven.sum())
+    if symbol == "D_half":
+        return draws_of(draw_half_distortion(weights, distances), n)
+    return draws_of(draw_optimality(weights, distances, best[rivals(outcome)][proven]), n)
 
 
 def _coverage(outcome: Outcome, symbol: str) -> float:

@@ -21,6 +21,7 @@ from ..store.stored_columns import hold_columns
 from .groups import Group, Knowledge, group_cells, of_kind, uneven_rows
 from .symbols import (
     OF_CLEAN,
+    OF_DISTANCES,
     By,
     CellDraws,
     choose_symbols,
@@ -267,12 +268,13 @@ def _worst(parts: list[list[Outcome]], undecided: float = 0) -> np.ndarray:
 
 
 def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, intervals: bool) -> list[str]:
-    """A line on what violations count as, where there are any and a metric is about them."""
-    counting = [symbol for symbol in symbols if symbol in _COUNT_VIOLATIONS]
-    if not counting or not any(group.labels["violations"] for group in groups):
+    """A line on what violations count as, where there are any, for the metrics that are about them."""
+    if not any(group.labels["violations"] for group in groups):
         return []
+    counting, leaving = ([symbol for symbol in symbols if symbol in each] for each in (_COUNT_VIOLATIONS, OF_DISTANCES))
     ends = ", and as 1 in the upper ends of the intervals" if intervals else ""
-    return [f"violations prove nothing: they count as 0 in {', '.join(counting)}{ends}"]
+    lines = [f"violations prove nothing: they count as 0 in {', '.join(counting)}{ends}"] if counting else []
+    return [*lines, *([f"violations are left out of {', '.join(leaving)}"] if leaving else [])]
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:

@@ -345,6 +345,37 @@ def test_statistics_of_distances_are_the_metrics(writer, case):
     assert estimates["foolbox:pgd"]["OPT"].value == 1
 
 
+def test_distances_summed_up_leave_violations_out_as_curves_do(writer):
+    """Half of the images broke a rule: counted as never falling they would push D_half far beyond all distances."""
+    generator, n = torch.Generator().manual_seed(5), 30
+    labels = torch.zeros(n, dtype=torch.long)
+    right, wrong = (torch.tensor([pair]).repeat(n, 1) for pair in ([5.0, 0], [0, 5.0]))
+    near, far = (torch.rand(n, generator=generator).double() + 0.05 for _ in range(2))
+    bad = torch.arange(n) % 2 == 0
+    subject = writer.clean("a", right, labels)
+    spec = {"norm": "l2", "epsilon": None}
+    writer.cell(subject, "foolbox:ddn", right, wrong, labels, sizes=near, violated=bad, **spec)
+    writer.cell(subject, "foolbox:fmn", right, wrong, labels, sizes=far, **spec)
+    lost = torch.ones(n, dtype=torch.bool)
+    writer.cell(subject, "foolbox:deepfool", right, wrong, labels, violated=lost, **spec)
+    table = build_table(writer.store.folder, by="pairs", metrics=["D_half", "OPT"])
+    rows = {row.labels["implementation"]: row.metrics for row in table.rows}
+    best = torch.where(bad, far, torch.minimum(near, far))
+    kept = rows["foolbox:ddn"]
+    assert kept["D_half"].value == metrics.half_distortion(near[~bad]).value
+    assert kept["OPT"].value == pytest.approx(float(metrics.local_optimality(near[~bad], best[~bad])))
+    assert kept["D_half"].n == kept["OPT"].n == 15
+    assert rows["foolbox:fmn"]["OPT"].value == pytest.approx(float(metrics.local_optimality(far, best)))
+    assert all(math.isnan(each.value) and each.n == 0 for each in rows["foolbox:deepfool"].values())
+    for curve in build_curves(writer.store.folder).curves:
+        row = rows[curve.labels["implementation"]]
+        for ours, theirs in ((row["D_half"], curve.half_distortion), (row["OPT"], curve.optimality)):
+            assert ours == pytest.approx(theirs, nan_ok=True)
+    assert "violations are left out of D_half, OPT" in table.notes
+    clean = build_table(writer.store.folder, by="pairs", metrics=["seconds"])
+    assert not any("violations" in note for note in clean.notes)
+
+
 def test_the_defaults_are_what_the_folder_has(writer, case):
     write_two(writer, case)
     assert build_table(writer.store.folder).symbols == ("MR", "RA", "AIAC", "CTC")
