@@ -59,6 +59,7 @@ DEFAULTS: Mapping[By, tuple[str, ...]] = {
     "pairs": ("MR", "TAS", "RA", "seconds", "QNC_F", "QNC_B", "AMD", "AED"),
 }  # fmt: skip
 OF_CLEAN = ("CA", "CC", "CF")
+EXTRAPOLATED = "D_half is extrapolated by the fit where no half of the images was fooled"
 OF_DISTANCES = ("D_half", "OPT")  # of all distances of a cell together: what broke a rule is left out of them
 _SHARES = ("MR", "TAS", "RA", "RA_worst", "CA", "AAB", "AAW", "R8", "OTR")
 _SPECIAL = ("CTC", "D_half", "OPT", "RA_worst")
@@ -281,6 +282,14 @@ def _draw_special(
     if symbol == "D_half":
         return draws_of(draw_half_distortion(weights, distances), n)
     return draws_of(draw_optimality(weights, distances, best[rivals(outcome)][proven]), n)
+
+
+def is_extrapolated(outcome: Outcome) -> bool:
+    """Whether D_half of a cell is a number, and lies beyond what was measured: fewer than half of the images fell."""
+    distances = outcome.columns["distance"][~outcome.columns["violated"]]
+    right = distances[distances > 0]
+    fallen = np.isfinite(right).sum()
+    return outcome.is_minimum and bool(0 < 2 * fallen < len(right))
 
 
 def _coverage(outcome: Outcome, symbol: str) -> float:

@@ -18,8 +18,9 @@ from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_me
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.stored_columns import hold_columns
-from .groups import Group, Knowledge, group_cells, of_kind, uneven_rows
+from .groups import Group, Knowledge, group_cells, model_names, of_kind, uneven_rows
 from .symbols import (
+    EXTRAPOLATED,
     OF_CLEAN,
     OF_DISTANCES,
     By,
@@ -27,6 +28,7 @@ from .symbols import (
     choose_symbols,
     column_of,
     drop_absent,
+    is_extrapolated,
     is_share,
     optional_symbols,
     robust_of,
@@ -176,6 +178,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
         + uneven
         + _why_empty(outcomes, symbols)
         + _what_violations_count(groups, symbols, intervals=bool(drawn.bootstrap))
+        + (_extrapolated(outcomes) if "D_half" in symbols else [])
     )
     notes += _why_no_interval(lines) if drawn.bootstrap else []
     return Table(by, tuple(groups[0].labels), symbols, tuple(lines), tuple(notes))
@@ -275,6 +278,13 @@ def _what_violations_count(groups: Sequence[Group], symbols: Sequence[str], *, i
     ends = ", and as 1 in the upper ends of the intervals" if intervals else ""
     lines = [f"violations prove nothing: they count as 0 in {', '.join(counting)}{ends}"] if counting else []
     return [*lines, *([f"violations are left out of {', '.join(leaving)}"] if leaving else [])]
+
+
+def _extrapolated(outcomes: Outcomes) -> list[str]:
+    """A line on cells whose half distortion lies beyond what was measured."""
+    names = model_names(outcomes)
+    beyond = [f"{each.cell.title} on {names[each.cell.subject.key]}" for each in outcomes.done if is_extrapolated(each)]
+    return [f"{EXTRAPOLATED}: {'; '.join(dict.fromkeys(beyond))}"] if beyond else []
 
 
 def _why_no_interval(rows: Sequence[TableRow]) -> list[str]:

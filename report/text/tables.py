@@ -12,6 +12,7 @@ from ...engine.parametrised import base_of
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.tables.budget_curves import Curves
 from ...engine.tables.curve_points import Curve
+from ...engine.tables.symbols import EXTRAPOLATED
 from ...engine.tables.table import Table, TableRow
 from ...engine.tables.transfer_table import Transfer, TransferTable
 from ...metrics import METRICS
@@ -161,8 +162,7 @@ def _extrapolated(curves: Curves) -> list[str]:
         for curve in curves.curves
         if math.isfinite(curve.half_distortion.value) and not math.isfinite(curve.empirical_half)
     ]
-    what = "D_half is extrapolated by the fit where no half of the images was fooled"
-    return [f"{what} (half at - or inf): {'; '.join(dict.fromkeys(beyond))}"] if beyond else []
+    return [f"{EXTRAPOLATED} (half at - or inf): {'; '.join(dict.fromkeys(beyond))}"] if beyond else []
 
 
 def curves_json(curves: Curves) -> str:

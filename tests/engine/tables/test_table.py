@@ -376,6 +376,32 @@ def test_distances_summed_up_leave_violations_out_as_curves_do(writer):
     assert not any("violations" in note for note in clean.notes)
 
 
+@pytest.mark.parametrize("by", ["attacks", "models", "pairs"])
+def test_a_half_distortion_beyond_what_was_measured_is_called_extrapolated(writer, by):
+    labels = torch.zeros(9, dtype=torch.long)
+    right, wrong = (torch.tensor([pair]).repeat(9, 1) for pair in ([5.0, 0], [0, 5.0]))
+    subject = writer.clean("a", right, labels)
+    sizes = torch.linspace(0.1, 0.9, 9).double()
+    proven = torch.arange(9) < 8
+    spec = {"norm": "l2", "epsilon": None, "sizes": sizes, "violated": ~proven}
+    expected = []
+    for fooled, attack in enumerate(("cw", "ddn", "fmn", "deepfool", "newtonfool", "ead")):
+        hit = (torch.arange(9) < fooled)[:, None]
+        writer.cell(subject, f"{'art' if attack == 'newtonfool' else 'foolbox'}:{attack}", right,
+                    torch.where(hit, wrong, right), labels, **spec)  # fmt: skip
+        distances = torch.where(hit[:, 0], sizes, INF)[proven]
+        half, reached = metrics.half_distortion(distances).value, metrics.empirical_half_distortion(distances)
+        expected += [attack] if math.isfinite(half) and not math.isfinite(reached) else []
+    assert expected == ["ddn", "fmn", "deepfool"]  # 1 to 3 of the 8; 4 of them are half
+    writer.cell(subject, "foolbox:pgd", right, torch.where(hit, right, wrong), labels)  # one radius: no D_half
+    notes = build_table(writer.store.folder, by=by, metrics=["D_half"], bootstrap=0).notes
+    (note,) = (note for note in notes if "extrapolated" in note)
+    assert note.startswith("D_half is extrapolated by the fit where no half of the images was fooled: ")
+    assert sorted(note.split(": ", 1)[1].split("; ")) == sorted(f"foolbox:{name} on a" for name in expected)
+    without = build_table(writer.store.folder, by=by, metrics=["MR"], bootstrap=0).notes
+    assert not any("extrapolated" in note for note in without)
+
+
 def test_the_defaults_are_what_the_folder_has(writer, case):
     write_two(writer, case)
     assert build_table(writer.store.folder).symbols == ("MR", "RA", "AIAC", "CTC")
