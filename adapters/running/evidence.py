@@ -127,7 +127,7 @@ class Evidence:
             unsteady: a seed, for a model that predicts now this, now that.
         """
         inputs, labels, targets = self.images
-        logits, share = judged(classifier, self.adv_inputs, labels, targets, self.seed)
+        logits, share = judged(classifier, self.adv_inputs, labels, targets)
         self.draws_fooled = None if share is None else share.where(self._inside(), 0.0)
         hit, right = self._hit(logits), ~fooled(logits, labels, targets)
         self.flag("model-changed", self.tainted & attacked)
@@ -149,7 +149,7 @@ class Evidence:
             self.flag(kind, images & attacked & ~self._flagged())
         success = hit & attacked & ~self._flagged()
         examples = Images(self.adv_inputs, labels, targets)
-        rounded, broken = last_on_grid(classifier, examples, success, unsteady, self.seed)
+        rounded, broken = last_on_grid(classifier, examples, success, unsteady)
         self.flag("nan-logits", broken)
         return logits, success & ~broken, rounded & ~broken
 
@@ -194,7 +194,10 @@ def last_on_grid(
     if not success.any():
         return rounded, broken
     inputs, labels, targets = examples.pick(success)
-    on_grid = judged(classifier, quantise(inputs), labels, targets, seed).logits
+    if classifier.random:  # the same draws meet the same images as before rounding
+        on_grid = judged(classifier, quantise(examples.inputs), examples.labels, examples.targets, seed).logits[success]
+    else:
+        on_grid = judged(classifier, quantise(inputs), labels, targets, seed).logits
     rounded[success] = fooled(on_grid, labels, targets)
     if unsteady is not None:
         rounded[success] &= draw_hits(classifier, quantise(inputs), labels, targets, unsteady).always

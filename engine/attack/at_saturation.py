@@ -95,7 +95,7 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
         result = on_pixels(result, classifier, inputs) if pixels else result
         costs = [getattr(result, name) for name in _SPENT]
         spent = [before + cost for before, cost in zip(spent, costs, strict=True)] if spent else costs
-        share = int(result.success.sum()) / max(1, int(result.attacked.sum()))
+        share = float(result.fooled_share.sum()) / max(1, int(result.attacked.sum()))
         ratios = dict(sorted({**ratios, radius: share}.items()))
         violated[radius] = int(result.violated.sum())
         kept = {each: one for each, one in {**kept, radius: result}.items() if each in _near(ratios)}

@@ -1,4 +1,7 @@
-"""Attacks one after the other on the same images: none is made on an image that one before it has fooled."""
+"""Attacks one after the other on the same images: none is made on an image that one before it has fooled.
+
+Of a model that draws random numbers an image is done when all of its draws are fooled: a later attack may fool more.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,8 +22,9 @@ _SPENT = ("forwards", "backwards", *SURROGATE_PASSES)
 class InTurnResult(AttackResult):
     """What attacks came to that ran one after the other, and all that they cost.
 
-    `winner` is the place of the attack that fooled each image, (N,) int64, -1 where none did; `tried` how many ran on
-    it, (N,) int64: those behind the winner did not, and on an image that the model gets wrong none did.
+    `winner` is the place of the attack whose example fools each image, (N,) int64, -1 where none did; `tried` how many
+    ran on it, (N,) int64: those behind the winner did not, unless the model draws random numbers, and on an image that
+    it gets wrong none did.
     """
 
     winner: Tensor
@@ -46,7 +50,8 @@ def attack_in_turn(
 ) -> InTurnResult:
     """Run the attacks of a worst case in their order, each on the images that none before it has fooled.
 
-    An image is fooled if one of them fools it by the rules. What all of them leave is as suspect as each of its runs:
+    An image is fooled if one of them fools it by the rules; of a random model the example counts that fools most of its
+    draws. What all of them leave is as suspect as each of its runs:
     a violation in one of them is one of the whole, and the image does not count as robust. Its example is that of the
     last run that proves something.
 
@@ -65,7 +70,7 @@ def attack_in_turn(
     total = _begin(cell, run(first, rows, logits, reported))
     settled = 0
     for member in (*others, None):
-        left = (total.attacked & ~total.success).nonzero()[:, 0]
+        left = (total.attacked & (total.fooled_share < 1)).nonzero()[:, 0]
         if member is None or not len(left):
             break
         reported.report(len(rows) - len(left) - settled)
@@ -109,15 +114,16 @@ def _take(total: InTurnResult, rows: Tensor, result: AttackResult, place: int) -
             spent[rows] += getattr(result, name)
     total.seconds[rows.cpu()] += result.seconds
     total.tried[rows] += 1
-    total.winner[rows[result.success]] = place
-    nearer = total.fooled_share[rows] <= result.fooled_share
-    better = result.success | result.usable & (nearer | ~total.usable[rows])
+    fooled, before, after = total.success[rows], total.fooled_share[rows], result.fooled_share
+    better = result.success | result.usable & ((before <= after) | ~total.usable[rows])
+    better = torch.where(fooled, result.success & (before < after), better)  # fooled before: of a random model alone
+    total.winner[rows[result.success & better]] = place
     for name in _OF_AN_EXAMPLE:
         if (kept := getattr(total, name)) is not None:
             kept[rows[better]] = getattr(result, name)[better]
     for kept, new in zip(total.distances, result.distances, strict=True):
         kept[rows[better]] = new[better]
     violations = list(total.violations)
-    for image, kinds, fooled in zip(rows.tolist(), result.violations, result.success.tolist(), strict=True):
-        violations[image] = () if fooled else tuple(dict.fromkeys((*violations[image], *kinds)))
+    for image, kinds, done in zip(rows.tolist(), result.violations, (fooled | result.success).tolist(), strict=True):
+        violations[image] = () if done else tuple(dict.fromkeys((*violations[image], *kinds)))
     return replace(total, violations=tuple(violations), errors=(*total.errors, *result.errors))

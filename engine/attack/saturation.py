@@ -55,7 +55,8 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
     does not fall significantly. It says neither where to start, nor how long the steps are, nor what is significant.
     Here all budgets are run and the answer is the smallest whose ratio is at most `threshold` below the highest: where
     the walk ends if its ratio only grows, but neither a flat start, where nothing succeeds yet, nor many small losses
-    on the way down can mislead it. A ratio counts the images that the classifier gets right when clean.
+    on the way down can mislead it. A ratio counts the images that the classifier gets right when clean, of a model that
+    draws random numbers the shares of their draws.
 
     Args:
         implementation: a fixed-budget row, or its name: "foolbox:pgd".
@@ -96,7 +97,7 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
         if not result.attacked.any():
             raise InvalidInput("expected at least one image that the classifier gets right, got none")
         attacked = int(result.attacked.sum())
-        ratios.append(int(result.success.sum()) / attacked)
+        ratios.append(float(result.fooled_share.sum()) / attacked)
         violations.append(int(result.violated.sum()))
     found = _saturation(chosen, ratios, threshold)
     return Saturation(found, tuple(chosen), tuple(ratios), threshold, attacked, tuple(violations))

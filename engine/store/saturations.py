@@ -41,6 +41,11 @@ def describe_saturation(result: Saturated) -> dict[str, Any]:
     }
 
 
+def _count(images: float) -> str:
+    """A number of images; of a random model it is a sum of shares of draws."""
+    return f"{images:.0f}" if abs(images - round(images)) < 1e-6 else f"{images:.1f}"
+
+
 def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
     """At which radius a cell at saturation was run, of which, and why there, in a line; "" for any other cell."""
     search = meta.get("saturation")
@@ -48,9 +53,9 @@ def saturation_line(cell: Cell, meta: Mapping[str, Any]) -> str:
         return ""
     norm, shares = cell.threat_model.norm, dict(zip(search["radii"], search["shares"], strict=True))
     radius, n = search["radius"], search["attacked"]
-    share = f"fools {round(shares[radius] * n)} of {n} images"
-    most = round(max(shares.values()) * n)
-    if not most:
+    share = f"fools {_count(shares[radius] * n)} of {n} images"
+    most = _count(max(shares.values()) * n)
+    if not max(shares.values()):
         why = "nothing was fooled at any radius: the largest"
     elif not search["seen"]:
         why = f"{share}, and still more with each radius: the largest"

@@ -76,6 +76,6 @@ class JsonForm:
             if not (np.isfinite(values).all() and (values == values.round()).all()):
                 raise ValueError("labels that are no whole numbers")
             if values.ndim > 1 and values[0].size != 1:
-                raise ValueError(f"labels of shape {values.shape}, which are several for each image: give one, or scores")
+                raise ValueError(f"labels of shape {values.shape}, several for each image: give one, or scores")
             return values.astype(np.int64)
         return values.astype(np.float32)

@@ -85,7 +85,7 @@ class RemoteModel(nn.Module):
             self._is_fresh = before
 
     def has_changed(self) -> bool:
-        """Whether the server answers otherwise now than when it was first asked: as `fingerprint`, if it is a steady one."""
+        """Whether a steady server answers otherwise now than when it was first asked; asks as `fingerprint` does."""
         known = self._known
         if known is None or not known.steady or self.image_shape is None:
             return False

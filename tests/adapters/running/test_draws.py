@@ -158,6 +158,30 @@ def test_eot_fools_more_draws(digits):
     assert share[16] > share[1] + 0.05
 
 
+def test_rounding_is_judged_by_the_draws_that_the_example_was_judged_by(digits):
+    """A model that rounds its images itself loses no success where they are rounded before."""
+
+    class OnGrid(nn.Module):
+        def __init__(self, inside):
+            super().__init__()
+            self.inside = inside
+
+        def forward(self, inputs):
+            return self.inside(((inputs * 255 + 0.5).floor() / 255) + 0.6 * torch.randn_like(inputs))
+
+    model = Classifier(OnGrid(digits.classifier), random=True, gradients=False)
+    model.draws = 9
+    generator = torch.Generator().manual_seed(0)
+    noise = 0.3 * torch.randn(digits.inputs.shape, generator=generator)
+    add_noise = lambda model, inputs, labels: (inputs + noise[: len(inputs)]).clamp(0, 1)  # noqa: E731
+    row = davylamp.as_implementation(
+        add_noise, norms=["l2"], knowledge="decision-based", kind="minimum-norm", name="noise"
+    )
+    result = davylamp.run_attack(row, model, digits.inputs, digits.labels, norm="l2")
+    assert 2 <= int(result.success.sum()) < int(result.attacked.sum())  # or this test says little
+    assert torch.equal(result.success_8bit, result.success)
+
+
 def test_a_folder_has_the_shares_and_a_rerun_is_the_same(digits, images, tmp_path):
     model = davylamp.defend(digits.classifier, "noise:sigma=0.3", "noisy")
     choices = (davylamp.AttackChoice("foolbox:pgd", "linf", 0.1, parameters={"steps": 3}),)

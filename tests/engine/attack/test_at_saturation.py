@@ -240,3 +240,25 @@ def test_the_command_says_which_radius_and_why(run, digits, tmp_path):
 def test_preset_canary_uses_it_where_the_paper_gives_no_radius():
     names = [choice.attack for choice in PRESETS["canary"].config.attacks if choice.attack.startswith("at-saturation(")]
     assert names == ["at-saturation(art:jsma)"]
+
+
+def test_of_a_random_model_the_shares_of_draws_decide(digits):
+    """As in its MR: a radius at which a majority of the draws of each image is fooled is not yet that of all draws."""
+
+    class Noisy(nn.Module):
+        def __init__(self, inside):
+            super().__init__()
+            self.inside = inside
+
+        def forward(self, inputs):
+            return self.inside(inputs + 0.5 * torch.randn_like(inputs))
+
+    model = Classifier(Noisy(digits.module), num_classes=10, random=True)
+    model.draws = 10
+    words = {"steps": 5, "step_size": "0.5 epsilon", "random_start": False}
+    result = at_saturation("foolbox:pgd", model, digits.inputs, digits.labels, ThreatModel("linf", 0.1), **words)
+    shares = dict(zip(result.saturation.budgets, result.saturation.ratios, strict=True))
+    mean = float(result.fooled_share[result.attacked].mean())
+    assert shares[result.radius] == pytest.approx(mean)
+    assert mean != pytest.approx(float(result.success[result.attacked].double().mean()), abs=1e-6)
+    assert mean >= max(shares.values()) - result.saturation.threshold
