@@ -60,17 +60,19 @@ def import_attackbench(
 ) -> tuple[list[Imported], list[str]]:
     """Put AttackBench's results into a results folder as references (`references/`); none of ours changes.
 
-    A file belongs to the model whose clean predictions it reports; an image is known by its SHA-512. A file that is
-    there already is replaced by itself.
+    A file that names a model of the folder is of that model alone, also if another predicts the same; any other file is
+    of the model whose clean predictions it reports, which those of the named model have to be, too. An image is known
+    by its SHA-512. A file that is there already is replaced by itself.
 
     Args:
         path: a JSON file of it (protocol 2: of one run, or an envelope by hash), or a folder of them.
         folder: made by `davylamp evaluate`, with the same model and images.
         model: the name in the folder of the model that was attacked; None: whose predictions are those of the file.
+            Files that name another model of the folder are left out.
         data: the images of the folder, or another name of them; None: as they were evaluated.
 
     Returns:
-        The runs that were put there, and a line for each file that was not.
+        The runs that were put there, and a line for each file that was not, one for all those of other models.
 
     Raises:
         Unavailable: if there is no such path or folder, or the images cannot be loaded again.
@@ -80,16 +82,22 @@ def import_attackbench(
     outcomes = read_outcomes(folder)
     check_models(outcomes, [model] if model else None)
     sides = _sides(outcomes, model, data)
-    done, refused = [], []
+    done, refused, others = [], [], list[str]()
     for file, runs in read_folder(expand_path(path)):
         if isinstance(runs, str):
             refused.append(runs)
             continue
         for run in runs:
+            if model is not None and (named := _model_named(outcomes, run)) not in ("", model):
+                others.append(named)
+                continue
             try:
                 done.append(_keep(outcomes, run, sides))
             except InvalidInput as error:
                 refused.append(f"{file.name}: {error}")
+    if others:
+        names = ", ".join(sorted(set(others)))
+        refused.append(f"expected runs of {model}, got {len(others)} that name other models of the folder: {names}")
     if not done:
         raise InvalidInput(refused[0] if len(refused) == 1 else f"none of {len(refused)} files: {refused[0]}")
     return done, refused
@@ -117,16 +125,25 @@ def _sides(outcomes: Outcomes, model: str | None, data: Data | str | None) -> li
     return sides
 
 
+def _model_named(outcomes: Outcomes, run: AttackBenchRun) -> str:
+    """The model of the folder that a run says it attacked; "": it names none of them."""
+    named = run.names["model"]
+    return named if any(subject.model == named for subject in outcomes.subjects.values()) else ""
+
+
 def _keep(outcomes: Outcomes, run: AttackBenchRun, sides: list[_KnownImages]) -> Imported:
     """Write a run beside the side that it is about."""
     fitting, reasons = [], []
+    named = _model_named(outcomes, run)
     for side in sides:
+        if named not in ("", side.subject.model):
+            continue
         try:
             fitting.append((side, _agreeing_places(run, side)))
         except InvalidInput as error:
             reasons.append(str(error))
     if not fitting:
-        raise InvalidInput(reasons[0])
+        raise InvalidInput(reasons[0] if reasons else f"expected clean predictions of {named} in the folder, got none")
     if len(fitting) > 1:
         names = ", ".join(side.subject.model for side, _ in fitting)
         raise InvalidInput(

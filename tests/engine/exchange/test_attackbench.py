@@ -317,6 +317,35 @@ def test_a_violation_is_exported_as_a_failed_batch(writer, tmp_path):
     assert (done.fooled, done.crashed) == (10, 1)
 
 
+def test_a_file_is_of_the_model_that_it_names_though_another_predicts_the_same(writer, tmp_path):
+    for name, sizes in (("net", OURS), ("noisy", OURS * 2)):
+        subject = writer.clean(name, CLEAN, LABELS, data="mine", digest=digest_data(INPUTS, LABELS))
+        writer.cell(subject, "foolbox:ddn", CLEAN, FOOLED, LABELS, sizes=sizes, norm="l2", epsilon=None)
+    folder = writer.store.folder
+    export_attackbench(folder, tmp_path / "files", data=DATA)
+    done, refused = import_attackbench(tmp_path / "files", folder, data=DATA)
+    assert ({each.model for each in done}, refused) == ({"net", "noisy"}, [])
+    for reference in read_outcomes(folder).references:
+        least = OURS if reference.subject.model == "net" else OURS * 2
+        np.testing.assert_array_equal(reference.columns["distance"][1:], least[1:].numpy())
+
+
+def test_with_a_model_the_files_of_others_are_left_out_and_counted(writer, tmp_path):
+    for name in ("net", "noisy"):
+        subject = writer.clean(name, CLEAN, LABELS, data="mine", digest=digest_data(INPUTS, LABELS))
+        writer.cell(subject, "foolbox:ddn", CLEAN, FOOLED, LABELS, sizes=OURS, norm="l2", epsilon=None)
+    folder = writer.store.folder
+    export_attackbench(folder, tmp_path / "files", data=DATA)
+    unknown = document(OURS)
+    unknown["metadata"]["model_name"] = "theirs"
+    (tmp_path / "files" / "unknown.json").write_text(json.dumps(unknown), encoding="utf-8")
+    done, (line,) = import_attackbench(tmp_path / "files", folder, data=DATA, model="net")
+    assert [(each.attack, each.model) for each in done] == [("foolbox:ddn", "net"), ("adv_lib:fmn", "net")]
+    assert line == "expected runs of net, got 1 that name other models of the folder: noisy"
+    with pytest.raises(InvalidInput, match="net, noisy; --model says which"):
+        import_attackbench(tmp_path / "files" / "unknown.json", folder, data=DATA)
+
+
 @pytest.mark.filterwarnings("ignore:The reference lower envelope leaves")
 def test_attackbench_reads_what_is_exported(evaluated, tmp_path, images, monkeypatch):
     monkeypatch.setitem(
