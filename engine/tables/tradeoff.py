@@ -19,11 +19,21 @@ class Point(NamedTuple):
     """A model: shares of all images that are right when clean, and right and robust to every one of the attacks.
 
     Of a random model an image counts by the share of its draws; shown the examples of another, by its median draw.
+    `undecided` images have a result that proves nothing, since it broke a rule or has no finite logits: they count as
+    0 in the share and in the lower end of its interval, and as 1 in the upper end, unless another attack fools them.
     """
 
     model: str
     clean: Estimate
     robust: Estimate
+    undecided: int = 0
+
+
+class _Robust(NamedTuple):
+    """How much of each image is robust, (n,), where what proves nothing counts as 0, and where it counts as 1."""
+
+    least: np.ndarray
+    most: np.ndarray
 
 
 class TradeOff(NamedTuple):
@@ -86,7 +96,7 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
     names, transfers = model_names(outcomes), outcomes.transfers or {}
     if original not in outcomes.clean:
         return []
-    met: dict[str, dict[tuple[object, ...], list[np.ndarray]]] = {}
+    met: dict[str, dict[tuple[object, ...], list[_Robust]]] = {}
     labels: dict[tuple[object, ...], Outcome] = {}
     for outcome in outcomes.done:
         key, setting = outcome.cell.subject.key, plain_setting_of(outcome.cell)
@@ -94,7 +104,7 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
             continue
         labels.setdefault(setting, outcome)
         if key == original or (made_on == "own" and key in defended):
-            met.setdefault(key, {}).setdefault(setting, []).append(robust_of(outcome))
+            met.setdefault(key, {}).setdefault(setting, []).append(_robust_when_attacked(outcome))
         if key == original and made_on == "original":
             for tested in defended:
                 if tested in transfers.get(outcome.cell.key, {}) and tested in outcomes.clean:
@@ -110,11 +120,7 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
     return [
         TradeOff(
             tuple(
-                Point(
-                    names[key],
-                    _share(outcomes.clean[key].columns["CA"]),
-                    _share(_all([met[key][each] for each in settings])),
-                )
+                _point(names[key], outcomes.clean[key].columns["CA"], [met[key][each] for each in settings])
                 for key in models
             ),
             threat_labels(labels[settings[0]].cell),
@@ -125,16 +131,23 @@ def _tradeoffs(outcomes: Outcomes, original: str, defended: Sequence[str], made_
     ]
 
 
-def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> np.ndarray:
-    """Images that a model gets right on the examples of another, (n,) bool; a violation is robust to nothing.
+def _robust_when_attacked(outcome: Outcome) -> _Robust:
+    """How much of each image the attack of a cell leaves robust."""
+    return _Robust(robust_of(outcome), robust_of(outcome, violated=1))
+
+
+def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> _Robust:
+    """Images that a model gets right on the examples of another.
 
     Where the attack has no example in the ball, the clean image has to be right.
     """
     columns = outcome.columns
-    answers = (outcomes.transfers or {})[outcome.cell.key][tested] == columns["label"]
+    predicted = (outcomes.transfers or {})[outcome.cell.key][tested]
     right, violated = _right(outcomes, tested), columns["violated"].astype(bool)
     shown = outcome.usable | ~columns["attacked"]
-    return (np.where(shown, answers, right) & ~violated).astype(float)
+    undecided = violated | (shown & np.isnan(predicted))
+    robust = np.where(shown, predicted == columns["label"], right)
+    return _Robust((robust & ~undecided).astype(float), (robust | undecided).astype(float))
 
 
 def _right(outcomes: Outcomes, key: str) -> np.ndarray:
@@ -142,8 +155,12 @@ def _right(outcomes: Outcomes, key: str) -> np.ndarray:
     return columns["predicted"] == columns["label"]
 
 
-def _all(repeats: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    return np.minimum.reduce([robust for each in repeats for robust in each])
+def _point(name: str, right: np.ndarray, met: Sequence[Sequence[_Robust]]) -> Point:
+    """A model by how much of each clean image it gets right, (n,), and what every attack leaves, in every repeat."""
+    repeats = [robust for each in met for robust in each]
+    least, most = (np.minimum.reduce([robust[end] for robust in repeats]) for end in (0, 1))
+    share = _share(least)._replace(high=_share(most).high)
+    return Point(name, _share(right), share, int((most > least).sum()))
 
 
 def _share(parts: np.ndarray) -> Estimate:

@@ -86,9 +86,22 @@ def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:
         Column("attacks", "on each image the strongest of them counts"),
         Column("clean accuracy", "share of all images"), Column("robust accuracy", _ROBUST),
     )  # fmt: skip
-    return make_table(
-        "tradeoffs", "Clean against robust accuracy", columns, rows, note="Intervals by Clopper and Pearson."
+    note = " ".join(("Intervals by Clopper and Pearson.", *_undecided_lines(tradeoffs)))
+    return make_table("tradeoffs", "Clean against robust accuracy", columns, rows, note=note)
+
+
+def _undecided_lines(tradeoffs: Sequence[TradeOff]) -> list[str]:
+    """What results that prove nothing do to robust accuracies, and of how many images they are; empty without any."""
+    counts = [
+        f"{point.undecided} of {point.robust.n} images of {point.model} ({each.made_on})"
+        for each in tradeoffs
+        for point in each.points
+        if point.undecided
+    ]
+    line = (
+        "Results that broke a rule, or have no finite logits, prove nothing: their images count as not robust, and as "
     )
+    return [f"{line}robust in the upper ends of the intervals: {', '.join(dict.fromkeys(counts))}."] if counts else []
 
 
 def _table(original: str, tables: Sequence[tuple[str, Table]], place: int) -> PageTable:

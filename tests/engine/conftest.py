@@ -139,7 +139,9 @@ class FolderWriter:
         return cell
 
     def transfer(self, cell: Cell, tested: ModelOnData, predicted: Tensor) -> None:
-        table = pa.table({"index": range(len(predicted)), "adv_predicted": predicted.numpy()})
+        """What a model predicts on the examples of a cell; NaN: it gave no finite logits."""
+        answers = pa.array(predicted.nan_to_num().long().numpy(), mask=predicted.isnan().numpy())
+        table = pa.table({"index": range(len(predicted)), "adv_predicted": answers})
         self.store.write("transfer", f"{cell.key}-{tested.key}", table, self._meta(tested, cell.key, cell))
 
     @staticmethod
