@@ -46,6 +46,30 @@ def borda(responses: np.ndarray) -> np.ndarray:
         return np.where(known, share, 0.0).sum(1) / known.sum(1)
 
 
+def borda_of_shares(shares: np.ndarray) -> np.ndarray:
+    """The Borda count that is expected where each response is 1 with the probability of its share, independently.
+
+    Of two responses p and q the first is above with p (1 - q), both are equal with p q + (1 - p) (1 - q): the first
+    wins 1/2 + (p - q) / 2. Were shares compared as numbers, a model that withstands in 99 of 100 draws would lose
+    every image to one that withstands in all. Where all are 0 or 1 it is `borda`.
+
+    Args:
+        shares: probabilities, shape (N, M); NaN is missing, and an item counts for the pairs that have it.
+
+    Returns:
+        As `borda`.
+    """
+    seen = (~np.isnan(shares)).astype(float)
+    values = np.where(seen > 0, shares, 0.0)
+    both, own = seen @ seen.T, values @ seen.T  # own: the sum of i's shares over the items that j has, too
+    with np.errstate(invalid="ignore"):
+        won = 0.5 + (own - own.T) / (2 * both)
+    np.fill_diagonal(won, np.nan)
+    known = ~np.isnan(won)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, won, 0.0).sum(1) / known.sum(1)
+
+
 def bootstrap(
     score: Callable[[np.ndarray], np.ndarray],
     responses: np.ndarray,

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.stats import norm
 
 from .ranking import LEVEL, Ranking, rank_matrix
-from .responses import Responses
+from .responses import Responses, of_items
 
 TIMES = 10  # of the present images: more are not counted out
 CHANCES = (0.1, 0.5, 0.9)
@@ -150,7 +150,7 @@ def rank_subsamples(
     for share in sorted(shares):
         size, widths = int(share * len(names)), []
         for subset in np.split(shuffled[: size * (len(names) // size)], len(names) // size) if size else ():
-            part = _of_images(responses, np.isin(of_item, subset))
+            part = of_items(responses, np.isin(of_item, subset))
             try:
                 widths.append(_measure(rank_matrix(part, seed=seed, **options)))  # type: ignore[arg-type]
             except ValueError:
@@ -160,11 +160,6 @@ def rank_subsamples(
             width, ranks, apart = np.mean(widths, axis=0).tolist()
             lines.append(Subsample(size, len(widths), width, projected, ranks, apart))
     return [*lines, Subsample(len(names), 1, wide, wide, *_measure(ranking)[1:])]
-
-
-def _of_images(responses: Responses, kept: np.ndarray) -> Responses:
-    items, images = (tuple(np.array(part)[kept]) for part in (responses.items, responses.images))
-    return responses._replace(values=responses.values[:, kept], items=items, images=images)
 
 
 def _measure(ranking: Ranking) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from .baselines import FEWEST, agreement, bootstrap, borda, plain_mean
+from .baselines import FEWEST, agreement, bootstrap, borda, borda_of_shares, plain_mean
 from .dependence import design_effect
 from .diagnostics import Diagnostics
 from .irt import IRTFit, Method, check_responses, check_seed, choose_model, fit_irt
@@ -130,7 +130,7 @@ class Ranking:
         return _plain(result)
 
 
-def rank_responses(
+def rank_responses(  # noqa: PLR0913 - the nouns by position, the choices by keyword
     responses: np.ndarray,
     subjects: Sequence[str],
     clusters: Sequence[str] | None = None,
@@ -139,6 +139,7 @@ def rank_responses(
     model: str = "auto",
     method: Method = "auto",
     seed: int = 0,
+    shares: np.ndarray | None = None,
 ) -> Ranking:
     """Rank subjects by their responses to items.
 
@@ -151,6 +152,7 @@ def rank_responses(
         model: "1pl", "2pl", "3pl"; "auto" is 1PL below 10 subjects, else 2PL.
         method: of the fit: "fast", "svi", "nuts" or "auto"; see `fit_irt`.
         seed: the same seed gives the same ranking.
+        shares: of random models, as `Responses` has them: means, Borda counts and what is resampled are theirs.
 
     Returns:
         The ranking. Where images have several items the draws of the abilities are stretched about their means by the
@@ -159,7 +161,8 @@ def rank_responses(
     Raises:
         ValueError: if the matrix cannot be ranked or the names do not fit it.
     """
-    values = check_responses(responses)
+    plain = check_responses(responses if shares is None else shares)
+    values = plain if shares is None or scoring != "irt" else check_responses(responses)
     check_seed(seed)
     images = [str(item) for item in (range(values.shape[1]) if clusters is None else clusters)]
     if len(subjects) != len(values) or len(images) != values.shape[1] or len(set(subjects)) < len(values):
@@ -167,11 +170,14 @@ def rank_responses(
         raise ValueError(f"expected {len(values)} different subjects and {values.shape[1]} clusters, got {sizes}")
     if scoring not in ("irt", "mean", "borda"):
         raise ValueError(f"expected scoring irt, mean or borda, got {scoring!r}")
-    resampled = bootstrap(plain_mean, values, images, seed=seed)
+    resampled = bootstrap(plain_mean, plain, images, seed=seed)
+    count = borda if shares is None else borda_of_shares
     if scoring != "irt":
-        rule = plain_mean if scoring == "mean" else borda
-        draws = resampled if scoring == "mean" else bootstrap(rule, values, images, seed=seed)
-        ranking = make_ranking(scoring, subjects, rule(values), draws, values, resampled)
+        rule = plain_mean if scoring == "mean" else count
+        draws = resampled if scoring == "mean" else bootstrap(rule, plain, images, seed=seed)
+        ranking = make_ranking(scoring, subjects, rule(plain), draws, plain, resampled)
+        if shares is not None:
+            ranking = _with_borda(ranking, plain)
         few = len(set(images))
         if few >= FEWEST:
             return ranking
@@ -181,7 +187,9 @@ def rank_responses(
     draws, effect = fit.ability.reshape(-1, len(values)), design_effect(fit, values, images)
     draws = stretch(draws, effect)
     name = f"{fit.model.name}, {fit.model.response} responses"
-    ranking = make_ranking(name, subjects, fit.expected, draws, values, resampled, fit)
+    ranking = make_ranking(name, subjects, fit.expected, draws, plain, resampled, fit)
+    if shares is not None:
+        ranking = _with_borda(ranking, plain)
     notes, several = list(ranking.notes), len(set(images))
     if fit.diagnostics.sampler == "svi":
         notes.append(VARIATIONAL)
@@ -190,6 +198,12 @@ def rank_responses(
     if several < min(FEWEST, len(images)):
         notes.append(f"{_count(several)}: too few to know how far images differ; intervals and ranks are too narrow")
     return replace(ranking, notes=tuple(notes))
+
+
+def _with_borda(ranking: Ranking, shares: np.ndarray) -> Ranking:
+    """The same ranking, compared with the Borda counts that the shares of random models make likely."""
+    others = {"mean": ranking.mean, "borda": borda_of_shares(shares)}
+    return replace(ranking, agreement=agreement(ranking.score, others))
 
 
 def stretch(draws: np.ndarray, effect: float) -> np.ndarray:
@@ -229,6 +243,7 @@ def rank_matrix(
     if scoring != "irt":
         responses = complete_items(responses)
     options: dict[str, Any] = {"scoring": scoring, "model": model, "method": method, "seed": seed}
+    options |= {"shares": responses.shares}
     try:
         ranking = rank_responses(responses.values, responses.subjects, responses.images, **options)
     except ValueError as error:

@@ -1,5 +1,6 @@
 """From a table of results, one row for each cell and image, to a matrix of responses."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -50,6 +51,8 @@ class Responses(NamedTuple):
         images: the image of each item, length M.
         notes: a line for everything that a reader should know: what is missing, left out, mixed, or counts once.
         kind: of the subjects.
+        shares: with a random model the share of each response's draws that are for the subject, shape (N, M), as
+            `values`, which has one of these draws; None: `values` is all there is.
     """
 
     values: np.ndarray
@@ -58,6 +61,7 @@ class Responses(NamedTuple):
     images: tuple[str, ...]
     notes: tuple[str, ...] = ()
     kind: Subjects = "models"
+    shares: np.ndarray | None = None
 
 
 def build_responses(
@@ -80,6 +84,10 @@ def build_responses(
     it, as in a worst case. A library whose implementation is weak or broken then neither dilutes an attack nor gives it
     a second vote; the first by any order of libraries would hang on the name.
 
+    A model that draws random numbers is fooled by a share of its draws (column `draws_fooled`; NaN: it is not random):
+    these are the `shares` of the responses, and `values` has one draw of each, 1 with the probability of that share. It
+    is the same one whatever else is ranked. Of several attempts at an image the one with the strongest share counts.
+
     A worst case of several attacks (`worst-case(A,B)`) is ranked among its like only: beside others it is left out.
 
     Args:
@@ -89,8 +97,9 @@ def build_responses(
             "defences", image x model for "attacks" and "implementations". Models named "ORIGINAL+FILE.py:FUNCTION" are
             defended ones; their originals answer as the defence "none".
         budget: largest distance at which an attack counts as having fooled (column `distance`); None: any. An attack
-            in a larger ball that was not asked for the smallest change says nothing about it: missing. The results are
-            then of one norm.
+            in a larger ball that was not asked for the smallest change says nothing about it: missing. The distance
+            of an example of a random model is known only if half of its draws are fooled. The results are then of
+            one norm.
         per: what counts once: an "attack", or every "implementation" of it (for "attacks": every library).
         unequal: what not every subject met is left out ("common", as CANARY has it), or stays and is a missing response
             of the others ("keep"): right only if what was run does not depend on how it would have ended.
@@ -171,7 +180,9 @@ def build_against(
         order = [*(place for place, other in enumerate(matrix.subjects) if other != name), matrix.subjects.index(name)]
         notes = (f"left out: the new results of {_some(both)}: the baseline has them",) if both else ()
         ordered = tuple(matrix.subjects[place] for place in order)
-        matrices.append(matrix._replace(values=matrix.values[order], subjects=ordered, notes=(*matrix.notes, *notes)))
+        shares = None if matrix.shares is None else matrix.shares[order]
+        every = (*matrix.notes, *notes)
+        matrices.append(matrix._replace(values=matrix.values[order], subjects=ordered, notes=every, shares=shares))
     return tuple(matrices)
 
 
@@ -220,7 +231,7 @@ def _build(judged: _Rows, subjects: Subjects, per: Per, left: list[str]) -> Resp
     if beyond.any():
         notes.append(f"{beyond.sum()} responses are missing: fooled in a larger ball, not asked about this budget")
     notes += _selective(parts, hidden)
-    return matrix._replace(notes=tuple(notes), kind=subjects)
+    return _drawn(matrix)._replace(notes=tuple(notes), kind=subjects)
 
 
 def choose_results(results: pd.DataFrame, norm: str | None = None, knowledge: str | None = None) -> pd.DataFrame:
@@ -272,10 +283,19 @@ def complete_items(responses: Responses) -> Responses:
     if not len(kept):
         raise ValueError(f"expected an item that all {len(responses.subjects)} subjects answered, got none")
     note = f"means are over the {len(kept)} of {total} items that every subject answered"
-    items, images = (tuple(part[place] for place in kept) for part in (responses.items, responses.images))
-    return responses._replace(
-        values=responses.values[:, kept], items=items, images=images, notes=(*responses.notes, note)
-    )
+    return of_items(responses, kept)._replace(notes=(*responses.notes, note))
+
+
+def of_items(responses: Responses, kept: np.ndarray) -> Responses:
+    """Some of the items.
+
+    Args:
+        responses: of any subjects.
+        kept: places of those that stay, or for each item whether it does.
+    """
+    items, images = (tuple(np.array(part, dtype=object)[kept]) for part in (responses.items, responses.images))
+    shares = None if responses.shares is None else responses.shares[:, kept]
+    return responses._replace(values=responses.values[:, kept], items=items, images=images, shares=shares)
 
 
 def of_subjects(responses: Responses, kept: Sequence[int] | np.ndarray) -> Responses:
@@ -285,11 +305,11 @@ def of_subjects(responses: Responses, kept: Sequence[int] | np.ndarray) -> Respo
         responses: of any subjects.
         kept: places of those that stay.
     """
-    values = responses.values[np.asarray(kept)]
-    met = np.flatnonzero(~np.isnan(values).all(0))
+    rows = np.asarray(kept)
+    values, shares = responses.values[rows], None if responses.shares is None else responses.shares[rows]
     names = tuple(responses.subjects[place] for place in kept)
-    items, images = (tuple(part[place] for place in met) for part in (responses.items, responses.images))
-    return responses._replace(values=values[:, met], subjects=names, items=items, images=images)
+    some = responses._replace(values=values, subjects=names, shares=shares)
+    return of_items(some, np.flatnonzero(~np.isnan(values).all(0)))
 
 
 def check_several(responses: Responses) -> None:
@@ -344,16 +364,45 @@ def _check_budget(results: Any, budget: Any) -> None:
 
 def _judged(rows: Any, budget: float | None, *, of_models: bool) -> tuple[Any, Any, Any]:
     """Response of each row, whether it is missing, and whether a larger ball is why."""
-    attacked, fooled = rows["attacked"].astype(bool), rows["success"].astype(bool)
-    beyond = pd.Series(data=False, index=rows.index)
+    attacked, success = rows["attacked"].astype(bool), rows["success"].astype(bool)
+    fooled, beyond = success.astype(float), pd.Series(data=False, index=rows.index)
+    is_random = _of_random(rows)
+    if is_random.any():
+        fooled = rows["draws_fooled"].where(is_random, fooled)
     if budget is not None:
         # float32 moves an example that is on the sphere past it: as far as an attack may end, it has kept the budget.
-        far = fooled & (rows["distance"] > budget * (1 + RADIUS_TOLERANCE) + ABSOLUTE_TOLERANCE)
-        fooled &= ~far
+        most = budget * (1 + RADIUS_TOLERANCE) + ABSOLUTE_TOLERANCE
+        far = success & (rows["distance"] > most)
+        if is_random.any():  # where most draws are not fooled no distance is stored: only a small ball vouches for it
+            kept = rows["epsilon"].astype(float) <= most if "epsilon" in rows else False
+            far |= is_random & ~success & (fooled > 0) & ~kept
+        fooled = fooled.mask(far, 0.0)
         if "minimum_norm" in rows:
             beyond = far & ~rows["minimum_norm"].astype(bool)
-    value = (attacked & ~fooled if of_models else attacked & fooled).astype(float)
+    value = (1 - fooled if of_models else fooled).where(attacked, 0.0)
     return value, rows["violated"].astype(bool) | beyond | (False if of_models else ~attacked), beyond
+
+
+def _of_random(rows: Any) -> Any:
+    """Whether each row is of a model that draws random numbers."""
+    return rows["draws_fooled"].notna() if "draws_fooled" in rows else pd.Series(data=False, index=rows.index)
+
+
+def _drawn(matrix: Responses) -> Responses:
+    """One draw of each share, which stays beside it; where all are 0 or 1 the matrix as it is."""
+    between = (matrix.values > 0) & (matrix.values < 1)
+    if not between.any():
+        return matrix
+    values = matrix.values.copy()
+    for row, column in zip(*between.nonzero(), strict=True):
+        values[row, column] = _uniform(matrix.subjects[row], matrix.items[column]) < values[row, column]
+    return matrix._replace(values=values, shares=matrix.values)
+
+
+def _uniform(subject: str, item: str) -> float:
+    """A number in [0, 1) that hangs on these two names only, so that who else is ranked changes no draw."""
+    digest = hashlib.blake2b(f"{subject}\0{item}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
 
 
 def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
@@ -602,6 +651,12 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
         mixed.append(" and ".join(f"{kind} ({count})" for kind, count in rows["knowledge"].value_counts().items()))
     if "targeted" in rows and rows["targeted"].nunique() > 1:
         mixed.append(f"targeted ({int(rows['targeted'].sum())}) and untargeted")
+    random = list(map(str, rows.loc[_of_random(rows), "model"].unique()))
+    if random:
+        notes.append(
+            f"random: {_some(random)}: judged by many draws; means and Borda counts are of the shares of draws, the "
+            "item response model has one draw of each response"
+        )
     if mixed:
         notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
     return notes

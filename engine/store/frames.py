@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Kept = TypeVar("Kept")
-OUTCOMES = ("image", "label", "attacked", "success", "violated", "distance")  # all that a ranking by images asks for
+_SHARES = "draws_fooled"  # only records of random models have it
+OUTCOMES = ("image", "label", "attacked", "success", "violated", "distance", _SHARES)  # all that a ranking asks for
 
 
 class CellState(NamedTuple):
@@ -79,7 +80,7 @@ def load_outcomes(folder: str | Path) -> "pd.DataFrame":
     """What a ranking by images asks for: `load(folder, columns=OUTCOMES)` in a tenth of the memory, without `index`.
 
     Texts, and what is the same on all images of a cell, are categories of pandas; the images of a cell are in the order
-    of its record.
+    of its record. Without random models there is no column `draws_fooled`.
 
     Args:
         folder: where `davylamp evaluate` put them.
@@ -91,7 +92,8 @@ def load_outcomes(folder: str | Path) -> "pd.DataFrame":
     repeated = RepeatedArrays()
 
     def part_of(record: Record) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        arrays = {name: repeated.array_of(name, record.table[name]) for name in OUTCOMES}
+        names = [name for name in OUTCOMES if name != _SHARES or name in record.table.column_names]
+        arrays = {name: repeated.array_of(name, record.table[name]) for name in names}
         return about_cell(Cell.from_record(record.meta)), arrays
 
     parts, left_out = _read_done(folder, OUTCOMES, part_of)
@@ -105,10 +107,12 @@ def compact_frame(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarr
     """Rows of several cells: texts, and what is the same on all images of a cell, as categories of pandas.
 
     Args:
-        parts: of each cell what it is about, by column, and its columns, (n,) each; the same names in all of them.
+        parts: of each cell what it is about, by column, and its columns, (n,) each; the same names in all of them, but
+            for `draws_fooled`, which is NaN where a cell lacks it and others have it.
     """
     import pandas as pd
 
+    parts = _with_shares(parts)
     (about, arrays), *_ = parts
     sizes = [len(next(iter(columns.values()))) for _, columns in parts]
     frame: dict[str, Any] = {}
@@ -123,6 +127,15 @@ def compact_frame(parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarr
         columns = [each[name] for _, each in parts]
         frame[name] = _texts(columns) if columns[0].dtype == object else np.concatenate(columns)
     return pd.DataFrame(frame)
+
+
+def _with_shares(
+    parts: Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]],
+) -> Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]:
+    """The parts, all with the shares of draws where one of them has it: NaN for models that draw nothing."""
+    if all(_SHARES not in arrays for _, arrays in parts):
+        return parts
+    return [(about, {_SHARES: np.full(len(next(iter(arrays.values()))), np.nan), **arrays}) for about, arrays in parts]
 
 
 def _texts(columns: Sequence[np.ndarray]) -> Any:

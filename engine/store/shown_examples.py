@@ -17,7 +17,8 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     """The rows of originals, and for each example of theirs a row of each defended model that was shown it.
 
     An image that the original gets wrong has no example: it is left out for all. A defended model is fooled if it is
-    right on the clean image and wrong on the example; where it gave no answer there is no row.
+    right on the clean image and wrong on the example; where it gave no answer there is no row. It gave one answer, no
+    share of draws: `draws_fooled`, if there is that column, is NaN in its rows.
 
     Args:
         folder: a results folder, evaluated with `--examples original` or `both`.
@@ -40,6 +41,8 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     right = right.assign(right=right["predicted"] == right["label"])[["model", "data", "image", "right"]]
     rows = rows.drop(columns="model").rename(columns={"tested_on": "model"}).merge(right, on=["model", "data", "image"])
     rows = rows.assign(attacked=rows["right"], success=rows["right"] & (rows["adv_predicted"] != rows["label"]))
+    if "draws_fooled" in rows:
+        rows = rows.assign(draws_fooled=float("nan"))
     if rows.empty:
         return results.iloc[:0].assign(made_on="original")
     both = pd.concat([attacked, rows[list(results.columns)]], ignore_index=True).assign(made_on="original")

@@ -37,6 +37,7 @@ MOST = 1000  # responses that are fitted while a page is made, in a few seconds;
 ITEMS = 600  # images of models whose implementations are compared while a page is made
 MANY = 12  # models, above which drawings and tables of every pair are folded
 SHOWN = 6  # images, and models beside them
+_COLUMNS = ("image", "attacked", "success", "violated", "draws_fooled")
 _LEAD = (
     "Scores from every image under every attack: 1 where the model withstood the attack, 0 where it was fooled or "
     "wrong when clean, missing where the example broke a rule."
@@ -64,16 +65,18 @@ def response_frame(folder: Folder) -> pd.DataFrame:
     parts = []
     for outcome in folder.outcomes.done:
         about = about_cell(outcome.cell) | {"model": folder.model(outcome), "target": outcome.cell.target}
-        parts.append((about, {name: outcome.columns[name] for name in ("image", "attacked", "success", "violated")}))
+        names = [name for name in _COLUMNS if name in outcome.columns]  # shares of draws: of random models only
+        parts.append((about, {name: outcome.columns[name] for name in names}))
     return compact_frame(parts)
 
 
 def _rank(responses: Responses, seed: int) -> tuple[Ranking, list[str]]:
     known = int((~np.isnan(responses.values)).sum())
     if known <= MOST:
-        return rank_responses(responses.values, responses.subjects, responses.images, seed=seed), list(responses.notes)
+        matrix = responses.values, responses.subjects, responses.images
+        return rank_responses(*matrix, seed=seed, shares=responses.shares), list(responses.notes)
     whole = complete_items(responses)
-    frame: Any = pd.DataFrame(whole.values.T, index=pd.Index(whole.images))
+    frame: Any = pd.DataFrame((whole.values if whole.shares is None else whole.shares).T, index=pd.Index(whole.images))
     means = frame.groupby(level=0, sort=False).mean()  # pandas' stubs take it for a scalar
     ranking = rank_responses(means.to_numpy().T, whole.subjects, list(means.index), scoring="mean", seed=seed)
     note = f"Means over the attacks, then over the images, which are bootstrapped: {known} responses are too many "

@@ -7,7 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from davylamp.scoring import build_responses, check_several, choose_results, complete_items, of_subjects
+from davylamp.scoring import (
+    build_responses,
+    check_several,
+    choose_results,
+    complete_items,
+    of_subjects,
+    rank_matrix,
+)
+from davylamp.scoring.baselines import borda, borda_of_shares
 
 EVERY: dict[str, Any] = {"per": "implementation", "unequal": "keep"}
 
@@ -300,3 +308,67 @@ def test_fewer_subjects_have_the_items_that_they_met():
     assert responses.items == ("x x art:pgd linf 0.1 False 0", "y x art:pgd linf 0.1 False 0")
     assert responses.images == ("x", "y")
     assert responses.values.tolist() == [[1, 0]]
+
+
+def random_rows(images=2000, share=0.35, **columns):
+    """A plain model that is fooled on every other image, and a random one of which a share of the draws is."""
+    every = [str(place) for place in range(images)]
+    rows = [("plain", "art", image, place % 2 == 0, False) for place, image in enumerate(every)]
+    rows += [("random", "art", image, share >= 0.5, False) for image in every]
+    return attempts(*rows, draws_fooled=[np.nan] * images + [share] * images, **columns)
+
+
+def test_a_random_model_answers_by_the_shares_of_its_draws():
+    """By majority it would withstand all; one draw each is right as often as a draw is."""
+    responses = build_responses(random_rows(), "models")
+    assert responses.shares is not None
+    assert (responses.shares[1] == 0.65).all()
+    np.testing.assert_array_equal(responses.values[0], responses.shares[0])
+    assert set(responses.values[1]) == {0, 1}
+    assert abs(responses.values[1].mean() - 0.65) < 4 * np.sqrt(0.65 * 0.35 / 2000)
+    fooled = build_responses(random_rows(), "attacks")
+    assert fooled.shares is not None
+    assert sorted(set(fooled.shares[0])) == [0, 0.35, 1]
+    assert any(note.startswith("random: random: judged by many draws") for note in responses.notes)
+
+
+def test_a_draw_hangs_on_nobody_else():
+    alone, both = build_responses(random_rows().query("model == 'random'")), build_responses(random_rows())
+    np.testing.assert_array_equal(alone.values[0], both.values[1])
+    shuffled = build_responses(random_rows().sample(frac=1, random_state=1))
+    assert as_dict(shuffled) == as_dict(both)
+    assert build_responses(random_rows().drop(columns="draws_fooled")).shares is None
+
+
+def test_means_and_borda_counts_are_of_shares_and_stay_with_their_items():
+    responses = build_responses(random_rows(images=40, share=0.45), "models")
+    for scoring, expected in (("mean", [0.5, 0.55]), ("borda", [0.475, 0.525])):
+        ranking = rank_matrix(responses, scoring=scoring)  # type: ignore[arg-type]
+        assert ranking.score == pytest.approx(expected)
+        assert ranking.mean == pytest.approx([0.5, 0.55])
+    assert rank_matrix(responses, method="fast").mean == pytest.approx([0.5, 0.55])
+    few = of_subjects(responses, [1])
+    assert few.shares is not None
+    assert few.shares.shape == few.values.shape == (1, 40)
+
+
+def test_the_borda_count_of_shares_is_the_mean_over_draws():
+    generator = np.random.default_rng(3)
+    shares = generator.random((4, 12))
+    shares[0, 3] = np.nan
+    drawn = [borda(np.where(np.isnan(shares), np.nan, generator.random(shares.shape) < shares)) for _ in range(4000)]
+    assert borda_of_shares(shares) == pytest.approx(np.mean(drawn, axis=0), abs=0.005)
+    outcomes = (shares > 0.5).astype(float)
+    assert borda_of_shares(outcomes) == pytest.approx(borda(outcomes))
+
+
+def test_a_share_holds_within_a_budget_only_where_its_example_is_known_to_be():
+    rows = random_rows(images=10, minimum_norm=False, distance=np.inf)
+    in_ball = build_responses(rows.assign(epsilon=0.1), "models", 0.1)
+    assert in_ball.shares is not None
+    assert (in_ball.shares[1] == 0.65).all()
+    with pytest.raises(ValueError, match="expected results of attacked images, got none"):
+        build_responses(rows.assign(epsilon=0.2, attacked=True).query("model == 'random'"), "models", 0.1)
+    smallest = build_responses(rows.assign(epsilon=np.nan, minimum_norm=True), "models", 0.1)
+    assert smallest.shares is None
+    assert (smallest.values[1] == 1).all()  # as the majority has it, and a curve

@@ -2,6 +2,7 @@
 
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from davylamp.engine.tables.table import build_table
 from davylamp.report.parts.headline import judge_first_places
 from davylamp.report.parts.standings import list_standings
 from davylamp.report.parts.strongest import judge_strongest
-from davylamp.report.sections.ranking import response_frame
+from davylamp.report.sections.ranking import _rank, response_frame
 from davylamp.report.sections.verdict import draw_standing
 from davylamp.scoring import build_responses
 
@@ -100,6 +101,15 @@ def test_an_attack_that_failed_on_one_model_tells_no_models_apart(tmp_path):
     assert [bar.value for bar in bars.bars] == [each.mean() for each in robust]
     assert "under the 1 attack that ran on both" in bars.caption
     assert not any("every attack" in text for _, text in bars.legend)
+
+
+def test_a_random_model_is_ranked_on_the_page_by_its_draws(tmp_path):
+    """By majority it would withstand all 20 images; by its draws 12, less than the other's 16."""
+    shares = np.full(IMAGES, 0.4)
+    done = [outcome(cell("A", FGSM), first(4)), outcome(cell("B", FGSM), ~ALL, shares=shares)]
+    read: Any = SimpleNamespace(outcomes=folder(tmp_path, *done), model=lambda each: each.cell.subject.model)
+    ranking, _ = _rank(build_responses(response_frame(read), "models"), 0)
+    assert ranking.mean == pytest.approx([0.8, 0.6])
 
 
 def test_models_that_met_nothing_in_common_have_no_order_here_and_in_rank(tmp_path):
