@@ -125,6 +125,13 @@ def accuracy_left(attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
     return Accuracy(right / len(attacked), *share_interval(right, len(attacked)), len(attacked))
 
 
+def accuracy_shown(attempts: Sequence[Attempt], attacked: np.ndarray, fooled: np.ndarray) -> Accuracy:
+    """The same of what some attacks fool; NaN where images were attacked and no attack proves anything."""
+    if attacked.any() and not any(attempt.proved.any() for attempt in attempts):
+        return Accuracy(np.nan, np.nan, np.nan, len(attacked))
+    return accuracy_left(attacked, fooled)
+
+
 def worst_case(attempts: Iterable[Attempt]) -> np.ndarray:
     """How much of each image the attack that is best on it fools, (n,)."""
     return np.maximum.reduce([attempt.fooled for attempt in attempts])

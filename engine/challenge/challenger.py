@@ -29,6 +29,7 @@ from .attempts import (
     Attempt,
     Part,
     accuracy_left,
+    accuracy_shown,
     attempt_of,
     failed_attempt,
     of_parts,
@@ -273,16 +274,14 @@ class Challenger:
         plain = of_parts(self.attempts, "undefended")
         direct = of_parts(mine, *WHITE, *BLACK)
         attacked, fooled = self._right_when_clean(self.defendant.name), self._fooled(direct)
-        worst = accuracy_left(attacked, fooled)
+        worst = accuracy_shown(direct, attacked, fooled)
         outcomes = _of_attempts(self._outcomes, self.attempts)
         checks = tuple(check_folder(outcomes, models=[self.defendant.name]))
         clean = _clean_accuracy(outcomes, direct)
         compared = any(attempt.proved.any() for attempt in plain)
         undefended = accuracy_left(plain[0].attacked, worst_case(plain)) if compared else None
         draws = (self.effort.draws, self.effort.eot) if self.defendant.model.random else None
-        curve = [
-            (radius, accuracy_left(attacked, hit)) for radius, hit in cumulated(of_parts(mine, "larger radius"), fooled)
-        ]
+        curve = cumulated(of_parts(mine, "larger radius"), attacked, fooled)
         gone = next((radius for radius, left in curve if left.value == 0), None)
         return Challenge(
             model=self.defendant.name,

@@ -27,10 +27,10 @@ class Challenge:
         norm: of the radii.
         epsilon: the radius asked for.
         clean: accuracy without an attack.
-        worst: accuracy under the worst attack on each image at that radius.
+        worst: accuracy under the worst attack on each image at that radius; NaN where no attack proves anything.
         clean_undefended: of the undefended model; None: there is none.
         undefended: its accuracy under the worst attack by gradients on each image.
-        radii: accuracy at that and larger radii.
+        radii: accuracy at that and larger radii; NaN where no attack proves anything.
         attempts: every attack.
         ruling: the verdict.
         checks: failure indicators of the model and its cells.

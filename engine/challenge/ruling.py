@@ -8,7 +8,7 @@ import scipy
 
 from ..checks.indicators import Check
 from ..statistics.verdict import SIGNIFICANT
-from .attempts import BLACK, PARTS, WHITE, Accuracy, Attempt, Part, of_parts, worst_case
+from .attempts import BLACK, PARTS, WHITE, Accuracy, Attempt, Part, accuracy_shown, of_parts, worst_case
 from .stand_ins import OF_PROBABILITIES
 
 Verdict = Literal["falls", "masks", "holds", "unknown"]
@@ -57,7 +57,7 @@ def rule(
     beside = "" if undefended is None else f", where the undefended model keeps {share_text(undefended)}"
     tried = of_parts(attempts, *WHITE, *BLACK)
     done = [attempt for attempt in tried if attempt.proved.any()]
-    if not done:
+    if not done:  # nor is there a worst case
         return Ruling("unknown", "not judged: no attack gave a result", reasons)
     least = (0.0 if undefended is None else undefended.value) + WITHIN
     untouched = undefended is not None and clean.value <= least and worst.value >= clean.value - WITHIN
@@ -175,10 +175,17 @@ def _unreachable(larger: Sequence[Attempt]) -> list[str]:
     return [f"at radius {last.epsilon:.3g}, where every image can be made grey, {share_text(last.accuracy)} stay right"]
 
 
-def cumulated(larger: Sequence[Attempt], fooled: np.ndarray) -> list[tuple[float, np.ndarray]]:
-    """By radius, ascending, what that radius or a smaller one fools of each image, (n,), beginning with `fooled`."""
+def cumulated(larger: Sequence[Attempt], attacked: np.ndarray, fooled: np.ndarray) -> list[tuple[float, Accuracy]]:
+    """By radius, ascending, the accuracy that this radius and smaller ones leave; NaN where nothing proves anything.
+
+    Args:
+        larger: attacks at the larger radii.
+        attacked: images that are right when clean, (n,) bool.
+        fooled: how much of each the radius asked for fools, (n,).
+    """
     curve, so_far = [], fooled
-    for attempt in sorted(larger, key=lambda each: each.epsilon):
-        so_far = np.maximum(so_far, attempt.fooled)
-        curve.append((attempt.epsilon, so_far))
+    for epsilon in sorted({attempt.epsilon for attempt in larger}):
+        there = [attempt for attempt in larger if attempt.epsilon == epsilon]
+        so_far = np.maximum(so_far, worst_case(there))
+        curve.append((epsilon, accuracy_shown(there, attacked, so_far)))
     return curve

@@ -78,12 +78,12 @@ def _radii(place: int, document: dict[str, Any]) -> PageTable:
         f"Accuracy of {document['model']} at larger radii",
         ("radius", "accuracy in the worst case"),
         rows,
-        note="A defence whose accuracy never reaches 0 masks its gradients.",
+        note="A defence whose accuracy never reaches 0 masks its gradients. -: no attack gave a result at this radius.",
     )
 
 
 def _entry(share: dict[str, Any] | None) -> Any:
-    if share is None:
+    if share is None or share["value"] is None:
         return Entry("-")
     low, high = (math.nan if share[name] is None else share[name] for name in ("low", "high"))
     return Estimate(share["value"], low, high, share["n"])

@@ -41,9 +41,13 @@ def verdict_lines(document: dict[str, Any]) -> list[str]:
     """The verdict, and how accuracy falls with the radius."""
     norm, worst = document["norm"], document["worst"]
     rules = f"{norm} {radius_text(norm, document['epsilon'])}"
-    curve = ", ".join(f"{radius_text(norm, each['epsilon'])}: {each['value']:.1%}" for each in document["radii"])
+    shares = [(radius_text(norm, each["epsilon"]), each["value"]) for each in document["radii"]]
+    curve = ", ".join(f"{radius}: {'-' if value is None else f'{value:.1%}'}" for radius, value in shares)
+    unknown = "; -: no attack gave a result at this radius" if any(value is None for _, value in shares) else ""
     lines = [f"{document['model']}, {rules}: {document['sentence']}"]
-    lines.append(f"accuracy in the worst case, image by image over all attacks, of {worst['n']} images: {curve}")
+    lines.append(
+        f"accuracy in the worst case, image by image over all attacks, of {worst['n']} images: {curve}{unknown}"
+    )
     counts = ", ".join(f"{count} {state}" for state, count in sorted(document["indicators"].items()))
     lines.append(f"failure indicators: {counts or 'none'}")
     lines.append(

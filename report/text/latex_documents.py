@@ -60,7 +60,7 @@ def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
             radius_tex(norm, attempt["epsilon"]),
         ]
         rows.append([*head, None if share is None else _estimate(share), None if share is None else attempt["passes"]])
-    worst = _estimate(document["worst"])
+    worst = None if document["worst"]["value"] is None else _estimate(document["worst"])
     rows.append(["worst case, image by image", "", "", radius_tex(norm, document["epsilon"]), worst, None])
     model = cited_text(escape(document["model"]), split_model(document["model"]), style)
     rules = f"{NORMS.get(norm, escape(norm))} {radius_tex(norm, document['epsilon'])}"
@@ -71,8 +71,8 @@ def challenge_latex(document: Mapping[str, Any], style: LatexStyle) -> str:
         rows=rows,
         caption=[f"{model} challenged, {rules}: {escape(document['sentence'].rstrip('.'))}."],
         interval=_CLOPPER,
-        best=frozenset({(len(rows) - 1, 4)}),
-        rule="Bold: the worst case over all attacks.",
+        best=frozenset() if worst is None else frozenset({(len(rows) - 1, 4)}),
+        rule="" if worst is None else "Bold: the worst case over all attacks.",
         made=made_now(attacks, style),
         decimals={5: 0},
     )

@@ -1,5 +1,6 @@
 """The verdict over attempts whose outcomes are made by hand."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -182,8 +183,23 @@ def test_attacks_that_broke_rules_are_no_sign_of_masking():
 
 
 def test_a_larger_radius_counts_what_a_smaller_one_fooled():
-    curve = cumulated([attempt("larger radius", 5, epsilon=0.4), attempt("larger radius", 9, epsilon=0.2)], np.zeros(N))
-    assert [(radius, int(fooled.sum())) for radius, fooled in curve] == [(0.2, 9), (0.4, 9)]
+    larger = [attempt("larger radius", 5, epsilon=0.4), attempt("larger radius", 9, epsilon=0.2)]
+    assert cumulated(larger, larger[0].attacked, np.zeros(N)) == [(0.2, share(29)), (0.4, share(29))]
+
+
+def test_there_is_no_accuracy_at_a_radius_where_no_attack_proves_anything():
+    failed = attempt("larger radius", 0, epsilon=0.5, failed=True)
+    larger = [attempt("larger radius", 9, epsilon=0.2), broken("larger radius", 0, epsilon=0.4), failed]
+    curve = cumulated(larger, failed.attacked, np.zeros(N))
+    assert curve[0] == (0.2, share(29))
+    assert [(radius, math.isnan(left.value), left.n) for radius, left in curve[1:]] == [(0.4, True, N), (0.5, True, N)]
+    beside = [*larger, broken("larger radius", 1, kept=2, epsilon=0.4, first=20)]  # one that proves something there
+    assert cumulated(beside, failed.attacked, np.zeros(N))[1] == (0.4, share(28))
+
+
+def test_where_nothing_is_right_nothing_is_left_whatever_the_attacks_prove():
+    failed = attempt("larger radius", 0, epsilon=0.2, failed=True)
+    assert cumulated([failed], np.zeros(N, bool), np.zeros(N)) == [(0.2, share(0))]
 
 
 @pytest.mark.parametrize("draws", [False, True])

@@ -130,6 +130,13 @@ def test_the_worst_case_of_a_challenge_is_bold(parse_latex):
     assert [row[4] for row in rows] == ["0.500", "--", r"\davylampbold{0}{.250}"]
 
 
+def test_a_challenge_without_a_result_has_no_worst_case(parse_latex):
+    document = {"model": "m+jpeg", "original": "m", "norm": "linf", "epsilon": 4 / 255, "sentence": "not judged."}
+    document |= {"worst": {"value": None, "low": None, "high": None, "n": 8}, "attempts": []}
+    _, _, ((*_, accuracy, _),) = parse_latex(challenge_latex(document, PLAIN))
+    assert accuracy == "-{}-"  # not bold, no number
+
+
 def test_a_reproduction_says_why_there_is_no_difference(parse_latex):
     line = {"row": "PGD", "symbol": "MR", "ours": 0.5, "low": 0.2, "high": 0.8, "n": 9, "published": 0.75}
     lines = [

@@ -1,0 +1,36 @@
+"""What is printed of a challenge whose attacks at some radius prove nothing."""
+
+import json
+
+import numpy as np
+
+from davylamp.engine.challenge.attempts import Accuracy, accuracy_left
+from davylamp.engine.challenge.document import Challenge, document_of
+from davylamp.engine.challenge.ruling import Ruling
+from davylamp.report.sections.challenge import write_challenges
+from davylamp.report.text.challenge import verdict_lines
+
+LEFT = accuracy_left(np.ones(8, bool), np.arange(8) < 1)
+NOTHING = Accuracy(np.nan, np.nan, np.nan, 8)
+
+
+def document(worst, *larger):
+    radii = ((0.2, worst), *larger)
+    about = ("m+jpeg", "m", "linf", 0.2, LEFT, worst, None, None)
+    return document_of(Challenge(*about, radii, (), Ruling("unknown", "not judged", ()), ()))
+
+
+def test_a_radius_without_a_result_has_no_accuracy():
+    said = document(LEFT, (0.4, NOTHING))
+    assert [each["value"] for each in json.loads(json.dumps(said, allow_nan=False))["radii"]] == [0.875, None]
+    assert verdict_lines(said)[1].endswith("of 8 images: 0.2: 87.5%, 0.4: -; -: no attack gave a result at this radius")
+    (table,) = [block for block in write_challenges([said]).blocks if "radii" in getattr(block, "name", "")]
+    assert "0.875" in str(table.rows[0][1])
+    assert table.rows[1][1].text == "-"
+
+
+def test_where_every_attack_failed_there_is_no_worst_case():
+    said = document(NOTHING)
+    assert said["worst"] == {"value": None, "low": None, "high": None, "n": 8}
+    assert "of 8 images: 0.2: -; " in verdict_lines(said)[1]
+    assert write_challenges([said])
