@@ -90,7 +90,7 @@ def clean_draws(classifier: Classifier, inputs: Tensor, labels: Tensor) -> Drawn
 
 @full_float32()
 def judged(
-    classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int, *, final: bool = True
+    classifier: Classifier, images: Tensor, labels: Tensor, targets: Tensor | None, seed: int = 0, *, final: bool = True
 ) -> Drawn:
     """What a model makes of images: one answer, or of a random model the median of its draws and the share fooled.
 
@@ -99,7 +99,8 @@ def judged(
         images: shape (N, C, H, W).
         labels: shape (N,), on the same device.
         targets: shape (N,), or None.
-        seed: random seed of the draws.
+        seed: random seed of the draws. The verdicts of all runs have the same one, whatever their own: the least that
+            several of them leave of an image is then not that of the luckiest draws.
         final: draw other numbers than where examples were only chosen.
     """
     if not classifier.random:

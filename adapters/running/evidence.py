@@ -28,7 +28,7 @@ class Evidence:
         spent: queries that each image has used before, shape (N,).
         trace: notes the nearest example of each image; None: nobody wants to know.
         fitted: what the row has learned before, if it learns once.
-        seed: random seed of the judge's draws, where the model draws random numbers.
+        seed: random seed of the draws that choose between restarts, where the model draws random numbers.
     """
 
     draws_fooled: Tensor | None = None  # share of the draws, (N,), of a random model, once it is concluded
@@ -179,7 +179,7 @@ class Evidence:
 
 
 def last_on_grid(
-    classifier: Classifier, examples: Images, success: Tensor, unsteady: int | None, seed: int = 0
+    classifier: Classifier, examples: Images, success: Tensor, unsteady: int | None
 ) -> tuple[Tensor, Tensor]:
     """Which successes last on images of 8 bits, and for which the model has no finite logits there, (N,) bool each.
 
@@ -188,16 +188,15 @@ def last_on_grid(
         examples: the examples, with labels and targets.
         success: those that fool it, shape (N,) bool.
         unsteady: a seed, for a model that predicts now this, now that.
-        seed: random seed of the draws of a model that is meant to.
     """
     rounded, broken = success.clone(), torch.zeros_like(success)
     if not success.any():
         return rounded, broken
     inputs, labels, targets = examples.pick(success)
     if classifier.random:  # the same draws meet the same images as before rounding
-        on_grid = judged(classifier, quantise(examples.inputs), examples.labels, examples.targets, seed).logits[success]
+        on_grid = judged(classifier, quantise(examples.inputs), examples.labels, examples.targets).logits[success]
     else:
-        on_grid = judged(classifier, quantise(inputs), labels, targets, seed).logits
+        on_grid = judged(classifier, quantise(inputs), labels, targets).logits
     rounded[success] = fooled(on_grid, labels, targets)
     if unsteady is not None:
         rounded[success] &= draw_hits(classifier, quantise(inputs), labels, targets, unsteady).always

@@ -81,7 +81,7 @@ def _judge(
 ) -> AttackResult:
     """What the examples that were made on the surrogate do to the classifier."""
     examples = Images(made.adv_inputs, made.labels, made.targets)
-    adv_logits, share = judged(classifier, made.adv_inputs, made.labels, made.targets, made.seed)
+    adv_logits, share = judged(classifier, made.adv_inputs, made.labels, made.targets)
     inside = made.distance <= allowed_radius(made.threat_model)
     hit = fooled(adv_logits, made.labels, made.targets) & inside
     steady = classifier.random or is_steady(classifier, inputs, logits, made.seed)
@@ -96,7 +96,7 @@ def _judge(
     violations = [*_kept(made, hit)]
     _add(violations, flags, made.attacked)
     success = hit & made.attacked & ~_any(violations, hit)
-    rounded, broken = last_on_grid(classifier, examples, success, unsteady, made.seed)
+    rounded, broken = last_on_grid(classifier, examples, success, unsteady)
     _add(violations, {"nan-logits": broken}, made.attacked)
     return replace(
         made,

@@ -241,7 +241,7 @@ def on_pixels(result: Result, classifier: Classifier, inputs: Tensor) -> Result:
     """
     adv_inputs = quantise(result.adv_inputs)
     with drawing(classifier, draws=result.draws or None):
-        adv_logits, share = judged(classifier, adv_inputs, result.labels, result.targets, result.seed)
+        adv_logits, share = judged(classifier, adv_inputs, result.labels, result.targets)
     success = result.success_8bit & fooled(adv_logits, result.labels, result.targets)
     distances, budget = distances_of(quantise(inputs.float()), adv_inputs), result.budget
     if budget is not None:
