@@ -651,14 +651,28 @@ def _notes(rows: Any, subjects: str, per: str) -> list[str]:
         mixed.append(" and ".join(f"{kind} ({count})" for kind, count in rows["knowledge"].value_counts().items()))
     if "targeted" in rows and rows["targeted"].nunique() > 1:
         mixed.append(f"targeted ({int(rows['targeted'].sum())}) and untargeted")
+    notes += _notes_on_kinds(rows, subjects)
+    if mixed:
+        notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
+    return notes
+
+
+def _notes_on_kinds(rows: Any, subjects: str) -> list[str]:
+    """Which models are random, and which threat models the subjects themselves differ in."""
+    notes = []
+    if subjects in ("attacks", "implementations"):
+        threats = [str(threat).strip() for threat in _threat(_kinds(rows, ("model", *THREAT))[1]).unique()]
+        if len(threats) > 1:
+            notes.append(
+                f"ranked together: {_some(threats)}: these threat models are not equally hard, so the order is not of "
+                "the attacks alone"
+            )
     random = list(map(str, rows.loc[_of_random(rows), "model"].unique()))
     if random:
         notes.append(
             f"random: {_some(random)}: judged by many draws; means and Borda counts are of the shares of draws, the "
             "item response model has one draw of each response"
         )
-    if mixed:
-        notes.append(f"responses to different kinds of attacks are ranked together: {'; '.join(mixed)}")
     return notes
 
 
@@ -684,10 +698,10 @@ def _without_worst_cases(results: Any) -> tuple[Any, list[str]]:
 
 
 def _distinct_names(rows: Any, column: str) -> Any:
-    """Names of the column, with as much of threat model and parameters as tells their runs apart."""
+    """Names of the column, with as much of threat model and parameters as tells runs apart; threat models with all."""
     name, threat = _join(rows, (column,)), _threat(rows)
-    several = threat.groupby(name).transform("nunique") > 1
-    name = name.where(~several, name + " " + threat)
+    if threat.nunique() > 1:  # a name without would be taken for one at the radius of its neighbour
+        name = name + " " + threat
     return _with(name, _sweep(rows, name))
 
 

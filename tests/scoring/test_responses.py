@@ -372,3 +372,24 @@ def test_a_share_holds_within_a_budget_only_where_its_example_is_known_to_be():
     smallest = build_responses(rows.assign(epsilon=np.nan, minimum_norm=True), "models", 0.1)
     assert smallest.shares is None
     assert (smallest.values[1] == 1).all()  # as the majority has it, and a curve
+
+
+def test_attacks_at_two_radii_say_theirs_and_that_they_are_ranked_together():
+    """fgsm at 0.15 and pgd at 0.05 were "fgsm" and "pgd"."""
+    radii = {"art": 0.15, "foolbox": 0.05}
+    rows = attempts(*((m, library, "x", library == "art", False) for m in "ab" for library in radii), targeted=False)
+    rows["attack"] = rows["library"].map({"art": "fgsm", "foolbox": "pgd"})
+    two = rows.assign(epsilon=rows["library"].map(radii))
+    responses = build_responses(two, "attacks")
+    assert responses.subjects == ("fgsm linf 0.15", "pgd linf 0.05")
+    assert build_responses(two, "implementations").subjects == ("art:pgd linf 0.15", "foolbox:pgd linf 0.05")
+    assert [note for note in responses.notes if note.startswith("ranked together: linf 0.15, linf 0.05: ")]
+    one = build_responses(rows.assign(epsilon=0.1), "attacks")
+    assert one.subjects == ("fgsm", "pgd")
+    assert not [note for note in one.notes if note.startswith("ranked together: ")]
+    norms = build_responses(
+        rows.assign(norm=rows["library"].map({"art": "l2", "foolbox": "linf"}), epsilon=np.nan), "attacks"
+    )
+    assert norms.subjects == ("fgsm l2", "pgd linf")
+    assert [note for note in norms.notes if note.startswith("ranked together: l2, linf: ")]
+    assert not [note for note in build_responses(two, "models").notes if note.startswith("ranked together: ")]
