@@ -160,7 +160,8 @@ class Boards:
             return Board(reason="the results of these cells cannot be read", cells=len(cells), data=data)
         try:
             responses = build_responses(results, _SUBJECTS[kind])
-            ranking = rank_responses(responses.values, responses.subjects, responses.images, scoring="mean")
+            matrix = responses.values, responses.subjects, responses.images
+            ranking = rank_responses(*matrix, scoring="mean", shares=responses.shares)
         except ValueError as error:
             return Board(reason=str(error), cells=len(cells), data=data)
         notes = (f"mean response over {len(responses.items)} items", *responses.notes, *ranking.notes)
@@ -197,7 +198,10 @@ class Boards:
 
 
 def chosen_cells(viewer: Viewer, kind: BoardKind, filters: Filters) -> Select[CellRow]:
-    """The finished cells that a viewer may see and filters let through; defended models count for defences alone."""
+    """The finished cells that a viewer may see and filters let through.
+
+    Defended models count for no attack. Among models each is one of its own, MODEL+DEFENCE.
+    """
     chosen = cells_for(viewer).where(CellRow.state == "done")
     chosen = chosen.where(
         CellRow.attack_id.is_(None) if _is_yes(filters.worst_case) else CellRow.attack_id.is_not(None)

@@ -6,8 +6,10 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from ...adapters.words import radius_text
 from ..database.records import CellRow
 
+UNDEFENDED = "none"  # among defences; every other one is held against it
 
-def choose_comparable(met: Mapping[str, Collection[Hashable]]) -> set[str]:
+
+def choose_comparable(met: Mapping[str, Collection[Hashable]], always: Collection[str] = ()) -> set[str]:
     """The subjects that are ranked: as many as can be on as much as can be that all of them met.
 
     From all subjects the one that keeps most from being common is left out, again and again; of these sets the one with
@@ -15,15 +17,18 @@ def choose_comparable(met: Mapping[str, Collection[Hashable]]) -> set[str]:
 
     Args:
         met: what each subject has results of.
+        always: at most one subject that is never left out; then only what it met can be common.
 
     Returns:
         At least two subjects with something in common; all of them where no two have anything.
     """
     kept = {name: set(each) for name, each in met.items()}
+    for name in kept.keys() & set(always):
+        kept = {other: items & kept[name] for other, items in kept.items()}
     counts = Counter(item for each in kept.values() for item in each)
     best, most = set(kept), _responses(kept, counts)
     while len(kept) > 2:
-        leaving = min(kept, key=lambda name: (_shared(kept[name], counts), name))
+        leaving = min(kept.keys() - set(always), key=lambda name: (_shared(kept[name], counts), name))
         counts.subtract(kept.pop(leaving))
         if (responses := _responses(kept, counts)) > most:
             best, most = set(kept), responses
@@ -36,7 +41,8 @@ def comparable_cells(kind: str, rows: Iterable[CellRow]) -> tuple[list[CellRow],
     rows = list(rows)
     for row in rows:
         by_subject.setdefault(_subject(kind, row), []).append(row)
-    chosen = choose_comparable({name: [_item(kind, row) for row in each] for name, each in by_subject.items()})
+    met = {name: [_item(kind, row) for row in each] for name, each in by_subject.items()}
+    chosen = choose_comparable(met, [UNDEFENDED] if kind == "defences" else [])
     kept = [row for name in by_subject if name in chosen for row in by_subject[name]]
     bases = {row.model_id: row.model for row in rows if row.defence_id is None}
     odd = [each[0] for name, each in by_subject.items() if name not in chosen]
@@ -59,7 +65,7 @@ def _threat(row: CellRow) -> tuple[Hashable, ...]:
 def _subject(kind: str, row: CellRow) -> str:
     if kind == "attacks":
         return " ".join(map(str, _threat(row)))
-    return row.model if kind == "models" else str(row.defence_id or "none")
+    return row.model if kind == "models" else str(row.defence_id or UNDEFENDED)
 
 
 def _label(kind: str, row: CellRow, bases: Mapping[int, str]) -> str:

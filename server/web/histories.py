@@ -32,8 +32,9 @@ class Histories:
             if private_seen(session, viewer):
                 return
             best: dict[int, BoardRow] = {}  # an attack with several settings has a row for each
+            defended = _defended_cells(session, board) if kind == "models" else set()
             for row in board.rows:
-                if row.component is not None:
+                if row.component is not None and defended.isdisjoint(row.cells[:1]):
                     best.setdefault(row.component, row)
             for row in best.values():
                 mine = (HistoryRow.component_id == row.component, HistoryRow.board == kind)
@@ -53,6 +54,13 @@ class Histories:
         behind = {number for row in rows for number in row.tasks}
         seen = set(session.scalars(tasks_for(viewer).where(TaskRow.id.in_(behind)).with_only_columns(TaskRow.id)))
         return [row for row in rows if seen.issuperset(row.tasks)][:_SHOWN]
+
+
+def _defended_cells(session: Session, board: Board) -> set[int]:
+    """Which of the first cells of rows have a defence in front of the model: their rank is not that of the model."""
+    first = [number for row in board.rows for number in row.cells[:1]]
+    chosen = select(CellRow.id).where(CellRow.id.in_(first), CellRow.defence_id.is_not(None))
+    return set(session.scalars(chosen))
 
 
 def make_boards(folder: ServerFolder, boards: Boards, after: int = 0) -> int:

@@ -349,3 +349,41 @@ def test_a_cell_that_a_later_task_takes_over_counts_once_for_its_component(evalu
     alone = [row for row in rows if not row.reused]
     assert before[-1][1] == sum(row.fooled for row in alone) / sum(row.attacked for row in alone)
     assert len(before) == 2
+
+
+def test_the_undefended_models_are_never_left_out():
+    met = {"none": "ab", "first": "wxyz", "second": "wxyz", "third": "abc"}
+    assert choose_comparable(met) == {"first", "second"}
+    assert choose_comparable(met, ["none"]) == {"none", "third"}
+    assert choose_comparable({"first": "x", "second": "x", "third": "x"}, ["none"]) == {"first", "second", "third"}
+
+
+def test_a_task_without_undefended_models_takes_no_board_of_defences_down(evaluate, visitor, users, add):
+    entries = ("bit-depth:bits=3", "bit-depth:bits=2", "bit-depth:bits=4")
+    first, *others = (
+        add(users["bob"], "defence", "named", each, name=each[-1], visibility="public") for each in entries
+    )
+    evaluate(("foolbox:fgsm", {}), defences=[first])
+    before = visitor.get("/api/v1/leaderboards/defences").json()
+    settings = {"defences": others, "undefended": False, "seeds": [5]}
+    evaluate(("foolbox:pgd", {"steps": 1}), ("foolbox:pgd", {"steps": 2}), **settings)
+    after = visitor.get("/api/v1/leaderboards/defences", params={"norm": "linf"}).json()  # of which none is kept
+    assert [row["name"] for row in after["rows"]] == [row["name"] for row in before["rows"]]
+    assert {row["name"] for row in after["rows"]} == {"none", entries[0]}
+    assert any("left out" in note and entries[1] in note and entries[2] in note for note in after["notes"])
+
+
+def test_the_rank_of_a_defended_model_is_not_that_of_the_model(evaluate, folder, visitor, users, add, embedded):
+    three = add(users["bob"], "defence", "named", "bit-depth:bits=3", name="three", visibility="public")
+    evaluate(("foolbox:fgsm", {}), defences=[three], undefended=False)
+    rows = visitor.get("/api/v1/leaderboards/models").json()["rows"]
+    assert {row["name"] for row in rows} == {f"{name}+bit-depth:bits=3" for name in MODELS}
+    ranks = [visitor.get(f"/api/v1/components/{embedded[name]}/history").json() for name in MODELS]
+    assert ranks == [[], []]
+    evaluate(("foolbox:fgsm", {}))
+    another = TestClient(make_application(folder), base_url="http://localhost")  # which keeps no older board
+    rows = another.get("/api/v1/leaderboards/models").json()["rows"]
+    for name in MODELS:
+        (noted,) = another.get(f"/api/v1/components/{embedded[name]}/history").json()
+        (mine,) = (row for row in rows if row["name"] == name)
+        assert (noted["rank"], noted["subjects"]) == (mine["rank"], 4)
