@@ -57,6 +57,7 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     """For each model and threat model what is left in the worst case and the strongest attack; then the indicators."""
     from ..engine.checks.check_folder import check_folder
     from ..engine.store.outcomes import read_outcomes
+    from ..engine.tables.groups import group_cells, least_of_draws
     from ..engine.tables.table import build_table
 
     outcomes = read_outcomes(store.folder, ["OTR", "MR", "TAS", "RA_worst", *NORMS])
@@ -72,6 +73,8 @@ def result_lines(plan: Any, store: Any) -> list[str]:
     if len(rows) > SHOWN:
         more = f"davylamp table {quote(str(store.folder))} --by models"
         lines.append(f"{len(rows) - SHOWN} more models with lower values: `{more}`")
+    groups = [each for each in group_cells(outcomes, "models") if each.labels["model"] in names]
+    lines += [f"- {line}" for line in least_of_draws([each for each in groups if _has_radius(each.labels)])]
     checks = check_folder(outcomes, models=sorted(names & _models(outcomes)))
     failing = Counter(check.title for check in checks if check.state == "fail")
     said = ", ".join(f"{title} ({count})" if count > 1 else title for title, count in failing.items())
@@ -102,7 +105,7 @@ def _model_line(row: Any, pairs: Any) -> str:
     from ..engine.worst_case import WORST_CASE
 
     labels, worst = row.labels, row.metrics["RA_worst"]
-    has_radius = labels["norm"] == "unrestricted" or labels["epsilon"] == labels["epsilon"]
+    has_radius = _has_radius(labels)
     phrases = _phrases(row)
     alike = [pair for pair in pairs if all(str(pair.labels[name]) == str(labels[name]) for name in _ALIKE)]
     rivals = [pair for pair in alike if pair.metrics[phrases.rate].n]
@@ -125,6 +128,11 @@ def _model_line(row: Any, pairs: Any) -> str:
     if equal and has_radius:
         line += f" ({'another' if equal == 1 else f'{equal} others'} {phrases.also})"
     return line
+
+
+def _has_radius(labels: Any) -> bool:
+    """Whether a row has a worst case: one over attacks without a radius says nothing."""
+    return labels["norm"] == "unrestricted" or labels["epsilon"] == labels["epsilon"]
 
 
 def _undecided(pairs: Any) -> str:

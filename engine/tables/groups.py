@@ -140,6 +140,20 @@ def uneven_rows(groups: Sequence[Group], *, mixed: bool) -> list[str]:
     return lines
 
 
+def least_of_draws(groups: Sequence[Group]) -> list[str]:
+    """A line on the random models of rows over several results: the least of estimates is on average too low."""
+    names = [
+        group.labels["model"]
+        for group in groups
+        if sum("draws_fooled" in each.columns for part in group.parts for each in part) > 1
+    ]
+    line = (
+        f"{', '.join(dict.fromkeys(names))}: random, so the worst case is on each image the least of several shares of "
+        "draws, which tends to lie below the least of the true shares: more --draws bring it nearer"
+    )
+    return [line] if names else []
+
+
 def _group(cells: list[tuple[Cell, Outcome | None]], by: By, names: Mapping[str, str], *, mixed: bool) -> Group:
     parts: dict[Any, list[Outcome]] = {}
     done = [outcome for _, outcome in cells if outcome is not None]

@@ -18,7 +18,7 @@ from ..statistics.bootstrap import FEWEST, Draws, Estimate, draw_levels, draw_me
 from ..statistics.shares import clustered_interval
 from ..store.outcomes import Outcome, Outcomes, outcomes_of
 from ..store.stored_columns import hold_columns
-from .groups import Group, Knowledge, group_cells, model_names, of_kind, uneven_rows
+from .groups import Group, Knowledge, group_cells, least_of_draws, model_names, of_kind, uneven_rows
 from .symbols import (
     EXTRAPOLATED,
     OF_CLEAN,
@@ -173,6 +173,7 @@ def build_table(  # noqa: PLR0913 - what is read by position, the choices by key
             estimates[symbol] = estimates[symbol]._replace(low=low, high=high)
         lines.append(TableRow(group.labels, {symbol: estimates[symbol] for symbol in symbols}))
     uneven = uneven_rows(groups, mixed=mixed) if by == "models" else []
+    uneven += least_of_draws(groups) if "RA_worst" in symbols else []
     notes = (
         outcomes.notes
         + uneven

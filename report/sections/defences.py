@@ -1,5 +1,6 @@
 """Defences: what each costs on clean images, and what it keeps under attack."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from ...adapters.words import labels_text
 from ...engine.statistics.bootstrap import Estimate
 from ...engine.store.outcomes import Outcomes
 from ...engine.tables.defence_table import build_defence
-from ...engine.tables.groups import model_names
+from ...engine.tables.groups import group_cells, least_of_draws, model_names
 from ...engine.tables.table import Table
 from ...engine.tables.tradeoff import TradeOff, build_tradeoffs, families_of
 from ..parts.blocks import Column, PageTable, Section, Text, make_table
@@ -38,6 +39,7 @@ def write_defences(outcomes: Outcomes, **drawing: Any) -> Section | None:
     tradeoffs = build_tradeoffs(outcomes)
     blocks: list[Any] = [_figure(each, place) for place, each in enumerate(tradeoffs[:_DRAWN])]
     blocks += [_tradeoff_table(tradeoffs)] if tradeoffs else []
+    blocks += [Text(line, "note") for line in _least_lines(outcomes, tradeoffs)]
     defended = list(dict.fromkeys(names[key] for keys in families.values() for key in keys))
     notes = {model: describe_gradients(model) for model in defended}
     blocks += [Text(f"{model}: {line}", "warn") for model, line in notes.items() if line]
@@ -66,6 +68,13 @@ def _figure(tradeoff: TradeOff, place: int) -> Any:
     return draw_crosses(
         f"tradeoff-{place}", crosses, x_axis="clean accuracy", y_axis="worst-case robust accuracy", caption=caption
     )
+
+
+def _least_lines(outcomes: Outcomes, tradeoffs: Sequence[TradeOff]) -> list[str]:
+    """What the worst case over several results is of a random model that a point is about."""
+    shown = {point.model for each in tradeoffs for point in each.points}
+    groups = [group for group in group_cells(outcomes, "models") if group.labels["model"] in shown]
+    return least_of_draws([group for group in groups if not math.isnan(group.labels["epsilon"])])
 
 
 def _tradeoff_table(tradeoffs: Sequence[TradeOff]) -> PageTable:

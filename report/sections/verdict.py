@@ -7,7 +7,7 @@ from typing import Any
 
 from ...adapters.words import labels_text, radius_text
 from ...engine.checks.check_folder import Check
-from ...engine.tables.groups import Group, group_cells
+from ...engine.tables.groups import Group, group_cells, least_of_draws
 from ...engine.tables.table import Table
 from ..parts.blocks import (
     Bar,
@@ -177,6 +177,9 @@ def _table(table: Table, groups: Sequence[Group], standings: Sequence[Standing])
         note += " Undecided images count as not robust here: the lower of the two bounds that the first answer names."
     if any(each.left for each in standings if not each.norm):
         note += " Every attack with a result counts here, those too that another model lacks: compare models above."
+    note += "".join(
+        f" {line}." for line in least_of_draws([each for each in groups if not math.isnan(each.labels["epsilon"])])
+    )
     return make_table("verdict-table", "Clean and worst-case robust accuracy", columns, rows, note=note)
 
 
