@@ -34,6 +34,7 @@ from ..store.columns import (
     column_of_values,
     columns_of_curves,
 )
+from ..store.detected import DETECTED, LEFT_OUT, NOT_MISCLASSIFIED, is_left_out
 from ..store.outcomes import STORED_K
 from ..user_metrics import UserMetric, find_metric, plain_name, sealed_name
 
@@ -144,8 +145,7 @@ def result_table(
     for name in SURROGATE_PASSES:
         if result.surrogate:
             columns[name] = column_of_values(getattr(result, name))
-    if result.draws_fooled is not None:  # of a model that draws random numbers
-        columns["draws_fooled"] = column_of_values(result.draws_fooled)
+    columns |= _columns_of_model(result, classifier)
     if result.budget is not None:  # of a best-effort search
         columns["budget"] = column_of_values(result.budget)
     if isinstance(result, SearchResult | PortfolioResult):
@@ -168,6 +168,12 @@ def result_table(
     columns["adv_cam"] = column_of_maps(adv_cams.get("predicted_adv_cams"), range(first, first + count))
     columns["adv_picture"] = column_of_pictures(result.adv_inputs, range(first, first + count))
     return pa.table(columns), unmeasured
+
+
+def _columns_of_model(result: AttackResult, classifier: Classifier) -> dict[str, pa.Array]:
+    """What only models that draw random numbers, or have a detector, have of an example."""
+    columns = {} if result.draws_fooled is None else {"draws_fooled": column_of_values(result.draws_fooled)}
+    return columns | ({DETECTED: column_of_values(_detected(result))} if classifier.detects else {})
 
 
 def minimal_distance(result: AttackResult) -> Tensor:
@@ -247,6 +253,7 @@ def _measure(
     columns |= chosen
     unmeasured |= {symbol: _LACKING for symbol in filter(is_parametrised, measures) if symbol not in chosen}
     _correct_outcomes(columns, result, usable)
+    unmeasured |= _leave_detected(columns, result) if classifier.detects else {}
     for measure in measures:
         if is_group(measure) or not is_file_name(name := plain_name(measure)):
             continue
@@ -344,6 +351,23 @@ def _correct_outcomes(columns: dict[str, Tensor], result: AttackResult, usable: 
         if symbol in columns:
             kept = columns[symbol].where(usable, result.robust_share.to(columns[symbol]))
             columns[symbol] = kept if (symbol == "AAW") == white_box else torch.full_like(kept, math.nan)
+
+
+def _detected(result: AttackResult) -> Tensor:
+    """Examples that count and that a model with a detector puts into its last class, "detected", (N,) bool."""
+    return result.usable & (result.adv_logits.argmax(1) == result.adv_logits.shape[1] - 1)
+
+
+def _leave_detected(columns: dict[str, Tensor], result: AttackResult) -> dict[str, str]:
+    """No example that is detected is a misclassification; why metrics of the class in its place lack such images."""
+    detected = _detected(result)
+    for symbol, right in NOT_MISCLASSIFIED.items():
+        if symbol in columns:
+            columns[symbol] = columns[symbol].where(~detected | columns[symbol].isnan(), right)
+    lacking = [symbol for symbol in columns if is_left_out(symbol)]
+    for symbol in lacking:
+        columns[symbol] = columns[symbol].where(~detected, math.nan)
+    return dict.fromkeys(lacking, LEFT_OUT) if bool(detected.any()) else {}
 
 
 def _take_shares(columns: dict[str, Tensor], result: AttackResult) -> None:

@@ -31,6 +31,7 @@ from ..measure_groups import read_group, seal_of
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
 from ..store.columns import column_of_logits
+from ..store.detected import DETECTED
 from ..store.examples import compact_images
 from ..store.fits import fit_table
 from ..store.saturations import describe_saturation
@@ -323,4 +324,6 @@ def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
         of_label = probabilities.gather(1, labels.cpu()[:, None])[:, 0]
         columns["label_probability"] = pa.array(of_label.numpy())
         columns["adv_probability"] = pa.array(probabilities.amax(1).numpy())
+    if classifier.detects:
+        columns[DETECTED] = pa.array((logits.argmax(1) == logits.shape[1] - 1).logical_and(~silent).numpy())
     return pa.table(columns | ({"adv_logits": column_of_logits(logits)} if task.keep_logits else {}))

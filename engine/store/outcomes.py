@@ -27,6 +27,7 @@ from ..user_metrics import find_metric, of_record, plain_name, sealed_name
 from .choose_record import WRONG_ONE
 from .columns import logits_of
 from .contents import NEEDED, order_of, read_records, unknown_attack
+from .detected import detected_lines, leave_detected
 from .fits import fit_costs
 from .frames import CellState
 from .given_outputs import has_confidences, output_lines
@@ -193,6 +194,7 @@ class Outcomes:
             if names
         ]
         lines += output_lines(each.meta for each in self.clean.values())
+        lines += detected_lines((each.cell.subject.model, each.columns) for each in self.done)
         return lines + self._silent_transfers() + notes_of(self.references)
 
     def _silent_transfers(self) -> list[str]:
@@ -496,7 +498,7 @@ def _fooling_rate(outcome: Outcome, logits: Tensor | None, symbol: str) -> np.nd
     if outcome.silent.any():
         answers = answers.masked_fill(torch.tensor(outcome.silent)[:, None], 0.0)
     rates = fooling_rate_at_k(logits, answers, int(symbol.removeprefix(_RATE)), reduction="none")
-    return np.where(outcome.usable & ~outcome.silent, rates.numpy(), np.nan)
+    return leave_detected(np.where(outcome.usable & ~outcome.silent, rates.numpy(), np.nan), outcome.columns)
 
 
 def _users_metric(outcome: Outcome, logits: Tensor | None, name: str) -> np.ndarray:

@@ -11,6 +11,7 @@ from ..cell import Cell
 from ..hierarchy import similarity_of_file
 from ..measure_groups import find_group
 from ..parametrised import base_of, is_parametrised, options_of
+from .detected import leave_detected
 
 SEMANTIC = ("QI_Wup", "QI_Wup_T")
 _IMAGENET = 1000
@@ -52,4 +53,4 @@ def semantic_column(
         values = targeted_semantic_confusion(aims, answers, similarity, **options_of(symbol), reduction="none")
     else:
         values = semantic_confusion(logits, answers, similarity, **options_of(symbol), reduction="none")
-    return np.where(counting & known, values.numpy(), np.nan)
+    return leave_detected(np.where(counting & known, values.numpy(), np.nan), columns)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from ...errors import InvalidInput
 from ..defended import named_originals
+from .detected import DETECTED
 from .frames import load_clean, load_transfer
 
 _PLACE = ["cell", "index"]
@@ -36,6 +37,9 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     shown = shown[shown["tested_on"].map(dict(originals)) == shown["made_on"]].dropna(subset=["adv_predicted"])
     if "adv_probability" in shown:  # records of 0.1.0: NaN where a model gave no answer
         shown = shown[shown["adv_probability"].notna()]
+    if DETECTED in shown:  # by a model with a detector: as good as right
+        is_detected = shown[DETECTED].fillna(False).astype(bool)
+        shown = shown.assign(adv_predicted=shown["adv_predicted"].where(~is_detected, shown["label"]))
     rows: Any = attacked.merge(shown[[*_PLACE, "tested_on", "adv_predicted"]], on=_PLACE)
     right = clean.drop_duplicates(["model", "data", "image"])
     right = right.assign(right=right["predicted"] == right["label"])[["model", "data", "image", "right"]]

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...metrics import observable_transfer_rate
 from .columns import logits_of
 from .contents import find_fault
+from .detected import DETECTED
 from .sealed import Damaged, Record
 from .store import ResultsStore
 
@@ -19,7 +20,10 @@ Transfers = Mapping[str, Predictions]  # by key of the cell
 
 
 def read_transfers(records: Iterable[tuple[str, Record]]) -> dict[str, dict[str, np.ndarray]]:
-    """What other models predict on the examples of each cell; a failed record says nothing."""
+    """What other models predict on the examples of each cell; a failed record says nothing.
+
+    Of an example that a model with a detector detects it is the label: it fools nobody.
+    """
     transfers: dict[str, dict[str, np.ndarray]] = {}
     for key, record in records:
         if not record.failed:
@@ -55,6 +59,8 @@ def _predicted(record: Record) -> np.ndarray:
     predicted = record.table["adv_predicted"].to_numpy().astype(float)
     if "adv_probability" in record.table.column_names:  # records of 0.1.0 hold a class there, of NaN
         predicted[np.isnan(record.table["adv_probability"].to_numpy())] = np.nan
+    if DETECTED in record.table.column_names:  # what is detected fools nobody
+        predicted = np.where(record.table[DETECTED].to_numpy(), record.table["label"].to_numpy(), predicted)
     return predicted
 
 
@@ -63,7 +69,7 @@ def transfer_rates(
 ) -> dict[str, np.ndarray]:
     """`observable_transfer_rate` of each image on each tested model, (n,); NaN where it did not answer.
 
-    A violation fools nobody.
+    A violation fools nobody, nor does what is detected.
 
     Args:
         columns: of the cell that made the examples.
@@ -72,6 +78,7 @@ def transfer_rates(
         over: see `observable_transfer_rate`.
     """
     labels = torch.tensor(columns["label"])
+    usable = usable & ~columns[DETECTED] if DETECTED in columns else usable
     source = torch.tensor(np.where(usable, columns["adv_predicted"], columns["label"]))
     clean = torch.tensor(columns["predicted"]).expand(2, -1)
     rates = {}

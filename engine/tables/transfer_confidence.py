@@ -8,6 +8,7 @@ import numpy as np
 
 from ..statistics.bootstrap import Estimate, draw_means, interval, resample
 from ..store.contents import read_records
+from ..store.detected import DETECTED
 from ..store.outcomes import Clean, Outcome, Outcomes, outcomes_of
 from ..store.sealed import Damaged, Record
 from .groups import group_cells
@@ -79,6 +80,8 @@ def change_of(outcome: Outcome, clean: Clean, record: Record) -> Changes:
     adversarial = np.where(silent, 0, predicted).astype(int)
     after, left = (record.table[name].to_numpy() for name in ("adv_probability", "label_probability"))
     counts = outcome.usable & (clean.columns["predicted"] == labels) & ~silent
+    if DETECTED in record.table.column_names:  # no class of the data
+        counts = counts & ~record.table[DETECTED].to_numpy()
     return {
         "AIAC": np.where(counts, after - before[images, adversarial], np.nan),
         "ARTC": np.where(counts, before[images, labels] - left, np.nan),
