@@ -415,6 +415,8 @@ def _of_defences(rows: Any, original: str | None) -> tuple[Any, list[str]]:
         parted = {name: (original, name if name != original else UNDEFENDED) for name in parted}
     originals = {base for base, defence in parted.values() if defence != UNDEFENDED}
     if not originals:
+        if alone := [name for name in names if "+" in name]:
+            raise ValueError(f"expected the undefended model of {_some(alone)} beside it, got none: evaluate it, too")
         raise ValueError(
             "expected defended models as NAME+DEFENCE (`davylamp evaluate --defence`), got none; "
             "give --original NAME if all other models are defences of it"

@@ -259,6 +259,9 @@ def test_a_defence_is_set_against_others_on_the_same_original():
     plain = attempts(*((name, "art", "x", False, False) for name in ("net", "trained")))
     with pytest.raises(ValueError, match=r"expected defended models as NAME.*--original"):
         build_responses(plain, "defences")
+    defended = attempts(*((name, "art", "x", False, False) for name in ("net+blur", "net+jpeg")))
+    with pytest.raises(ValueError, match=r"expected the undefended model of net\+blur, net\+jpeg beside it, got none"):
+        build_responses(defended, "defences")
     assert build_responses(plain, "defences", original="net").subjects == ("none", "trained")
     with pytest.raises(ValueError, match="expected the original among net, trained, got 'x'"):
         build_responses(plain, "defences", original="x")
