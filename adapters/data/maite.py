@@ -64,7 +64,8 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
     """A MAITE model as a `Classifier`, or a MAITE data set as `Data`.
 
     Args:
-        thing: either; of a data set the images are taken in [0, 1] or of 8 bits, and the largest of each target.
+        thing: either; of a data set the images are taken in [0, 1] or of 8 bits, and the largest of each target, which
+            has to be a single one.
         gradients: whether what the model returns can be differentiated; None: if it is a `torch.nn.Module`.
         **options: of `Classifier`; `mean=[0] * 3, std=[1 / 255] * 3` for a model that takes images in [0, 255].
 
@@ -78,12 +79,34 @@ def from_maite(thing: Any, *, gradients: bool | None = None, **options: Any) -> 
     if hasattr(thing, "__getitem__") and hasattr(thing, "__len__"):
         with user_code(f"the MAITE data set {name}"):
             items = [thing[place] for place in range(len(thing))]
-            images, targets = (np.stack([np.asarray(item[part]) for item in items]) for part in (0, 1))
-        return Data(*check_arrays(images, targets.argmax(1), name, None), [str(item[2]["id"]) for item in items])
+            images = np.stack([np.asarray(item[0]) for item in items])
+            targets = [np.asarray(item[1]) for item in items]
+            about = [item[2] for item in items]
+        labels = np.array([_label(target, place, name) for place, target in enumerate(targets)])
+        for place, said in enumerate(about):
+            if not isinstance(said, Mapping) or "id" not in said:
+                raise InvalidInput(f'expected metadata with an "id" of each image in {name}, got none of image {place}')
+        return Data(*check_arrays(images, labels, name, None), [str(said["id"]) for said in about])
     if not callable(thing):
         raise InvalidInput(f"expected a MAITE model or data set, got an uncallable {type(thing).__name__}")
     differentiable = isinstance(thing, nn.Module) if gradients is None else gradients
     return Classifier(MaiteModule(thing, differentiable), **{"name": name, "gradients": differentiable, **options})
+
+
+def _label(target: np.ndarray, place: int, name: str) -> int:
+    """The class whose entry in a target of shape (K,) is the largest.
+
+    Raises:
+        InvalidInput: if it has another shape, or no entry is larger than all others, as in one of zeros or NaN.
+    """
+    wanted = f"a target of shape (classes,) of each image in {name}, one-hot or probabilities"
+    if target.ndim != 1 or not len(target) or target.dtype.kind not in "biuf":
+        raise InvalidInput(f"expected {wanted}, got {target.dtype} of shape {target.shape} of image {place}")
+    if not np.isfinite(target).all():
+        raise InvalidInput(f"expected {wanted}, got NaN or infinity of image {place}")
+    if not target.any() or (target == target.max()).sum() > 1:
+        raise InvalidInput(f"expected {wanted}, got one whose largest entry is no single class of image {place}")
+    return int(target.argmax())
 
 
 def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: str = "davylamp") -> Any:
@@ -93,7 +116,16 @@ def to_maite(thing: Classifier | Data, *, num_classes: int | None = None, name: 
         thing: either.
         num_classes: of the data's one-hot labels; None: as many as the labels need.
         name: the data set's "id".
+
+    Raises:
+        InvalidInput: if the data have no images, or labels that are no class of so many.
     """
     if isinstance(thing, Classifier):
         return MaiteModel(thing)
-    return MaiteDataset(thing, num_classes or int(thing.labels.max()) + 1, name)
+    if not len(thing.labels):
+        raise InvalidInput("expected labelled images, got none")
+    classes = int(thing.labels.max()) + 1 if num_classes is None else num_classes
+    if int(thing.labels.min()) < 0 or int(thing.labels.max()) >= classes:
+        got = f"{int(thing.labels.min())} to {int(thing.labels.max())}"
+        raise InvalidInput(f"expected labels of 0 or more and below num_classes={classes}, got {got}")
+    return MaiteDataset(thing, classes, name)

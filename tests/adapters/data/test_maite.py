@@ -117,3 +117,55 @@ def test_what_is_neither_is_one_line(thing):
     with pytest.raises(InvalidInput, match="expected a MAITE model or data set") as caught:
         davylamp.from_maite(thing)
     assert "\n" not in str(caught.value)
+
+
+class Rows:
+    """A MAITE data set of three images with these targets and what is said of each."""
+
+    def __init__(self, targets, about=None):
+        self.targets, self.metadata = targets, {"id": "rows"}
+        self.about = about or [{"id": str(place)} for place in range(3)]
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, place):
+        return np.full((1, 2, 2), 0.5), self.targets[place], self.about[place]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, bool])
+def test_the_label_is_the_largest_of_a_target(kind):
+    given = davylamp.from_maite(Rows([np.eye(4)[label].astype(kind) for label in (3, 0, 2)]))
+    assert given.labels.tolist() == [3, 0, 2]
+    soft = [np.array([0.2, 0.5, 0.3]), np.array([-1.0, -3.0, -2.0]), torch.tensor([0.4, 0.35, 0.25])]
+    assert davylamp.from_maite(Rows(soft)).labels.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (np.full(4, np.nan), "got NaN or infinity of image 1"),
+        (np.zeros(4), "no single class of image 1"),
+        (np.array([0.0, 1.0, 1.0, 0.0]), "no single class of image 1"),
+        (2, r"got int64 of shape \(\) of image 1"),
+        (np.eye(4)[:1], r"got float64 of shape \(1, 4\) of image 1"),
+        (["a", "b"], r"got <U1 of shape \(2,\) of image 1"),
+    ],
+)
+def test_a_target_that_names_no_class_is_refused(target, said):
+    with pytest.raises(InvalidInput, match=said):
+        davylamp.from_maite(Rows([np.eye(4)[0], target, np.eye(4)[0]]))
+
+
+@pytest.mark.parametrize("about", [{}, None, "1"])
+def test_an_image_without_an_id_is_refused(about):
+    with pytest.raises(InvalidInput, match='expected metadata with an "id" of each image in rows, got none of image 2'):
+        davylamp.from_maite(Rows([np.eye(4)[0]] * 3, [{"id": 0}, {"id": 1}, about]))
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_labels_beyond_the_classes_are_refused(data, count):
+    with pytest.raises(InvalidInput, match=f"below num_classes={count}, got 0 to 9"):
+        davylamp.to_maite(data, num_classes=count)
+    with pytest.raises(InvalidInput, match="expected labelled images, got none"):
+        davylamp.to_maite(Data(data.inputs[:0], data.labels[:0], []))
