@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +88,10 @@ class KeptAnswers:
 
     def __del__(self) -> None:
         """Close the file; Python 3.13 warns of a database that is left open."""
-        with suppress(AttributeError):  # of one whose beginning failed
+        try:  # of one whose beginning failed, or where the interpreter ends and names that are not built in are gone
             self.close()
+        except Exception:
+            return
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -232,8 +232,10 @@ class RemoteModel(nn.Module):
         return self  # a copy would ask and count apart
 
     def __del__(self) -> None:
-        with suppress(Exception):
+        try:  # the interpreter may be ending, where other names than the built-in ones are gone
             self.close()
+        except Exception:
+            return
 
 
 def _digest(value: Any) -> str:

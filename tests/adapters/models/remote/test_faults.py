@@ -1,7 +1,9 @@
 """Servers that fail or answer something else: one line each, and the attack goes on where that is possible."""
 
+import importlib.util
 import json
 import socket
+import sys
 
 import pytest
 import torch
@@ -269,3 +271,19 @@ def _reply(status, headers):
     from davylamp.adapters.models.remote.connection import Reply
 
     return Reply(status, headers, b"")
+
+
+@pytest.mark.parametrize(("file", "name"), [("remote_model", "RemoteModel"), ("kept_answers", "KeptAnswers")])
+def test_what_is_dropped_while_the_interpreter_ends_says_nothing(file, name):
+    """The names of a module are None then: here those of a second copy of it."""
+    spec = importlib.util.find_spec(f"davylamp.adapters.models.remote.{file}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made, errors, before = getattr(module, name).__new__(getattr(module, name)), [], sys.unraisablehook
+    sys.unraisablehook = errors.append
+    try:
+        vars(module).update(dict.fromkeys(vars(module)))
+        del made
+    finally:
+        sys.unraisablehook = before
+    assert errors == []
