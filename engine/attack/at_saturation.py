@@ -117,8 +117,8 @@ def at_saturation(  # noqa: PLR0913 - the nouns of run_attack by position, the c
     radius = _near(ratios)[0] if seen else last
     chosen = kept[radius]
     attacked = int(chosen.attacked.sum())
-    found, violations = radius if seen else None, tuple(violated[each] for each in ratios)
-    saturation = Saturation(found, (*ratios,), (*ratios.values(),), THRESHOLD, attacked, violations)
+    settled, violations = radius if seen else None, tuple(violated[each] for each in ratios)
+    saturation = Saturation(settled, (*ratios,), (*ratios.values(),), THRESHOLD, attacked, violations)
     names = {"implementation": f"at-saturation({row.name})", "threat_model": threat_model, "parameters": parameters}
     whole = {**vars(chosen), **dict(zip(_SPENT, spent, strict=True)), **names}
     return SaturatedResult(**whole, saturation=saturation, radius=radius, failed=failed)

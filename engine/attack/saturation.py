@@ -99,8 +99,8 @@ def saturating_budget(  # noqa: PLR0913 - the nouns of run_attack by position, t
         attacked = int(result.attacked.sum())
         ratios.append(float(result.fooled_share.sum()) / attacked)
         violations.append(int(result.violated.sum()))
-    found = _saturation(chosen, ratios, threshold)
-    return Saturation(found, tuple(chosen), tuple(ratios), threshold, attacked, tuple(violations))
+    epsilon = _saturation(chosen, ratios, threshold)
+    return Saturation(epsilon, tuple(chosen), tuple(ratios), threshold, attacked, tuple(violations))
 
 
 def _saturation(budgets: Sequence[float], ratios: Sequence[float], threshold: float) -> float | None:

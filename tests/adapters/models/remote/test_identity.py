@@ -149,10 +149,10 @@ def test_answers_that_never_move_are_no_proof_of_how_images_arrive(digits, serve
     remote = load_model(server.url)
     logits = remote.check(digits.inputs, digits.labels)
     probes = probe_model(remote, digits.inputs, digits.labels, logits)
-    (found,) = (each for each in model_checks("m", probes, [], "") if each.name == "transport")
+    (check,) = (each for each in model_checks("m", probes, [], "") if each.name == "transport")
     assert any(by_other == 0 for _, by_other in probes["transport"]["moved"].values())
-    assert found.state == "unknown"
-    assert "answers are too coarse to tell" in found.detail
+    assert check.state == "unknown"
+    assert "answers are too coarse to tell" in check.detail
 
 
 def test_an_answer_that_differs_later_is_an_unstable_prediction(digits, serve):
