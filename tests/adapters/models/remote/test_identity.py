@@ -70,6 +70,37 @@ def test_labels_are_asked_of_more_images():
     assert not agree(one.answers, other.answers)
 
 
+def test_labels_that_noise_flips_are_unsteady():
+    """The label is the bin of the mean, which noise moves by up to half a bin: two answers differ once in six.
+
+    Of 64 images 11 are expected to flip; two flip neither in 25 of 36 tries.
+    """
+    generator, asked = torch.Generator().manual_seed(0), []
+
+    def label(images, noise):
+        asked.append(len(images))
+        shaken = images.mean((1, 2, 3)) * 50 + noise * torch.rand(len(images), generator=generator)
+        return shaken.floor().long()
+
+    steady = fingerprint(lambda images: label(images, 0.0), (1, 8, 8))  # type: ignore[arg-type]
+    assert (steady.steady, sum(asked)) == (True, 128)
+    found = [fingerprint(lambda images: label(images, 0.5), (1, 8, 8)).steady for _ in range(20)]  # type: ignore[arg-type]
+    assert not any(found)
+    scores = fingerprint(lambda images: images.flatten(1)[:, :10], (1, 8, 8))  # type: ignore[arg-type]
+    assert (scores.steady, scores.answers.shape) == (True, (4, 10))
+
+
+def test_a_random_server_of_labels_keeps_no_answers(digits, serve, tmp_path):
+    server = serve(kind="labels")
+    server.net = _NoisyPixels(digits.module)
+    remote = load_model(f"{server.url}?classes=10", transport=Transport(answers=str(tmp_path / "answers.sqlite")))
+    assert "answers differently when it is asked again" in identify_model(remote, server.url).reasons[0]
+    before = server.images()
+    for _ in range(2):
+        remote.model(digits.inputs[:3])
+    assert server.images() - before == 6
+
+
 def test_an_identity_is_that_of_the_answers_and_the_metadata(digits, serve):
     server = serve()
     first = identity(server.url)
@@ -212,6 +243,15 @@ class _Noisy(nn.Module):
     def forward(self, images):
         self.calls += 1
         return self.net(images) + 5 * torch.randn(10, generator=torch.Generator().manual_seed(self.calls))
+
+
+class _NoisyPixels(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.generator = net, torch.Generator().manual_seed(0)
+
+    def forward(self, images):
+        return self.net(images + 0.05 * torch.randn(images.shape, generator=self.generator))
 
 
 def _as_jpeg(images, quality):
