@@ -30,7 +30,7 @@ from ..cell import Cell, ModelOnData, strip_best
 from ..measure_groups import read_group, seal_of
 from ..probes.probe_model import probe_model
 from ..sources import LastLoaded
-from ..store.columns import column_of_logits
+from ..store.columns import column_of_logits, column_of_values
 from ..store.detected import DETECTED
 from ..store.examples import compact_images
 from ..store.fits import fit_table
@@ -312,7 +312,8 @@ def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
     """What a model makes of the examples that were made on another one; no prediction where a logit is not finite."""
     assert task.adv_inputs is not None
     labels = labels.to(classifier.device)
-    logits = judged(classifier, task.adv_inputs.to(classifier.device), labels, None, 0).logits.cpu()
+    drawn = judged(classifier, task.adv_inputs.to(classifier.device), labels, None, 0)
+    logits = drawn.logits.cpu()
     silent = ~logits.isfinite().all(1)
     probabilities = logits.softmax(1).masked_fill(silent[:, None], torch.nan)
     columns = {
@@ -326,4 +327,6 @@ def _transfer(task: Task, classifier: Classifier, labels: Tensor) -> pa.Table:
         columns["adv_probability"] = pa.array(probabilities.amax(1).numpy())
     if classifier.detects:
         columns[DETECTED] = pa.array((logits.argmax(1) == logits.shape[1] - 1).logical_and(~silent).numpy())
+    elif drawn.share is not None:  # of draws that are wrong, whatever the attack aimed at
+        columns["draws_fooled"] = column_of_values(drawn.share)
     return pa.table(columns | ({"adv_logits": column_of_logits(logits)} if task.keep_logits else {}))

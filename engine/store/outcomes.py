@@ -127,6 +127,7 @@ class Outcomes:
         damaged: a line for each file that was left out because it cannot be trusted.
         transfers: what other models predict on a cell's examples, (n,), NaN where a model gave no finite logits, by key
             of the cell and of the tested subject; None: they were not read.
+        shown_shares: likewise of random models: the share of their draws that are wrong, (n,), where it was kept.
         waiting: cells that an evaluation was asked for and of which nothing is there.
         unknown: finished cells of attacks that this version does not have, with a line that says so.
         refused: why a model could not be used on its clean images, by key of the subject.
@@ -148,6 +149,7 @@ class Outcomes:
     states: Mapping[str, CellState] = field(default_factory=dict)
     references: tuple[Reference, ...] = ()
     lacking: str = ""
+    shown_shares: Transfers = field(default_factory=dict)
 
     @property
     def subjects(self) -> dict[str, ModelOnData]:
@@ -225,7 +227,8 @@ def outcomes_of(source: str | Path | Outcomes, symbols: Sequence[str] = ()) -> O
     if not isinstance(source, Outcomes):
         return read_outcomes(source, symbols)
     if "OTR" in symbols and source.transfers is None:
-        return replace(source, transfers=read_transfers(_Reader(source.store).records("transfer")))
+        transfers, shares = read_transfers(_Reader(source.store).records("transfer"))
+        return replace(source, transfers=transfers, shown_shares=shares)
     return source
 
 
@@ -254,7 +257,7 @@ def read_outcomes(
     store = ResultsStore(folder, create=False)
     reader = _Reader(store)
     clean, refused = _read_clean(reader.records("clean"), reader.repeated, examples=examples)
-    transfers = read_transfers(reader.records("transfer")) if "OTR" in symbols else None
+    transfers, shares = read_transfers(reader.records("transfer")) if "OTR" in symbols else (None, {})
     states: list[CellState] = []
     done: list[Outcome] = []
     shown = ("adv_picture", "adv_cam") if examples else ()
@@ -292,6 +295,7 @@ def read_outcomes(
         clean=clean,
         damaged=tuple(reader.damaged),
         transfers=transfers,
+        shown_shares=shares,
         waiting=tuple(cell for key, cell in find_missing(store).items() if key not in parts),
         lacking=missing_line(list_parts(store)),
         unknown=tuple((cell, why) for cell in succeeded if (why := unknown_attack(cell))),

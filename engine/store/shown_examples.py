@@ -18,8 +18,9 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     """The rows of originals, and for each example of theirs a row of each defended model that was shown it.
 
     An image that the original gets wrong has no example: it is left out for all. A defended model is fooled if it is
-    right on the clean image and wrong on the example; where it gave no answer there is no row. It gave one answer, no
-    share of draws: `draws_fooled`, if there is that column, is NaN in its rows.
+    right on the clean image and wrong on the example; where it gave no answer there is no row. Of a random one
+    `draws_fooled` is the share of its draws that are wrong on the example; NaN where its record, of an earlier version,
+    has none, and of other models.
 
     Args:
         folder: a results folder, evaluated with `--examples original` or `both`.
@@ -40,16 +41,20 @@ def results_on_original(folder: str | Path, results: pd.DataFrame, originals: Ma
     if DETECTED in shown:  # by a model with a detector: as good as right
         is_detected = shown[DETECTED].fillna(False).astype(bool)
         shown = shown.assign(adv_predicted=shown["adv_predicted"].where(~is_detected, shown["label"]))
-    rows: Any = attacked.merge(shown[[*_PLACE, "tested_on", "adv_predicted"]], on=_PLACE)
+    shares = shown["draws_fooled"] if "draws_fooled" in shown else float("nan")
+    shown = shown.assign(shown_share=shares)
+    if shown["shown_share"].notna().any() and "draws_fooled" not in attacked:
+        attacked = attacked.assign(draws_fooled=float("nan"))
+    rows: Any = attacked.merge(shown[[*_PLACE, "tested_on", "adv_predicted", "shown_share"]], on=_PLACE)
     right = clean.drop_duplicates(["model", "data", "image"])
     right = right.assign(right=right["predicted"] == right["label"])[["model", "data", "image", "right"]]
     rows = rows.drop(columns="model").rename(columns={"tested_on": "model"}).merge(right, on=["model", "data", "image"])
     rows = rows.assign(attacked=rows["right"], success=rows["right"] & (rows["adv_predicted"] != rows["label"]))
     if "draws_fooled" in rows:
-        rows = rows.assign(draws_fooled=float("nan"))
+        rows = rows.assign(draws_fooled=rows["shown_share"])
     if rows.empty:
         return results.iloc[:0].assign(made_on="original")
-    both = pd.concat([attacked, rows[list(results.columns)]], ignore_index=True).assign(made_on="original")
+    both = pd.concat([attacked, rows[list(attacked.columns)]], ignore_index=True).assign(made_on="original")
     both.attrs.update(results.attrs)
     return both
 

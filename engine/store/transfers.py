@@ -1,7 +1,7 @@
 """Examples of a cell on other models: what those predict, and which examples fool them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -17,19 +17,38 @@ from .store import ResultsStore
 Over = Literal["fooled", "valid"]
 Predictions = Mapping[str, np.ndarray]  # of each tested model, by key of its subject: (n,) float, NaN without an answer
 Transfers = Mapping[str, Predictions]  # by key of the cell
+_SHARE = "draws_fooled"  # of a random model without a detector: share of its draws that are wrong, (n,)
 
 
-def read_transfers(records: Iterable[tuple[str, Record]]) -> dict[str, dict[str, np.ndarray]]:
-    """What other models predict on the examples of each cell; a failed record says nothing.
+class Shown(NamedTuple):
+    """What another model makes of the examples of a cell.
 
-    Of an example that a model with a detector detects it is the label: it fools nobody.
+    Args:
+        logits: shape (n, K), of a random model those of the median draw.
+        share: of a random model the share of its draws that are wrong, (n,); None: it is none, or that was not kept.
+        detected: what a model with a detector detects, (n,) bool; None: it has none.
+    """
+
+    logits: Tensor
+    share: np.ndarray | None = None
+    detected: np.ndarray | None = None
+
+
+def read_transfers(records: Iterable[tuple[str, Record]]) -> tuple[Transfers, Transfers]:
+    """What other models predict on the examples of each cell, and of random ones the share of draws that are wrong.
+
+    Of an example that a model with a detector detects the prediction is the label: it fools nobody. A failed record
+    says nothing, and one of an earlier version has no share.
     """
     transfers: dict[str, dict[str, np.ndarray]] = {}
+    shares: dict[str, dict[str, np.ndarray]] = {}
     for key, record in records:
         if not record.failed:
             cell, _, tested = key.partition("-")
             transfers.setdefault(cell, {})[tested] = _predicted(record)
-    return transfers
+            share = _column(record, _SHARE)
+            shares.setdefault(cell, {}).update({} if share is None else {tested: share})
+    return transfers, shares
 
 
 def lacks_logits(record: Record) -> bool:
@@ -37,8 +56,8 @@ def lacks_logits(record: Record) -> bool:
     return "adv_logits" not in record.table.column_names
 
 
-def read_defended_logits(store: ResultsStore, cell: str, tested: str) -> Tensor | None:
-    """The logits, (n, K), of another model on the examples of a cell; None where they were not kept.
+def read_shown(store: ResultsStore, cell: str, tested: str) -> Shown | None:
+    """What another model makes of the examples of a cell; None where its logits were not kept.
 
     Args:
         store: the folder.
@@ -52,7 +71,17 @@ def read_defended_logits(store: ResultsStore, cell: str, tested: str) -> Tensor 
         return None
     if record.failed or lacks_logits(record) or find_fault("transfer", key, record):
         return None
-    return logits_of(record.table, "adv_logits")
+    return Shown(logits_of(record.table, "adv_logits"), _column(record, _SHARE), _column(record, DETECTED))
+
+
+def read_defended_logits(store: ResultsStore, cell: str, tested: str) -> Tensor | None:
+    """The logits of `read_shown`."""
+    shown = read_shown(store, cell, tested)
+    return None if shown is None else shown.logits
+
+
+def _column(record: Record, name: str) -> np.ndarray | None:
+    return record.table[name].to_numpy() if name in record.table.column_names else None
 
 
 def _predicted(record: Record) -> np.ndarray:

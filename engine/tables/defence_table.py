@@ -1,7 +1,7 @@
 """What a defence changes: two models of a folder on the same images, clean and under the attacks that both met."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..statistics.bootstrap import Draws, Estimate, draw_macro_f1, draw_means, d
 from ..statistics.shares import clustered_interval, difference_ends, discordant_correlation
 from ..store.columns import logits_of
 from ..store.outcomes import Clean, Outcome, Outcomes, images_text, read_outcomes
-from ..store.transfers import read_defended_logits
+from ..store.transfers import Shown, read_shown
 from .groups import Group, group_cells, may_be_called, model_names, plain_setting_of
 from .table import Table, TableRow, aggregate
 
@@ -27,6 +27,8 @@ _OUTPUTS = ("CAV", "CV", "CRR", "CSR", "CCV", "COS")  # of two models' logits, p
 _ATTACKED = ("ARAC", "AITC")
 _DIFFERENCES = {"MRV": "MR", "AMDV": "AMD", "AEDV": "AED", "APCRV": "APCR", "ADMSV": "ADMS", "ALMSV": "ALMS"}
 SYMBOLS = ("CAV", "FV", "CV", "CRR", "CSR", "CCV", "COS", "MRV", "ARAC", "AITC", *list(_DIFFERENCES)[1:])
+_TARGETED = "under targeted attacks"  # an untargeted rate of a random model there is that of its median draw
+_UNKNOWN = "on examples of the original: records of an earlier version lack the share of them"
 _SHARES = ("CRR", "CSR")
 _OF_SHARES = ("CAV", "MRV")  # differences of two shares
 _LABELS = ("defended", "examples", "made_on", "norm", "epsilon", "targeted", "setting", "images", "violations")
@@ -45,6 +47,7 @@ class _Repeat(NamedTuple):
     sides: tuple[_Side, _Side]
     values: tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
     violations: int
+    by_majority: str = ""  # where the rate of a random model is no share of its draws
 
 
 def build_defence(
@@ -84,13 +87,15 @@ def build_defence(
     asked = _choose(metrics)
     outcomes = folder if isinstance(folder, Outcomes) else _read_pair(folder, original, defended)
     every: list[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]], np.ndarray]] = []
+    judged: dict[str, set[str]] = {}
     names = _defended_names(outcomes, original, defended)
     for name in names:
         pairs = _find_pairs(outcomes, original, name)
         for pair in pairs:
             counts = resample(pair[0].subject.images, bootstrap, seed)
             images = f"data={images_text(pair[0].subject)}" if len(pairs) > 1 else ""
-            for labels, draws, shares in _lines_of(outcomes, pair, counts, asked):
+            for labels, draws, shares, majorities in _lines_of(outcomes, pair, counts, asked):
+                judged.setdefault(name, set()).update(majorities)
                 setting = ", ".join(filter(None, (images, labels["setting"])))
                 about = {"defended": name if len(names) > 1 else "", "setting": setting}
                 every.append((labels | about, draws, shares, counts))
@@ -102,22 +107,40 @@ def build_defence(
         )
         for labels, draws, shares, _ in every
     )
-    return Table("defence", _LABELS, tuple(kept), lines, (*outcomes.notes, *_how_judged(outcomes, (original, *names))))
+    notes = (*outcomes.notes, *_how_judged(outcomes, (original, *names), judged if "MRV" in kept else {}))
+    return Table("defence", _LABELS, tuple(kept), lines, notes)
 
 
-def _how_judged(outcomes: Outcomes, names: Sequence[str]) -> list[str]:
-    """A line where a random model is among those of these names: other tables have the shares of its draws."""
+def _how_judged(outcomes: Outcomes, names: Sequence[str], judged: Mapping[str, Collection[str]]) -> list[str]:
+    """Lines where a random model is among those of these names: other tables have the shares of its draws.
+
+    Args:
+        outcomes: the folder.
+        names: of the original and of what is held against it.
+        judged: where MRV goes by majorities of draws, by name of the defended model.
+    """
     known = model_names(outcomes)
-    drawn = {known[each.cell.subject.key] for each in outcomes.done if "draws_fooled" in each.columns}
+    drawn = {known[key] for key, each in outcomes.clean.items() if _is_random(outcomes, each)}
     said = ", ".join(name for name in dict.fromkeys(names) if name in drawn)
     line = f"{said}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
-    return [line] if said else []
+    exceptions = [
+        f"MRV of {name} goes by the majority of the draws {where}" for name in judged for where in sorted(judged[name])
+    ]
+    return [line, *exceptions] if said else []
+
+
+def _is_random(outcomes: Outcomes, clean: Clean) -> bool:
+    """Whether a model draws random numbers, as far as its records show: they have shares of draws."""
+    key, right = clean.subject.key, clean.columns["CA"]
+    if any("draws_fooled" in each.columns for each in outcomes.done if each.cell.subject.key == key):
+        return True
+    return bool(((right > 0) & (right < 1)).any())
 
 
 def _lines_of(
     outcomes: Outcomes, pair: tuple[Clean, Clean], counts: np.ndarray, asked: Sequence[str]
-) -> Iterator[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]]]]:
-    """The labels of each row of a defence, what its metrics are drawn from, and its shares."""
+) -> Iterator[tuple[dict[str, Any], dict[str, Draws], list[dict[str, np.ndarray]], set[str]]]:
+    """The labels of each row of a defence, what its metrics are drawn from, its shares, and where none are of draws."""
     labels, images = torch.tensor(pair[0].columns["label"]), pair[0].subject.images
     clean = _alike(*(_Side(item.logits, np.ones(images, bool)) for item in pair))
     nothing = {"examples": "clean", "made_on": "", "norm": "", "epsilon": math.nan, "targeted": False, "setting": ""}
@@ -132,6 +155,7 @@ def _lines_of(
         {**nothing, "images": images, "violations": 0},
         known_of(_draw_outputs(clean, labels, counts, asked)),
         [_shares(clean, labels)],
+        set(),
     )
     for group, made_on, repeats in _common(outcomes, pair, labels):
         each = [_draw_pair(repeat, labels, counts, asked) for repeat in repeats]
@@ -143,7 +167,8 @@ def _lines_of(
             "violations": sum(two.violations for two in repeats),
         }
         named = {name: group.labels[name] for name in ("norm", "epsilon", "targeted", "setting")}
-        yield named | known, known_of(drawn), [_shares(two.sides, labels, two.values) for two in repeats]
+        shares = [_shares(two.sides, labels, two.values) for two in repeats]
+        yield named | known, known_of(drawn), shares, {two.by_majority for two in repeats if two.by_majority}
 
 
 def _defended_names(outcomes: Outcomes, original: str, defended: str) -> list[str]:
@@ -236,23 +261,39 @@ def _met(outcomes: Outcomes, original: Outcome, defended: Outcome) -> _Repeat:
     """Each model on the examples that were made on it."""
     before, after = _alike(*(_Side(_logits(outcomes, each), _counts(each)) for each in (original, defended)))
     violations = sum(int(each.columns["violated"].sum()) for each in (original, defended))
-    return _Repeat((before, after), (original.columns, defended.columns), violations)
+    of_draws = any("draws_fooled" in each.columns for each in (original, defended))
+    where = _TARGETED if of_draws and defended.cell.threat_model.targeted else ""
+    return _Repeat((before, after), (original.columns, defended.columns), violations, where)
 
 
 def _seen(outcomes: Outcomes, original: Outcome, defended: Clean, labels: Tensor) -> _Repeat | None:
     """Both models on the examples that were made on the original; None if the defended one was not shown them."""
-    logits = read_defended_logits(outcomes.store, original.cell.key, defended.subject.key)
-    if logits is None:
+    shown = read_shown(outcomes.store, original.cell.key, defended.subject.key)
+    if shown is None:
         return None
+    logits = shown.logits
     counts, answered = _counts(original), logits.isfinite().all(1).numpy()
     sides = _alike(_Side(_logits(outcomes, original), counts), _Side(logits, counts & answered))
     violations = int((original.columns["violated"] | ~answered).sum())
     if "MR" not in original.columns:
         return _Repeat(sides, ({}, {}), violations)
-    fooled = METRICS["MR"].function(defended.logits, logits, labels, reduction="none").double().numpy()
+    where = ""
+    if "draws_fooled" in original.columns and original.cell.threat_model.targeted:
+        shown, where = shown._replace(share=None), _TARGETED  # the original's rate is that of its median draw, too
+    elif shown.share is None and _is_random(outcomes, defended):
+        where = _UNKNOWN if shown.detected is None else "on examples of the original: it has a detector"
+    fooled = _rate_when_shown(shown, defended, labels)
     rate = np.where(sides[1].counts | np.isnan(fooled), fooled, 0.0)
     rate[~original.columns["attacked"]] = np.nan
-    return _Repeat(sides, ({"MR": original.columns["MR"]}, {"MR": rate}), violations)
+    return _Repeat(sides, ({"MR": original.columns["MR"]}, {"MR": rate}), violations, where)
+
+
+def _rate_when_shown(shown: Shown, defended: Clean, labels: Tensor) -> np.ndarray:
+    """How much of each image is fooled, (n,): 0 or 1, or the share of draws; NaN where it is wrong when clean."""
+    fooled = METRICS["MR"].function(defended.logits, shown.logits, labels, reduction="none").double().numpy()
+    if shown.share is not None:
+        fooled = np.where(np.isnan(fooled), np.nan, shown.share)
+    return fooled if shown.detected is None else np.where(shown.detected & ~np.isnan(fooled), 0.0, fooled)
 
 
 def _alike(first: _Side, second: _Side) -> tuple[_Side, _Side]:

@@ -18,9 +18,10 @@ MadeOn = Literal["own", "original"]
 class Point(NamedTuple):
     """A model: shares of all images that are right when clean, and right and robust to every one of the attacks.
 
-    Of a random model an image counts by the share of its draws; shown the examples of another, by its median draw.
-    `undecided` images have a result that proves nothing, since it broke a rule or has no finite logits: they count as
-    0 in the share and in the lower end of its interval, and as 1 in the upper end, unless another attack fools them.
+    Of a random model an image counts by the share of its draws; shown the examples of another in a record of an earlier
+    version, which has no share, by its median draw. `undecided` images have a result that proves nothing, since it
+    broke a rule or has no finite logits: they count as 0 in the share and in the lower end of its interval, and as 1 in
+    the upper end, unless another attack fools them.
     """
 
     model: str
@@ -137,22 +138,21 @@ def _robust_when_attacked(outcome: Outcome) -> _Robust:
 
 
 def _robust_when_shown(outcome: Outcome, outcomes: Outcomes, tested: str) -> _Robust:
-    """Images that a model gets right on the examples of another.
+    """How much of each image a model gets right on the examples of another: 0 or 1, or the share of its draws.
 
     Where the attack has no example in the ball, the clean image has to be right.
     """
-    columns = outcome.columns
+    columns, clean = outcome.columns, outcomes.clean[tested].columns
     predicted = (outcomes.transfers or {})[outcome.cell.key][tested]
-    right, violated = _right(outcomes, tested), columns["violated"].astype(bool)
+    wrong = outcomes.shown_shares.get(outcome.cell.key, {}).get(tested)
+    if wrong is None:
+        answers, right = predicted == columns["label"], clean["predicted"] == clean["label"]
+    else:
+        answers, right = 1 - wrong, clean["CA"]
     shown = outcome.usable | ~columns["attacked"]
-    undecided = violated | (shown & np.isnan(predicted))
-    robust = np.where(shown, predicted == columns["label"], right)
-    return _Robust((robust & ~undecided).astype(float), (robust | undecided).astype(float))
-
-
-def _right(outcomes: Outcomes, key: str) -> np.ndarray:
-    columns = outcomes.clean[key].columns
-    return columns["predicted"] == columns["label"]
+    undecided = columns["violated"].astype(bool) | (shown & np.isnan(predicted))
+    robust = np.where(shown, answers, right).astype(float)
+    return _Robust(np.where(undecided, 0.0, robust), np.where(undecided, 1.0, robust))
 
 
 def _point(name: str, right: np.ndarray, met: Sequence[Sequence[_Robust]]) -> Point:

@@ -20,7 +20,8 @@ _MADE_ON = {
     "original": "examples made on the undefended model, by an attacker who does not know the defence",
 }
 _ROBUST = (
-    "correct and robust to all of them; a random model by its draws, on the original's examples by the median draw"
+    "correct and robust to all of them; a random model by its draws (on the original's examples in records of earlier "
+    "versions by the median draw)"
 )
 _DRAWN = 6  # drawings; the tables have all
 

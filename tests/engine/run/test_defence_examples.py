@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.stats import binomtest
 
 import davylamp
 from davylamp.adapters.models.zoo.load import load_model
@@ -238,6 +240,77 @@ def test_a_random_defence_is_compared_with_what_it_defends(files):
     every = [each.columns["robust"].astype(float) for each in read_outcomes("r").done if each.cell.draws]
     assert len(every) == 2
     assert mine.points[1].robust.value <= min(each.mean() for each in every)  # the worst of both for each image
+
+
+NOISE = f"{PLAIN}+noise:sigma=0.3"
+
+
+def drop_shares(folder):
+    """The transfer records as earlier versions wrote them."""
+    store = ResultsStore(folder)
+    known = [(key, record.table, record.meta) for key, record in store.read_all("transfer")]
+    for path in (folder / "transfer").iterdir():
+        path.unlink()
+    for key, table, meta in known:
+        store.write("transfer", key, table.drop_columns(["draws_fooled"]), meta)
+
+
+@pytest.mark.parametrize("target", ["", "random"])
+def test_a_random_defence_that_is_shown_examples_counts_by_the_share_of_its_draws(files, target):
+    """Against 2000 draws of other numbers; what the attack aimed at does not matter, as in the original's rate."""
+    attack = replace(ATTACKS[0], epsilon=0.05, target=target)
+    plan, store = make_plan(config("original", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore("r")
+    evaluate(plan, store)
+    data, (cell,) = plan.data.load(load_model(PLAIN)), plan.cells
+    examples, noisy = read_examples(store, cell), load_model(NOISE)
+    torch.manual_seed(7)
+    draws = [noisy.predict_logits(examples).argmax(1) != data.labels for _ in range(2000)]
+    truth = torch.stack(draws).double().mean(0).numpy()
+    rows = results_on_original("r", load("r", columns=OUTCOMES), {NOISE: PLAIN})
+    rows = rows[rows["model"] == NOISE].sort_values("index").set_index("index")
+    share, expected = rows["draws_fooled"], truth[rows.index]
+    np.testing.assert_allclose(share * 20, (share * 20).round())
+    for wrong_draws, chance in zip((share * 20).round(), expected.clip(0.001, 0.999), strict=True):
+        assert binomtest(int(wrong_draws), 20, chance).pvalue > 1e-4
+    counted = rows["attacked"]
+    assert ((share > 0) & (share < 1))[counted].sum() >= 3  # or a majority would do
+    wrong = (load_model(PLAIN).predict_logits(examples).argmax(1) != data.labels).numpy()
+    right = load("r").query("attacked")["index"]
+    table = build_defence("r", PLAIN, NOISE, bootstrap=0)
+    row = table.rows[1]
+    assert row.metrics["MRV"].value == pytest.approx(share[counted].mean() - wrong[right].mean())
+    assert [line for line in table.notes if "MR" in line] == [
+        f"{NOISE}: CAV and the like go by the majority of its draws, MRV, MR and RA by the share of them"
+    ]
+    outcomes = read_outcomes("r", ["OTR"])
+    (shown,) = build_tradeoffs(outcomes)
+    record = outcomes.store.read("transfer", store.keys("transfer")[0]).table
+    assert shown.points[1].robust.value == pytest.approx(1 - record["draws_fooled"].to_numpy().mean())
+    drop_shares(files / "r")
+    older = build_defence("r", PLAIN, NOISE, bootstrap=0)
+    majority = (record["adv_predicted"].to_numpy() != data.labels.numpy()).astype(float)
+    kept = rows.index[counted]
+    assert older.rows[1].metrics["MRV"].value == pytest.approx(majority[kept].mean() - wrong[right].mean())
+    assert older.rows[1].metrics["MRV"].value != row.metrics["MRV"].value
+    assert older.rows[1].metrics["CAV"].value == row.metrics["CAV"].value
+    assert older.notes[-1] == (
+        f"MRV of {NOISE} goes by the majority of the draws on examples of the original: records of an earlier version "
+        "lack the share of them"
+    )
+    (shown,) = build_tradeoffs(read_outcomes("r", ["OTR"]))
+    assert shown.points[1].robust.value == pytest.approx(1 - majority.mean())
+    rows = results_on_original("r", load("r", columns=OUTCOMES), {NOISE: PLAIN})
+    assert "draws_fooled" not in rows
+
+
+def test_under_targeted_attacks_rates_of_errors_of_a_random_defence_are_majorities_and_it_says_so(files):
+    attack = replace(ATTACKS[0], epsilon=0.1, target="random")
+    evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=(attack,))), ResultsStore("r"))
+    assert build_defence("r", PLAIN, NOISE, bootstrap=0).notes[-1] == (
+        f"MRV of {NOISE} goes by the majority of the draws under targeted attacks"
+    )
+    evaluate(make_plan(config("own", models=(PLAIN, NOISE), attacks=ATTACKS[:1])), ResultsStore("plain"))
+    assert not any(line.startswith("MRV of") for line in build_defence("plain", PLAIN, NOISE, bootstrap=0).notes)
 
 
 def by_hand(plan, names, examples):
